@@ -1,0 +1,97 @@
+"""Every value of the model to JSON and back, with nothing lost.
+
+The values are plain frozen dataclasses; Pydantic reads their annotations, so there is no second
+description of their form. Unknown keys, wrong kinds, NaN and infinities are refused with the
+place where they stand. Pydantic is imported at the first use, so that `import tidegate` is instant.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from tidegate.errors import InputError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
+
+__all__ = ["Value", "from_json", "from_plain", "to_json", "to_plain"]
+
+T = TypeVar("T")
+
+
+class Value:
+    """What makes a frozen dataclass strict when it is read: no unknown keys, no NaN."""
+
+    __slots__ = ()
+    __pydantic_config__ = {"extra": "forbid", "allow_inf_nan": False}  # noqa: RUF012
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def to_json(value: Any) -> str:
+    """One line of JSON.
+
+    >>> from tidegate.topology import Edge
+    >>> to_json(Edge("a", "b", ratio=0.5))
+    '{"origin":"a","target":"b","ratio":0.5}'
+    """
+    return cast(bytes, _adapter(type(value)).dump_json(value)).decode()
+
+
+def from_json(kind: type[T], text: str | bytes) -> T:
+    """The value of `kind` that `to_json` wrote.
+
+    >>> from tidegate.topology import Edge
+    >>> from_json(Edge, '{"origin":"a","target":"b","ratio":"much"}')
+    Traceback (most recent call last):
+    tidegate.errors.InputError: Edge.ratio is 'much'; it must be a valid number: unable to parse
+    string as a number
+    """
+    from pydantic import ValidationError
+
+    try:
+        return cast(T, _adapter(kind).validate_json(text))
+    except ValidationError as error:
+        raise _input_error(kind, error) from None
+
+
+def to_plain(value: Any) -> Any:
+    """Dictionaries, lists, strings and numbers, ready for YAML or a larger JSON document."""
+    return _adapter(type(value)).dump_python(value, mode="json")
+
+
+def from_plain(kind: type[T], plain: Any) -> T:
+    """The value of `kind` that `to_plain` took apart."""
+    from pydantic import ValidationError
+
+    try:
+        return cast(T, _adapter(kind).validate_python(plain))
+    except ValidationError as error:
+        raise _input_error(kind, error) from None
+
+
+def _input_error(kind: type, error: ValidationError) -> InputError:
+    """The first thing that Pydantic found, as one sentence."""
+    first = error.errors()[0]
+    context = first.get("ctx", {}).get("error")
+    if isinstance(context, InputError):  # raised by a value's own checks
+        return context
+    path = ".".join(str(part) for part in first["loc"] if not str(part).startswith("function-"))
+    key = f"{kind.__name__}.{path}" if path else kind.__name__
+    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return InputError(key, first["input"], "left out", "no such key is known")
+    if first["type"] in ("missing", "missing_argument"):
+        return InputError(key, None, "given", "the key is missing")
+    if first["type"] == "json_invalid":
+        return InputError(key, "…", "valid JSON", str(first["msg"]))
+    message = str(first["msg"])
+    for start in ("Input should be ", "Value error, "):
+        message = message.removeprefix(start)
+    allowed, _, remedy = message.partition(", ")
+    return InputError(key, first["input"], allowed, remedy)

@@ -1,0 +1,127 @@
+"""Everything that Tidegate raises on purpose, in one tree.
+
+::
+
+    TidegateError
+    ├── InputError            what was given cannot be used (also a ValueError)
+    │   ├── TopologyError     operators and edges that make no sense together
+    │   ├── SettingError      a policy's or guard's parameter
+    │   ├── UnknownPolicy     no policy has that name
+    │   └── JournalError      a journal that cannot be read
+    ├── Infeasible            the question is fine, and the answer is "impossible"
+    │   ├── NotEnoughProcessors
+    │   └── LatencyUnreachable
+    ├── BackendError          a world that could not be observed or changed
+    └── CheckFailed           a policy or backend that breaks its contract
+
+A user catches `TidegateError`; the command line turns it into one sentence and exit code 2.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "BackendError",
+    "CheckFailed",
+    "Infeasible",
+    "InputError",
+    "JournalError",
+    "LatencyUnreachable",
+    "NotEnoughProcessors",
+    "SettingError",
+    "TidegateError",
+    "TopologyError",
+    "UnknownPolicy",
+]
+
+
+class TidegateError(Exception):
+    """The root: everything below is raised on purpose and explains itself."""
+
+
+class InputError(TidegateError, ValueError):
+    """What was given cannot be used; the message names key, value, range and remedy.
+
+    >>> raise InputError("upper", 1.4, "between 0 and 1", "give a share of the host's CPU")
+    Traceback (most recent call last):
+    tidegate.errors.InputError: upper is 1.4; it must be between 0 and 1: give a share of the
+    host's CPU
+    """
+
+    def __init__(self, key: str, value: Any, allowed: str, remedy: str = "") -> None:
+        self.key = key
+        self.value = value
+        self.allowed = allowed
+        self.remedy = remedy
+        shown = value if isinstance(value, float | int) else repr(value)
+        tail = f": {remedy}" if remedy else ""
+        super().__init__(f"{key} is {shown}; it must be {allowed}{tail}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.key, self.value, self.allowed, self.remedy)
+
+
+class TopologyError(InputError):
+    """Operators, sources and edges that make no sense together."""
+
+
+class SettingError(InputError):
+    """A parameter of a policy or guard is unknown, of the wrong kind or out of range."""
+
+
+class UnknownPolicy(InputError):  # noqa: N818 - reads as what it is
+    """No installed policy has that name."""
+
+
+class JournalError(InputError):
+    """A journal that cannot be read; a torn last line is not one of these."""
+
+
+class Infeasible(TidegateError):  # noqa: N818
+    """The question is fine, and the answer is that it cannot be done."""
+
+
+class NotEnoughProcessors(Infeasible):
+    """Fewer processors than the load needs, whatever their distribution.
+
+    needed: the fewest processors that keep every queue finite.
+    available: how many there are.
+    """
+
+    def __init__(self, needed: int, available: int) -> None:
+        self.needed = needed
+        self.available = available
+        super().__init__(
+            f"{available} processors are not enough: the load needs at least {needed}, "
+            "or its queues grow without end: give more processors, or reduce the load"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.needed, self.available)
+
+
+class LatencyUnreachable(Infeasible):
+    """A latency bound that no number of processors reaches, such as one below the processing time.
+
+    bound_s: the bound asked for; floor_s: the best that can be had.
+    """
+
+    def __init__(self, bound_s: float, floor_s: float) -> None:
+        self.bound_s = bound_s
+        self.floor_s = floor_s
+        super().__init__(
+            f"a latency of {bound_s:g} s cannot be reached: the best is {floor_s:g} s, however many "
+            "processors there are: raise the bound, or make the operators faster"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.bound_s, self.floor_s)
+
+
+class BackendError(TidegateError):
+    """A world that could not be observed or changed."""
+
+
+class CheckFailed(TidegateError, AssertionError):  # noqa: N818
+    """A policy or backend that breaks its contract; the message names the rule it broke."""

@@ -1,0 +1,430 @@
+"""The vocabulary of a decision: what was measured (`Snapshot`) and what is wanted (`Plan`).
+
+Three sets of hosts and instances are never confused:
+
+- **running**: it works now;
+- **requested**: it was asked for and has not been given up, so running or still starting;
+- **planned**: a policy wants it; applying the plan turns planned into requested.
+
+All values are frozen. A measurement that is missing is `None`, never zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from tidegate.codec import Value
+from tidegate.errors import InputError
+from tidegate.topology import Operator, Resources, Topology
+from tidegate.units import finite
+
+__all__ = [
+    "BatchReading",
+    "Binding",
+    "Deployment",
+    "Host",
+    "HostOffer",
+    "Instance",
+    "InstanceReading",
+    "Latency",
+    "Lease",
+    "OperatorReading",
+    "Plan",
+    "Prediction",
+    "Reason",
+    "Snapshot",
+    "Unmet",
+]
+
+HostStatus = Literal["starting", "running", "draining"]
+InstanceStatus = Literal["starting", "running", "stopping"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lease(Value):
+    """Time on a host, paid by started billing unit.
+
+    billing_unit_s: length of a billing time unit (BTU) in seconds.
+    price_per_unit_usd: what one started unit costs.
+    started_s: when the first unit began, on the snapshot's clock.
+
+    >>> hourly = Lease(billing_unit_s=3600, price_per_unit_usd=6, started_s=0)
+    >>> hourly.time_left_s(now_s=3500), hourly.units_paid(now_s=3700)
+    (100, 2)
+    """
+
+    billing_unit_s: float
+    price_per_unit_usd: float
+    started_s: float
+
+    def __post_init__(self) -> None:
+        finite(self.billing_unit_s, "billing_unit_s", above=0)
+        finite(self.price_per_unit_usd, "price_per_unit_usd", low=0)
+
+    def time_left_s(self, now_s: float) -> float:
+        """Seconds until the unit that is already paid for ends."""
+        return self.billing_unit_s - (now_s - self.started_s) % self.billing_unit_s
+
+    def units_paid(self, now_s: float) -> int:
+        """Billing units started so far."""
+        return max(0, math.floor((now_s - self.started_s) / self.billing_unit_s)) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class HostOffer(Value):
+    """What can be leased: one kind of host at one price.
+
+    capacity: what a host has to give.
+    billing_unit_s, price_per_unit_usd: as in `Lease`; zero price when nobody counts.
+    startup_s: from the request until it runs.
+    max_hosts: how many can be had at most, None when there is no end.
+    """
+
+    capacity: Resources
+    billing_unit_s: float = 3600.0
+    price_per_unit_usd: float = 0.0
+    startup_s: float = 0.0
+    max_hosts: int | None = None
+
+    def __post_init__(self) -> None:
+        finite(self.capacity.cpu_cores, "offer: cpu_cores", above=0)
+        finite(self.billing_unit_s, "offer: billing_unit_s", above=0)
+        finite(self.price_per_unit_usd, "offer: price_per_unit_usd", low=0)
+        finite(self.startup_s, "offer: startup_s", low=0)
+
+    @property
+    def usd_per_h(self) -> float:
+        """What one host costs in an hour of continuous use."""
+        return self.price_per_unit_usd * 3600 / self.billing_unit_s
+
+
+@dataclass(frozen=True, slots=True)
+class Host(Value):
+    """A leased machine, cluster or executor, and how busy it is.
+
+    utilisation: share of its CPU in use, 0 to 1 (above 1 when more is wanted than there is),
+    None when it was not measured. images: operator images cached on it.
+    """
+
+    id: str
+    capacity: Resources
+    status: HostStatus = "running"
+    utilisation: float | None = None
+    lease: Lease | None = None
+    images: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.utilisation is not None and not 0 <= self.utilisation < math.inf:
+            finite(self.utilisation, f"host {self.id}: utilisation", low=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance(Value):
+    """One running copy of an operator, at home on one host."""
+
+    id: str
+    operator: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceReading(Instance):
+    """An instance and what was measured of it.
+
+    load: resources in use, None when not measured; processed_per_s: items finished per second.
+    """
+
+    status: InstanceStatus = "running"
+    load: Resources | None = None
+    processed_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorReading(Value):
+    """What was measured of all instances of an operator together since the last turn.
+
+    arrival_rate_per_s, processed_per_s, dropped_per_s: items per second in, done and shed.
+    service_time_s: mean time that an instance is busy with one item.
+    arrival_scv, service_scv: squared coefficients of variation of inter-arrival and service times.
+    queue_length: items waiting.
+    recent_durations_s: time in the operator, waiting included, of the last items sampled,
+        oldest first.
+    pending_tasks, running_tasks: scheduler's view, where there is a scheduler with tasks.
+    """
+
+    operator: str
+    arrival_rate_per_s: float | None = None
+    processed_per_s: float | None = None
+    dropped_per_s: float | None = None
+    service_time_s: float | None = None
+    arrival_scv: float | None = None
+    service_scv: float | None = None
+    queue_length: float | None = None
+    recent_durations_s: tuple[float, ...] | None = None
+    pending_tasks: int | None = None
+    running_tasks: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("arrival_rate_per_s", "service_time_s", "queue_length"):
+            value = getattr(self, name)
+            if value is not None:
+                finite(value, f"operator {self.operator}: {name}", low=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Latency(Value):
+    """End-to-end time of items, in seconds, from entering the topology until fully processed."""
+
+    mean_s: float | None = None
+    p50_s: float | None = None
+    p95_s: float | None = None
+    p99_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReading(Value):
+    """Micro-batches: how often one is triggered and how long the last ones took, oldest first."""
+
+    trigger_interval_s: float
+    recent_durations_s: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Deployment(Value):
+    """Hosts, and instances on them, as totals: two equal deployments need no step between them.
+
+    >>> Deployment(("h2", "h1")) == Deployment(("h1", "h2"))
+    True
+    """
+
+    hosts: tuple[str, ...]
+    instances: tuple[Instance, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hosts", tuple(sorted(self.hosts)))
+        object.__setattr__(self, "instances", tuple(sorted(self.instances, key=_by_id)))
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """Instances by operator."""
+        return Counter(instance.operator for instance in self.instances)
+
+    @cached_property
+    def home(self) -> dict[str, str]:
+        """Host by instance."""
+        return {instance.id: instance.host for instance in self.instances}
+
+
+def _by_id(instance: Instance) -> str:
+    return instance.id
+
+
+@dataclass(frozen=True)
+class Snapshot(Value):
+    """What was measured at one moment: all that a policy may know.
+
+    time_s: seconds on the world's clock (Unix time when live, from zero in a simulation).
+    topology: what runs. offer: what else can be leased.
+    hosts: in the order of their leases; instances; operators: what was measured.
+    latency: end to end. batches: where the world works in micro-batches.
+    interval_s: seconds until the next decision, None when unknown.
+    leased_so_far: hosts ever leased, so that a new one gets a name nobody had.
+    """
+
+    time_s: float
+    topology: Topology
+    offer: HostOffer
+    hosts: tuple[Host, ...] = ()
+    instances: tuple[InstanceReading, ...] = ()
+    operators: tuple[OperatorReading, ...] = ()
+    latency: Latency = Latency()
+    batches: BatchReading | None = None
+    interval_s: float | None = None
+    leased_so_far: int = 0
+
+    def __post_init__(self) -> None:
+        finite(self.time_s, "time_s")
+        known = {host.id for host in self.hosts}
+        if len(known) != len(self.hosts):
+            raise InputError("hosts", [h.id for h in self.hosts], "unique by id")
+        names = self.topology.by_name
+        seen: set[str] = set()
+        for instance in self.instances:
+            if instance.operator not in names or instance.host not in known or instance.id in seen:
+                shown = f"{instance.id} ({instance.operator} on {instance.host})"
+                allowed = "unique, of an operator in the topology, on a host in the snapshot"
+                raise InputError("instance", shown, allowed)
+            seen.add(instance.id)
+        for reading in self.operators:
+            if reading.operator not in names:
+                allowed = "an operator of the topology"
+                raise InputError("reading of operator", reading.operator, allowed)
+
+    @cached_property
+    def host(self) -> dict[str, Host]:
+        """Hosts by id."""
+        return {host.id: host for host in self.hosts}
+
+    @cached_property
+    def reading(self) -> dict[str, OperatorReading]:
+        """Readings by operator; one without any measurement where none was given."""
+        given = {reading.operator: reading for reading in self.operators}
+        return {name: given.get(name, OperatorReading(name)) for name in self.topology.by_name}
+
+    @cached_property
+    def running_hosts(self) -> tuple[Host, ...]:
+        """Hosts that work now, in lease order."""
+        return tuple(host for host in self.hosts if host.status == "running")
+
+    @cached_property
+    def running(self) -> Deployment:
+        """The deployment that works now."""
+        return Deployment(
+            tuple(host.id for host in self.running_hosts),
+            tuple(
+                Instance(i.id, i.operator, i.host) for i in self.instances if i.status == "running"
+            ),
+        )
+
+    @cached_property
+    def requested(self) -> Deployment:
+        """The deployment asked for: running or starting, and not on its way out."""
+        kept = {host.id for host in self.hosts if host.status != "draining"}
+        return Deployment(
+            tuple(kept),
+            tuple(
+                Instance(i.id, i.operator, i.host)
+                for i in self.instances
+                if i.status != "stopping" and i.host in kept
+            ),
+        )
+
+    def operator(self, name: str) -> Operator:
+        """The operator of that name."""
+        return self.topology.by_name[name]
+
+    def service_time_s(self, name: str) -> float | None:
+        """Mean service time of an operator: measured, else declared, else missing."""
+        measured = self.reading[name].service_time_s
+        return measured if measured is not None else self.operator(name).service_time_s
+
+    def external_rates(self) -> dict[str, float] | None:
+        """Items per second from outside at each entry; None when a rate that this needs is missing.
+
+        What arrives at an entry less what other operators send there.
+        """
+        entries = self.topology.entries
+        outside: dict[str, float] = {}
+        for name in entries:
+            rate = self.reading[name].arrival_rate_per_s
+            if rate is None:
+                return None
+            outside[name] = rate
+        for edge in self.topology.edges:
+            if edge.target in outside and edge.origin in self.topology.by_name:
+                rate = self.reading[edge.origin].arrival_rate_per_s
+                if rate is None:
+                    return None
+                outside[edge.target] -= rate * edge.ratio
+        return {name: max(0.0, rate) for name, rate in outside.items()}
+
+    def missing(self, needs: Iterable[str]) -> tuple[str, ...]:
+        """Which of the measurements in `needs` are absent, as ``subject.measurement``.
+
+        needs: names such as ``host.utilisation``, ``instance.load``, ``operator.queue_length``,
+        ``latency.mean_s`` or ``batches``. A draining or starting host owes no measurement.
+        """
+        absent: list[str] = []
+        for need in needs:
+            kind, _, name = need.partition(".")
+            if kind == "host":
+                absent += [f"{h.id}.{name}" for h in self.running_hosts if getattr(h, name) is None]
+            elif kind == "instance":
+                absent += [
+                    f"{i.id}.{name}"
+                    for i in self.instances
+                    if i.status == "running" and getattr(i, name) is None
+                ]
+            elif kind == "operator" and name == "service_time_s":
+                absent += [f"{o}.{name}" for o in self.reading if self.service_time_s(o) is None]
+            elif kind == "operator":
+                absent += [f"{o}.{name}" for o, r in self.reading.items() if getattr(r, name) is None]
+            elif kind == "latency" and getattr(self.latency, name) is None:
+                absent.append(need)
+            elif kind == "batches" and self.batches is None:
+                absent.append(need)
+        return tuple(absent)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason(Value):
+    """Why a plan is as it is. code: a fixed word for counting; text: a sentence for people."""
+
+    code: str
+    text: str
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet(Value):
+    """Demand that a plan could not meet. instances: how many of `operator` found no place."""
+
+    operator: str
+    instances: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Binding(Value):
+    """A guard that changed a plan: hosts wanted before it, hosts left after it, and why."""
+
+    guard: str
+    before: int
+    after: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction(Value):
+    """What the plan should bring about, so that the next turn can judge it.
+
+    sojourn_s: mean end-to-end time; utilisation: mean over the hosts, 0 to 1;
+    capacity_per_s: items per second that could be processed; cost_usd_per_h: price of the hosts.
+    """
+
+    sojourn_s: float | None = None
+    utilisation: float | None = None
+    capacity_per_s: float | None = None
+    cost_usd_per_h: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Value):
+    """The deployment that is wanted, as totals, with its reasons.
+
+    shed_fraction: share of the input to drop, 0 to 1, where load shedding is switched on.
+    raw: the deployment that the policy itself wanted, where a guard changed it; bindings: which.
+    """
+
+    deployment: Deployment
+    reasons: tuple[Reason, ...] = ()
+    predicted: Prediction = Prediction()
+    unmet: tuple[Unmet, ...] = ()
+    shed_fraction: float = 0.0
+    raw: Deployment | None = None
+    bindings: tuple[Binding, ...] = field(default=())
+
+    @property
+    def raw_target(self) -> int:
+        """Hosts that the policy wanted, before any guard."""
+        return len((self.raw or self.deployment).hosts)
+
+    @property
+    def bounded_target(self) -> int:
+        """Hosts planned after all guards."""
+        return len(self.deployment.hosts)

@@ -1,0 +1,132 @@
+"""Adaptive provisioning: the number of engines follows measured rates (Cerviño et al.)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tidegate.codec import Value
+from tidegate.model import Plan, Prediction, Snapshot
+from tidegate.packing import Packing
+from tidegate.policies.base import Policy, Style, setting
+from tidegate.sizing import set_engines
+
+__all__ = ["AdaptiveProvisioning", "AdaptiveProvisioningMemory", "engines_needed"]
+
+
+def engines_needed(
+    total_rate_per_s: float, engine_rates_per_s: Sequence[float], max_rate_per_s: float | None
+) -> tuple[int, float | None]:
+    """The paper's Algorithm 1, with its floors and ceilings: (engines, capacity of one).
+
+    total_rate_per_s: tuples per second that arrive; engine_rates_per_s: tuples per second that
+    each running engine processes; max_rate_per_s: what one engine could do when last overloaded.
+
+    Two engines get 30,000 tuples/s and process 10,000 each; the missing 10,000 are one engine's
+    work, and 10,000 is what an engine can do:
+
+    >>> engines_needed(30_000, [10_000, 10_000], None)
+    (3, 10000)
+
+    The rate falls to 12,000, which three engines carry with ease; two are enough:
+
+    >>> engines_needed(12_000, [4_500, 4_500, 4_500], 10_000)
+    (2, 10000)
+
+    What the paper leaves open: with no overload seen yet, the capacity is unknown and nothing is
+    released; where no engine has processed anything there is no rate to divide by, so one engine
+    is tried; exactly balanced means no change.
+
+    >>> engines_needed(12_000, [4_500, 4_500, 4_500], None)
+    (3, None)
+    >>> engines_needed(500, [0.0], None)
+    (2, None)
+    >>> engines_needed(20_000, [10_000, 10_000], 10_000)
+    (2, 10000)
+    """
+    engines = len(engine_rates_per_s)
+    if engines == 0:
+        return 1, max_rate_per_s
+    expected = math.floor(total_rate_per_s / engines)
+    missing = sum(expected - rate for rate in engine_rates_per_s)
+    average = math.floor(sum(engine_rates_per_s) / engines)
+    if missing > 0:
+        if average == 0:
+            return engines + 1, max_rate_per_s
+        return engines + math.ceil(missing / average), average
+    if missing < 0 and max_rate_per_s:
+        return max(1, math.ceil(total_rate_per_s / max_rate_per_s)), max_rate_per_s
+    return engines, max_rate_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveProvisioningMemory(Value):
+    """max_rate_per_s: tuples per second of one engine, as seen when it was last overloaded."""
+
+    max_rate_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class AdaptiveProvisioning(Policy):
+    """As many engines as the input rate needs, by what an engine could do when it was overloaded.
+
+    The input is partitioned equally over identical engines; overload shows as engines processing
+    less than their share, because the rest is shed or queued. Between overloads the remembered
+    capacity says how few engines would do.
+
+    With `shed`, the plan also says which share of the input is beyond the running engines.
+
+    >>> from tidegate.testing import engine_snapshot
+    >>> policy = AdaptiveProvisioning(shed=True)
+    >>> busy = engine_snapshot(arrival_rate_per_s=30_000, processed_per_s=[10_000, 10_000])
+    >>> plan, memory = policy.decide(busy, policy.initial_memory())
+    >>> plan.bounded_target, memory.max_rate_per_s, round(plan.shed_fraction, 3)
+    (3, 10000.0, 0.333)
+
+    J. Cerviño et al., *Adaptive Provisioning of Stream Processing Systems in the Cloud*,
+    ICDE Workshops 2012.
+    """
+
+    name: ClassVar[str] = "adaptive-provisioning"
+    paper: ClassVar[str] = "Cerviño et al. 2012, Algorithm 1"
+    style: ClassVar[Style] = "engines"
+    needs: ClassVar[tuple[str, ...]] = ("operator.arrival_rate_per_s", "instance.processed_per_s")
+    memory_type: ClassVar[type] = AdaptiveProvisioningMemory
+
+    shed: bool = setting(False, "drop the share of the input that the engines cannot carry")
+
+    def decide(
+        self, snapshot: Snapshot, memory: AdaptiveProvisioningMemory
+    ) -> tuple[Plan, AdaptiveProvisioningMemory]:
+        """Compare what arrives with what the engines process."""
+        packing = Packing(snapshot)
+        entries = set(snapshot.topology.entries)
+        arriving = [snapshot.reading[name].arrival_rate_per_s for name in entries]
+        rates: dict[str, float] = {}
+        for instance in snapshot.instances:
+            if instance.operator in entries and instance.status == "running":
+                if instance.processed_per_s is None:
+                    return packing.plan(), memory
+                rates[instance.host] = rates.get(instance.host, 0.0) + instance.processed_per_s
+        total = sum(rate for rate in arriving if rate is not None)
+        if None in arriving or not rates:
+            return packing.plan(), memory
+
+        engines, capacity = engines_needed(total, list(rates.values()), memory.max_rate_per_s)
+        before = len(packing.hosts)
+        set_engines(packing, engines)
+        carried = sum(rates.values())
+        if len(packing.hosts) != before:
+            code = "overload" if len(packing.hosts) > before else "underload"
+            text = (
+                f"{total:g}/s arrive and {len(rates)} engines process {carried:g}/s: "
+                f"{before} → {len(packing.hosts)} engines"
+            )
+            packing.because(code, text)
+        known = None if capacity is None else capacity * len(packing.hosts)
+        plan = packing.plan(Prediction(capacity_per_s=known))
+        if self.shed and total > carried > 0:
+            plan = replace(plan, shed_fraction=1 - carried / total)
+        return plan, AdaptiveProvisioningMemory(None if capacity is None else float(capacity))

@@ -1,0 +1,187 @@
+"""What a policy is: a frozen set of parameters with one pure function, `decide`.
+
+A policy holds no client, clock, logger or random global. All that it learns or remembers is its
+*memory*, a frozen value that goes in and comes out, can be saved as JSON and replayed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, ClassVar, Literal, get_type_hints
+
+from tidegate.codec import Value, from_plain, to_plain
+from tidegate.errors import SettingError
+from tidegate.model import Plan, Snapshot
+from tidegate.packing import Measure
+from tidegate.units import finite
+
+__all__ = ["NoMemory", "Parameter", "Policy", "Style", "setting"]
+
+Style = Literal["engines", "instances", "placement"]
+
+
+@dataclass(frozen=True, slots=True)
+class NoMemory(Value):
+    """The memory of a policy that remembers nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter(Value):
+    """A parameter as a user sees it. default: None when it is off or follows from something."""
+
+    name: str
+    kind: str
+    default: Any
+    doc: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """A parameter of a policy or guard: its default, its meaning with the unit, its range.
+
+    low, high: the bounds, both allowed; choices: the words that may stand here.
+    """
+    return field(default=default, metadata=dict(doc=doc, low=low, high=high, choices=choices))
+
+
+@dataclass(frozen=True)
+class Policy(ABC):
+    """A scaling technique.
+
+    Subclasses are frozen dataclasses whose fields, made with `setting`, are their parameters.
+
+    name: by which it is found. paper: where it comes from.
+    style: ``engines`` (so many identical hosts), ``instances`` (so many of each operator) or
+        ``placement`` (each operator on its host, by measured load).
+    needs: the measurements that it cannot scale in without, in the form of `Snapshot.missing`.
+    """
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    style: ClassVar[Style]
+    needs: ClassVar[tuple[str, ...]]
+    memory_type: ClassVar[type] = NoMemory
+
+    def __post_init__(self) -> None:
+        for parameter in self.parameters():
+            _check(f"{self.name}: {parameter.name}", getattr(self, parameter.name), parameter)
+        self.check()
+
+    def check(self) -> None:
+        """Raise SettingError for parameters that do not go together."""
+
+    @property
+    def measure(self) -> Measure:
+        """What an instance takes on a host: its measured load when placing, else its demand."""
+        return "load" if self.style == "placement" else "demand"
+
+    @abstractmethod
+    def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
+        """The plan for this moment, and the memory for the next."""
+
+    def initial_memory(self, seed: int = 0) -> Any:
+        """What the policy knows before its first turn. seed: for those that draw lots."""
+        return self.memory_type()
+
+    def save_memory(self, memory: Any) -> Any:
+        """The memory as plain JSON values."""
+        return to_plain(memory)
+
+    def load_memory(self, plain: Any) -> Any:
+        """The memory that `save_memory` took apart."""
+        return from_plain(self.memory_type, plain)
+
+    def describe(self) -> str:
+        """The policy, with the guards around it, as a line for people."""
+        return self.name
+
+    @classmethod
+    def parameters(cls) -> tuple[Parameter, ...]:
+        """All parameters, in order."""
+        hints = get_type_hints(cls)
+        return tuple(
+            Parameter(
+                name=f.name,
+                kind=_kind(hints[f.name]),
+                default=None if f.default is MISSING else f.default,
+                **f.metadata,
+            )
+            for f in fields(cls)
+            if f.metadata
+        )
+
+    @classmethod
+    def with_settings(cls, settings: dict[str, Any]) -> Policy:
+        """A policy from settings as people write them: text is read as the parameter's kind."""
+        known = {parameter.name: parameter for parameter in cls.parameters()}
+        for key, value in settings.items():
+            if key not in known:
+                remedy = "it takes " + (", ".join(known) or "no parameters")
+                raise SettingError(f"{cls.name}: {key}", value, "a parameter of the policy", remedy)
+        return cls(**{k: _read(f"{cls.name}: {k}", v, known[k]) for k, v in settings.items()})
+
+
+def _kind(hint: Any) -> str:
+    """``float | None`` as it is written, a plain type by its name, a choice of words as such."""
+    if getattr(hint, "__origin__", None) is Literal:
+        return "word"
+    return hint.__name__ if isinstance(hint, type) else str(hint)
+
+
+def _read(key: str, value: Any, parameter: Parameter) -> Any:
+    """Text from a command line or YAML as the parameter's kind."""
+    optional = parameter.kind.endswith("None")
+    if optional and (value is None or str(value).lower() in ("none", "null", "")):
+        return None
+    if not isinstance(value, str):
+        return float(value) if parameter.kind.startswith("float") and _is_int(value) else value
+    if parameter.kind.startswith("bool"):
+        if value.lower() in ("true", "yes", "on", "1"):
+            return True
+        if value.lower() in ("false", "no", "off", "0"):
+            return False
+        raise SettingError(key, value, "true or false")
+    if parameter.kind.startswith("int"):
+        number = finite(value, key, error=SettingError)
+        return int(number) if number == int(number) else number
+    if parameter.kind.startswith("float"):
+        if parameter.name.endswith("_s"):
+            from tidegate.units import duration_s
+
+            return duration_s(value, key) if value.strip("0.") else 0.0
+        return finite(value, key, error=SettingError)
+    return value
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check(key: str, value: Any, parameter: Parameter) -> None:
+    """Refuse a value of the wrong kind or out of range."""
+    if value is None and parameter.kind.endswith("None"):
+        return
+    if parameter.choices:
+        if value not in parameter.choices:
+            raise SettingError(key, value, "one of " + ", ".join(parameter.choices), parameter.doc)
+    elif parameter.kind.startswith("bool"):
+        if not isinstance(value, bool):
+            raise SettingError(key, value, "true or false", parameter.doc)
+    elif parameter.kind.startswith(("int", "float")):
+        low = float("-inf") if parameter.low is None else parameter.low
+        high = float("inf") if parameter.high is None else parameter.high
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            value = str(value)
+        finite(value, key, low=low, high=high, remedy=parameter.doc, error=SettingError)
+        if parameter.kind.startswith("int") and not isinstance(value, int):
+            raise SettingError(key, value, "a whole number", parameter.doc)

@@ -1,0 +1,198 @@
+"""DRS: as many processors for each operator as a queueing network says that it needs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from tidegate.errors import Infeasible, LatencyUnreachable, NotEnoughProcessors
+from tidegate.model import Plan, Prediction, Snapshot, Unmet
+from tidegate.packing import Packing
+from tidegate.policies.base import NoMemory, Policy, Style, setting
+from tidegate.queueing import (
+    Station,
+    assign_processors,
+    fewest_processors,
+    machines_for,
+    sojourn_s,
+)
+from tidegate.sizing import consolidate, set_counts
+from tidegate.units import show_duration
+
+__all__ = ["Drs"]
+
+
+@dataclass(frozen=True)
+class Drs(Policy):
+    """The fewest processors that keep the mean latency within `t_max_s`, where they help most.
+
+    Each operator is an M/M/k queue, all of them a Jackson network. The fewest processors that
+    meet the bound are rounded up to whole hosts, and all processors of those hosts are assigned
+    (a processor is one instance). Where the measured latency exceeds the estimate, the estimate is
+    raised by the same factor. At an unchanged number of hosts, instances only change when the
+    estimate falls by `min_gain`; hosts are only released when the bound holds with that margin.
+
+    The paper's Fig. 10, ExpA: 17 processors on four machines of five (three reserved) miss
+    500 ms; a fifth machine and 10:11:1 hold it.
+
+    >>> from tidegate.testing import station_snapshot
+    >>> policy = Drs(t_max_s=0.5, reserved=3)
+    >>> rates = {"extract": (40, 5.714), "match": (40, 5.333), "aggregate": (40, 400)}
+    >>> now = station_snapshot(rates, allocation=(8, 8, 1), cores_per_host=5, reserved=3)
+    >>> plan, _ = policy.decide(now, NoMemory())
+    >>> dict(plan.deployment.counts), plan.bounded_target
+    ({'aggregate': 1, 'extract': 10, 'match': 11}, 5)
+
+    T. Z. J. Fu et al., *DRS: Dynamic Resource Scheduling for Real-Time Analytics over Fast
+    Streams*, ICDCS 2015.
+    """
+
+    name: ClassVar[str] = "drs"
+    paper: ClassVar[str] = "DRS (Fu et al. 2015)"
+    style: ClassVar[Style] = "instances"
+    needs: ClassVar[tuple[str, ...]] = ("operator.arrival_rate_per_s", "operator.service_time_s")
+
+    t_max_s: float = setting(1.0, "bound on the mean end-to-end latency, s", low=1e-6)
+    model: Literal["mmk", "ggk"] = setting(
+        "mmk", "mmk: exponential; ggk: measured variability (Allen–Cunneen)", choices=("mmk", "ggk")
+    )
+    min_gain: float = setting(
+        0.05, "fall of the latency that is worth disturbing a running system, share", low=0, high=1
+    )
+    max_correction: float = setting(
+        3.0, "measured over estimated latency counts at most so much, ratio", low=1
+    )
+    reserved: int = setting(0, "processors taken by something else, on all hosts together", low=0)
+
+    def decide(self, snapshot: Snapshot, memory: NoMemory) -> tuple[Plan, NoMemory]:
+        """Estimate, correct, and allocate where it is worth it."""
+        packing = Packing(snapshot)
+        stations = self._stations(snapshot)
+        external = sum((snapshot.external_rates() or {}).values())
+        if not stations or external <= 0:
+            packing.because("missing", "an arrival rate or service time is not known: no change")
+            return packing.plan(), memory
+
+        counts = packing.counts
+        now_s = sojourn_s(stations, [counts[s.name] for s in stations], external)
+        running = snapshot.running.counts
+        estimated_s = sojourn_s(stations, [running[s.name] for s in stations], external)
+        correction = self._correction(snapshot.latency.mean_s, estimated_s)
+        slots = _slots(snapshot)
+        wanted, hosts, met = self._allocation(snapshot, stations, external, correction, slots)
+        then_s = sojourn_s(stations, wanted, external)
+        for unmet in met:
+            packing.unmet.append(unmet)
+
+        hosts_now = len(packing.hosts)
+        worth = then_s <= now_s * (1 - self.min_gain) if math.isfinite(now_s) else True
+        safe = correction * then_s <= self.t_max_s * (1 - self.min_gain)
+        if (hosts == hosts_now and not worth) or (hosts < hosts_now and not safe):
+            return packing.plan(Prediction(sojourn_s=_known(correction * now_s))), memory
+
+        target = dict(zip((s.name for s in stations), wanted, strict=True))
+        if target != {name: counts[name] for name in target}:
+            shape = ":".join(str(k) for k in wanted)
+            text = (
+                f"estimated {show_duration(correction * now_s)} against a bound of "
+                f"{show_duration(self.t_max_s)}: {shape} on {hosts} hosts brings "
+                f"{show_duration(correction * then_s)}"
+            )
+            packing.because("latency" if hosts >= hosts_now else "spare", text)
+            set_counts(packing, target)
+        consolidate(packing, at_least=hosts)
+        return packing.plan(Prediction(sojourn_s=_known(correction * then_s))), memory
+
+    def _stations(self, snapshot: Snapshot) -> tuple[Station, ...]:
+        """The operators as queues, none of them when a measurement is missing."""
+        stations = []
+        for operator in snapshot.topology.operators:
+            reading = snapshot.reading[operator.name]
+            service_s = snapshot.service_time_s(operator.name)
+            if reading.arrival_rate_per_s is None or not service_s:
+                return ()
+            general = self.model == "ggk"
+            service_scv = operator.service_scv if reading.service_scv is None else reading.service_scv
+            arrival_scv = 1.0 if reading.arrival_scv is None else reading.arrival_scv
+            stations.append(
+                Station(
+                    operator.name,
+                    reading.arrival_rate_per_s,
+                    1 / service_s,
+                    arrival_scv if general else 1.0,
+                    service_scv if general else 1.0,
+                    operator.max_instances,
+                )
+            )
+        return tuple(stations)
+
+    def _correction(self, measured_s: float | None, estimated_s: float) -> float:
+        """Measured over estimated latency: the model is never trusted to be too slow."""
+        if measured_s is None or not math.isfinite(estimated_s) or estimated_s <= 0:
+            return 1.0
+        return min(self.max_correction, max(1.0, measured_s / estimated_s))
+
+    def _allocation(
+        self,
+        snapshot: Snapshot,
+        stations: tuple[Station, ...],
+        external: float,
+        correction: float,
+        slots: int,
+    ) -> tuple[tuple[int, ...], int, list[Unmet]]:
+        """Processors by station, hosts that carry them, and what could not be met."""
+        unmet = []
+        try:
+            fewest = fewest_processors(stations, self.t_max_s, external, correction)
+        except LatencyUnreachable as error:
+            # As near to the floor as is reasonable; the last millisecond would cost everything.
+            unmet.append(Unmet("", 0, str(error)))
+            fewest = fewest_processors(stations, 1.05 * error.floor_s, external, correction)
+        except NotEnoughProcessors as error:
+            # Some operator may not have as many instances as it needs: all that it may, then.
+            unmet.append(Unmet("", error.needed - error.available, str(error)))
+            limits = (s.max_processors or s.least_processors for s in stations)
+            fewest = tuple(
+                min(s.least_processors, limit) for s, limit in zip(stations, limits, strict=True)
+            )
+        hosts = machines_for(sum(fewest), slots, self.reserved)
+        most = snapshot.offer.max_hosts
+        if most is not None and hosts > most:
+            short = sum(fewest) - (most * slots - self.reserved)
+            unmet.append(Unmet("", short, f"the offer ends at {most} hosts"))
+            hosts = most
+        processors = hosts * slots - self.reserved
+        try:
+            return assign_processors(stations, processors), hosts, unmet
+        except Infeasible:
+            return _by_load(stations, processors), hosts, unmet
+
+
+def _slots(snapshot: Snapshot) -> int:
+    """Instances that a new host carries, whichever operators they are of."""
+    capacity = snapshot.offer.capacity
+    rooms = [
+        math.floor(have / want + 1e-9)
+        for operator in snapshot.topology.operators
+        for have, want in (
+            (capacity.cpu_cores, operator.demand.cpu_cores),
+            (capacity.memory_mb, operator.demand.memory_mb),
+            (capacity.network_mbps, operator.demand.network_mbps),
+        )
+        if want > 0
+    ]
+    return max(1, min(rooms, default=1))
+
+
+def _by_load(stations: tuple[Station, ...], processors: int) -> tuple[int, ...]:
+    """Too few for every queue to stay finite: one each, the rest in proportion to the load."""
+    counts = [1] * len(stations)
+    for _ in range(processors - len(stations)):
+        neediest = max(range(len(stations)), key=lambda i: stations[i].load / counts[i])
+        counts[neediest] += 1
+    return tuple(counts)
+
+
+def _known(seconds: float) -> float | None:
+    return seconds if math.isfinite(seconds) else None

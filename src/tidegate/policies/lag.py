@@ -1,0 +1,96 @@
+"""The lag rule of KEDA and the horizontal pod autoscaler: so many waiting items a consumer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tidegate.codec import Value
+from tidegate.model import Plan, Snapshot
+from tidegate.packing import Packing
+from tidegate.policies.base import Policy, Style, setting
+from tidegate.sizing import set_engines
+
+__all__ = ["Lag", "LagMemory"]
+
+Past = tuple[tuple[float, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LagMemory(Value):
+    """wanted, running: (time, hosts) pairs of the last minutes, oldest first."""
+
+    wanted: Past = ()
+    running: Past = ()
+
+
+@dataclass(frozen=True)
+class Lag(Policy):
+    """⌈lag / threshold⌉ hosts, with the brakes that Kubernetes puts on it.
+
+    The lag is what waits at the operators that sources feed. Within `tolerance` nothing changes;
+    growth is limited to doubling or `up_hosts`, whichever is more, within `up_period_s`; shrinking
+    waits until all wishes of the last `down_window_s` agree; there are never more hosts than
+    partitions (the entry's `max_instances`). A missing lag changes nothing.
+
+    Defaults: 10 items a host, tolerance 0.1, 300 s, 100 % or 4 within 15 s. With 95 waiting,
+    10 hosts are wanted, and from two the first step goes to 6:
+
+    >>> from tidegate.testing import steady_snapshot
+    >>> policy = Lag()
+    >>> plan, _ = policy.decide(steady_snapshot(hosts=2, queue_length=95), policy.initial_memory())
+    >>> plan.reasons[0].text, plan.bounded_target
+    ('95 items wait, 10 a host would be 10 hosts; 6 may be had now', 6)
+
+    KEDA and Kubernetes HPA documentation.
+    """
+
+    name: ClassVar[str] = "lag"
+    paper: ClassVar[str] = "baseline: KEDA / Kubernetes HPA"
+    style: ClassVar[Style] = "engines"
+    needs: ClassVar[tuple[str, ...]] = ("operator.queue_length",)
+    memory_type: ClassVar[type] = LagMemory
+
+    threshold: float = setting(10.0, "waiting items a host (KEDA's lagThreshold)", low=1e-9)
+    tolerance: float = setting(0.1, "relative deviation that is ignored", low=0)
+    down_window_s: float = setting(300.0, "the largest wish of so long counts, s", low=0)
+    up_period_s: float = setting(15.0, "period of the growth limit, s", low=0)
+    up_hosts: int = setting(4, "hosts that may come within the period in any case", low=1)
+
+    def decide(self, snapshot: Snapshot, memory: LagMemory) -> tuple[Plan, LagMemory]:
+        """Compare the lag a host with the threshold."""
+        packing = Packing(snapshot)
+        lags = [snapshot.reading[name].queue_length for name in snapshot.topology.entries]
+        if None in lags:
+            return packing.plan(), memory
+        lag = sum(value for value in lags if value is not None)
+        now, hosts = snapshot.time_s, len(packing.hosts)
+        ratio = lag / (self.threshold * hosts) if hosts else math.inf
+        wish = hosts if abs(ratio - 1) <= self.tolerance else math.ceil(lag / self.threshold)
+        wish = max(1, min(wish, _partitions(snapshot)))
+
+        wanted = (*_since(memory.wanted, now - self.down_window_s), (now, wish))
+        running = (*_since(memory.running, now - self.up_period_s), (now, hosts))
+        steady = max(count for _, count in wanted) if wish < hosts else wish
+        least = min(count for _, count in running)
+        allowed = min(steady, max(2 * least, least + self.up_hosts, hosts))
+        target = min(allowed, hosts) if wish < hosts else allowed
+        set_engines(packing, target)
+        if len(packing.hosts) != hosts:
+            text = (
+                f"{lag:g} items wait, {self.threshold:g} a host would be {wish} hosts; "
+                f"{len(packing.hosts)} may be had now"
+            )
+            packing.because("lag" if len(packing.hosts) > hosts else "idle", text)
+        return packing.plan(), LagMemory(wanted, running)
+
+
+def _since(past: Past, start_s: float) -> Past:
+    return tuple(entry for entry in past if entry[0] > start_s)
+
+
+def _partitions(snapshot: Snapshot) -> float:
+    """Consumers that the entries can use in all."""
+    limits = [snapshot.operator(name).max_instances for name in snapshot.topology.entries]
+    return math.inf if None in limits else max(limit for limit in limits if limit is not None)

@@ -1,0 +1,145 @@
+"""Local thresholds: every host watches its own utilisation (FUGU, section IV-A)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from tidegate.codec import Value
+from tidegate.errors import SettingError
+from tidegate.model import Host, Plan, Snapshot
+from tidegate.packing import Packing
+from tidegate.policies.base import Policy, Style, setting
+from tidegate.rebalancing import excess_cores, relieve
+
+__all__ = ["LocalThreshold", "LocalThresholdMemory", "ThreeUtilisations", "Watch"]
+
+
+@dataclass(frozen=True)
+class ThreeUtilisations(Policy):
+    """The parameters that FUGU's three techniques share; the first three are all one must set."""
+
+    target: float = setting(0.6, "utilisation that a host is brought to, share", low=0, high=1)
+    lower: float = setting(0.3, "a host below this is underloaded, share", low=0, high=1)
+    upper: float = setting(0.8, "a host above this is overloaded, share", low=0, high=1)
+    grace_s: float = setting(30.0, "a host is left alone so long after a decision, s", low=0)
+    fill: float | None = setting(
+        None, "a host may be filled so far by a move, share; none: up to `upper`", low=0, high=1
+    )
+
+    def check(self) -> None:
+        """Lower, target and upper must stand in this order."""
+        if not self.lower < self.target < self.upper:
+            shown = f"lower {self.lower:g}, target {self.target:g}, upper {self.upper:g}"
+            raise SettingError(f"{self.name}: thresholds", shown, "in rising order")
+
+    def packing(self, snapshot: Snapshot) -> Packing:
+        """A packing by measured load that fills hosts no further than allowed."""
+        return Packing(snapshot, "load", self.upper if self.fill is None else self.fill)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch(Value):
+    """What is remembered of a host: violations in a row, and until when it is left alone."""
+
+    over: int = 0
+    under: int = 0
+    quiet_until_s: float = float("-1e300")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalThresholdMemory(Value):
+    """Watches by host."""
+
+    hosts: Mapping[str, Watch] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LocalThreshold(ThreeUtilisations):
+    """Scale where it hurts: out of a host that is too busy, away with one that is too idle.
+
+    A host above `upper` for `violations` measurements in a row gives away operators, chosen by
+    subset sum, until it is down at `target`; new hosts come when the others are full. A host below
+    `lower` for as long is released, but only if all its operators find a place on the others;
+    otherwise the release is cancelled. After a decision the host is left alone for `grace_s`.
+
+    The paper's default is 0.3 / 0.8 with target 0.6. A host at 0.9 of four cores has to lose
+    (0.9 − 0.6) · 4 = 1.2 cores:
+
+    >>> from tidegate.testing import fleet_snapshot
+    >>> policy = LocalThreshold(violations=1)
+    >>> hot = fleet_snapshot({"host-1": [1.0, 0.8, 0.7, 0.6, 0.5], "host-2": [1.2]})
+    >>> plan, memory = policy.decide(hot, policy.initial_memory())
+    >>> [reason.text for reason in plan.reasons]
+    ['host-1 is at 0.90, above 0.80: 2 operators leave']
+    >>> round(sum(hot.operator(i.operator).demand.cpu_cores
+    ...           for i in plan.deployment.instances if i.host == "host-1") / 4, 3)
+    0.6
+
+    T. Heinze et al., *Auto-scaling Techniques for Elastic Data Stream Processing*, ICDE 2014.
+    """
+
+    name: ClassVar[str] = "local-threshold"
+    paper: ClassVar[str] = "FUGU (Heinze et al. 2014), IV-A"
+    style: ClassVar[Style] = "placement"
+    needs: ClassVar[tuple[str, ...]] = ("host.utilisation",)
+    memory_type: ClassVar[type] = LocalThresholdMemory
+
+    violations: int = setting(3, "measurements in a row beyond a threshold before acting", low=1)
+
+    def decide(
+        self, snapshot: Snapshot, memory: LocalThresholdMemory
+    ) -> tuple[Plan, LocalThresholdMemory]:
+        """Relieve the overloaded hosts, then release the underloaded ones, least loaded first."""
+        now = snapshot.time_s
+        watches = {
+            host.id: self._watch(host, memory.hosts.get(host.id), now, first=not memory.hosts)
+            for host in snapshot.running_hosts
+        }
+        packing = self.packing(snapshot)
+
+        over = {
+            host.id: host
+            for host in snapshot.running_hosts
+            if watches[host.id].over >= self.violations
+        }
+        for host in over.values():
+            moved = relieve(packing, {host.id: excess_cores(host, self.target)}, avoid=over)
+            if moved:
+                packing.because(
+                    "overload",
+                    f"{host.id} is at {host.utilisation:.2f}, above {self.upper:.2f}: "
+                    f"{moved} operators leave",
+                    host.id,
+                )
+
+        under = [h for h in snapshot.running_hosts if watches[h.id].under >= self.violations]
+        for host in sorted(under, key=lambda host: host.utilisation or 0.0):
+            if packing.received(host.id) or len(packing.hosts) == 1:
+                continue
+            low = f"{host.id} is at {host.utilisation:.2f}, below {self.lower:.2f}"
+            if packing.evacuate(host.id, avoid=over):
+                packing.because("underload", f"{low}: it is released", host.id)
+            else:
+                text = f"{low}, but its operators fit nowhere else: its release is cancelled"
+                packing.because("release-cancelled", text, host.id)
+
+        for host in (*over.values(), *under):
+            watches[host.id] = Watch(quiet_until_s=now + self.grace_s)
+        return packing.plan(), LocalThresholdMemory(
+            {host: watch for host, watch in watches.items() if host in packing.hosts}
+        )
+
+    def _watch(self, host: Host, watch: Watch | None, now_s: float, first: bool) -> Watch:
+        if watch is None:  # a host that has just come up is empty, not underloaded
+            watch = Watch() if first else Watch(quiet_until_s=now_s + self.grace_s)
+        if host.utilisation is None:
+            return watch  # a missing measurement neither adds to a violation nor ends it
+        if now_s < watch.quiet_until_s:
+            return replace(watch, over=0, under=0)
+        if host.utilisation > self.upper:
+            return replace(watch, over=watch.over + 1, under=0)
+        if host.utilisation < self.lower:
+            return replace(watch, over=0, under=watch.under + 1)
+        return replace(watch, over=0, under=0)

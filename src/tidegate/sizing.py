@@ -1,0 +1,113 @@
+"""From a number to a deployment: so many instances of each operator, or so many identical hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tidegate.model import Instance, Unmet
+from tidegate.packing import Packing
+
+__all__ = ["consolidate", "release_empty", "set_counts", "set_engines"]
+
+
+def set_counts(packing: Packing, wanted: Mapping[str, int]) -> None:
+    """Start and stop instances until each operator has its count, never fewer than one.
+
+    What is too many stops where fewest instances are left, so that hosts run empty. What is
+    missing starts by first fit decreasing, on new hosts where the others are full; what finds no
+    room at all becomes unmet demand.
+    """
+    current = packing.counts
+    for operator, count in wanted.items():
+        for instance in _least_missed(packing, operator, current[operator] - max(1, count)):
+            packing.stop(instance.id)
+    missing = [
+        operator
+        for operator, count in wanted.items()
+        for _ in range(_allowed(packing, operator, count) - current[operator])
+    ]
+    missing.sort(key=lambda name: -packing.snapshot.operator(name).demand.cpu_cores)
+    for operator in missing:
+        start_somewhere(packing, operator)
+
+
+def start_somewhere(packing: Packing, operator: str, lease: bool = True) -> Instance | None:
+    """Start one instance on the first host with room, else on a new one, else note it unmet."""
+    size = packing.snapshot.operator(operator).demand
+    host = next((host for host in packing.hosts if packing.fits(size, host)), None)
+    if host is None and lease and size.fits(packing.snapshot.offer.capacity):
+        host = packing.lease()
+    if host is None:
+        packing.unmet.append(Unmet(operator, 1, "no host has room and no more can be leased"))
+        return None
+    return packing.start(operator, host)
+
+
+def _allowed(packing: Packing, operator: str, count: int) -> int:
+    limit = packing.snapshot.operator(operator).max_instances
+    return max(1, count) if limit is None else min(max(1, count), limit)
+
+
+def _least_missed(packing: Packing, operator: str, surplus: int) -> list[Instance]:
+    """The instances to stop: on hosts with fewest others first, the youngest among equals."""
+    if surplus <= 0:
+        return []
+    running = packing.instances_of(operator)
+    age = {host: n for n, host in enumerate(packing.hosts)}
+    running.sort(key=lambda i: (len(packing.hosts[i.host]), -age[i.host]))
+    return running[:surplus]
+
+
+def release_empty(packing: Packing, keep: int = 1) -> None:
+    """Release hosts without instances, the youngest first, down to `keep` hosts."""
+    for host in reversed(list(packing.hosts)):
+        if len(packing.hosts) > keep and not packing.hosts[host]:
+            packing.release(host)
+            packing.because("release", f"{host} is empty", host)
+
+
+def consolidate(packing: Packing, at_least: int = 1) -> None:
+    """Empty and release hosts whose instances all fit elsewhere, the emptiest first."""
+    for host in sorted(packing.hosts, key=lambda name: len(packing.hosts[name])):
+        if len(packing.hosts) > at_least and packing.evacuate(host):
+            packing.because("release", f"everything on {host} fits elsewhere", host)
+
+
+def set_engines(packing: Packing, hosts: int, victims: Sequence[str] = ()) -> None:
+    """Lease or release hosts until there are so many, each a full engine.
+
+    An engine is a host that runs one instance of every operator, as far as the operators'
+    `max_instances` and the host's room allow; the input is partitioned equally over them. The
+    last instance of an operator never goes: it moves to a host that stays.
+
+    victims: hosts to release first; otherwise the youngest goes first.
+    """
+    hosts = max(1, hosts)
+    while len(packing.hosts) < hosts:
+        host = packing.lease()
+        if host is None:
+            missing = hosts - len(packing.hosts)
+            why = f"the offer is exhausted at {len(packing.hosts)} hosts"
+            packing.unmet.append(Unmet("", missing, why))
+            break
+        fill_engine(packing, host)
+    order = [*victims, *reversed([host for host in packing.hosts if host not in victims])]
+    for host in order:
+        if len(packing.hosts) <= hosts:
+            break
+        only_here = [
+            i.id
+            for i in packing.hosts[host].values()
+            if all(other.host == host for other in packing.instances_of(i.operator))
+        ]
+        if not packing.place(only_here, avoid={host}):
+            packing.release(host)
+        else:
+            packing.because("keep", f"{host} holds an operator that fits nowhere else", host)
+
+
+def fill_engine(packing: Packing, host: str) -> None:
+    """Start one instance of each operator on a host, as far as limits and room allow."""
+    for operator in packing.snapshot.topology.operators:
+        if packing.may_start(operator.name) and packing.fits(operator.demand, host):
+            packing.start(operator.name, host)

@@ -1,0 +1,99 @@
+"""From what runs to what is planned: the steps between two deployments, in a safe order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+from tidegate.codec import Value
+from tidegate.model import Deployment, Instance, Plan
+
+__all__ = ["Step", "diff"]
+
+StepKind = Literal["lease", "stop", "move", "start", "release"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Value):
+    """One change to the world.
+
+    kind: what to do. host: where (for a move, where to). instance, operator: what, if not a host.
+    origin: where a moving instance comes from.
+    """
+
+    kind: StepKind
+    host: str
+    instance: str = ""
+    operator: str = ""
+    origin: str = ""
+
+    def __str__(self) -> str:
+        if self.kind in ("lease", "release"):
+            return f"{self.kind} {self.host}"
+        if self.kind == "move":
+            return f"move {self.instance} from {self.origin} to {self.host}"
+        return f"{self.kind} {self.instance} on {self.host}"
+
+
+def diff(running: Deployment, plan: Plan | Deployment) -> tuple[Step, ...]:
+    """The steps that turn `running` into the plan; none when they agree.
+
+    The order is safe: hosts come before what runs on them; an instance too many stops early, so
+    that there is room for the others; no operator falls below the smaller of its two counts; what
+    moves out of a host goes before what moves in; a host is released when it is empty.
+
+    >>> now = Deployment(("h1",), (Instance("a-1", "a", "h1"), Instance("b-1", "b", "h1")))
+    >>> then = Deployment(("h2",), (Instance("a-1", "a", "h2"), Instance("b-2", "b", "h2")))
+    >>> for step in diff(now, then):
+    ...     print(step)
+    lease h2
+    move a-1 from h1 to h2
+    start b-2 on h2
+    stop b-1 on h1
+    release h1
+    """
+    wanted = plan.deployment if isinstance(plan, Plan) else plan
+    before = {instance.id: instance for instance in running.instances}
+    after = {instance.id: instance for instance in wanted.instances}
+
+    starts = [Step("start", i.host, i.id, i.operator) for i in after.values() if i.id not in before]
+    stops = [Step("stop", i.host, i.id, i.operator) for i in before.values() if i.id not in after]
+    # Stops beyond those that a start of the same operator makes up for can come first.
+    replaced = Counter(step.operator for step in starts)
+    early, late = [], []
+    for step in stops:
+        if replaced[step.operator] > 0:
+            replaced[step.operator] -= 1
+            late.append(step)
+        else:
+            early.append(step)
+
+    old_hosts, new_hosts = set(running.hosts), set(wanted.hosts)
+    return (
+        *(Step("lease", host) for host in wanted.hosts if host not in old_hosts),
+        *early,
+        *_ordered_moves(before, after),
+        *starts,
+        *late,
+        *(Step("release", host) for host in running.hosts if host not in new_hosts),
+    )
+
+
+def _ordered_moves(before: dict[str, Instance], after: dict[str, Instance]) -> list[Step]:
+    """Moves out of a host before moves into it, as far as the circles among them allow."""
+    moves = [
+        Step("move", i.host, i.id, i.operator, origin=before[i.id].host)
+        for i in after.values()
+        if i.id in before and before[i.id].host != i.host
+    ]
+    leaving = Counter(step.origin for step in moves)
+    ordered: list[Step] = []
+    while moves:
+        free = [step for step in moves if leaving[step.host] == 0] or moves[:1]
+        ordered += free
+        for step in free:
+            leaving[step.origin] -= 1
+        taken = {step.instance for step in free}
+        moves = [step for step in moves if step.instance not in taken]
+    return ordered

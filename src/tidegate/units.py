@@ -1,0 +1,86 @@
+"""Reading what people write: durations such as ``500ms`` and finite numbers."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from tidegate.errors import InputError
+
+__all__ = ["duration_s", "finite", "show_duration"]
+
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*([a-zµ]*)\s*")
+
+
+def duration_s(text: str | float, key: str = "duration") -> float:
+    """A duration in seconds, from ``"500ms"``, ``"5s"``, ``"10m"``, ``"1h"`` or a plain number.
+
+    >>> duration_s("500ms"), duration_s("2m"), duration_s(3)
+    (0.5, 120.0, 3.0)
+    >>> duration_s("soon", key="--t-max")
+    Traceback (most recent call last):
+    tidegate.errors.InputError: --t-max is 'soon'; it must be a positive duration: write a number
+    with a unit, such as 500ms, 5s, 10m or 1h
+    """
+    match = _DURATION.fullmatch(str(text).replace("µ", "u"))
+    if match and match[2] in (*_SECONDS, ""):
+        try:
+            seconds = float(match[1]) * _SECONDS[match[2] or "s"]
+        except ValueError:
+            seconds = math.nan
+        if 0 < seconds < math.inf:
+            return seconds
+    remedy = "write a number with a unit, such as 500ms, 5s, 10m or 1h"
+    raise InputError(key, text, "a positive duration", remedy)
+
+
+def finite(
+    value: str | float,
+    key: str,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    above: float | None = None,
+    remedy: str = "",
+    error: type[InputError] = InputError,
+) -> float:
+    """A finite number within bounds, or one sentence that says what is wrong with it.
+
+    low, high: the bounds, both allowed; above: an excluded lower bound.
+
+    >>> finite("4.5", "rate", above=0)
+    4.5
+    >>> finite(-1, "rate", low=0)
+    Traceback (most recent call last):
+    tidegate.errors.InputError: rate is -1; it must be a number of at least 0
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if math.isfinite(number) and low <= number <= high and (above is None or number > above):
+        return number
+    if low == -math.inf and above is None:
+        allowed = "a finite number" if high == math.inf else f"a number of at most {high:g}"
+    elif above is not None:
+        allowed = f"a number above {above:g}" + (f" and at most {high:g}" if high < math.inf else "")
+    elif high < math.inf:
+        allowed = f"a number between {low:g} and {high:g}"
+    else:
+        allowed = f"a number of at least {low:g}"
+    raise error(key, value, allowed, remedy)
+
+
+def show_duration(seconds: float) -> str:
+    """A duration as a person would write it, three digits long.
+
+    >>> show_duration(0.4283), show_duration(90), show_duration(7200)
+    ('428 ms', '1.5 min', '2 h')
+    """
+    if not math.isfinite(seconds):
+        return "unbounded"
+    for limit, unit, scale in ((1e-3, "µs", 1e6), (1.0, "ms", 1e3), (60.0, "s", 1.0)):
+        if abs(seconds) < limit:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds / 60:.3g} min" if seconds < 3600 else f"{seconds / 3600:.3g} h"
