@@ -7,7 +7,6 @@ place where they stand. Pydantic is imported at the first use, so that `import t
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tidegate.errors import InputError
@@ -27,11 +26,15 @@ class Value:
     __pydantic_config__ = {"extra": "forbid", "allow_inf_nan": False}  # noqa: RUF012
 
 
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    from pydantic import TypeAdapter
+_adapters: dict[Any, TypeAdapter[Any]] = {}
 
-    return TypeAdapter(kind)
+
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    if kind not in _adapters:
+        from pydantic import TypeAdapter
+
+        _adapters[kind] = TypeAdapter(kind)
+    return _adapters[kind]
 
 
 def to_json(value: Any) -> str:
@@ -41,7 +44,7 @@ def to_json(value: Any) -> str:
     >>> to_json(Edge("a", "b", ratio=0.5))
     '{"origin":"a","target":"b","ratio":0.5}'
     """
-    return cast(bytes, _adapter(type(value)).dump_json(value)).decode()
+    return _adapter(type(value)).dump_json(value).decode()
 
 
 def from_json(kind: type[T], text: str | bytes) -> T:

@@ -111,8 +111,8 @@ class LatencyUnreachable(Infeasible):
         self.bound_s = bound_s
         self.floor_s = floor_s
         super().__init__(
-            f"a latency of {bound_s:g} s cannot be reached: the best is {floor_s:g} s, however many "
-            "processors there are: raise the bound, or make the operators faster"
+            f"a latency of {bound_s:g} s cannot be reached: the best is {floor_s:g} s, "
+            "however many processors there are: raise the bound, or make the operators faster"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -353,10 +353,12 @@ class Snapshot(Value):
             elif kind == "operator" and name == "service_time_s":
                 absent += [f"{o}.{name}" for o in self.reading if self.service_time_s(o) is None]
             elif kind == "operator":
-                absent += [f"{o}.{name}" for o, r in self.reading.items() if getattr(r, name) is None]
-            elif kind == "latency" and getattr(self.latency, name) is None:
-                absent.append(need)
-            elif kind == "batches" and self.batches is None:
+                absent += [
+                    f"{o}.{name}" for o, r in self.reading.items() if getattr(r, name) is None
+                ]
+            elif (kind == "latency" and getattr(self.latency, name) is None) or (
+                kind == "batches" and self.batches is None
+            ):
                 absent.append(need)
         return tuple(absent)
 

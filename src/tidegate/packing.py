@@ -98,7 +98,9 @@ class Packing:
 
     def instances_of(self, operator: str) -> list[Instance]:
         """The instances of one operator, by host in lease order."""
-        return [i for placed in self.hosts.values() for i in placed.values() if i.operator == operator]
+        return [
+            i for placed in self.hosts.values() for i in placed.values() if i.operator == operator
+        ]
 
     def fits(self, size: Resources, host: str) -> bool:
         """Whether an instance of that size would find room on a host."""
@@ -285,7 +287,7 @@ def capacity_of(snapshot: Snapshot, host: str) -> Resources:
 
 
 def sizes_of(snapshot: Snapshot, deployment: Deployment, measure: Measure) -> dict[str, Resources]:
-    """What each instance takes: its measured load if that is asked for and known, else its demand."""
+    """What each instance takes: its load if that is asked for and measured, else its demand."""
     demands = {operator.name: operator.demand for operator in snapshot.topology.operators}
     sizes = {instance.id: demands[instance.operator] for instance in deployment.instances}
     if measure == "load":
@@ -299,4 +301,3 @@ def _number(name: str) -> int:
     """The number that an id ends in, 0 without one."""
     match = _NUMBER_AT_END.search(name)
     return int(match[1]) if match else 0
-

@@ -175,4 +175,3 @@ def _ragged(rows: Sequence[Sequence[int]]) -> tuple[NDArray[Any], NDArray[Any]]:
     starts = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum([len(row) for row in rows], out=starts[1:])
     return starts, np.array([value for row in rows for value in row], dtype=np.int64)
-

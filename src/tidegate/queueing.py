@@ -13,9 +13,11 @@ ICDCS 2015.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
+from itertools import islice
 
 from tidegate.codec import Value
 from tidegate.errors import LatencyUnreachable, NotEnoughProcessors
@@ -126,9 +128,7 @@ def sojourn_s(
     0.428
     """
     finite(external_rate_per_s, "external rate", above=0)
-    present = sum(
-        s.load + waiting_items(k, s) for s, k in zip(stations, allocation, strict=True)
-    )
+    present = sum(s.load + waiting_items(k, s) for s, k in zip(stations, allocation, strict=True))
     return present / external_rate_per_s
 
 
@@ -146,9 +146,7 @@ def _greedy(stations: Sequence[Station]) -> Iterator[tuple[list[int], float]]:
     loads = [station.load for station in stations]
     factors = [station.variability for station in stations]
     blocking = [erlang_b(k, a) for k, a in zip(counts, loads, strict=True)]
-    waits = [
-        _waiting(k, a, b) for k, a, b in zip(counts, loads, blocking, strict=True)
-    ]
+    waits = [_waiting(k, a, b) for k, a, b in zip(counts, loads, blocking, strict=True)]
     total = math.fsum(w * f for w, f in zip(waits, factors, strict=True))
 
     # One entry a station: (-gain of its next processor, processors per load, index). The second
@@ -194,10 +192,8 @@ def assign_processors(stations: Sequence[Station], processors: int) -> tuple[int
     needed = sum(station.least_processors for station in stations)
     if needed > processors:
         raise NotEnoughProcessors(needed, processors)
-    counts: list[int] = []
-    steps = _greedy(stations)
-    for _, (counts, _) in zip(range(processors - needed + 1), steps, strict=False):
-        pass
+    steps = islice(_greedy(stations), processors - needed + 1)
+    counts, _ = deque(steps, maxlen=1)[0]
     return tuple(counts)
 
 
@@ -213,7 +209,7 @@ def fewest_processors(
     correction: measured over estimated sojourn time, by which the estimate is multiplied.
     Raises LatencyUnreachable when processing alone, with no waiting, takes longer.
 
-    >>> scaled = (Station("extract", 40, 5.714), Station("match", 40, 5.333), Station("agg", 40, 400))
+    >>> scaled = (Station("see", 40, 5.714), Station("match", 40, 5.333), Station("agg", 40, 400))
     >>> sum(fewest_processors(scaled, 0.5, 40)), sum(fewest_processors(scaled, 1.0, 40))
     (19, 17)
     """
@@ -225,15 +221,18 @@ def fewest_processors(
     if allowed < 0:
         raise LatencyUnreachable(t_max_s, correction * busy / external_rate_per_s)
     counts: list[int] = []
-    for counts, waiting in _greedy(stations):  # noqa: B007 - the last one is the answer
+    before = math.inf
+    for counts, waiting in _greedy(stations):
+        if waiting == before:
+            break  # what still waits does so at operators that may have no more processors
+        before = waiting
         # The running total gathers rounding errors, so its verdict is checked before it counts.
         if waiting <= allowed * (1 + 1e-9) + 1e-12:
-            exact = math.fsum(
-                waiting_items(k, s) for k, s in zip(counts, stations, strict=True)
-            )
+            exact = math.fsum(waiting_items(k, s) for k, s in zip(counts, stations, strict=True))
             if exact <= allowed:
                 return tuple(counts)
-    raise LatencyUnreachable(t_max_s, sojourn_s(stations, counts, external_rate_per_s))
+    best_s = correction * sojourn_s(stations, counts, external_rate_per_s)
+    raise LatencyUnreachable(t_max_s, best_s)
 
 
 def machines_for(processors: int, per_machine: int, reserved: int = 0) -> int:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, NoReturn
 from unittest import mock
 
@@ -89,7 +90,9 @@ def steady_snapshot(
 
 def fleet_snapshot(cores: Mapping[str, Sequence[float]], time_s: float = 0.0) -> Snapshot:
     """Operators q1, q2 … on hosts of four cores, each with the cores that it uses."""
-    operators, instances, hosts = [], [], []
+    operators: list[Operator] = []
+    instances: list[InstanceReading] = []
+    hosts: list[Host] = []
     for host, loads in cores.items():
         hosts.append(Host(host, HOST, utilisation=sum(loads) / HOST.cpu_cores))
         for load in loads:
@@ -131,11 +134,9 @@ def station_snapshot(
     """
     names = list(rates)
     edges = [Edge("input", names[0])]
-    for before, after in zip(names, names[1:], strict=False):
+    for before, after in pairwise(names):
         edges.append(Edge(before, after, ratio=rates[after][0] / rates[before][0]))
-    copies = [
-        (name, n) for name, k in zip(names, allocation, strict=True) for n in range(1, k + 1)
-    ]
+    copies = [(name, n) for name, k in zip(names, allocation, strict=True) for n in range(1, k + 1)]
     hosts = math.ceil((len(copies) + reserved) / cores_per_host)
     capacity = Resources(cores_per_host)
     return Snapshot(
@@ -200,18 +201,15 @@ def _no_clock_no_lots(where: str) -> Iterator[None]:
 
         return call
 
-    with mock.patch.multiple(
-        time, time=forbidden("time.time"), monotonic=forbidden("time.monotonic")
-    ), mock.patch.multiple(
-        random,
-        **{name: forbidden(f"random.{name}") for name in ("random", "choice", "randint", "shuffle")},
-    ):
+    clock: dict[str, Any] = {n: forbidden(f"time.{n}") for n in ("time", "monotonic")}
+    lots: dict[str, Any] = {
+        n: forbidden(f"random.{n}") for n in ("random", "choice", "randint", "shuffle", "uniform")
+    }
+    with mock.patch.multiple(time, **clock), mock.patch.multiple(random, **lots):
         yield
 
 
-def _pure_decision(
-    policy: Policy, snapshot: Snapshot, memory: Any, where: str
-) -> tuple[Plan, Any]:
+def _pure_decision(policy: Policy, snapshot: Snapshot, memory: Any, where: str) -> tuple[Plan, Any]:
     seen, known = to_json(snapshot), policy.save_memory(memory)
     with _no_clock_no_lots(where):
         plan, after = policy.decide(snapshot, memory)
@@ -251,9 +249,7 @@ def _check_blind(policy: Policy, snapshot: Snapshot, memory: Any, where: str) ->
     blind = replace(
         snapshot,
         hosts=tuple(replace(host, utilisation=None) for host in snapshot.hosts),
-        instances=tuple(
-            replace(i, load=None, processed_per_s=None) for i in snapshot.instances
-        ),
+        instances=tuple(replace(i, load=None, processed_per_s=None) for i in snapshot.instances),
         operators=(),
         latency=Latency(),
         batches=None,

@@ -167,11 +167,11 @@ class Topology(Value):
         if not self.operators:
             raise TopologyError("operators", [], "a list of at least one operator")
         seen: set[str] = set()
-        for node in (*self.operators, *self.sources):
-            if node.name in seen:
+        for name in (*(o.name for o in self.operators), *(s.name for s in self.sources)):
+            if name in seen:
                 remedy = "rename one of the two, sources and operators share their names"
-                raise TopologyError("name", node.name, "unique in the topology", remedy)
-            seen.add(node.name)
+                raise TopologyError("name", name, "unique in the topology", remedy)
+            seen.add(name)
         for edge in self.edges:
             if edge.target not in self.by_name:
                 raise TopologyError(
@@ -184,7 +184,8 @@ class Topology(Value):
 
     @property
     def _names(self) -> str:
-        return "known are " + ", ".join(node.name for node in (*self.sources, *self.operators))
+        names = [*(s.name for s in self.sources), *self.by_name]
+        return "known are " + ", ".join(names)
 
     @cached_property
     def by_name(self) -> dict[str, Operator]:

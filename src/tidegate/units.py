@@ -64,7 +64,9 @@ def finite(
     if low == -math.inf and above is None:
         allowed = "a finite number" if high == math.inf else f"a number of at most {high:g}"
     elif above is not None:
-        allowed = f"a number above {above:g}" + (f" and at most {high:g}" if high < math.inf else "")
+        allowed = f"a number above {above:g}" + (
+            f" and at most {high:g}" if high < math.inf else ""
+        )
     elif high < math.inf:
         allowed = f"a number between {low:g} and {high:g}"
     else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from itertools import pairwise
 
 from tidegate.backend import Outcome
 from tidegate.errors import BackendError
@@ -134,9 +135,7 @@ class ImaginaryWorld:
             for name in names
         )
         edges = [Edge("input", names[0])]
-        edges += [
-            Edge(a, b, lots.uniform(0.2, 1.5)) for a, b in zip(names, names[1:], strict=False)
-        ]
+        edges += [Edge(a, b, lots.uniform(0.2, 1.5)) for a, b in pairwise(names)]
         if len(names) > 1 and lots.random() < 0.3:
             edges.append(Edge(names[-1], names[-1], 0.3))
         return Topology(operators, (Source("input"),), tuple(edges))
@@ -210,4 +209,3 @@ class ImaginaryWorld:
             queue_length=self._maybe(float(lots.choice([0, 0, 3, 60, 300]))),
             recent_durations_s=tuple(lots.uniform(0.01, 2) for _ in range(lots.randint(0, 6))),
         )
-

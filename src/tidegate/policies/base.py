@@ -51,7 +51,9 @@ def setting(
 
     low, high: the bounds, both allowed; choices: the words that may stand here.
     """
-    return field(default=default, metadata=dict(doc=doc, low=low, high=high, choices=choices))
+    return field(
+        default=default, metadata={"doc": doc, "low": low, "high": high, "choices": choices}
+    )
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Policy(ABC):
             _check(f"{self.name}: {parameter.name}", getattr(self, parameter.name), parameter)
         self.check()
 
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027 - most policies have nothing to check
         """Raise SettingError for parameters that do not go together."""
 
     @property

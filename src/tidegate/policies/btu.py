@@ -19,7 +19,7 @@ from tidegate.visp import host_rank, release_utility, should_scale_up
 __all__ = ["QUIRKS", "Btu", "BtuMemory"]
 
 QUIRKS = {
-    "through-origin": "Alg. 1 regresses without intercept: constant durations predict twice as much",
+    "through-origin": "Alg. 1 regresses without intercept: a constant duration predicts its double",
     "mean-duration": "Alg. 1 and 3 take the mean of the last N durations, not the newest",
     "double-step": "more than 250 waiting: two instances when late, one even when in time",
     "cpu-only": "Alg. 2 ignores memory and the image cache",
@@ -106,7 +106,9 @@ class Btu(Policy):
         for quirk in self._quirks:
             if quirk not in QUIRKS:
                 known = ", ".join(QUIRKS)
-                raise SettingError("btu: quirks", quirk, "the name of a quirk", f"known are {known}")
+                raise SettingError(
+                    "btu: quirks", quirk, "the name of a quirk", f"known are {known}"
+                )
 
     @property
     def _quirks(self) -> frozenset[str]:
@@ -224,7 +226,9 @@ class _Turn:
                 self.packing.unmet.append(Unmet(operator, 1, "no more hosts can be leased"))
                 return
             host = (leased, None)
-            self.packing.because("lease", f"{late}: no host has room, so {leased} is leased", operator)
+            self.packing.because(
+                "lease", f"{late}: no host has room, so {leased} is leased", operator
+            )
         started = self.packing.start(operator, host[0])
         self.count(operator)
         self.scaled_up_s[operator] = self.snapshot.time_s
@@ -244,8 +248,10 @@ class _Turn:
             return min(suitable)[2], None
         others = [name for name in packing.counts if name != operator]
         spare = {name: value for name in others if (value := self.utility(packing, name)) > 0}
-        order = sorted(spare) if "alphabetical" in self.quirks else sorted(
-            spare, key=lambda name: -spare[name]
+        order = (
+            sorted(spare)
+            if "alphabetical" in self.quirks
+            else sorted(spare, key=lambda name: -spare[name])
         )
         demand = self.snapshot.operator(operator).demand
         for other in order:
@@ -269,10 +275,14 @@ class _Turn:
         now = self.snapshot.time_s
         ending = [h for h in self.snapshot.running_hosts if self.ends_soon(h, now)]
         young = any(h.lease and now - h.lease.started_s < RECENT_S for h in self.snapshot.hosts)
+        blind = self.snapshot.missing(self.policy.needs)
         for host in ending:
             if len(self.packing.hosts) == 1:
                 return
-            if ("young-host" in self.quirks and young) or self.packing.received(host.id):
+            if blind:
+                text = f"{blind[0]} is missing: {host.id} is paid for another unit"
+                self.packing.because("prolong", text, host.id)
+            elif ("young-host" in self.quirks and young) or self.packing.received(host.id):
                 self.packing.because("prolong", f"{host.id} is needed for another unit", host.id)
             else:
                 self.release_or_prolong(host.id)
@@ -308,7 +318,9 @@ class _Turn:
             migrated += 1
         trial.release(host)
         self.packing = trial
-        text = f"the paid time of {host} ends and {migrated} instances fit elsewhere: it is released"
+        text = (
+            f"the paid time of {host} ends and {migrated} instances fit elsewhere: it is released"
+        )
         trial.because("release", text, host)
 
     def stop_spare(self, trial: Packing, host: str) -> None:

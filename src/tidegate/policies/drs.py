@@ -113,7 +113,9 @@ class Drs(Policy):
             if reading.arrival_rate_per_s is None or not service_s:
                 return ()
             general = self.model == "ggk"
-            service_scv = operator.service_scv if reading.service_scv is None else reading.service_scv
+            service_scv = (
+                operator.service_scv if reading.service_scv is None else reading.service_scv
+            )
             arrival_scv = 1.0 if reading.arrival_scv is None else reading.arrival_scv
             stations.append(
                 Station(
@@ -143,12 +145,16 @@ class Drs(Policy):
     ) -> tuple[tuple[int, ...], int, list[Unmet]]:
         """Processors by station, hosts that carry them, and what could not be met."""
         unmet = []
+        bound_s = self.t_max_s
+        fewest: tuple[int, ...] = ()
         try:
-            fewest = fewest_processors(stations, self.t_max_s, external, correction)
-        except LatencyUnreachable as error:
-            # As near to the floor as is reasonable; the last millisecond would cost everything.
-            unmet.append(Unmet("", 0, str(error)))
-            fewest = fewest_processors(stations, 1.05 * error.floor_s, external, correction)
+            while not fewest:
+                try:
+                    fewest = fewest_processors(stations, bound_s, external, correction)
+                except LatencyUnreachable as error:
+                    # Near the best there is; its last millisecond would cost everything.
+                    unmet.append(Unmet("", 0, str(error)))
+                    bound_s = 1.05 * error.floor_s
         except NotEnoughProcessors as error:
             # Some operator may not have as many instances as it needs: all that it may, then.
             unmet.append(Unmet("", error.needed - error.available, str(error)))

@@ -45,7 +45,9 @@ class Ds2(Policy):
         0.3, "an operator this near to the goal is left alone, share", low=0, high=1
     )
     catch_up_s: float = setting(1800.0, "backlog is worked off in so long, s; 0: ignored", low=0)
-    max_shrink: float = setting(0.6, "largest part of an operator to go at once, share", low=0, high=1)
+    max_shrink: float = setting(
+        0.6, "largest part of an operator to go at once, share", low=0, high=1
+    )
     max_parallelism: int = setting(200, "instances of an operator at most", low=1)
 
     def decide(self, snapshot: Snapshot, memory: NoMemory) -> tuple[Plan, NoMemory]:

@@ -72,11 +72,10 @@ class DStreamsRatio(Policy):
         packing = Packing(snapshot)
         now = snapshot.time_s
         decided = now - self.interval_s if memory.decided_s is None else memory.decided_s
-        ratios = (*memory.ratios, *_ratios(snapshot))
-        if now - decided < self.interval_s or not ratios:
-            return packing.plan(), DStreamsRatioMemory(
-                ratios, memory.decided_s if ratios else now, memory.drawn, memory.seed
-            )
+        fresh = _ratios(snapshot)
+        ratios = (*memory.ratios, *fresh)
+        if now - decided < self.interval_s or not fresh:  # no decision on what is long past
+            return packing.plan(), DStreamsRatioMemory(ratios, decided, memory.drawn, memory.seed)
         mean = sum(ratios) / len(ratios)
         hosts, drawn = len(packing.hosts), memory.drawn
         if mean >= self.up:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tidegate.codec import Value
@@ -19,7 +19,7 @@ __all__ = ["GlobalThreshold", "GlobalThresholdMemory"]
 class GlobalThresholdMemory(Value):
     """One watch, over the mean."""
 
-    watch: Watch = Watch()
+    watch: Watch = field(default_factory=Watch)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,9 @@ class GlobalThreshold(ThreeUtilisations):
             if host.utilisation is not None and host.utilisation > self.target
         }
         moved = relieve(packing, excess)
-        text = f"the mean is {mean:.2f}, above {self.upper:.2f}: {moved} operators leave their hosts"
+        text = (
+            f"the mean is {mean:.2f}, above {self.upper:.2f}: {moved} operators leave their hosts"
+        )
         packing.because("overload", text)
 
     def _scale_in(self, packing: Packing, mean: float) -> None:

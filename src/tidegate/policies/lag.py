@@ -90,7 +90,7 @@ def _since(past: Past, start_s: float) -> Past:
     return tuple(entry for entry in past if entry[0] > start_s)
 
 
-def _partitions(snapshot: Snapshot) -> float:
+def _partitions(snapshot: Snapshot) -> int:
     """Consumers that the entries can use in all."""
     limits = [snapshot.operator(name).max_instances for name in snapshot.topology.entries]
-    return math.inf if None in limits else max(limit for limit in limits if limit is not None)
+    return 10**9 if None in limits else max(limit for limit in limits if limit is not None)

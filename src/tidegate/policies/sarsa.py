@@ -172,7 +172,9 @@ class Sarsa(ThreeUtilisations):
     needs: ClassVar[tuple[str, ...]] = ("host.utilisation",)
     memory_type: ClassVar[type] = SarsaMemory
 
-    impact: float = setting(0.2, "imp: weight of what is new in a first learning step", low=0, high=1)
+    impact: float = setting(
+        0.2, "imp: weight of what is new in a first learning step", low=0, high=1
+    )
     duration: float = setting(80.0, "dur: visits after which learning has slowed to half", low=1)
     beta: float = setting(0.1, "β: weight of the expected future reward", low=0, high=1)
     penalty: float = setting(-1.0, "reward of a decision that could not be carried out", high=0)
@@ -223,9 +225,7 @@ class Sarsa(ThreeUtilisations):
     def _learn(self, table: QTable, past: Pending, utilisation: float, wish: int) -> QTable:
         state = state_of(utilisation)
         gained = (
-            self.penalty
-            if past.cancelled
-            else reward(past.utilisation, utilisation, self.target)
+            self.penalty if past.cancelled else reward(past.utilisation, utilisation, self.target)
         )
         follower = past.action if self.bootstrap == "same-action" else wish
         value = updated(
@@ -248,7 +248,8 @@ class Sarsa(ThreeUtilisations):
     def _scale_out(self, packing: Packing, host: Host, busy: set[str]) -> bool:
         moved = relieve(packing, {host.id: excess_cores(host, self.target)}, avoid=busy)
         if moved:
-            text = f"{host.id} at {host.utilisation:.2f} has learnt to scale out: {moved} operators leave"
+            at = f"{host.id} at {host.utilisation:.2f}"
+            text = f"{at} has learnt to scale out: {moved} operators leave"
             packing.because("overload", text, host.id)
         return moved > 0
 
