@@ -80,6 +80,11 @@ class Guard(Policy):
     def limit(self, snapshot: Snapshot, plan: Plan, own: Any) -> tuple[Reshaped, str, Any]:
         """The deployment allowed, why it is not the one planned, and the guard's next memory."""
 
+    @classmethod
+    def around(cls, inner: Policy, settings: dict[str, Any]) -> Guard:
+        """The guard around a policy, from settings as people write them."""
+        return cls(inner=inner, **cls.read_settings(settings))
+
     def decide(self, snapshot: Snapshot, memory: GuardMemory) -> tuple[Plan, GuardMemory]:
         """Let the inner policy decide, then bind its plan where it goes too far."""
         plan, inner = self.inner.decide(snapshot, memory.inner)
@@ -107,7 +112,7 @@ class Guard(Policy):
 
     def load_memory(self, plain: Any) -> GuardMemory:
         """What `save_memory` took apart."""
-        own = from_plain(self.own_memory, plain["own"])
+        own: Any = from_plain(self.own_memory, plain["own"])
         return GuardMemory(own, self.inner.load_memory(plain["inner"]))
 
     def describe(self) -> str:

@@ -13,11 +13,9 @@ ICDCS 2015.
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
-from itertools import islice
 
 from tidegate.codec import Value
 from tidegate.errors import LatencyUnreachable, NotEnoughProcessors
@@ -132,51 +130,75 @@ def sojourn_s(
     return present / external_rate_per_s
 
 
-def _greedy(stations: Sequence[Station]) -> Iterator[tuple[list[int], float]]:
+class _Greedy:
     """Processors given one at a time, always where they take away most waiting.
 
-    Yields the same, growing list of counts and the waiting items left, first for the least
-    allocation. Waiting is convex in k, so each prefix is optimal for its sum (Theorem 1).
+    Waiting is convex in k, so every state on the way is optimal for its sum (Theorem 1).
+
+    waiting: items that still wait in all, with the processors given so far.
     """
-    counts = [station.least_processors for station in stations]
-    for station, count in zip(stations, counts, strict=True):
-        if station.max_processors is not None and count > station.max_processors:
-            raise NotEnoughProcessors(needed=count, available=station.max_processors)
-    limits = [s.max_processors if s.max_processors is not None else math.inf for s in stations]
-    loads = [station.load for station in stations]
-    factors = [station.variability for station in stations]
-    blocking = [erlang_b(k, a) for k, a in zip(counts, loads, strict=True)]
-    waits = [_waiting(k, a, b) for k, a, b in zip(counts, loads, blocking, strict=True)]
-    total = math.fsum(w * f for w, f in zip(waits, factors, strict=True))
 
-    # One entry a station: (-gain of its next processor, processors per load, index). The second
-    # breaks ties, which appear when gains underflow: then the busiest station comes first.
-    queue = []
-    for i, a in enumerate(loads):
-        k = counts[i] + 1
-        b = blocking[i] = a * blocking[i] / (k + a * blocking[i])
-        after = _waiting(k, a, b)
-        gain = (waits[i] - after) * factors[i]
-        waits[i] = after
-        full = counts[i] >= limits[i]
-        queue.append((math.inf, 0.0, i) if full else (-gain, k / a if a else math.inf, i))
-    heapify(queue)
+    def __init__(self, stations: Sequence[Station]) -> None:
+        # One flat tuple a station, since this is all that the loop in `give` touches:
+        # (-gain of its next processor, tie break, index, k, load, inverse of Erlang B and waiting
+        # items at k + 1, variability, limit of k). Ties appear when gains underflow: then the
+        # station with the most load a processor comes first.
+        self._queue: list[tuple[float, float, int, int, float, float, float, float, float]] = []
+        waits = []
+        for i, station in enumerate(stations):
+            k, a, factor = station.least_processors, station.load, station.variability
+            most = math.inf if station.max_processors is None else station.max_processors
+            if k > most:
+                raise NotEnoughProcessors(needed=k, available=int(most))
+            b = erlang_b(k, a)
+            before = _waiting(k, a, b)
+            waits.append(before * factor)
+            inverse = 1 + (k + 1) / (a * b) if a * b > 0 else math.inf
+            after = _waiting(k + 1, a, 1 / inverse)
+            key = math.inf if k >= most else (after - before) * factor
+            self._queue.append((key, 0.0, i, k, a, inverse, after, factor, most))
+        heapify(self._queue)
+        self.waiting = math.fsum(waits)
 
-    yield counts, total
-    while queue[0][0] != math.inf:
-        negative_gain, _, i = queue[0]
-        counts[i] = k = counts[i] + 1
-        total += negative_gain
-        if k >= limits[i]:
-            heapreplace(queue, (math.inf, 0.0, i))
-        else:
-            a, b, before = loads[i], blocking[i], waits[i]
+    @property
+    def counts(self) -> list[int]:
+        """Processors by station."""
+        counts = [0] * len(self._queue)
+        for entry in self._queue:
+            counts[entry[2]] = entry[3]
+        return counts
+
+    def give(self, processors: int, until_waiting: float = -1.0) -> bool:
+        """Give so many processors, or fewer when no more items than that wait.
+
+        Returns False when it ended before all were given.
+        """
+        queue, waiting = self._queue, self.waiting
+        for _ in range(processors):
+            if waiting <= until_waiting:
+                break
+            gain, _, i, k, a, inverse, before, factor, most = queue[0]
+            if gain > 0:  # infinite: everybody has all that they may have
+                break
+            waiting += gain
             k += 1
-            blocking[i] = b = a * b / (k + a * b)
-            spare = k - a
-            waits[i] = after = k * b * a / (spare * (spare + a * b))
-            heapreplace(queue, ((after - before) * factors[i], k / a if a else math.inf, i))
-        yield counts, total
+            if k >= most:
+                heapreplace(queue, (math.inf, 0.0, i, k, a, inverse, before, factor, most))
+                continue
+            following = k + 1
+            # 1/B(k) = 1 + k/a · 1/B(k−1): one step of the Erlang-B recursion upside down, which
+            # runs into infinity, and so to nobody waiting, where B would underflow.
+            inverse = 1 + following * inverse / a if a else math.inf
+            spare = following - a
+            after = following * a / (spare * (spare * inverse + a))
+            gain = (after - before) * factor
+            tie = 0.0 if gain else -a / k
+            heapreplace(queue, (gain, tie, i, k, a, inverse, after, factor, most))
+        else:
+            self.waiting = waiting
+            return True
+        self.waiting = waiting
+        return False
 
 
 def assign_processors(stations: Sequence[Station], processors: int) -> tuple[int, ...]:
@@ -192,9 +214,40 @@ def assign_processors(stations: Sequence[Station], processors: int) -> tuple[int
     needed = sum(station.least_processors for station in stations)
     if needed > processors:
         raise NotEnoughProcessors(needed, processors)
-    steps = islice(_greedy(stations), processors - needed + 1)
-    counts, _ = deque(steps, maxlen=1)[0]
-    return tuple(counts)
+    if processors - needed >= _COMPILED_FROM:
+        return _assign_compiled(stations, processors - needed)
+    greedy = _Greedy(stations)
+    greedy.give(processors - needed)
+    return tuple(greedy.counts)
+
+
+_COMPILED_FROM = 128
+"""Processors to give from which the compiled loop is used (loading it takes half a second)."""
+
+
+def _assign_compiled(stations: Sequence[Station], spare: int) -> tuple[int, ...]:
+    """The same as `_Greedy.give`, compiled; a property test holds the two equal."""
+    import numpy as np
+
+    from tidegate._greedy import greedy_kernel
+
+    for s in stations:
+        if s.max_processors is not None and s.least_processors > s.max_processors:
+            raise NotEnoughProcessors(needed=s.least_processors, available=s.max_processors)
+    least = [s.least_processors for s in stations]
+    loads = [s.load for s in stations]
+    blocking = [erlang_b(k, a) for k, a in zip(least, loads, strict=True)]
+    waits = [_waiting(k, a, b) for k, a, b in zip(least, loads, blocking, strict=True)]
+    counts = greedy_kernel(
+        np.array(least, dtype=np.int64),
+        np.array(loads),
+        np.array([s.variability for s in stations]),
+        np.array([-1 if s.max_processors is None else s.max_processors for s in stations]),
+        np.array(blocking),
+        np.array(waits),
+        spare,
+    )
+    return tuple(counts.tolist())
 
 
 def fewest_processors(
@@ -220,19 +273,24 @@ def fewest_processors(
     allowed = t_max_s * external_rate_per_s / correction - busy
     if allowed < 0:
         raise LatencyUnreachable(t_max_s, correction * busy / external_rate_per_s)
-    counts: list[int] = []
-    before = math.inf
-    for counts, waiting in _greedy(stations):
-        if waiting == before:
-            break  # what still waits does so at operators that may have no more processors
-        before = waiting
-        # The running total gathers rounding errors, so its verdict is checked before it counts.
-        if waiting <= allowed * (1 + 1e-9) + 1e-12:
-            exact = math.fsum(waiting_items(k, s) for k, s in zip(counts, stations, strict=True))
-            if exact <= allowed:
-                return tuple(counts)
-    best_s = correction * sojourn_s(stations, counts, external_rate_per_s)
-    raise LatencyUnreachable(t_max_s, best_s)
+    greedy = _Greedy(stations)
+    # The running total gathers rounding errors: go near by it, then look exactly.
+    greedy.give(_MANY, until_waiting=allowed * (1 + 1e-9) + 1e-12)
+    while _waiting_in_all(stations, greedy.counts) > allowed:
+        before = greedy.waiting
+        if not greedy.give(1) or greedy.waiting == before:
+            # What still waits does so at operators that may have no more processors.
+            best_s = correction * sojourn_s(stations, greedy.counts, external_rate_per_s)
+            raise LatencyUnreachable(t_max_s, best_s)
+    return tuple(greedy.counts)
+
+
+_MANY = 10**7
+"""More processors than anybody has; a search that needs more has no answer."""
+
+
+def _waiting_in_all(stations: Sequence[Station], counts: Sequence[int]) -> float:
+    return math.fsum(waiting_items(k, s) for k, s in zip(counts, stations, strict=True))
 
 
 def machines_for(processors: int, per_machine: int, reserved: int = 0) -> int:

@@ -125,12 +125,17 @@ class Policy(ABC):
     @classmethod
     def with_settings(cls, settings: dict[str, Any]) -> Policy:
         """A policy from settings as people write them: text is read as the parameter's kind."""
+        return cls(**cls.read_settings(settings))
+
+    @classmethod
+    def read_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        """The settings as values of the parameters' kinds; unknown ones are refused."""
         known = {parameter.name: parameter for parameter in cls.parameters()}
         for key, value in settings.items():
             if key not in known:
                 remedy = "it takes " + (", ".join(known) or "no parameters")
-                raise SettingError(f"{cls.name}: {key}", value, "a parameter of the policy", remedy)
-        return cls(**{k: _read(f"{cls.name}: {k}", v, known[k]) for k, v in settings.items()})
+                raise SettingError(f"{cls.name}: {key}", value, "a parameter of it", remedy)
+        return {k: _read(f"{cls.name}: {k}", v, known[k]) for k, v in settings.items()}
 
 
 def _kind(hint: Any) -> str:

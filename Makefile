@@ -1,0 +1,40 @@
+# Two commands do it all: `make setup` (or any other target, which sets up first) and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help setup test lint unit demo bench java clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(READY) ## make .venv with Tidegate and all that its tests need
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tidegate needs Python 3.11 or later: run make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv .venv
+	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+java: ## find Java, or install it where that is possible
+	@sh scripts/ensure-java.sh
+
+test: setup java lint unit ## lint, types, layers, doctests and all tests
+
+lint: setup
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --quiet --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+unit: setup
+	$(BIN)/pytest
+
+demo: setup ## the main job, in a minute
+	$(BIN)/python examples/first_loop.py
+
+bench: setup ## measure the speeds that the README quotes, as ratios in one run
+	$(BIN)/python benchmarks/decisions.py
+
+clean: ## remove what setup and tests have made
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist out

@@ -1,0 +1,52 @@
+"""The command line. One module a command; mistakes end in one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tidegate import __version__
+from tidegate.cli.allocate import allocate
+from tidegate.cli.policies import policies
+from tidegate.cli.replay import replay
+from tidegate.errors import TidegateError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="tidegate",
+    help="Capacity that follows the tide: elastic stream processing on Apache Spark.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.command()(allocate)
+app.command()(policies)
+app.command()(replay)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tidegate {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Read the options that all commands share."""
+
+
+def main() -> None:
+    """Run the command line; what is wrong with the input becomes one sentence."""
+    try:
+        app()
+    except TidegateError as error:
+        typer.echo(f"tidegate: {error}", err=True)
+        sys.exit(2)

@@ -1,0 +1,136 @@
+"""``tidegate replay``: where another policy would have decided otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import track
+
+from tidegate.cli.show import console, print_json, table
+from tidegate.codec import to_plain
+from tidegate.config import load_policy
+from tidegate.errors import InputError
+from tidegate.journal import Turn, read_journal
+from tidegate.policies import create
+from tidegate.policies.base import Policy
+from tidegate.replay import Comparison
+from tidegate.replay import replay as compare
+
+__all__ = ["chosen_policy", "replay"]
+
+
+def chosen_policy(name: str | None, settings: list[str], config: Path | None) -> Policy:
+    """A policy from ``--policy`` with ``--set`` pairs, or from a file with guards in it."""
+    if (name is None) == (config is None):
+        given = "neither" if name is None else "both"
+        raise InputError("--policy or --config", given, "exactly one of the two")
+    if config is not None:
+        if settings:
+            remedy = "write the parameter into the file"
+            raise InputError("--set", settings[0], "left out with --config", remedy)
+        return load_policy(config)
+    pairs = {}
+    for word in settings:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise InputError("--set", word, "a pair", "write it as parameter=value")
+        pairs[key] = value
+    return create(str(name), **pairs)
+
+
+def replay(
+    journal: Annotated[Path, typer.Argument(help="A journal that Tidegate wrote.")],
+    policy: Annotated[
+        str | None, typer.Option(help="Decide anew with this policy.", metavar="NAME")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A parameter of it, as often as needed.", metavar="KEY=VALUE"),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A file with policy, parameters and guards.", metavar="FILE")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For policies that draw lots.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Decide a journal's snapshots anew, and print where another policy would do otherwise.
+
+    The snapshots were taken while the recorded policy was in charge, so this shows where the two
+    disagree, not what would have come of it.
+    """
+    other = chosen_policy(policy, settings or [], config)
+    turns = _with_progress(read_journal(journal), quiet=as_json)
+    rows = list(compare(turns, other, seed))
+    if not rows:
+        remedy = "run a controller with a journal first"
+        raise InputError("journal", str(journal), "one with decisions in it", remedy)
+    if as_json:
+        print_json(_summary(rows, other) | {"turns": [_plain(row) for row in rows]})
+    else:
+        _show(rows, other)
+
+
+def _with_progress(turns: Iterable[Turn], quiet: bool) -> Iterator[Turn]:
+    out = console()
+    if quiet or not out.is_terminal:
+        return iter(turns)
+    return iter(track(turns, "replaying", console=out, transient=True))
+
+
+def _summary(rows: list[Comparison], other: Policy) -> dict[str, object]:
+    return {
+        "policy": other.describe(),
+        "decisions": len(rows),
+        "different": sum(not row.agrees for row in rows),
+        "mean_hosts_recorded": sum(r.recorded.bounded_target for r in rows) / len(rows),
+        "mean_hosts_other": sum(r.other.bounded_target for r in rows) / len(rows),
+    }
+
+
+def _plain(row: Comparison) -> dict[str, object]:
+    return {
+        "number": row.number,
+        "time_s": row.time_s,
+        "agrees": row.agrees,
+        "hosts_recorded": row.recorded.bounded_target,
+        "hosts_other": row.other.bounded_target,
+        "steps": [str(step) for step in row.steps],
+        "reasons": [to_plain(reason) for reason in row.other.reasons],
+        "bindings": [to_plain(binding) for binding in row.other.bindings],
+    }
+
+
+def _show(rows: list[Comparison], other: Policy) -> None:
+    out = console()
+    different = [row for row in rows if not row.agrees]
+    if different:
+        shown = table("turn", "time", "hosts", "would", "instances", "why", numbers="rrrr ")
+        for row in different:
+            why = row.other.bindings[-1].why if row.other.bindings else ""
+            reasons = "; ".join(reason.text for reason in row.other.reasons)
+            shown.add_row(
+                str(row.number),
+                f"{row.time_s:g} s",
+                str(row.recorded.bounded_target),
+                str(row.other.bounded_target),
+                _instances(row),
+                reasons or why or "no reason to change anything",
+            )
+        out.print(shown)
+        out.print()
+    summary = _summary(rows, other)
+    out.print(
+        f"[bold]{other.describe()}[/bold] would have decided otherwise in "
+        f"{len(different)} of {len(rows)} turns; hosts on average "
+        f"{summary['mean_hosts_recorded']:.2f} as recorded, {summary['mean_hosts_other']:.2f} here"
+    )
+
+
+def _instances(row: Comparison) -> str:
+    """The operators whose number of instances differs."""
+    was, would = row.recorded.deployment.counts, row.other.deployment.counts
+    names = sorted({*was, *would})
+    return ", ".join(f"{n} {was[n]}→{would[n]}" for n in names if was[n] != would[n]) or "–"

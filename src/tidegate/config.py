@@ -1,0 +1,135 @@
+"""Files that people write: the settings of a controlled run, and topologies.
+
+::
+
+    policy: drs
+    parameters: {t_max_s: 500ms}
+    guards:
+      bounds: {min_hosts: 1, max_hosts: 8}
+      cool-down: {up_s: 30s, down_s: 5m}
+
+Guards are put around the policy in one fixed order, whatever their order in the file: what keeps
+a wish from being followed too fast is inside, what must hold in any case is outside.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tidegate.codec import from_plain
+from tidegate.errors import InputError, SettingError, TopologyError
+from tidegate.guards import (
+    Bounds,
+    Budget,
+    CoolDown,
+    DryRun,
+    ExcludedPeriods,
+    Guard,
+    MissingMetrics,
+    Pause,
+    Stabilisation,
+    StepLimit,
+)
+from tidegate.policies import create
+from tidegate.policies.base import Policy
+from tidegate.topology import Topology
+from tidegate.units import finite
+
+__all__ = ["GUARDS", "guarded", "load_policy", "load_topology", "policy_from"]
+
+GUARDS: dict[str, type[Guard]] = {
+    guard.name: guard
+    for guard in (
+        MissingMetrics,
+        Stabilisation,
+        CoolDown,
+        StepLimit,
+        Budget,
+        Bounds,
+        ExcludedPeriods,
+        Pause,
+        DryRun,
+    )
+}
+"""All guards by name, from the innermost to the outermost."""
+
+
+def guarded(policy: Policy, guards: Mapping[str, Mapping[str, Any]]) -> Policy:
+    """The policy inside the guards, each given by its name with its settings.
+
+    >>> guarded(create("drs"), {"bounds": {"max_hosts": 8}, "missing-metrics": {}}).describe()
+    'drs → missing-metrics() → bounds(max_hosts=8)'
+    """
+    for name in guards:
+        if name not in GUARDS:
+            known = ", ".join(GUARDS)
+            raise SettingError("guards", name, "the name of a guard", f"known are {known}")
+    for name, guard in GUARDS.items():
+        if name in guards:
+            policy = guard.around(policy, dict(guards[name] or {}))
+    return policy
+
+
+def policy_from(settings: Mapping[str, Any]) -> Policy:
+    """A policy with its guards from the settings of a file.
+
+    >>> policy_from({"policy": "static", "parameters": {"hosts": 3}}).describe()
+    'static'
+    """
+    for key in settings:
+        if key not in ("policy", "parameters", "guards"):
+            remedy = "known are policy, parameters and guards"
+            raise SettingError("settings", key, "a known key", remedy)
+    if "policy" not in settings:
+        raise SettingError(
+            "policy", None, "given", "name one of those that `tidegate policies` lists"
+        )
+    for key in ("parameters", "guards"):
+        if not isinstance(settings.get(key) or {}, Mapping):
+            raise SettingError(key, settings[key], "a mapping of names to values")
+    policy = create(str(settings["policy"]), **(settings.get("parameters") or {}))
+    return guarded(policy, settings.get("guards") or {})
+
+
+def load_policy(path: str | os.PathLike[str]) -> Policy:
+    """A policy with its guards from a YAML file."""
+    return policy_from(read_yaml(path))
+
+
+def load_topology(path: str | os.PathLike[str]) -> Topology:
+    """A topology from a YAML file with operators, sources and edges, in the model's own words.
+
+    An operator may give ``service_rate_per_s`` in place of ``service_time_s``.
+    """
+    plain = read_yaml(path)
+    operators = plain.get("operators")
+    if not isinstance(operators, list) or not all(isinstance(o, dict) for o in operators):
+        remedy = "write `operators:` with one `- name: …` for each"
+        raise TopologyError("operators", operators, "a list of operators", remedy)
+    for operator in operators:
+        if "service_rate_per_s" in operator:
+            key = f"operator {operator.get('name')}: service_rate_per_s"
+            rate = finite(operator.pop("service_rate_per_s"), key, above=0, error=TopologyError)
+            operator["service_time_s"] = 1 / rate
+    return from_plain(Topology, plain)
+
+
+def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The mapping that a YAML file holds, or one sentence about what is wrong with it."""
+    import yaml
+
+    try:
+        read = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError("file", str(path), "readable", error.strerror or "") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        problem = getattr(error, "problem", None) or "it is not YAML"
+        raise InputError("file", f"{path}{where}", "valid YAML", str(problem)) from None
+    if not isinstance(read, dict):
+        raise InputError("file", str(path), "a YAML mapping", "write keys with values in it")
+    return read
