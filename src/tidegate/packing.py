@@ -7,7 +7,6 @@ room that is left on each host, and turns into a plan at the end.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 from typing import Literal
 
@@ -23,10 +22,10 @@ from tidegate.model import (
 from tidegate.placement import Item, first_fit_decreasing
 from tidegate.topology import Resources
 
-__all__ = ["Measure", "Packing", "capacity_of", "sizes_of"]
+__all__ = ["Measure", "Packing", "Style", "capacity_of", "sizes_of"]
 
 Measure = Literal["demand", "load"]
-_NUMBER_AT_END = re.compile(r"(\d+)$")
+Style = Literal["engines", "instances", "placement"]
 
 
 class Packing:
@@ -298,6 +297,6 @@ def sizes_of(snapshot: Snapshot, deployment: Deployment, measure: Measure) -> di
 
 
 def _number(name: str) -> int:
-    """The number that an id ends in, 0 without one."""
-    match = _NUMBER_AT_END.search(name)
-    return int(match[1]) if match else 0
+    """The number after the last dash of an id, 0 without one."""
+    last = name.rpartition("-")[2]
+    return int(last) if last.isdecimal() else 0

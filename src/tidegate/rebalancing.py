@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from tidegate.model import Host, Unmet
 from tidegate.packing import Packing
@@ -16,10 +16,11 @@ def excess_cores(host: Host, target: float) -> float:
     return ((host.utilisation or 0.0) - target) * host.capacity.cpu_cores
 
 
-def relieve(packing: Packing, excess: Mapping[str, float], avoid: Collection[str] = ()) -> int:
-    """Move operators away from overloaded hosts; return how many found a new home.
+def relieve(packing: Packing, excess: Mapping[str, float]) -> dict[str, int]:
+    """Move operators away from overloaded hosts; return how many left each of them.
 
-    excess: cores to take off each host; avoid: further hosts that must not receive anything.
+    excess: cores to take off each host; none of these hosts receives anything. What is marked on
+    all of them is placed together, the largest first.
     New hosts are leased where the others have no room. A host that holds one operator only is
     left alone: the same operator would overload the next host just as well.
     """
@@ -32,8 +33,12 @@ def relieve(packing: Packing, excess: Mapping[str, float], avoid: Collection[str
         if not chosen and cores > 0:
             packing.because("stuck", f"{host} has no operator that could be spared", host)
         marked += chosen
-    left = packing.place(marked, avoid={*excess, *avoid}, lease=True)
+    origin = {name: packing.home[name] for name in marked}
+    left = packing.place(marked, avoid=excess, lease=True)
     for name in left:
-        instance = packing.hosts[packing.home[name]][name]
+        instance = packing.hosts[origin.pop(name)][name]
         packing.unmet.append(Unmet(instance.operator, 1, f"{name} found no host with room"))
-    return len(marked) - len(left)
+    moved = dict.fromkeys(excess, 0)
+    for host in origin.values():
+        moved[host] += 1
+    return moved

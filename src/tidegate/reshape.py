@@ -6,8 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from tidegate.model import Deployment, Instance, Snapshot, Unmet
-from tidegate.packing import Measure, Packing
-from tidegate.policies.base import Style
+from tidegate.packing import Measure, Packing, Style
 from tidegate.sizing import fill_engine
 
 __all__ = ["Reshaped", "grows", "shrinks", "with_hosts", "without_scale_in", "without_scale_out"]

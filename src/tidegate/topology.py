@@ -195,12 +195,13 @@ class Topology(Value):
     @cached_property
     def neighbours(self) -> dict[str, frozenset[str]]:
         """For each operator, those that it exchanges items with."""
-        near: dict[str, set[str]] = {name: set() for name in self.by_name}
+        near: dict[str, set[str]] = {}
         for edge in self.edges:
-            if edge.origin in near and edge.origin != edge.target:
-                near[edge.origin].add(edge.target)
-                near[edge.target].add(edge.origin)
-        return {name: frozenset(others) for name, others in near.items()}
+            if edge.origin in self.by_name and edge.origin != edge.target:
+                near.setdefault(edge.origin, set()).add(edge.target)
+                near.setdefault(edge.target, set()).add(edge.origin)
+        nobody: frozenset[str] = frozenset()
+        return {name: frozenset(near.get(name, nobody)) for name in self.by_name}
 
     @cached_property
     def entries(self) -> tuple[str, ...]:

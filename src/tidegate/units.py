@@ -74,8 +74,8 @@ def finite(
     raise error(key, value, allowed, remedy)
 
 
-def show_duration(seconds: float) -> str:
-    """A duration as a person would write it, three digits long.
+def show_duration(seconds: float, digits: int = 3) -> str:
+    """A duration as a person would write it, with so many digits.
 
     >>> show_duration(0.4283), show_duration(90), show_duration(7200)
     ('428 ms', '1.5 min', '2 h')
@@ -84,5 +84,6 @@ def show_duration(seconds: float) -> str:
         return "unbounded"
     for limit, unit, scale in ((1e-3, "µs", 1e6), (1.0, "ms", 1e3), (60.0, "s", 1.0)):
         if abs(seconds) < limit:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds / 60:.3g} min" if seconds < 3600 else f"{seconds / 3600:.3g} h"
+            return f"{seconds * scale:.{digits}g} {unit}"
+    value, unit = (seconds / 60, "min") if seconds < 3600 else (seconds / 3600, "h")
+    return f"{value:.{digits}g} {unit}"

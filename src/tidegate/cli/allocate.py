@@ -228,7 +228,7 @@ def _show(
     out.print(f"[bold]{shape}[/bold] — {total} processors", end="")
     if machines is not None:
         out.print(f" on {machines} machines", end="")
-    out.print(f", mean latency {show_duration(sojourn_s(stations, allocation, outside))}")
+    out.print(f", mean latency {show_duration(sojourn_s(stations, allocation, outside), 4)}")
     if fewest is not None and fewest != total:
         out.print(f"{fewest} processors would be enough; the machines have room for {total}")
     out.print(
@@ -246,4 +246,4 @@ def _neighbour(stations: tuple[Station, ...], total: int, outside: float, side: 
     if sum(counts) != total + side:
         return "of no use"
     latency_s = sojourn_s(stations, counts, outside)
-    return show_duration(latency_s) if math.isfinite(latency_s) else "queues without end"
+    return show_duration(latency_s, 4) if math.isfinite(latency_s) else "queues without end"

@@ -13,12 +13,10 @@ from typing import Any, ClassVar, Literal, get_type_hints
 from tidegate.codec import Value, from_plain, to_plain
 from tidegate.errors import SettingError
 from tidegate.model import Plan, Snapshot
-from tidegate.packing import Measure
+from tidegate.packing import Measure, Style
 from tidegate.units import finite
 
 __all__ = ["NoMemory", "Parameter", "Policy", "Style", "setting"]
-
-Style = Literal["engines", "instances", "placement"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ class GlobalThreshold(ThreeUtilisations):
             for host in packing.snapshot.running_hosts
             if host.utilisation is not None and host.utilisation > self.target
         }
-        moved = relieve(packing, excess)
+        moved = sum(relieve(packing, excess).values())
         text = (
             f"the mean is {mean:.2f}, above {self.upper:.2f}: {moved} operators leave their hosts"
         )

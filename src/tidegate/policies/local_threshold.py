@@ -104,8 +104,9 @@ class LocalThreshold(ThreeUtilisations):
             for host in snapshot.running_hosts
             if watches[host.id].over >= self.violations
         }
-        for host in over.values():
-            moved = relieve(packing, {host.id: excess_cores(host, self.target)}, avoid=over)
+        excess = {name: excess_cores(host, self.target) for name, host in over.items()}
+        for name, moved in relieve(packing, excess).items():
+            host = over[name]
             if moved:
                 packing.because(
                     "overload",

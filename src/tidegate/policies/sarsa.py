@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import ClassVar, Literal
 
 from tidegate.codec import Value
@@ -81,15 +82,7 @@ class QTable(Value):
         >>> QTable.from_thresholds(0.3, 0.8).thresholds
         (0.25, 0.8)
         """
-        rows = []
-        for state in range(STATES):
-            u = state * STEP
-            apart = (max(0.0, u - lower), max(0.0, lower - u, u - upper), max(0.0, upper - u))
-            right = SCALE_IN if u < lower - 1e-9 else SCALE_OUT if u > upper - 1e-9 else NO_ACTION
-            values = [round(max(0.0, 0.9 - distance), 9) for distance in apart]
-            values[right] = 1.0
-            rows.append((values[0], values[1], values[2]))
-        return cls(tuple(rows))
+        return cls(_threshold_rows(lower, upper))
 
     def best(self, state: int) -> int:
         """The action with the highest expected reward; doing nothing wins a tie."""
@@ -124,6 +117,19 @@ class QTable(Value):
                 lifted = max(rows[other]) + 1e-9
                 rows[other] = _with(rows[other], now_best, lifted)
         return replace(table, rows=tuple(rows))
+
+
+@cache
+def _threshold_rows(lower: float, upper: float) -> tuple[Row, ...]:
+    rows = []
+    for state in range(STATES):
+        u = state * STEP
+        apart = (max(0.0, u - lower), max(0.0, lower - u, u - upper), max(0.0, upper - u))
+        right = SCALE_IN if u < lower - 1e-9 else SCALE_OUT if u > upper - 1e-9 else NO_ACTION
+        values = [round(max(0.0, 0.9 - distance), 9) for distance in apart]
+        values[right] = 1.0
+        rows.append((values[0], values[1], values[2]))
+    return tuple(rows)
 
 
 def _with(row: Row, action: int, value: float) -> Row:
@@ -208,8 +214,13 @@ class Sarsa(ThreeUtilisations):
         out = [host for host, wish in wishes.values() if wish == SCALE_OUT]
         inward = [host for host, wish in wishes.values() if wish == SCALE_IN]
         busy = {host.id for host in out}
+        moved = relieve(packing, {host.id: excess_cores(host, self.target) for host in out})
         for host in out:
-            self._settle(tables, host, self._scale_out(packing, host, busy), now)
+            if count := moved[host.id]:
+                at = f"{host.id} at {host.utilisation:.2f}"
+                text = f"{at} has learnt to scale out: {count} operators leave"
+                packing.because("overload", text, host.id)
+            self._settle(tables, host, count > 0, now)
         for host in sorted(inward, key=lambda host: host.utilisation or 0.0):
             if packing.received(host.id):  # it has just become a refuge: nothing to judge
                 tables[host.id] = replace(tables[host.id], pending=None)
@@ -244,14 +255,6 @@ class Sarsa(ThreeUtilisations):
             tables[host.id] = replace(table, quiet_until_s=now_s + self.grace_s)
         elif table.pending is not None:
             tables[host.id] = replace(table, pending=replace(table.pending, cancelled=True))
-
-    def _scale_out(self, packing: Packing, host: Host, busy: set[str]) -> bool:
-        moved = relieve(packing, {host.id: excess_cores(host, self.target)}, avoid=busy)
-        if moved:
-            at = f"{host.id} at {host.utilisation:.2f}"
-            text = f"{at} has learnt to scale out: {moved} operators leave"
-            packing.because("overload", text, host.id)
-        return moved > 0
 
     def _scale_in(self, packing: Packing, host: Host, busy: set[str]) -> bool:
         at = f"{host.id} at {host.utilisation:.2f} has learnt to scale in"

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.backend import Outcome
+from tidegate.control import Controller
+from tidegate.errors import BackendError
+from tidegate.journal import Journal, Turn, read_journal
+from tidegate.model import Plan, Snapshot
+from tidegate.policies import create
+from tidegate.policies.base import Policy
+from tidegate.testing import fleet_snapshot, steady_snapshot
+from tidegate.worlds import ImaginaryWorld, RecordedWorld
+
+
+class FlakyWorld:
+    """A world that fails to be observed in its second turn and to be changed in its third."""
+
+    def __init__(self) -> None:
+        self.turn = 0
+        self.applied: list[Plan] = []
+
+    def observe(self) -> Snapshot:
+        self.turn += 1
+        if self.turn == 2:
+            raise BackendError("the metrics service does not answer")
+        return fleet_snapshot({"host-1": [3.6]}, time_s=5.0 * self.turn)
+
+    def apply(self, plan: Plan) -> Outcome:
+        if self.turn == 3:
+            raise OSError("connection reset")
+        self.applied.append(plan)
+        return Outcome()
+
+
+def test_a_failing_turn_is_journalled_and_the_loop_lives(tmp_path: Path) -> None:
+    with Journal(tmp_path / "journal.jsonl") as journal:
+        controller = Controller(FlakyWorld(), create("local-threshold"), journal)
+        turns = [controller.step() for _ in range(4)]
+    assert [turn.error for turn in turns] == [
+        None,
+        "BackendError: the metrics service does not answer",
+        "OSError: connection reset",
+        None,
+    ]
+    assert [turn.number for turn in read_journal(journal.path)] == [1, 2, 3, 4]
+    assert turns[1].snapshot is None
+    assert turns[2].plan is not None and turns[2].outcome is None
+
+
+def test_a_failed_turn_leaves_the_memory_as_it_was() -> None:
+    controller = Controller(FlakyWorld(), create("local-threshold", violations=9))
+    controller.step()
+    one_violation = controller.memory
+    controller.step()
+    controller.step()
+    assert controller.memory == one_violation
+    controller.step()
+    assert controller.memory.hosts["host-1"].over == 2
+
+
+def test_an_error_inside_a_policy_does_not_end_the_loop() -> None:
+    class Broken(type(create("static"))):  # type: ignore[misc]
+        def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
+            raise ZeroDivisionError("oh")
+
+    controller = Controller(RecordedWorld([steady_snapshot()] * 2), Broken())
+    assert controller.step().error == "ZeroDivisionError: oh"
+    assert controller.step().error == "ZeroDivisionError: oh"
+
+
+@pytest.mark.parametrize("name", ["sarsa", "btu", "lag", "spark-dynamic-allocation"])
+def test_a_restarted_controller_goes_on_where_the_journal_ends(name: str, tmp_path: Path) -> None:
+    def turns(controller: Controller, world: ImaginaryWorld, count: int) -> list[Turn]:
+        done = []
+        for _ in range(count):
+            done.append(controller.step())
+            world.advance()
+        return done
+
+    policy: Policy = create(name)
+    straight = ImaginaryWorld(seed=7, style=policy.style)
+    expected = turns(Controller(straight, policy), straight, 8)
+
+    broken = ImaginaryWorld(seed=7, style=policy.style)
+    with Journal(tmp_path / "journal.jsonl") as journal:
+        turns(Controller(broken, policy, journal), broken, 4)
+    last = list(read_journal(journal.path))[-1]
+    resumed = Controller(broken, policy, memory=policy.load_memory(last.memory))
+    assert [t.plan for t in turns(resumed, broken, 4)] == [t.plan for t in expected[4:]]
+
+
+def test_the_loop_keeps_its_pace_and_stops_when_told() -> None:
+    now = [100.0]
+    waits = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        now[0] += seconds
+
+    def keep_going(turn: Turn) -> bool:
+        now[0] += 7.0 if turn.number == 2 else 1.0  # the second turn takes longer than the interval
+        return turn.number < 4
+
+    controller = Controller(RecordedWorld([steady_snapshot()] * 4), create("static"))
+    controller.run(5.0, keep_going, wait=wait, clock=lambda: now[0])
+    assert controller.turns == 4
+    assert waits == [4.0, 0.0, 4.0]

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tidegate.control import Controller
+from tidegate.errors import JournalError
+from tidegate.journal import Journal, Turn, read_journal
+from tidegate.policies import available, create
+from tidegate.replay import replay
+from tidegate.testing import steady_snapshot
+from tidegate.worlds import ImaginaryWorld
+
+
+def record(path: Path, policy_name: str, turns: int = 10, seed: int = 3) -> list[Turn]:
+    policy = create(policy_name)
+    world = ImaginaryWorld(seed=seed, style=policy.style)
+    done = []
+    with Journal(path) as journal:
+        controller = Controller(world, policy, journal)
+        for _ in range(turns):
+            done.append(controller.step())
+            world.advance()
+    return done
+
+
+def test_a_journal_reads_back_what_was_written(tmp_path: Path) -> None:
+    written = record(tmp_path / "j.jsonl", "btu")
+    assert list(read_journal(tmp_path / "j.jsonl")) == written
+
+
+def test_each_turn_is_one_line_of_plain_json(tmp_path: Path) -> None:
+    record(tmp_path / "j.jsonl", "drs", turns=3)
+    lines = (tmp_path / "j.jsonl").read_text().splitlines()
+    assert [json.loads(line)["number"] for line in lines] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("cut", [1, 10, 200])
+def test_a_torn_last_line_is_passed_over_and_cut_off(cut: int, tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    record(path, "lag", turns=3)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: -1 - cut])
+    assert [turn.number for turn in read_journal(path)] == [1, 2]
+    with Journal(path) as journal:
+        assert journal.torn_bytes > 0
+        journal.write(Turn(4, "again", steady_snapshot()))
+    assert [turn.number for turn in read_journal(path)] == [1, 2, 4]
+
+
+def test_a_last_line_that_lacks_only_its_end_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    record(path, "lag", turns=2)
+    path.write_bytes(path.read_bytes()[:-1])
+    with Journal(path) as journal:
+        assert journal.torn_bytes == 0
+        journal.write(Turn(3, "again"))
+    assert [turn.number for turn in read_journal(path)] == [1, 2, 3]
+
+
+def test_a_broken_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    record(path, "lag", turns=3)
+    lines = path.read_text().splitlines()
+    lines[1] = lines[1][:50]
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(JournalError, match=r"j\.jsonl line 2"):
+        list(read_journal(path))
+
+
+def test_a_missing_journal_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="No such file"):
+        list(read_journal(tmp_path / "none.jsonl"))
+
+
+@pytest.mark.parametrize("name", available())
+def test_replaying_a_journal_with_its_own_policy_finds_no_difference(
+    name: str, tmp_path: Path
+) -> None:
+    record(tmp_path / "j.jsonl", name)
+    compared = list(replay(read_journal(tmp_path / "j.jsonl"), create(name)))
+    assert len(compared) == 10
+    assert all(row.agrees and row.steps == () for row in compared)
+
+
+def test_replay_shows_where_another_policy_would_do_otherwise(tmp_path: Path) -> None:
+    record(tmp_path / "j.jsonl", "static")
+    compared = list(replay(read_journal(tmp_path / "j.jsonl"), create("static", hosts=6)))
+    different = [row for row in compared if not row.agrees]
+    assert different
+    assert all(row.other.bounded_target == 6 for row in different)
+    assert any(step.kind == "lease" for step in different[0].steps)
