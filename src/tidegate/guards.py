@@ -107,7 +107,7 @@ class Guard(Policy):
 
     def load_memory(self, plain: Any) -> GuardMemory:
         """What `save_memory` took apart."""
-        own = from_plain(self.own_memory, plain["own"])
+        own: Any = from_plain(self.own_memory, plain["own"])
         return GuardMemory(own, self.inner.load_memory(plain["inner"]))
 
     def describe(self) -> str:
