@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 
 from tidegate.codec import Value, from_plain, to_plain
 from tidegate.errors import SettingError
-from tidegate.model import Binding, Plan, Snapshot
+from tidegate.model import Binding, Plan, Snapshot, Unmet
 from tidegate.policies.base import NoMemory, Policy, Style, setting
 from tidegate.reshape import (
     Reshaped,
@@ -128,7 +128,10 @@ def _unchanged(plan: Plan) -> Reshaped:
 
 
 def _hold(snapshot: Snapshot) -> Reshaped:
-    return Reshaped(snapshot.requested)
+    """All as it is; an operator without any instance is not started either, and that is said."""
+    now = snapshot.requested
+    gone = (name for name in snapshot.topology.by_name if not now.counts[name])
+    return Reshaped(now, tuple(Unmet(name, 1, "nothing may be started now") for name in gone))
 
 
 @dataclass(frozen=True)
