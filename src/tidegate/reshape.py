@@ -35,7 +35,8 @@ def shrinks(snapshot: Snapshot, wanted: Deployment) -> bool:
 def without_scale_in(snapshot: Snapshot, wanted: Deployment, measure: Measure) -> Deployment:
     """The plan with nothing released and nothing stopped; growth stays if there is room for it.
 
-    Where what would have gone and what is to come do not fit together, all stays as it is.
+    Where what would have gone and what is to come do not fit together, all stays as it is; only
+    an operator that lost its last instance still gets one.
     """
     now = snapshot.requested
     packing = Packing(snapshot, measure, deployment=wanted)
@@ -56,7 +57,7 @@ def without_scale_in(snapshot: Snapshot, wanted: Deployment, measure: Measure) -
     crowded = any(
         min(left) < -1e-6 and packing.received(host) for host, left in packing.free.items()
     )
-    return now if crowded else packing.deployment
+    return _as_it_is(snapshot, measure) if crowded else packing.deployment
 
 
 def without_scale_out(snapshot: Snapshot, wanted: Deployment, measure: Measure) -> Deployment:
@@ -81,14 +82,20 @@ def without_scale_out(snapshot: Snapshot, wanted: Deployment, measure: Measure) 
             elif instance.host in hosts:
                 kept.append(instance)
             else:
-                return now
+                return _as_it_is(snapshot, measure)
         elif instance.host in hosts:
             kept.append(instance)
         elif home.host in hosts:
             kept.append(home)
         else:
-            return now  # its old host goes and its new one may not come: no half measures
+            # Its old host goes and its new one may not come: no half measures.
+            return _as_it_is(snapshot, measure)
     return Deployment(hosts, tuple(kept))
+
+
+def _as_it_is(snapshot: Snapshot, measure: Measure) -> Deployment:
+    """What is requested, and an instance of each operator that has none."""
+    return Packing(snapshot, measure).deployment
 
 
 def with_hosts(
