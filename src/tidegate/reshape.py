@@ -141,8 +141,30 @@ def _give_up(packing: Packing, host: str, now: Deployment) -> None:
         operator = packing.hosts[host][name].operator
         if len(packing.instances_of(operator)) > 1:
             packing.stop(name)
-        else:  # its last instance: better crowded than gone
-            others = [other for other in packing.hosts if other != host]
-            packing.move(name, max(others, key=lambda other: packing.free[other][0]))
+        else:
+            packing.move(name, _make_way(packing, name, host))
         packing.unmet.append(Unmet(operator, 1, f"there is no room for {name} without {host}"))
     packing.release(host)
+
+
+def _make_way(packing: Packing, name: str, host: str) -> str:
+    """Where the last instance of an operator goes when no host has room: crowded beats gone.
+
+    The host with most room on which operators with other instances can make way for it, or
+    simply the one with most room.
+    """
+    others = sorted((h for h in packing.hosts if h != host), key=lambda h: -packing.free[h][0])
+    for other in others:
+        trial = packing.copy()
+        for instance in packing.hosts[other].values():
+            if trial.fits(packing.sizes[name], other):
+                break
+            if len(trial.instances_of(instance.operator)) > 1:
+                trial.stop(instance.id)
+        if trial.fits(packing.sizes[name], other):
+            for gone in [i for i in packing.hosts[other].values() if i.id not in trial.home]:
+                packing.stop(gone.id)
+                why = f"{gone.id} makes way for {name}"
+                packing.unmet.append(Unmet(gone.operator, 1, why))
+            return other
+    return others[0]
