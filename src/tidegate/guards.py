@@ -300,7 +300,8 @@ class Budget(Guard):
             return _unchanged(plan), "", own
         latency_s = snapshot.latency.p95_s
         late = self.slo_s is not None and latency_s is not None and latency_s > self.slo_s
-        for limit, kind in ((self.hard_usd_per_h, "hard"), (self.soft_usd_per_h, "soft")):
+        # The soft limit is the lower one, so it comes first: it holds when both are exceeded.
+        for limit, kind in ((self.soft_usd_per_h, "soft"), (self.hard_usd_per_h, "hard")):
             if limit is None or (kind == "soft" and late):
                 continue
             affordable = max(1, math.floor(limit / price + 1e-9))
