@@ -370,7 +370,7 @@ def _period(text: str) -> tuple[frozenset[int], int, int]:
         minutes = []
         for clock in words[-1].split("-"):
             hour, _, minute = clock.partition(":")
-            minutes.append(int(hour) * 60 + int(minute))
+            minutes.append(int(hour) * 60 + range(60)[int(minute)])
         begin, finish = minutes
     except (ValueError, IndexError):
         raise SettingError("excluded_periods", text.strip(), allowed, remedy) from None
