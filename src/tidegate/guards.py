@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 
 from tidegate.codec import Value, from_plain, to_plain
 from tidegate.errors import SettingError
-from tidegate.model import Binding, Plan, Snapshot
+from tidegate.model import Binding, Plan, Snapshot, Unmet
 from tidegate.policies.base import NoMemory, Policy, Style, setting
 from tidegate.reshape import (
     Reshaped,
@@ -133,7 +133,10 @@ def _unchanged(plan: Plan) -> Reshaped:
 
 
 def _hold(snapshot: Snapshot) -> Reshaped:
-    return Reshaped(snapshot.requested)
+    """All as it is; an operator without any instance is not started either, and that is said."""
+    now = snapshot.requested
+    gone = (name for name in snapshot.topology.by_name if not now.counts[name])
+    return Reshaped(now, tuple(Unmet(name, 1, "nothing may be started now") for name in gone))
 
 
 @dataclass(frozen=True)
@@ -302,7 +305,8 @@ class Budget(Guard):
             return _unchanged(plan), "", own
         latency_s = snapshot.latency.p95_s
         late = self.slo_s is not None and latency_s is not None and latency_s > self.slo_s
-        for limit, kind in ((self.hard_usd_per_h, "hard"), (self.soft_usd_per_h, "soft")):
+        # The soft limit is the lower one, so it comes first: it holds when both are exceeded.
+        for limit, kind in ((self.soft_usd_per_h, "soft"), (self.hard_usd_per_h, "hard")):
             if limit is None or (kind == "soft" and late):
                 continue
             affordable = max(1, math.floor(limit / price + 1e-9))
@@ -371,7 +375,7 @@ def _period(text: str) -> tuple[frozenset[int], int, int]:
         minutes = []
         for clock in words[-1].split("-"):
             hour, _, minute = clock.partition(":")
-            minutes.append(int(hour) * 60 + int(minute))
+            minutes.append(int(hour) * 60 + range(60)[int(minute)])
         begin, finish = minutes
     except (ValueError, IndexError):
         raise SettingError("excluded_periods", text.strip(), allowed, remedy) from None

@@ -34,7 +34,8 @@ def shrinks(snapshot: Snapshot, wanted: Deployment) -> bool:
 def without_scale_in(snapshot: Snapshot, wanted: Deployment, measure: Measure) -> Deployment:
     """The plan with nothing released and nothing stopped; growth stays if there is room for it.
 
-    Where what would have gone and what is to come do not fit together, all stays as it is.
+    Where what would have gone and what is to come do not fit together, all stays as it is; only
+    an operator that lost its last instance still gets one.
     """
     now = snapshot.requested
     packing = Packing(snapshot, measure, deployment=wanted)
@@ -55,7 +56,7 @@ def without_scale_in(snapshot: Snapshot, wanted: Deployment, measure: Measure) -
     crowded = any(
         min(left) < -1e-6 and packing.received(host) for host, left in packing.free.items()
     )
-    return now if crowded else packing.deployment
+    return _as_it_is(snapshot, measure) if crowded else packing.deployment
 
 
 def without_scale_out(snapshot: Snapshot, wanted: Deployment, measure: Measure) -> Deployment:
@@ -80,14 +81,20 @@ def without_scale_out(snapshot: Snapshot, wanted: Deployment, measure: Measure) 
             elif instance.host in hosts:
                 kept.append(instance)
             else:
-                return now
+                return _as_it_is(snapshot, measure)
         elif instance.host in hosts:
             kept.append(instance)
         elif home.host in hosts:
             kept.append(home)
         else:
-            return now  # its old host goes and its new one may not come: no half measures
+            # Its old host goes and its new one may not come: no half measures.
+            return _as_it_is(snapshot, measure)
     return Deployment(hosts, tuple(kept))
+
+
+def _as_it_is(snapshot: Snapshot, measure: Measure) -> Deployment:
+    """What is requested, and an instance of each operator that has none."""
+    return Packing(snapshot, measure).deployment
 
 
 def with_hosts(
@@ -133,8 +140,30 @@ def _give_up(packing: Packing, host: str, now: Deployment) -> None:
         operator = packing.hosts[host][name].operator
         if len(packing.instances_of(operator)) > 1:
             packing.stop(name)
-        else:  # its last instance: better crowded than gone
-            others = [other for other in packing.hosts if other != host]
-            packing.move(name, max(others, key=lambda other: packing.free[other][0]))
+        else:
+            packing.move(name, _make_way(packing, name, host))
         packing.unmet.append(Unmet(operator, 1, f"there is no room for {name} without {host}"))
     packing.release(host)
+
+
+def _make_way(packing: Packing, name: str, host: str) -> str:
+    """Where the last instance of an operator goes when no host has room: crowded beats gone.
+
+    The host with most room on which operators with other instances can make way for it, or
+    simply the one with most room.
+    """
+    others = sorted((h for h in packing.hosts if h != host), key=lambda h: -packing.free[h][0])
+    for other in others:
+        trial = packing.copy()
+        for instance in packing.hosts[other].values():
+            if trial.fits(packing.sizes[name], other):
+                break
+            if len(trial.instances_of(instance.operator)) > 1:
+                trial.stop(instance.id)
+        if trial.fits(packing.sizes[name], other):
+            for gone in [i for i in packing.hosts[other].values() if i.id not in trial.home]:
+                packing.stop(gone.id)
+                why = f"{gone.id} makes way for {name}"
+                packing.unmet.append(Unmet(gone.operator, 1, why))
+            return other
+    return others[0]

@@ -240,12 +240,15 @@ def _check_plan(policy: Policy, snapshot: Snapshot, plan: Plan, where: str) -> N
         _fail("feasible", where, broken[0])
     if diff(plan.deployment, plan):
         _fail("idempotent", where, "the plan differs from itself")
-    if plan.deployment != snapshot.requested and not plan.reasons:
+    if plan.deployment != snapshot.requested and not (plan.reasons or plan.bindings):
         _fail("explained", where, "the plan changes something and gives no reason")
 
 
 def _check_blind(policy: Policy, snapshot: Snapshot, memory: Any, where: str) -> None:
-    """Without any measurement nothing may be released or stopped."""
+    """Without any measurement nothing may be released or stopped.
+
+    A guard may still do so, as a bound or a budget does: that is an order and not a guess.
+    """
     blind = replace(
         snapshot,
         hosts=tuple(replace(host, utilisation=None) for host in snapshot.hosts),
@@ -257,8 +260,10 @@ def _check_blind(policy: Policy, snapshot: Snapshot, memory: Any, where: str) ->
     if policy.name == "static":
         return  # a fixed number needs no measurement
     plan, _ = policy.decide(blind, memory)
-    if len(plan.deployment.hosts) < len(snapshot.requested.hosts):
+    now = snapshot.requested
+    if max(plan.raw_target, plan.bounded_target) < len(now.hosts):
         _fail("careful", where, "hosts are released although nothing was measured")
-    fewer = snapshot.requested.counts - plan.deployment.counts
+    raw = plan.raw or plan.deployment
+    fewer = (now.counts - plan.deployment.counts) & (now.counts - raw.counts)
     if fewer:
         _fail("careful", where, f"{next(iter(fewer))} shrinks although nothing was measured")

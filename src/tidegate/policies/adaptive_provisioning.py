@@ -102,7 +102,7 @@ class AdaptiveProvisioning(Policy):
     ) -> tuple[Plan, AdaptiveProvisioningMemory]:
         """Compare what arrives with what the engines process."""
         packing = Packing(snapshot)
-        entries = set(snapshot.topology.entries)
+        entries = snapshot.topology.entries
         arriving = [snapshot.reading[name].arrival_rate_per_s for name in entries]
         rates: dict[str, float] = {}
         for instance in snapshot.instances:

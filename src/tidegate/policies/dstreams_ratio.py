@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 from typing import ClassVar
@@ -79,7 +80,7 @@ class DStreamsRatio(Policy):
         mean = sum(ratios) / len(ratios)
         hosts, drawn = len(packing.hosts), memory.drawn
         if mean >= self.up:
-            more = max(1, round(mean))
+            more = max(1, math.floor(mean + 0.5))  # as Java rounds, halves up
             set_engines(packing, hosts + more)
             text = f"batches take {mean:.2f} of their interval: {more} more"
             packing.because("overload", text)
