@@ -1,0 +1,1 @@
+"""The laboratory: backtests, the bound in hindsight, and the papers' experiments."""

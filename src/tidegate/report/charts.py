@@ -1,0 +1,234 @@
+"""Small charts as SVG text: no script, no download, sharp in print, readable in the dark.
+
+A chart is a string to put into a page. Colours come from the page's style sheet (classes ``c0`` to
+``c7``), so that one report looks like the next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+__all__ = ["Series", "bars", "lines", "scatter"]
+
+WIDTH, HEIGHT = 720, 240
+LEFT, RIGHT, TOP, BOTTOM = 62, 14, 22, 36
+MAX_POINTS = 1500
+"""Points of a line beyond which neighbours are thinned: more than pixels are of no use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line of a chart.
+
+    step: drawn as stairs (a number of hosts), not as a slope. dashed: published beside measured.
+    """
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+    step: bool = False
+    dashed: bool = False
+
+
+def lines(
+    series: Sequence[Series],
+    title: str,
+    x_label: str,
+    y_label: str,
+    marks: Sequence[tuple[float, str]] = (),
+    y_from_zero: bool = True,
+) -> str:
+    """Lines over a common x. marks: (x, text) as vertical strokes, such as decisions.
+
+    A missing value (None or NaN) interrupts its line.
+    """
+    xs = [value for s in series for value in s.x]
+    ys = [float(v) for s in series for v in s.y if v is not None and math.isfinite(v)]
+    frame = _Frame(title, x_label, y_label, xs, ys, y_from_zero)
+    body = []
+    for x, text in marks:
+        at = frame.x(x)
+        body.append(
+            f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}">'
+            f"<title>{escape(text)}</title></line>"
+        )
+    for number, s in enumerate(series):
+        dash = ' stroke-dasharray="5 4"' if s.dashed else ""
+        for path in _paths(frame, s):
+            body.append(f'<path class="line c{number % 8}"{dash} d="{path}"/>')
+    return frame.svg(body, [(s.name, n) for n, s in enumerate(series)])
+
+
+def scatter(
+    points: Sequence[tuple[str, float, float]],
+    title: str,
+    x_label: str,
+    y_label: str,
+    front: Sequence[str] = (),
+) -> str:
+    """Named points, such as policies by cost and SLA. front: names that a line joins (Pareto)."""
+    frame = _Frame(title, x_label, y_label, [p[1] for p in points], [p[2] for p in points], False)
+    body = []
+    chosen = sorted((x, y) for name, x, y in points if name in front)
+    if len(chosen) > 1:
+        path = "M" + "L".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in chosen)
+        body.append(f'<path class="line front" stroke-dasharray="5 4" d="{path}"/>')
+    for number, (name, x, y) in enumerate(points):
+        at, up = frame.x(x), frame.y(y)
+        anchor, shift = ("end", -7) if at > WIDTH * 0.75 else ("start", 7)
+        body.append(
+            f'<circle class="dot c{number % 8}" cx="{at:.1f}" cy="{up:.1f}" r="4.5">'
+            f"<title>{escape(name)}: {_short(x)}, {_short(y)}</title></circle>"
+            f'<text class="label" x="{at + shift:.1f}" y="{up - 5:.1f}" text-anchor="{anchor}">'
+            f"{escape(name)}</text>"
+        )
+    return frame.svg(body, [])
+
+
+def bars(
+    groups: Sequence[str],
+    series: Sequence[tuple[str, Sequence[float | None]]],
+    title: str,
+    y_label: str,
+) -> str:
+    """Groups of bars side by side, such as published beside measured. A None leaves a gap."""
+    ys = [v for _, values in series for v in values if v is not None and math.isfinite(v)]
+    frame = _Frame(title, "", y_label, [0, len(groups)], ys, True, x_ticks=False)
+    wide = (WIDTH - LEFT - RIGHT) / max(1, len(groups))
+    thick = wide * 0.8 / max(1, len(series))
+    body = []
+    for g, group in enumerate(groups):
+        start = LEFT + g * wide + wide * 0.1
+        for n, (name, values) in enumerate(series):
+            value = values[g]
+            if value is None or not math.isfinite(value):
+                continue
+            top, floor = frame.y(max(value, 0)), frame.y(min(value, 0))
+            body.append(
+                f'<rect class="bar c{n % 8}" x="{start + n * thick:.1f}" y="{top:.1f}" '
+                f'width="{max(1.0, thick - 1):.1f}" height="{max(0.5, floor - top):.1f}">'
+                f"<title>{escape(group)}, {escape(name)}: {_short(value)}</title></rect>"
+            )
+        body.append(
+            f'<text class="tick" x="{start + wide * 0.4:.1f}" y="{HEIGHT - BOTTOM + 15}" '
+            f'text-anchor="middle">{escape(group)}</text>'
+        )
+    return frame.svg(body, [(name, n) for n, (name, _) in enumerate(series)])
+
+
+class _Frame:
+    """Axes, ticks and the mapping from values to pixels."""
+
+    def __init__(
+        self,
+        title: str,
+        x_label: str,
+        y_label: str,
+        xs: Iterable[float],
+        ys: Iterable[float],
+        y_from_zero: bool,
+        x_ticks: bool = True,
+    ) -> None:
+        self.title, self.x_label, self.y_label, self._x_ticks = title, x_label, y_label, x_ticks
+        xs, ys = list(xs) or [0.0, 1.0], list(ys) or [0.0, 1.0]
+        self.x_low, self.x_high = _widened(min(xs), max(xs), 0.0)
+        low = min(0.0, *ys) if y_from_zero else min(ys)
+        self.y_low, self.y_high = _widened(low, max(ys), 0.06)
+        if y_from_zero and low >= 0:
+            self.y_low = 0.0
+
+    def x(self, value: float) -> float:
+        share = (value - self.x_low) / (self.x_high - self.x_low)
+        return LEFT + share * (WIDTH - LEFT - RIGHT)
+
+    def y(self, value: float) -> float:
+        share = (value - self.y_low) / (self.y_high - self.y_low)
+        return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
+
+    def svg(self, body: Sequence[str], legend: Sequence[tuple[str, int]]) -> str:
+        parts = [
+            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(self.title)}">',
+            f'<text class="title" x="{LEFT}" y="13">{escape(self.title)}</text>',
+        ]
+        for value in _ticks(self.y_low, self.y_high):
+            up = self.y(value)
+            parts.append(
+                f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{up:.1f}" y2="{up:.1f}"/>'
+                f'<text class="tick" x="{LEFT - 6}" y="{up + 3:.1f}" text-anchor="end">'
+                f"{_short(value)}</text>"
+            )
+        if self._x_ticks:
+            for value in _ticks(self.x_low, self.x_high):
+                parts.append(
+                    f'<text class="tick" x="{self.x(value):.1f}" y="{HEIGHT - BOTTOM + 15}" '
+                    f'text-anchor="middle">{_short(value)}</text>'
+                )
+        parts.append(
+            f'<text class="axis" x="{WIDTH - RIGHT}" y="{HEIGHT - 5}" text-anchor="end">'
+            f"{escape(self.x_label)}</text>"
+            f'<text class="axis" transform="rotate(-90)" x="{-TOP}" y="12" text-anchor="end">'
+            f"{escape(self.y_label)}</text>"
+        )
+        parts += body
+        right = float(WIDTH - RIGHT)
+        for name, number in reversed(legend):
+            right -= 6.2 * len(name) + 22
+            parts.append(
+                f'<rect class="bar c{number % 8}" x="{right:.1f}" y="5" width="10" height="9"/>'
+                f'<text class="label" x="{right + 14:.1f}" y="13">{escape(name)}</text>'
+            )
+        return "".join((*parts, "</svg>"))
+
+
+def _paths(frame: _Frame, series: Series) -> list[str]:
+    """The line as SVG paths, one for each stretch without missing values."""
+    points = list(zip(series.x, series.y, strict=True))
+    points = points[:: max(1, math.ceil(len(points) / MAX_POINTS))]
+    stretches: list[list[str]] = [[]]
+    before: float | None = None
+    for x, y in points:
+        if y is None or not math.isfinite(y):
+            before = None
+            stretches.append([])
+            continue
+        at, up = frame.x(x), frame.y(y)
+        if series.step and before is not None:
+            stretches[-1].append(f"{at:.1f},{before:.1f}")
+        stretches[-1].append(f"{at:.1f},{up:.1f}")
+        before = up
+    return ["M" + "L".join(stretch) for stretch in stretches if stretch]
+
+
+def _widened(low: float, high: float, share: float) -> tuple[float, float]:
+    if high <= low:
+        return low - (abs(low) or 1.0) * 0.5, high + (abs(high) or 1.0) * 0.5
+    return low - share * (high - low), high + share * (high - low)
+
+
+def _ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Round numbers between two values.
+
+    >>> _ticks(0, 9.7)
+    [0.0, 2.0, 4.0, 6.0, 8.0]
+    """
+    raw = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(f * power for f in (1, 2, 5, 10) if f * power >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [round(n * step, 12) for n in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _short(value: float) -> str:
+    """A number for a tick.
+
+    >>> _short(125000), _short(0.25), _short(3.0)
+    ('125k', '0.25', '3')
+    """
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= limit:
+            scale = 1e3 if unit == "k" else limit
+            return f"{value / scale:.4g}{unit}"
+    return f"{value:.4g}"
