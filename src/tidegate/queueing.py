@@ -147,7 +147,8 @@ def _greedy(stations: Sequence[Station]) -> Iterator[tuple[list[int], float]]:
     factors = [station.variability for station in stations]
     blocking = [erlang_b(k, a) for k, a in zip(counts, loads, strict=True)]
     waits = [_waiting(k, a, b) for k, a, b in zip(counts, loads, blocking, strict=True)]
-    total = math.fsum(w * f for w, f in zip(waits, factors, strict=True))
+    left = [w * f for w, f in zip(waits, factors, strict=True)]
+    total = anchor = math.fsum(left)
 
     # One entry a station: (-gain of its next processor, processors per load, index). The second
     # breaks ties, which appear when gains underflow: then the busiest station comes first.
@@ -167,6 +168,9 @@ def _greedy(stations: Sequence[Station]) -> Iterator[tuple[list[int], float]]:
         negative_gain, _, i = queue[0]
         counts[i] = k = counts[i] + 1
         total += negative_gain
+        left[i] = waits[i] * factors[i]
+        if total < 0.5 * anchor:  # a large part is gone: its rounding error must not stay behind
+            total = anchor = math.fsum(left)
         if k >= limits[i]:
             heapreplace(queue, (math.inf, 0.0, i))
         else:
