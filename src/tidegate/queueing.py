@@ -144,21 +144,19 @@ class _Greedy:
         # items at k + 1, variability, limit of k). Ties appear when gains underflow: then the
         # station with the most load a processor comes first.
         self._queue: list[tuple[float, float, int, int, float, float, float, float, float]] = []
-        waits = []
         for i, station in enumerate(stations):
             k, a, factor = station.least_processors, station.load, station.variability
             most = math.inf if station.max_processors is None else station.max_processors
             if k > most:
                 raise NotEnoughProcessors(needed=k, available=int(most))
             b = erlang_b(k, a)
-            before = _waiting(k, a, b)
-            waits.append(before * factor)
             inverse = 1 + (k + 1) / (a * b) if a * b > 0 else math.inf
             after = _waiting(k + 1, a, 1 / inverse)
-            key = math.inf if k >= most else (after - before) * factor
+            key = math.inf if k >= most else (after - _waiting(k, a, b)) * factor
             self._queue.append((key, 0.0, i, k, a, inverse, after, factor, most))
         heapify(self._queue)
-        self.waiting = math.fsum(waits)
+        self.waiting = 0.0
+        self.recount()
 
     @property
     def counts(self) -> list[int]:
@@ -168,37 +166,42 @@ class _Greedy:
             counts[entry[2]] = entry[3]
         return counts
 
-    def give(self, processors: int, until_waiting: float = -1.0) -> bool:
-        """Give so many processors, or fewer when no more items than that wait.
+    def recount(self) -> None:
+        """Sum `waiting` anew, without the rounding errors that it has gathered on the way."""
+        waits = []
+        for _, _, _, k, a, inverse, _, factor, _ in self._queue:
+            here = (inverse - 1) * a / (k + 1)  # one step of the recursion back, from k + 1 to k
+            spare = k - a
+            waits.append(factor * k * a / (spare * (spare * here + a)) if a else 0.0)
+        self.waiting = math.fsum(waits)
 
-        Returns False when it ended before all were given.
+    def give(self, processors: int, until_waiting: float | None = None) -> int:
+        """Give so many processors, or fewer when no more items than that wait; return how many.
+
+        With `until_waiting` it also ends when another processor would change nothing.
         """
         queue, waiting = self._queue, self.waiting
-        for _ in range(processors):
-            if waiting <= until_waiting:
-                break
+        enough = -1.0 if until_waiting is None else until_waiting
+        useless = math.inf if until_waiting is None else 0.0
+        given = 0
+        while given < processors and waiting > enough:
             gain, _, i, k, a, inverse, before, factor, most = queue[0]
-            if gain > 0:  # infinite: everybody has all that they may have
+            if gain >= useless:  # infinite where a station has all that it may have
                 break
+            given += 1
             waiting += gain
             k += 1
-            if k >= most:
-                heapreplace(queue, (math.inf, 0.0, i, k, a, inverse, before, factor, most))
-                continue
             following = k + 1
             # 1/B(k) = 1 + k/a · 1/B(k−1): one step of the Erlang-B recursion upside down, which
             # runs into infinity, and so to nobody waiting, where B would underflow.
             inverse = 1 + following * inverse / a if a else math.inf
             spare = following - a
             after = following * a / (spare * (spare * inverse + a))
-            gain = (after - before) * factor
+            gain = (after - before) * factor if k < most else math.inf
             tie = 0.0 if gain else -a / k
             heapreplace(queue, (gain, tie, i, k, a, inverse, after, factor, most))
-        else:
-            self.waiting = waiting
-            return True
         self.waiting = waiting
-        return False
+        return given
 
 
 def assign_processors(stations: Sequence[Station], processors: int) -> tuple[int, ...]:
@@ -271,26 +274,22 @@ def fewest_processors(
     finite(correction, "correction", above=0)
     busy = math.fsum(station.load for station in stations)
     allowed = t_max_s * external_rate_per_s / correction - busy
-    if allowed < 0:
-        raise LatencyUnreachable(t_max_s, correction * busy / external_rate_per_s)
     greedy = _Greedy(stations)
-    # The running total gathers rounding errors: go near by it, then look exactly.
-    greedy.give(_MANY, until_waiting=allowed * (1 + 1e-9) + 1e-12)
-    while _waiting_in_all(stations, greedy.counts) > allowed:
-        before = greedy.waiting
-        if not greedy.give(1) or greedy.waiting == before:
+    # A bound that leaves no time to wait takes infinitely many processors, not merely very many.
+    if allowed < 0 or allowed < 1e-12 * min(busy, greedy.waiting):
+        raise LatencyUnreachable(t_max_s, correction * busy / external_rate_per_s)
+    while greedy.waiting > allowed:
+        # In halves: a running sum that has come down from a million knows nothing of millionths.
+        if not greedy.give(_MANY, until_waiting=max(allowed, greedy.waiting / 2)):
             # What still waits does so at operators that may have no more processors.
-            best_s = correction * sojourn_s(stations, greedy.counts, external_rate_per_s)
+            best_s = correction * (busy + greedy.waiting) / external_rate_per_s
             raise LatencyUnreachable(t_max_s, best_s)
+        greedy.recount()
     return tuple(greedy.counts)
 
 
-_MANY = 10**7
-"""More processors than anybody has; a search that needs more has no answer."""
-
-
-def _waiting_in_all(stations: Sequence[Station], counts: Sequence[int]) -> float:
-    return math.fsum(waiting_items(k, s) for k, s in zip(counts, stations, strict=True))
+_MANY = 10**9
+"""More processors than anybody has."""
 
 
 def machines_for(processors: int, per_machine: int, reserved: int = 0) -> int:
