@@ -45,8 +45,20 @@ def _options(
 
 def main() -> None:
     """Run the command line; what is wrong with the input becomes one sentence."""
+    if len(sys.argv) == 1:
+        sys.argv.append("--help")
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except TidegateError as error:
-        typer.echo(f"tidegate: {error}", err=True)
-        sys.exit(2)
+        _complain(str(error))
+    except typer.Abort:
+        sys.exit(130)  # Ctrl-C
+    except Exception as error:  # an option that Typer itself could not read
+        if not hasattr(error, "format_message"):
+            raise
+        _complain(f"{error.format_message().rstrip('.')}. See tidegate --help.")
+
+
+def _complain(sentence: str) -> None:
+    typer.echo(f"tidegate: {sentence}", err=True)
+    sys.exit(2)
