@@ -6,7 +6,7 @@ import pytest
 
 from tidegate.codec import from_json, from_plain, to_json, to_plain
 from tidegate.errors import InputError, TopologyError
-from tidegate.model import Host, Snapshot
+from tidegate.model import Host, Latency, Snapshot
 from tidegate.testing import steady_snapshot
 from tidegate.topology import Edge, Operator, Resources, Topology
 
@@ -32,8 +32,8 @@ def test_a_missing_key_is_named() -> None:
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
 def test_numbers_that_are_none_are_refused(number: str) -> None:
-    with pytest.raises(InputError):
-        from_json(Edge, f'{{"origin": "a", "target": "b", "ratio": {number}}}')
+    with pytest.raises(InputError, match=r"Latency\.mean_s"):
+        from_json(Latency, f'{{"mean_s": {number}}}')
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1,", "nonsense"])

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tidegate.model import Deployment, Host, HostOffer, Instance
 from tidegate.packing import Packing
 from tidegate.testing import HOST, fleet_snapshot, steady_snapshot
@@ -41,6 +43,14 @@ def test_evacuating_a_host_moves_everything_or_nothing() -> None:
     assert packing.evacuate("host-3") is False
     assert packing.deployment == untouched.deployment
     assert packing.free == untouched.free
+
+
+def test_an_evacuation_that_fails_halfway_brings_everything_back() -> None:
+    tight = fleet_snapshot({"host-1": [3.0, 0.4, 0.3], "host-2": [3.3]})
+    packing = Packing(tight, "load")
+    assert packing.evacuate("host-1") is False
+    assert packing.deployment == tight.requested
+    assert packing.free["host-2"][0] == pytest.approx(0.7)
 
 
 def test_hosts_to_avoid_get_nothing() -> None:
