@@ -43,7 +43,9 @@ def broken_rules(snapshot: Snapshot, plan: Plan, measure: Measure = "demand") ->
     most = snapshot.offer.max_hosts
     if most is not None and len(hosts) > max(most, len(now.hosts)):
         broken.append(f"{len(hosts)} hosts are planned, but {most} can be had")
-    return broken + _overfilled(snapshot, plan, measure)
+    if wanted.counts.keys() <= snapshot.topology.by_name.keys():  # else nobody knows their sizes
+        broken += _overfilled(snapshot, plan, measure)
+    return broken
 
 
 def _overfilled(snapshot: Snapshot, plan: Plan, measure: Measure) -> list[str]:

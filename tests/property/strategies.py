@@ -136,6 +136,20 @@ def deployments(draw: st.DrawFn, hosts: int = 5, copies: int = 3) -> Deployment:
 
 
 @st.composite
+def rehomed(draw: st.DrawFn) -> tuple[Deployment, Deployment]:
+    """The same instances on the same hosts, twice, at home in other places."""
+    hosts = [f"host-{n}" for n in range(draw(st.integers(2, 5)))]
+    ids = [f"{operator}-{n}" for operator in OPERATORS for n in range(draw(st.integers(0, 2)))]
+    before, after = (
+        Deployment(
+            tuple(hosts), tuple(Instance(i, i[0], draw(st.sampled_from(hosts))) for i in ids)
+        )
+        for _ in range(2)
+    )
+    return before, after
+
+
+@st.composite
 def plans(draw: st.DrawFn) -> Plan:
     """Any plan, sensible or not."""
     return Plan(

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tidegate.errors import InputError
+from tidegate.model import (
+    Deployment,
+    Host,
+    HostOffer,
+    Instance,
+    InstanceReading,
+    Lease,
+    OperatorReading,
+    Plan,
+    Snapshot,
+)
+from tidegate.testing import steady_snapshot
+from tidegate.topology import Edge, Operator, Resources, Source, Topology
+
+CAPACITY = Resources(4)
+PAIR = Topology(
+    (Operator("a", service_time_s=0.1), Operator("b")),
+    (Source("in"),),
+    (Edge("in", "a"), Edge("a", "b", 0.5), Edge("a", "a", 0.2)),
+)
+
+
+def snapshot(**changes: Any) -> Snapshot:
+    base = Snapshot(
+        0.0,
+        PAIR,
+        HostOffer(CAPACITY),
+        (Host("up", CAPACITY), Host("soon", CAPACITY, "starting"), Host("out", CAPACITY, "draining")),
+        (
+            InstanceReading("a-1", "a", "up"),
+            InstanceReading("a-2", "a", "soon", "starting"),
+            InstanceReading("a-3", "a", "out"),
+            InstanceReading("b-1", "b", "up", "stopping"),
+        ),
+    )
+    return replace(base, **changes)
+
+
+def test_running_and_requested_are_not_confused() -> None:
+    now = snapshot()
+    assert now.running.hosts == ("up",)
+    assert set(now.running.home) == {"a-1", "a-3"}
+    assert now.requested.hosts == ("soon", "up")
+    assert set(now.requested.home) == {"a-1", "a-2"}
+
+
+@pytest.mark.parametrize(
+    ("now_s", "left_s", "units"), [(0, 600, 1), (599, 1, 1), (600, 600, 2), (1750, 50, 3)]
+)
+def test_a_lease_is_paid_by_started_unit(now_s: float, left_s: float, units: int) -> None:
+    lease = Lease(600, 1.0, started_s=0)
+    assert lease.time_left_s(now_s) == left_s
+    assert lease.units_paid(now_s) == units
+
+
+def test_an_offer_knows_its_price_by_the_hour() -> None:
+    assert HostOffer(CAPACITY, billing_unit_s=600, price_per_unit_usd=0.5).usd_per_h == 3.0
+
+
+def test_equal_deployments_are_equal_in_any_order() -> None:
+    one, two = Instance("a-1", "a", "x"), Instance("b-1", "b", "y")
+    assert Deployment(("x", "y"), (one, two)) == Deployment(("y", "x"), (two, one))
+    assert Deployment(("x", "y"), (one, two)).counts == {"a": 1, "b": 1}
+    assert Deployment(("x", "y"), (one, two)).home == {"a-1": "x", "b-1": "y"}
+
+
+def test_a_measured_service_time_comes_before_the_declared_one() -> None:
+    assert snapshot().service_time_s("a") == 0.1
+    measured = snapshot(operators=(OperatorReading("a", service_time_s=0.3),))
+    assert measured.service_time_s("a") == 0.3
+    assert measured.service_time_s("b") is None
+
+
+def test_external_rates_are_what_arrives_less_what_operators_send() -> None:
+    known = snapshot(operators=(OperatorReading("a", arrival_rate_per_s=10.0),))
+    assert known.external_rates() == {"a": 8.0}  # a sends 0.2 of its items to itself
+    assert snapshot().external_rates() is None
+
+
+def test_external_rates_are_unknown_when_an_operator_in_between_is() -> None:
+    back = replace(PAIR, edges=(*PAIR.edges, Edge("b", "a", 0.1)))
+    half = snapshot(topology=back, operators=(OperatorReading("a", arrival_rate_per_s=10.0),))
+    assert half.external_rates() is None
+
+
+def test_missing_names_what_was_not_measured_on_what_runs() -> None:
+    now = snapshot(operators=(OperatorReading("a", queue_length=0.0),))
+    assert now.missing(["host.utilisation"]) == ("up.utilisation",)
+    assert now.missing(["instance.load"]) == ("a-1.load", "a-3.load")
+    assert now.missing(["operator.queue_length"]) == ("b.queue_length",)
+    assert now.missing(["operator.service_time_s"]) == ("b.service_time_s",)
+    assert now.missing(["latency.mean_s", "batches"]) == ("latency.mean_s", "batches")
+    assert now.missing([]) == ()
+
+
+def test_zero_is_a_measurement() -> None:
+    idle = snapshot(
+        hosts=(Host("up", CAPACITY, utilisation=0.0),),
+        instances=(),
+        operators=(OperatorReading("a", queue_length=0.0), OperatorReading("b", queue_length=0)),
+    )
+    assert idle.missing(["host.utilisation", "operator.queue_length"]) == ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hosts": (Host("up", CAPACITY), Host("up", CAPACITY)), "instances": ()},
+        {"instances": (InstanceReading("x", "nobody", "up"),)},
+        {"instances": (InstanceReading("x", "a", "nowhere"),)},
+        {"instances": (InstanceReading("x", "a", "up"), InstanceReading("x", "a", "up"))},
+        {"operators": (OperatorReading("nobody"),)},
+        {"time_s": math.nan},
+    ],
+)
+def test_a_snapshot_that_contradicts_itself_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        snapshot(**changes)
+
+
+def test_measurements_out_of_range_are_refused() -> None:
+    with pytest.raises(InputError, match="host h: utilisation"):
+        Host("h", CAPACITY, utilisation=-0.1)
+    with pytest.raises(InputError, match="operator a: queue_length"):
+        OperatorReading("a", queue_length=-1)
+    with pytest.raises(InputError, match="billing_unit_s"):
+        Lease(0, 1, 0)
+    with pytest.raises(InputError, match="offer: cpu_cores"):
+        HostOffer(Resources(0))
+
+
+def test_a_plan_shows_the_raw_and_the_bounded_target() -> None:
+    plan = Plan(Deployment(("h1",)), raw=Deployment(("h1", "h2", "h3")))
+    assert (plan.raw_target, plan.bounded_target) == (3, 1)
+    assert Plan(Deployment(("h1",))).raw_target == 1
+
+
+def test_an_operator_without_reading_has_one_with_everything_missing() -> None:
+    reading = steady_snapshot().reading["work"]
+    assert reading.queue_length is None
+    assert snapshot().reading["b"] == OperatorReading("b")

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tidegate.model import Deployment, Host, HostOffer, Instance
+from tidegate.packing import Packing
+from tidegate.testing import HOST, fleet_snapshot, steady_snapshot
+from tidegate.topology import Operator, Resources, Topology
+
+FLEET = fleet_snapshot({"host-1": [2.0, 1.0], "host-2": [1.0], "host-3": [3.5]})
+
+
+def test_it_begins_with_what_is_requested_and_the_room_left() -> None:
+    packing = Packing(FLEET, "load", fill=0.8)
+    assert packing.deployment == FLEET.requested
+    assert [round(left[0], 6) for left in packing.free.values()] == [0.2, 2.2, -0.3]
+    assert packing.free["host-1"][1] == 7168 - 128  # the share is one of the CPU only
+
+
+def test_a_copy_shares_nothing_with_the_original() -> None:
+    packing = Packing(FLEET)
+    before = packing.deployment
+    twin = packing.copy()
+    twin.move("q1-1", "host-2")
+    twin.stop("q2-1")
+    twin.start("q2", "host-3")
+    twin.because("x", "y")
+    twin.release("host-1")
+    twin.lease()
+    assert packing.deployment == before
+    assert packing.reasons == []
+    assert packing.free == Packing(FLEET).free
+    assert packing.start("q2", "host-2").id == "q2-2"
+
+
+def test_evacuating_a_host_moves_everything_or_nothing() -> None:
+    packing = Packing(FLEET, "load")
+    assert packing.evacuate("host-1") is True
+    assert packing.home == {"q1-1": "host-2", "q2-1": "host-2", "q3-1": "host-2", "q4-1": "host-3"}
+    untouched = packing.copy()
+    assert packing.evacuate("host-3") is False
+    assert packing.deployment == untouched.deployment
+    assert packing.free == untouched.free
+
+
+def test_an_evacuation_that_fails_halfway_brings_everything_back() -> None:
+    tight = fleet_snapshot({"host-1": [3.0, 0.4, 0.3], "host-2": [3.3]})
+    packing = Packing(tight, "load")
+    assert packing.evacuate("host-1") is False
+    assert packing.deployment == tight.requested
+    assert packing.free["host-2"][0] == pytest.approx(0.7)
+
+
+def test_hosts_to_avoid_get_nothing() -> None:
+    packing = Packing(FLEET, "load")
+    assert packing.evacuate("host-1", avoid={"host-2"}) is False
+
+
+def test_placing_may_lease_and_leaves_what_is_too_large_where_it_was() -> None:
+    packing = Packing(FLEET, "load", fill=0.5)
+    assert packing.place(["q1-1", "q2-1"], avoid={"host-1", "host-2"}, lease=False) == [
+        "q1-1",
+        "q2-1",
+    ]
+    assert packing.place(["q1-1", "q2-1"], avoid={"host-1", "host-2"}, lease=True) == []
+    assert packing.home["q1-1"] == "host-4"
+
+
+def test_what_is_larger_than_the_share_sits_alone_on_a_new_host() -> None:
+    packing = Packing(FLEET, "load", fill=0.5)
+    assert packing.place(["q4-1"], avoid={"host-3"}, lease=True) == []
+    assert packing.home["q4-1"] == "host-4"
+    assert list(packing.hosts["host-4"]) == ["q4-1"]
+
+
+def test_new_hosts_get_names_that_nobody_had() -> None:
+    packing = Packing(replace(FLEET, leased_so_far=7))
+    assert packing.lease() == "host-8"
+    assert Packing(replace(FLEET, leased_so_far=0)).lease() == "host-4"
+
+
+def test_new_instances_get_names_that_nobody_had() -> None:
+    assert Packing(steady_snapshot(hosts=3)).start("work", "host-1").id == "work-4"
+
+
+def test_the_offer_ends_where_it_ends_and_draining_hosts_count() -> None:
+    offer = HostOffer(HOST, max_hosts=4)
+    packing = Packing(replace(FLEET, offer=offer))
+    assert packing.lease() == "host-4"
+    assert packing.lease() is None
+    leaving = (*FLEET.hosts, Host("host-9", HOST, "draining"))
+    assert Packing(replace(FLEET, offer=offer, hosts=leaving)).lease() is None
+
+
+def test_an_operator_without_instance_gets_one_at_once_and_the_plan_says_so() -> None:
+    dead = replace(FLEET, instances=FLEET.instances[1:])
+    packing = Packing(dead)
+    assert packing.home["q1-1"] == "host-1"
+    assert [reason.code for reason in packing.reasons] == ["revive"]
+    assert Packing(dead, deployment=dead.requested).counts["q1"] == 0
+
+
+def test_an_operator_that_fits_nowhere_is_unmet_demand() -> None:
+    huge = Topology((*FLEET.topology.operators, Operator("huge", Resources(5))))
+    packing = Packing(replace(FLEET, topology=huge))
+    assert [(u.operator, u.instances) for u in packing.plan().unmet] == [("huge", 1)]
+    assert packing.counts["huge"] == 0
+
+
+def test_the_measured_load_counts_when_asked_for_and_the_demand_otherwise() -> None:
+    lighter = replace(FLEET.instances[0], load=Resources(0.5))
+    unmeasured = replace(FLEET.instances[1], load=None)
+    mixed = replace(FLEET, instances=(lighter, unmeasured, *FLEET.instances[2:]))
+    assert Packing(mixed, "load").free["host-1"][0] == 4 - 0.5 - 1.0
+    assert Packing(mixed, "demand").free["host-1"][0] == 4 - 2.0 - 1.0
+
+
+def test_a_host_received_something_only_if_it_was_not_there_before() -> None:
+    packing = Packing(FLEET)
+    assert not packing.received("host-2")
+    packing.move("q2-1", "host-2")
+    assert packing.received("host-2")
+    packing.move("q2-1", "host-1")
+    assert not packing.received("host-1")
+
+
+def test_the_plan_prices_its_hosts() -> None:
+    snapshot = steady_snapshot(hosts=2)  # 1 $ for 600 s
+    assert Packing(snapshot).plan().predicted.cost_usd_per_h == 12.0
+
+
+def test_it_can_begin_from_another_deployment() -> None:
+    other = Deployment(("host-2", "host-9"), (Instance("q1-1", "q1", "host-9"),))
+    packing = Packing(FLEET, deployment=other)
+    assert packing.deployment == other
+    assert packing.free["host-9"][0] == 2.0
+    assert packing.lease() == "host-10"
+
+
+def test_limits_on_instances_are_known() -> None:
+    packing = Packing(FLEET)
+    assert not packing.may_start("q1")
+    assert Packing(steady_snapshot()).may_start("work", more=100)
