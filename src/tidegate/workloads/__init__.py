@@ -14,16 +14,19 @@ compared on identical items.
 
 from tidegate.workloads.bursty import Bursty
 from tidegate.workloads.combine import Scaled, Sum
+from tidegate.workloads.describe import Description, describe, series, sparkline
 from tidegate.workloads.events import EventLog
 from tidegate.workloads.exchange import ExchangeDay
 from tidegate.workloads.papers import VideoFrames, cervino_ramp, cervino_steps, drs_tweets
 from tidegate.workloads.protocol import Predictable, Workload
 from tidegate.workloads.rates import ConstantRate, RateTrace
+from tidegate.workloads.read import read_trace
 from tidegate.workloads.visp import VispPattern
 
 __all__ = [
     "Bursty",
     "ConstantRate",
+    "Description",
     "EventLog",
     "ExchangeDay",
     "Predictable",
@@ -35,5 +38,9 @@ __all__ = [
     "Workload",
     "cervino_ramp",
     "cervino_steps",
+    "describe",
     "drs_tweets",
+    "read_trace",
+    "series",
+    "sparkline",
 ]
