@@ -76,19 +76,19 @@ class Table:
     def times(self, column: str, unit_s: float) -> FloatArray:
         """A column of times as seconds, from numbers in units of `unit_s` or from ISO 8601.
 
-        ISO times count from the whole second of the first row, so that no digit is lost; one
+        ISO times count from the whole second of the earliest, so that no digit is lost; one
         without an offset is UTC.
         """
         cells = self.column(column)
         if isinstance(cells, np.ndarray) and cells.dtype.kind == "M":
             self.refuse(np.isnat(cells), column, "a time", "remove the row or write its time")
             ticks = cells.astype("datetime64[us]").astype(np.int64)
-            return np.asarray((ticks - ticks[0] // 1_000_000 * 1_000_000) / 1e6)
+            return np.asarray((ticks - ticks.min() // 1_000_000 * 1_000_000) / 1e6)
         if isinstance(cells, np.ndarray) or is_number(cells[0]):
             return np.asarray(self.numbers(column) * unit_s)
         allowed, remedy = "a time", "write seconds, or ISO 8601 such as 2026-07-01T09:00:00Z"
         moments = self._list(column, cells, _moment, allowed, remedy)
-        start = moments[0].replace(microsecond=0)
+        start = min(moments).replace(microsecond=0)
         return np.array([(moment - start).total_seconds() for moment in moments])
 
     def _converted(
