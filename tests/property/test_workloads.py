@@ -1,5 +1,6 @@
 """What holds for every workload, however it is made and asked."""
 
+import itertools
 import math
 import tempfile
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tidegate.errors import TraceError
 from tidegate.workloads import (
     Bursty,
@@ -76,7 +78,7 @@ def test_cutting_differently_gives_the_same_arrivals(
 ) -> None:
     edges = sorted({0.0, 150.0, *cuts})
     whole = workload.arrivals(0, 150)
-    pieces = [workload.arrivals(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [workload.arrivals(a, b) for a, b in itertools.pairwise(edges)]
     for source, times in whole.items():
         assert np.array_equal(np.concatenate([piece[source] for piece in pieces]), times)
         assert (np.diff(times) >= 0).all()

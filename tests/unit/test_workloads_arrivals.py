@@ -1,10 +1,14 @@
 """Every workload keeps the contract, and each has the law that it claims."""
 
+import itertools
 import math
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+
 from tidegate.errors import InputError
 from tidegate.workloads import (
     Bursty,
@@ -91,7 +95,7 @@ def test_cutting_does_not_matter(workload: Workload) -> None:
     whole = workload.arrivals(0, end_s)
     cuts = [0.0, 0.48, 1.0, 15.0, 29.999999, 59.9, 60.0, 60.0, 61.7, 119.52, 120.0, 180.0]
     cuts = [cut for cut in cuts if cut < end_s] + [end_s]
-    pieces = [workload.arrivals(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+    pieces = [workload.arrivals(a, b) for a, b in itertools.pairwise(cuts)]
     for source, times in whole.items():
         joined = np.concatenate([piece[source] for piece in pieces])
         assert np.array_equal(joined, times)
@@ -121,7 +125,8 @@ def test_expected_is_the_integral_of_rate(workload: Workload) -> None:
 def test_as_many_as_expected(workload: Workload) -> None:
     """Within seven standard deviations of a process of the largest dispersion used here."""
     assert isinstance(workload, Predictable)
-    expected = sum(workload.expected(np.array((0.0, workload.duration_s))).values())[0]
+    whole = np.array((0.0, workload.duration_s))
+    expected = sum(float(items[0]) for items in workload.expected(whole).values())
     dispersion = 20 if "Bursty" in repr(workload) or "Exchange" in repr(workload) else 5
     assert abs(len(all_of(workload)) - expected) < 7 * math.sqrt(dispersion * expected)
 
@@ -235,7 +240,7 @@ def test_visp_ticks_are_bursts() -> None:
 
 def test_walks_move_by_one_machine() -> None:
     for pattern in ("random_walk_1", "random_walk_2"):
-        minutes = VispPattern(pattern).machines_by_tick[::125]  # type: ignore[arg-type]
+        minutes = VispPattern(pattern).machines_by_tick[::125]
         assert minutes[0] == 2  # both jobs start with one machine
         assert np.abs(np.diff(minutes[1:])).max() == 1
 
@@ -278,3 +283,12 @@ def test_papers() -> None:
 def test_nonsense_is_refused(make: object, words: str) -> None:
     with pytest.raises(InputError, match=words):
         make()  # type: ignore[operator]
+
+
+def test_importing_needs_neither_spark_nor_arrow() -> None:
+    code = (
+        "import sys, tidegate.workloads; "
+        "print(sorted({'pyspark', 'pyarrow', 'pandas', 'scipy', 'numba'} & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+
 from tidegate.errors import InputError
 from tidegate.workloads import (
     Bursty,
@@ -39,7 +40,7 @@ def test_bursts_show() -> None:
 
 def test_a_table_by_hand() -> None:
     rates = np.array((2.0, 4.0, 10.0, 8.0))
-    seen = describe(RateTrace(np.arange(4) * 60.0, rates))
+    seen = describe(RateTrace(np.array((0.0, 60.0, 120.0, 180.0)), rates))
     assert (seen.step_s, seen.duration_s, seen.items) == (60, 240, 1440)
     assert (seen.mean_per_s, seen.peak_per_s, seen.max_rise) == (6, 10, 1)
     assert seen.cv == pytest.approx(math.sqrt(10) / 6)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from tidegate.errors import InputError, TidegateError, TraceError
 from tidegate.workloads import EventLog, RateTrace, read_trace
 
@@ -110,7 +111,7 @@ def test_jitter_is_no_gap(tmp_path: Path) -> None:
 
 def test_sorting_moves_lines_along(tmp_path: Path) -> None:
     path = write(tmp_path, "t_s,rate\n120,3\n0,1\n60,2\n")
-    with pytest.raises(TraceError, match="line 3: t_s is '0'.*sort the file"):
+    with pytest.raises(TraceError, match=r"line 3: t_s is '0'.*sort the file"):
         read_trace(path)
     assert rates_of(path, sort=True) == ([0, 60, 120], [1, 2, 3], 180)
     iso = write(tmp_path, "ts\n2026-07-01T09:00:02Z\n2026-07-01T09:00:00.5Z\n")
@@ -176,7 +177,8 @@ def test_unreadable(tmp_path: Path) -> None:
 
 def test_settings_are_checked(tmp_path: Path) -> None:
     path = write(tmp_path, "t_s,rate\n0,1\n1,2\n")
-    for settings in ({"kind": "rates"}, {"gaps": "fill"}, {"time_unit": "h"}):
+    wrong: list[dict[str, Any]] = [{"kind": "rates"}, {"gaps": "fill"}, {"time_unit": "h"}]
+    for settings in wrong:
         with pytest.raises(InputError, match="one of"):
             read_trace(path, **settings)
 

@@ -22,7 +22,8 @@ __all__ = ["MINUTES", "ExchangeDay", "exchange_minutes"]
 
 MINUTES = 511  # 9:00 to 17:30 local time, and the minute of the closing auction's call
 
-# Median over the days of rate/mean, in blocks of ten minutes. The 40th block holds 15:30.
+# Median over the days of rate/mean, in blocks of ten minutes; blocks with minutes of their own
+# below (the first, the 40th and the last) stand here without them.
 _SHAPE = (
     "1.89 1.49 1.31 1.23 1.08 1.05 1.06 0.92 0.93 0.90 0.87 0.86 0.85 0.81 0.81 0.77 0.74 "
     "0.77 0.67 0.64 0.61 0.62 0.59 0.66 0.71 0.61 0.57 0.54 0.58 0.57 0.62 0.61 0.67 0.76 "
