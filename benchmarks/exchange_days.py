@@ -95,6 +95,13 @@ def main() -> None:
         log = read_trace(ticks)
         if isinstance(log, EventLog):
             inside_a_minute("Real, one minute of Xetra", log)
+            print(
+                f"share its instant with the trade before: {(np.diff(log.times_s) == 0).mean():.3f}"
+            )
+    if (us := traces / "us_ticks/us_ticks_2013-10-08_trades.csv.gz").is_file():
+        minutes = series(read_trace(us), 1.0)[: 390 * 60].reshape(390, 60)
+        within = np.median(minutes.var(axis=1, ddof=1) / minutes.mean(axis=1))
+        print(f"Four US stocks, 2013-10-08, within minutes: {within:.1f} over 1 s")
     model = Bursty(ConstantRate(12, 6000), dispersion=9, burst_s=0.03, seed=1)
     inside_a_minute("Generated", EventLog(model.arrivals(0, 6000)["input"]))
     if (eurex := traces / "eurex/eurex_2017-07-28_rate.csv").is_file():
