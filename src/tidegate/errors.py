@@ -7,7 +7,8 @@
     │   ├── TopologyError     operators and edges that make no sense together
     │   ├── SettingError      a policy's or guard's parameter
     │   ├── UnknownPolicy     no policy has that name
-    │   └── JournalError      a journal that cannot be read
+    │   ├── JournalError      a journal that cannot be read
+    │   └── TraceError        a recorded workload with a row that cannot be used
     ├── Infeasible            the question is fine, and the answer is "impossible"
     │   ├── NotEnoughProcessors
     │   └── LatencyUnreachable
@@ -32,6 +33,7 @@ __all__ = [
     "SettingError",
     "TidegateError",
     "TopologyError",
+    "TraceError",
     "UnknownPolicy",
 ]
 
@@ -76,6 +78,32 @@ class UnknownPolicy(InputError):  # noqa: N818 - reads as what it is
 
 class JournalError(InputError):
     """A journal that cannot be read; a torn last line is not one of these."""
+
+
+class TraceError(InputError):
+    """A recorded workload with a row that cannot be used; the message names file and line.
+
+    path: the file; line: counted from 1 as an editor does (the row in a Parquet file), None when
+    the whole file is meant.
+
+    >>> raise TraceError("day.csv", 17, "rate", "-3", "a number of at least 0", "correct the row")
+    Traceback (most recent call last):
+    tidegate.errors.TraceError: day.csv, line 17: rate is '-3'; it must be a number of at least 0:
+    correct the row
+    """
+
+    def __init__(
+        self, path: str, line: int | None, key: str, value: Any, allowed: str, remedy: str = ""
+    ) -> None:
+        self.path = path
+        self.line = line
+        self.column = key
+        where = path if line is None else f"{path}, line {line}"
+        super().__init__(f"{where}: {key}", value, allowed, remedy)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        shown = (self.path, self.line, self.column, self.value, self.allowed, self.remedy)
+        return type(self), shown
 
 
 class Infeasible(TidegateError):  # noqa: N818

@@ -1,0 +1,182 @@
+"""What a workload is, and the one trick that makes it the same for everybody.
+
+Time is divided into fixed chunks. The arrivals of a chunk are drawn from a generator of their own,
+seeded with (seed, chunk, source), so they depend neither on who asks nor on how the questions are
+cut: two policies that decide at different moments see the same items at the same instants.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidegate.errors import InputError
+
+__all__ = ["CHUNK_S", "Chunked", "FloatArray", "Predictable", "Workload", "generator"]
+
+FloatArray = NDArray[np.float64]
+
+CHUNK_S = 60.0
+_MOST_PER_CHUNK = 1_000_000.0
+
+
+@runtime_checkable
+class Workload(Protocol):
+    """Items that arrive at the sources of a topology.
+
+    duration_s: nothing arrives at or after this time, nothing before 0.
+    """
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from the first possible arrival to the end."""
+        ...
+
+    def arrivals(self, start_s: float, end_s: float) -> dict[str, FloatArray]:
+        """Sorted times in [start_s, end_s) by source, every source named even when it is silent.
+
+        Arrays are fresh: the caller may write to them. The answer for an interval is always that
+        of its parts put together.
+        """
+        ...
+
+    def rate(self, t_s: float) -> float:
+        """Items expected per second at `t_s`, all sources together."""
+        ...
+
+
+@runtime_checkable
+class Predictable(Workload, Protocol):
+    """A workload that can also say how many items it expects, as a fluid model needs."""
+
+    def expected(self, edges_s: FloatArray) -> dict[str, FloatArray]:
+        """Items expected between each edge and the next, by source."""
+        ...
+
+
+def generator(seed: int, *words: int) -> np.random.Generator:
+    """A random generator of its own for each combination of seed and words.
+
+    >>> generator(7, 0).random() == generator(7, 0).random() != generator(7, 1).random()
+    True
+    """
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, *words))))
+
+
+def word(text: str) -> int:
+    """A number that stands for a name, the same in every process (Python's hash is not)."""
+    return zlib.crc32(text.encode())
+
+
+def chunk_for(peak_per_s: float) -> float:
+    """The length of a chunk in seconds: a minute, halved until it holds at most a million items.
+
+    >>> chunk_for(320), chunk_for(60_000)
+    (60.0, 15.0)
+    """
+    chunk_s = CHUNK_S
+    while peak_per_s * chunk_s > _MOST_PER_CHUNK:
+        chunk_s /= 2
+    return chunk_s
+
+
+def check_interval(start_s: float, end_s: float) -> None:
+    """Refuse an interval that is no interval."""
+    if not (math.isfinite(start_s) and math.isfinite(end_s) and start_s <= end_s):
+        allowed = "two finite times, the first not after the second"
+        raise InputError("interval", (start_s, end_s), allowed, "ask for [start_s, end_s)")
+
+
+def check_seed(seed: Any) -> None:
+    """Refuse what numpy would refuse later, or would silently take for something else."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError("seed", seed, "a whole number of at least 0")
+
+
+class Chunked:
+    """Arrivals from chunks: a subclass says how one chunk is drawn, this class cuts and joins.
+
+    The last chunk is remembered, so that asking second by second costs no more than asking once.
+    """
+
+    seed: int
+
+    if TYPE_CHECKING:  # a field in some subclasses, which a property here would shadow
+
+        @property
+        def duration_s(self) -> float:
+            """Seconds from the first possible arrival to the end."""
+            ...
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of the sources."""
+        raise NotImplementedError
+
+    @property
+    def chunk_s(self) -> float:
+        """Length of a chunk in seconds."""
+        return CHUNK_S
+
+    @property
+    def streams(self) -> frozenset[tuple[int, str]]:
+        """Which random streams are used; two workloads that share one are not independent."""
+        return frozenset((self.seed, source) for source in self.sources)
+
+    def _draw(self, chunk: int) -> dict[str, FloatArray]:
+        """Sorted arrivals in [chunk · chunk_s, (chunk + 1) · chunk_s), by source."""
+        raise NotImplementedError
+
+    def _generator(self, chunk: int) -> np.random.Generator:
+        return generator(self.seed, chunk, word("\0".join(self.sources)))
+
+    def arrivals(self, start_s: float, end_s: float) -> dict[str, FloatArray]:
+        """Sorted times in [start_s, end_s) by source."""
+        check_interval(start_s, end_s)
+        start_s, end_s = max(0.0, start_s), min(end_s, self.duration_s)
+        if start_s >= end_s:
+            return {source: np.empty(0) for source in self.sources}
+        first = math.floor(start_s / self.chunk_s)
+        last = math.ceil(end_s / self.chunk_s)
+        pieces = [self._remembered(chunk) for chunk in range(first, last)]
+        return {
+            source: join((piece[source] for piece in pieces), start_s, end_s)
+            for source in self.sources
+        }
+
+    def _remembered(self, chunk: int) -> dict[str, FloatArray]:
+        last: tuple[int, dict[str, FloatArray]] | None = self.__dict__.get("_last")
+        if last is None or last[0] != chunk:
+            last = (chunk, self._draw(chunk))
+            self.__dict__["_last"] = last  # a memo of a pure function: the value stays frozen
+        return last[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_last"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+def join(pieces: Iterable[FloatArray], start_s: float, end_s: float) -> FloatArray:
+    """Sorted pieces that follow each other as one fresh array, cut to [start_s, end_s)."""
+    cut = [between(piece, start_s, end_s) for piece in pieces]
+    return np.concatenate(cut) if cut else np.empty(0)
+
+
+def between(times_s: FloatArray, start_s: float, end_s: float) -> FloatArray:
+    """The part of sorted times that lies in [start_s, end_s), a view."""
+    low, high = np.searchsorted(times_s, (start_s, end_s), side="left")
+    return times_s[low:high]
+
+
+def merged(parts: Iterable[FloatArray]) -> FloatArray:
+    """Sorted times of several parts together."""
+    both = np.concatenate(list(parts))
+    both.sort(kind="stable")  # timsort finds the sorted parts and only merges them
+    return both

@@ -1,0 +1,267 @@
+"""Arrivals from a rate: constant, or a table of rates over time.
+
+Between two items of a Poisson process of rate 1 lie exponential gaps. Any other rate is the same
+process on a clock that runs with the expected number of items, Λ(t): draw on that clock, and turn
+the times back with the inverse of Λ. `Curve` is that clock; it is exact for tables of constant
+rates and of rates that change linearly, so nothing is thinned and nothing approximated.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from tidegate.errors import InputError
+from tidegate.units import finite
+from tidegate.workloads.protocol import Chunked, FloatArray, check_seed, chunk_for
+
+__all__ = ["ConstantRate", "Curve", "FromCurve", "RateTrace"]
+
+Spacing = Literal["poisson", "even"]
+Interpolation = Literal["step", "linear"]
+
+
+class Curve:
+    """A rate over time and its integral, both ways.
+
+    knots_s: n + 1 increasing times; rates: the rate just after each of the first n;
+    slopes: its change per second until the next knot.
+    """
+
+    def __init__(self, knots_s: FloatArray, rates: FloatArray, slopes: FloatArray) -> None:
+        self.knots_s, self.rates, self.slopes = knots_s, rates, slopes
+        width = np.diff(knots_s)
+        self.items = np.concatenate(([0.0], np.cumsum((rates + slopes * width / 2) * width)))
+        self.peak = float(max(rates.max(), (rates + slopes * width).max()))
+
+    def at(self, t_s: float) -> float:
+        """Items per second at `t_s`, zero outside."""
+        if not self.knots_s[0] <= t_s < self.knots_s[-1]:
+            return 0.0
+        i = int(np.searchsorted(self.knots_s, t_s, side="right")) - 1
+        return float(self.rates[i] + self.slopes[i] * (t_s - self.knots_s[i]))
+
+    def cumulative(self, t_s: FloatArray) -> FloatArray:
+        """Items expected until each of `t_s`."""
+        t_s = np.clip(t_s, self.knots_s[0], self.knots_s[-1])
+        i = np.clip(np.searchsorted(self.knots_s, t_s, side="right") - 1, 0, len(self.rates) - 1)
+        after = t_s - self.knots_s[i]
+        grown: FloatArray = self.items[i] + (self.rates[i] + self.slopes[i] * after / 2) * after
+        return grown
+
+    def inverse(self, items: FloatArray) -> FloatArray:
+        """When that many items are expected to have arrived; `items` is below the total."""
+        if len(self.rates) == 1 and self.slopes[0] == 0:
+            return np.asarray(self.knots_s[0] + items / self.rates[0])
+        i = np.clip(np.searchsorted(self.items, items, side="right") - 1, 0, len(self.rates) - 1)
+        more, rate = items - self.items[i], self.rates[i]
+        root = np.sqrt(np.maximum(0.0, rate * rate + 2 * self.slopes[i] * more))
+        divisor = rate + root
+        after = np.divide(2 * more, divisor, out=np.zeros_like(more), where=divisor > 0)
+        return np.asarray(np.minimum(self.knots_s[i] + after, self.knots_s[i + 1]))
+
+    def times(self, factor: float) -> Curve:
+        """The curve with all rates multiplied."""
+        return Curve(self.knots_s, self.rates * factor, self.slopes * factor)
+
+
+class FromCurve(Chunked):
+    """What constant rates and rate tables share: everything but the curve."""
+
+    seed: int
+    source: str
+    spacing: Spacing
+
+    @property
+    def curve(self) -> Curve:
+        """The rate over time."""
+        raise NotImplementedError
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The one source."""
+        return (self.source,)
+
+    @property
+    def streams(self) -> frozenset[tuple[int, str]]:
+        """None when items are evenly spaced: nothing is drawn."""
+        return super().streams if self.spacing == "poisson" else frozenset()
+
+    @cached_property
+    def chunk_s(self) -> float:
+        """Length of a chunk in seconds, shorter when the peak is high."""
+        return chunk_for(self.curve.peak)
+
+    def rate(self, t_s: float) -> float:
+        """Items expected per second at `t_s`."""
+        return self.curve.at(t_s)
+
+    def expected(self, edges_s: FloatArray) -> dict[str, FloatArray]:
+        """Items expected between each edge and the next."""
+        edges = np.asarray(edges_s, dtype=np.float64)
+        return {self.source: np.diff(self.curve.cumulative(edges))}
+
+    def _draw(self, chunk: int) -> dict[str, FloatArray]:
+        start_s, end_s = chunk * self.chunk_s, min((chunk + 1) * self.chunk_s, self.duration_s)
+        low, high = self.curve.cumulative(np.array((start_s, end_s)))
+        if self.spacing == "even":
+            # Item n stands where n + 1/2 items are expected: the same item whoever asks.
+            clock = np.arange(math.ceil(low - 0.5), math.ceil(high - 0.5)) + 0.5
+        else:
+            clock = low + (high - low) * sorted_uniform(self._generator(chunk), high - low)
+        return {self.source: inside(self.curve.inverse(clock), start_s, end_s)}
+
+    def _check(self) -> None:
+        check_seed(self.seed)
+        if self.spacing not in ("poisson", "even"):
+            raise InputError("spacing", self.spacing, "'poisson' or 'even'")
+
+
+def sorted_uniform(random: np.random.Generator, mean: float) -> FloatArray:
+    """A Poisson number of uniform draws from [0, 1), in order, without sorting.
+
+    The partial sums of n + 1 exponential gaps, divided by their total, are n sorted uniforms.
+    """
+    count = int(random.poisson(mean))
+    gaps = random.standard_exponential(count + 1)
+    total = np.cumsum(gaps, out=gaps)
+    return np.asarray(total[:-1] / total[-1])
+
+
+def inside(times_s: FloatArray, start_s: float, end_s: float) -> FloatArray:
+    """Times with the last digit's rounding kept from crossing the chunk's border."""
+    return np.clip(times_s, start_s, np.nextafter(end_s, -math.inf), out=times_s)
+
+
+@dataclass(frozen=True)
+class ConstantRate(FromCurve):
+    """The same rate all the time, the M in M/M/k when Poisson.
+
+    rate_per_s: items per second on average; duration_s: seconds until it ends;
+    seed: which of the possible runs; source: the name of the source that it feeds;
+    spacing: "poisson", or "even" for items at equal distances.
+
+    >>> tweets = ConstantRate(320, duration_s=600, source="tweets")
+    >>> len(tweets.arrivals(0, 600)["tweets"]) / 600
+    320.153...
+    """
+
+    rate_per_s: float
+    duration_s: float
+    seed: int = 0
+    source: str = "input"
+    spacing: Spacing = "poisson"
+
+    def __post_init__(self) -> None:
+        finite(self.rate_per_s, "rate_per_s", low=0)
+        finite(self.duration_s, "duration_s", above=0)
+        self._check()
+
+    @cached_property
+    def curve(self) -> Curve:
+        """One segment."""
+        knots = np.array((0.0, self.duration_s))
+        return Curve(knots, np.array((float(self.rate_per_s),)), np.zeros(1))
+
+    def multiplied(self, factor: float) -> ConstantRate:
+        """The same workload with `factor` times the rate."""
+        return replace(self, rate_per_s=self.rate_per_s * factor)
+
+
+@dataclass(frozen=True, eq=False)
+class RateTrace(FromCurve):
+    """A table of rates over time, with Poisson arrivals (or evenly spaced ones) at that rate.
+
+    t_s: increasing times from 0 in seconds; rate_per_s: items per second from each time on;
+    end_s: when the last rate ends, by default as long after its start as the row before lasted;
+    interpolation: "step" holds each rate until the next, "linear" goes straight to it (the last
+    row is then only the end of the last line);
+    seed, source, spacing: as in `ConstantRate`.
+
+    >>> steps = RateTrace((0, 60, 120), (10, 40, 20), source="orders")
+    >>> steps.duration_s, steps.rate(75), steps.expected(np.array((0, 90, 180)))["orders"].tolist()
+    (180.0, 40.0, [1800.0, 2400.0])
+    >>> len(steps.arrivals(60, 120)["orders"]) / 60
+    39.433...
+    """
+
+    t_s: FloatArray
+    rate_per_s: FloatArray
+    end_s: float | None = None
+    interpolation: Interpolation = "step"
+    seed: int = 0
+    source: str = "input"
+    spacing: Spacing = "poisson"
+
+    def __post_init__(self) -> None:
+        for name in ("t_s", "rate_per_s"):
+            array = np.array(getattr(self, name), dtype=np.float64)
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        self._check()
+        self._check_table()
+
+    def _check_table(self) -> None:
+        times, rates = self.t_s, self.rate_per_s
+        if times.ndim != 1 or len(times) == 0 or rates.shape != times.shape:
+            allowed = "as many rates as times, and at least one"
+            raise InputError("rate_per_s", f"{rates.shape} for {times.shape}", allowed)
+        if times[0] != 0:
+            remedy = "count from the start of the trace"
+            raise InputError("t_s[0]", float(times[0]), "0", remedy)
+        for name, bad, allowed in (
+            ("t_s", ~np.isfinite(times), "a finite number"),
+            ("t_s", np.diff(times, prepend=-1.0) <= 0, "after the one before it"),
+            ("rate_per_s", ~(np.isfinite(rates) & (rates >= 0)), "a finite number of at least 0"),
+        ):
+            if bad.any():
+                i = int(bad.argmax())
+                raise InputError(f"{name}[{i}]", float(getattr(self, name)[i]), allowed)
+        if self.interpolation not in ("step", "linear"):
+            raise InputError("interpolation", self.interpolation, "'step' or 'linear'")
+        if self.interpolation == "linear":
+            if len(times) < 2:
+                raise InputError("t_s", len(times), "at least two times", "a line needs two ends")
+            if self.end_s is not None and self.end_s != times[-1]:
+                raise InputError("end_s", self.end_s, "left out", "the last row is the end")
+        elif self.end_s is not None:
+            finite(self.end_s, "end_s", above=float(times[-1]))
+        elif len(times) < 2:
+            remedy = "one row does not say how long it lasts"
+            raise InputError("end_s", None, "given for a table of one row", remedy)
+
+    @cached_property
+    def duration_s(self) -> float:
+        """Seconds until the last rate ends."""
+        if self.interpolation == "linear":
+            return float(self.t_s[-1])
+        if self.end_s is not None:
+            return float(self.end_s)
+        return float(2 * self.t_s[-1] - self.t_s[-2])
+
+    @cached_property
+    def curve(self) -> Curve:
+        """The table as a curve."""
+        if self.interpolation == "linear":
+            slopes = np.diff(self.rate_per_s) / np.diff(self.t_s)
+            return Curve(self.t_s, self.rate_per_s[:-1], slopes)
+        knots = np.append(self.t_s, self.duration_s)
+        return Curve(knots, self.rate_per_s, np.zeros_like(self.rate_per_s))
+
+    def multiplied(self, factor: float) -> RateTrace:
+        """The same workload with `factor` times the rate."""
+        return replace(self, rate_per_s=self.rate_per_s * factor)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RateTrace) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[Any, ...]:
+        settings = (self.duration_s, self.interpolation, self.seed, self.source, self.spacing)
+        return (self.t_s.tobytes(), self.rate_per_s.tobytes(), *settings)
