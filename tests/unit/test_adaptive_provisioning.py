@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tidegate.model import OperatorReading
+from tidegate.policies.adaptive_provisioning import (
+    AdaptiveProvisioning,
+    AdaptiveProvisioningMemory,
+    engines_needed,
+)
+from tidegate.testing import engine_snapshot
+
+
+@pytest.mark.parametrize(
+    ("total", "rates", "known", "answer"),
+    [
+        (30_000, [10_000, 10_000], None, (3, 10_000)),  # missing 10,000: one engine's work
+        (30_001, [10_000, 10_000], None, (3, 10_000)),  # ⌊15000.5⌋: the floor forgives one tuple
+        (30_002, [10_000, 10_000], None, (4, 10_000)),  # 10,002 missing: ⌈1.0002⌉ is two
+        (25_000, [10_000, 9_999], None, (3, 9_999)),  # the capacity is floored too
+        (12_000, [4_500] * 3, 10_000, (2, 10_000)),  # ⌈12/10⌉
+        (9_999, [5_000] * 3, 10_000, (1, 10_000)),
+        (100, [5_000] * 3, 10_000, (1, 10_000)),  # one at least
+        (12_000, [4_500] * 3, None, (3, None)),  # no overload seen yet: nothing is released
+        (20_000, [10_000, 10_000], 10_000, (2, 10_000)),  # exactly balanced
+        (0, [0.0, 0.0], 10_000, (2, 10_000)),  # nothing arrives, nothing is done: balanced
+        (500, [0.0], None, (2, None)),  # nobody has processed anything: try one more
+        (500, [0.0, 0.0], 9_000, (3, 9_000)),
+        (500, [], None, (1, None)),  # no engine at all
+        (30_000, [8_000, 8_000], 10_000, (4, 8_000)),  # the newest overload is remembered
+    ],
+)
+def test_algorithm_1_by_hand(
+    total: float, rates: list[float], known: float | None, answer: tuple[int, float | None]
+) -> None:
+    assert engines_needed(total, rates, known) == answer
+
+
+def test_the_capacity_of_an_overload_is_remembered_until_it_is_needed() -> None:
+    policy = AdaptiveProvisioning()
+    plan, memory = policy.decide(engine_snapshot(30_000, [10_000] * 2), policy.initial_memory())
+    assert plan.bounded_target == 3
+    assert plan.reasons[0].code == "overload"
+    assert memory == AdaptiveProvisioningMemory(10_000)
+    assert plan.predicted.capacity_per_s == 30_000
+    plan, memory = policy.decide(engine_snapshot(12_000, [4_500] * 3), memory)
+    assert plan.bounded_target == 2
+    assert plan.reasons[0].code == "underload"
+    assert memory == AdaptiveProvisioningMemory(10_000)
+
+
+def test_the_first_call_never_releases_anything() -> None:
+    policy = AdaptiveProvisioning()
+    plan, memory = policy.decide(engine_snapshot(10, [5_000] * 4), policy.initial_memory())
+    assert plan.bounded_target == 4
+    assert plan.reasons == ()
+    assert memory.max_rate_per_s is None
+
+
+@pytest.mark.parametrize("blind", ["arrival", "processed"])
+def test_a_missing_rate_changes_nothing(blind: str) -> None:
+    snapshot = engine_snapshot(30_000, [10_000] * 2)
+    if blind == "arrival":
+        snapshot = replace(snapshot, operators=(OperatorReading("work"),))
+    else:
+        lost = replace(snapshot.instances[0], processed_per_s=None)
+        snapshot = replace(snapshot, instances=(lost, snapshot.instances[1]))
+    memory = AdaptiveProvisioningMemory(5_000)
+    plan, after = AdaptiveProvisioning().decide(snapshot, memory)
+    assert plan.deployment == snapshot.requested
+    assert after == memory
+
+
+def test_shedding_is_off_unless_switched_on_and_ends_with_the_overload() -> None:
+    busy, calm = engine_snapshot(30_000, [10_000] * 2), engine_snapshot(5_000, [2_500] * 2)
+    memory = AdaptiveProvisioningMemory()
+    assert AdaptiveProvisioning().decide(busy, memory)[0].shed_fraction == 0
+    shedding = AdaptiveProvisioning(shed=True)
+    assert shedding.decide(busy, memory)[0].shed_fraction == pytest.approx(1 / 3)
+    assert shedding.decide(calm, memory)[0].shed_fraction == 0
+
+
+def test_an_engine_that_is_still_starting_is_neither_measured_nor_ordered_again() -> None:
+    snapshot = engine_snapshot(30_000, [10_000, 10_000, 0])
+    hosts = (*snapshot.hosts[:2], replace(snapshot.hosts[2], status="starting"))
+    coming = replace(snapshot.instances[2], status="starting", processed_per_s=None)
+    snapshot = replace(snapshot, hosts=hosts, instances=(*snapshot.instances[:2], coming))
+    plan, _ = AdaptiveProvisioning().decide(snapshot, AdaptiveProvisioningMemory())
+    assert plan.bounded_target == 3
+    assert plan.deployment == snapshot.requested

@@ -1,0 +1,186 @@
+"""FUGU IV-C by scenario, and the arithmetic of its Table I."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.model import Plan
+from tidegate.policies.sarsa import (
+    ACTIONS,
+    NO_ACTION,
+    SCALE_IN,
+    SCALE_OUT,
+    STATES,
+    Pending,
+    QTable,
+    Sarsa,
+    SarsaMemory,
+    learning_rate,
+    reward,
+    state_of,
+    updated,
+)
+from tidegate.testing import fleet_snapshot
+
+START = QTable.from_thresholds(0.3, 0.8)
+
+
+def table_one() -> QTable:
+    """The rows for 0.70 and 0.90 as the paper prints them."""
+    rows = list(START.rows)
+    rows[14], rows[18] = (0.4, 0.85, 0.8), (0.35, 0.5, 0.9)
+    return replace(START, rows=tuple(rows))
+
+
+def play(
+    policy: Sarsa,
+    scenes: Sequence[tuple[float, Mapping[str, Sequence[float]]]],
+    memory: SarsaMemory | None = None,
+) -> tuple[list[Plan], SarsaMemory]:
+    memory = memory or policy.initial_memory()
+    plans = []
+    for time_s, cores in scenes:
+        plan, memory = policy.decide(fleet_snapshot(cores, time_s), memory)
+        plans.append(plan)
+    return plans, memory
+
+
+def test_table_one_comes_out_exactly() -> None:
+    immediate = reward(before=0.7, after=0.9, target=0.6)
+    assert immediate == pytest.approx(1 + 1 / 6 - 1 / 2)
+    value = updated(0.85, immediate, future=0.5, alpha=0.2, beta=0.1)
+    assert value == pytest.approx(0.8 * 0.85 + 0.2 * (2 / 3 + 0.05))
+    assert round(value, 4) == 0.8233
+
+
+@pytest.mark.parametrize(("bootstrap", "future"), [("same-action", 0.5), ("next-action", 0.9)])
+def test_the_future_is_that_of_the_same_action_or_of_the_next_one(
+    bootstrap: str, future: float
+) -> None:
+    policy = Sarsa.with_settings({"bootstrap": bootstrap})
+    assert isinstance(policy, Sarsa)
+    scenes = [(0.0, {"host-1": [2.8]}), (10.0, {"host-1": [3.6]})]
+    _, memory = play(policy, scenes, SarsaMemory({"host-1": table_one()}))
+    expected = 0.8 * 0.85 + 0.2 * (2 / 3 + 0.1 * future)
+    assert memory.tables["host-1"].rows[14][NO_ACTION] == pytest.approx(expected)
+
+
+def test_learning_slows_down_with_the_visits_of_a_state() -> None:
+    assert learning_rate(0, 0.2, 80) == pytest.approx(0.2)
+    assert learning_rate(80, 0.2, 80) == pytest.approx(0.1)
+    assert learning_rate(720, 0.2, 80) == pytest.approx(0.02)
+
+
+def test_each_learning_step_counts_one_visit_of_the_state_it_came_from() -> None:
+    _, memory = play(Sarsa(), [(t, {"host-1": [2.0]}) for t in (0.0, 10.0, 20.0)])
+    visits = memory.tables["host-1"].visits
+    assert (visits[10], sum(visits)) == (2, 2)
+
+
+def test_a_table_begins_as_the_local_thresholds() -> None:
+    actions = [ACTIONS[START.best(state)] for state in range(STATES)]
+    assert actions == ["scale in"] * 6 + ["no action"] * 10 + ["scale out"] * 5
+    assert START.thresholds == (0.25, 0.8)
+
+
+def test_states_are_steps_of_five_percent_and_end_at_one() -> None:
+    assert [state_of(u) for u in (0.0, 0.02, 0.03, 0.7, 0.9, 1.0, 1.7)] == [0, 0, 1, 14, 18, 20, 20]
+
+
+def test_a_release_that_cannot_be_done_is_cancelled_and_punished_next_time() -> None:
+    idle = {"host-1": [0.4]}  # 0.10, and it is the last host
+    plans, memory = play(Sarsa(), [(0.0, idle)])
+    assert [reason.code for reason in plans[0].reasons] == ["release-cancelled"]
+    assert memory.tables["host-1"].pending == Pending(2, SCALE_IN, 0.1, cancelled=True)
+    _, memory = play(Sarsa(), [(1.0, idle)], memory)
+    assert memory.tables["host-1"].rows[2][SCALE_IN] == pytest.approx(0.8 + 0.2 * (-1 + 0.1))
+
+
+def test_enough_penalties_teach_a_host_to_stop_trying() -> None:
+    idle = {"host-1": [0.4]}
+    plans, memory = play(Sarsa(), [(float(t), idle) for t in range(12)])
+    assert memory.tables["host-1"].best(2) == NO_ACTION
+    assert plans[-1].reasons == ()
+
+
+def test_nothing_is_learnt_or_decided_within_the_grace_period() -> None:
+    hot = {"host-1": [1.2, 1.2, 1.2], "host-2": [1.6]}
+    plans, memory = play(Sarsa(grace_s=30), [(0.0, hot)])
+    assert plans[0].reasons[0].code == "overload"
+    decided = memory.tables["host-1"]
+    assert decided.pending == Pending(18, SCALE_OUT, pytest.approx(0.9))
+    assert decided.quiet_until_s == 30.0
+
+    calm = {"host-1": [1.2, 1.2], "host-2": [1.6, 1.2]}
+    _, memory = play(Sarsa(grace_s=30), [(29.0, calm)], memory)
+    assert memory.tables["host-1"] == decided
+    _, memory = play(Sarsa(grace_s=30), [(30.0, calm)], memory)
+    after = memory.tables["host-1"]
+    assert after.visits[18] == 1
+    gained = 1 + 0.5 - 0.0  # from 0.9 down to the target of 0.6
+    future = START.rows[12][SCALE_OUT]
+    expected = 0.8 * 1.0 + 0.2 * (gained + 0.1 * future)
+    assert after.rows[18][SCALE_OUT] == pytest.approx(expected)
+
+
+def test_a_missing_measurement_teaches_nothing() -> None:
+    _, memory = play(Sarsa(), [(0.0, {"host-1": [2.0]})])
+    snapshot = fleet_snapshot({"host-1": [2.0]}, 10.0)
+    blind = replace(snapshot, hosts=(replace(snapshot.hosts[0], utilisation=None),))
+    _, after = Sarsa().decide(blind, memory)
+    assert after == memory
+
+
+def test_a_table_comes_with_a_lease_and_goes_with_the_release() -> None:
+    first = {"host-1": [2.0]}
+    grown = {"host-1": [2.0], "host-2": [0.4]}
+    policy = Sarsa(grace_s=15)
+    _, memory = play(policy, [(0.0, first)])
+    assert set(memory.tables) == {"host-1"}
+    assert memory.tables["host-1"].quiet_until_s < 0  # known from the start: no grace
+    _, memory = play(policy, [(10.0, grown)], memory)
+    assert memory.tables["host-2"] == replace(START, quiet_until_s=25.0)
+    plans, memory = play(policy, [(30.0, grown)], memory)
+    assert plans[0].deployment.hosts == ("host-1",)
+    assert set(memory.tables) == {"host-1"}
+
+
+def test_doing_nothing_wins_a_tie() -> None:
+    table = replace(START, rows=((0.5, 0.5, 0.5),) * STATES)
+    assert table.best(0) == table.best(20) == NO_ACTION
+    assert table.thresholds == (None, None)
+
+
+def test_a_new_best_action_spreads_to_busier_hosts() -> None:
+    learnt = START.learnt(10, SCALE_OUT, 2.0)
+    assert all(learnt.best(state) == SCALE_OUT for state in range(10, STATES))
+    assert all(learnt.best(state) == START.best(state) for state in range(10))
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, STATES - 1), st.integers(0, 2), st.floats(-2, 2)), max_size=25
+    )
+)
+def test_a_busier_host_never_prefers_a_smaller_action(
+    lessons: list[tuple[int, int, float]],
+) -> None:
+    table = START
+    for state, action, value in lessons:
+        table = table.learnt(state, action, value)
+        assert table.rows[state][action] == value
+        best = [table.best(s) for s in range(STATES)]
+        assert best == sorted(best)
+    assert sum(table.visits) == len(lessons)
+
+
+def test_what_has_just_become_a_refuge_is_neither_released_nor_judged() -> None:
+    scene = {"host-1": [1.8, 1.8], "host-2": [0.4]}
+    plans, memory = play(Sarsa(), [(0.0, scene)])
+    assert plans[0].deployment.hosts == ("host-1", "host-2")
+    assert memory.tables["host-2"].pending is None
