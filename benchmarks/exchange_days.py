@@ -82,6 +82,7 @@ def main() -> None:
     if days := real_days(traces):
         report("Real, Xetra", days)
         level = np.log([day.mean() for day in days])
+        print(f"empty minutes in all days: {sum(int((day == 0).sum()) for day in days)}")
         print(
             f"day means: geometric mean {np.exp(level.mean()):.1f}, log sd {level.std(ddof=1):.3f}"
         )

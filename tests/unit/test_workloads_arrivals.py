@@ -170,6 +170,23 @@ def test_bursts_are_within_their_length() -> None:
     assert long.var() / long.mean() > 6
 
 
+def test_rounding_does_not_swap_items() -> None:
+    """Items almost at the same instant of a linear rate; found by Hypothesis."""
+    table = RateTrace(
+        np.array((0.0, 1.0, 14.0, 16.0)), np.array((0.0, 0.0, 2.0, 1.0)), interpolation="linear"
+    )
+    times = Bursty(table, dispersion=2, burst_s=8.414133936402008e-16).arrivals(0, 150)["input"]
+    assert (np.diff(times) >= 0).all()
+
+
+@pytest.mark.parametrize("cut", [5e-324, math.nextafter(60, 61), math.nextafter(60, 0)])
+def test_cuts_a_hair_beside_a_border(cut: float) -> None:
+    """Found by Hypothesis: dividing such a time by the chunk's length rounds across the border."""
+    visp = VispPattern("stepwise")
+    before, after = visp.arrivals(0, cut)["S2"], visp.arrivals(cut, 120)["S2"]
+    assert np.array_equal(np.concatenate((before, after)), visp.arrivals(0, 120)["S2"])
+
+
 def test_seeds_and_sources_are_independent_streams() -> None:
     base = all_of(ConstantRate(50, 100, seed=1))
     assert not np.array_equal(base, all_of(ConstantRate(50, 100, seed=2)))

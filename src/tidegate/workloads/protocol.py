@@ -143,6 +143,8 @@ class Chunked:
             return {source: np.empty(0) for source in self.sources}
         first = math.floor(start_s / self.chunk_s)
         last = math.ceil(end_s / self.chunk_s)
+        first -= first * self.chunk_s > start_s  # a quotient may be rounded across the border
+        last += last * self.chunk_s < end_s
         pieces = [self._remembered(chunk) for chunk in range(first, last)]
         return {
             source: join((piece[source] for piece in pieces), start_s, end_s)

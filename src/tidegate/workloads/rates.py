@@ -133,7 +133,8 @@ def sorted_uniform(random: np.random.Generator, mean: float) -> FloatArray:
 
 
 def inside(times_s: FloatArray, start_s: float, end_s: float) -> FloatArray:
-    """Times with the last digit's rounding kept from crossing the chunk's border."""
+    """Times whose rounding in the last digit neither swaps two nor crosses the chunk's border."""
+    np.maximum.accumulate(times_s, out=times_s)
     return np.clip(times_s, start_s, np.nextafter(end_s, -math.inf), out=times_s)
 
 
