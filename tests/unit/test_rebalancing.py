@@ -19,7 +19,7 @@ def test_the_excess_is_what_is_above_the_target_in_cores() -> None:
 
 def test_the_smallest_sufficient_load_leaves_and_the_rest_stays() -> None:
     packing = Packing(HOT, "load", fill=0.8)
-    assert relieve(packing, {"host-1": 1.2}) == 2
+    assert relieve(packing, {"host-1": 1.2}) == {"host-1": 2}
     left = sum(packing.sizes[name].cpu_cores for name in packing.hosts["host-1"])
     assert left == pytest.approx(2.4)
     assert packing.home["q6-1"] == "host-2"
@@ -27,13 +27,13 @@ def test_the_smallest_sufficient_load_leaves_and_the_rest_stays() -> None:
 
 def test_an_operator_alone_on_its_host_is_left_alone() -> None:
     packing = Packing(fleet_snapshot({"host-1": [3.9], "host-2": [0.1]}), "load", fill=0.8)
-    assert relieve(packing, {"host-1": 1.5}) == 0
+    assert relieve(packing, {"host-1": 1.5}) == {"host-1": 0}
     assert [reason.code for reason in packing.reasons] == ["stuck"]
 
 
 def test_the_largest_stays_when_even_everything_is_too_little() -> None:
     packing = Packing(fleet_snapshot({"host-1": [2.0, 1.0]}), "load", fill=0.8)
-    assert relieve(packing, {"host-1": 9.0}) == 1
+    assert relieve(packing, {"host-1": 9.0}) == {"host-1": 1}
     assert list(packing.hosts["host-1"]) == ["q1-1"]
     assert packing.home["q2-1"] == "host-2"
 
@@ -41,13 +41,13 @@ def test_the_largest_stays_when_even_everything_is_too_little() -> None:
 def test_overloaded_hosts_do_not_give_to_each_other() -> None:
     pair = fleet_snapshot({"host-1": [1.0, 1.0], "host-2": [1.0, 1.0]})
     packing = Packing(pair, "load")
-    assert relieve(packing, {"host-1": 1.0, "host-2": 1.0}) == 2
+    assert relieve(packing, {"host-1": 1.0, "host-2": 1.0}) == {"host-1": 1, "host-2": 1}
     assert packing.home["q2-1"] == packing.home["q4-1"] == "host-3"
 
 
 def test_what_finds_no_host_stays_and_is_unmet() -> None:
     full = replace(HOT, offer=HostOffer(HOST, max_hosts=2))
     packing = Packing(full, "load", fill=0.4)
-    assert relieve(packing, {"host-1": 1.2}) == 0
+    assert relieve(packing, {"host-1": 1.2}) == {"host-1": 0}
     assert packing.deployment == HOT.requested
     assert len(packing.unmet) == 2

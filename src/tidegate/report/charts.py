@@ -70,7 +70,8 @@ def scatter(
     front: Sequence[str] = (),
 ) -> str:
     """Named points, such as policies by cost and SLA. front: names that a line joins (Pareto)."""
-    frame = _Frame(title, x_label, y_label, [p[1] for p in points], [p[2] for p in points], False)
+    xs = _widened(min(p[1] for p in points), max(p[1] for p in points), 0.04)
+    frame = _Frame(title, x_label, y_label, xs, [p[2] for p in points], False)
     body = []
     chosen = sorted((x, y) for name, x, y in points if name in front)
     if len(chosen) > 1:
