@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from tidegate.model import Instance, Unmet
@@ -76,9 +77,9 @@ def consolidate(packing: Packing, at_least: int = 1) -> None:
 def set_engines(packing: Packing, hosts: int, victims: Sequence[str] = ()) -> None:
     """Lease or release hosts until there are so many, each a full engine.
 
-    An engine is a host that runs one instance of every operator, as far as the operators'
-    `max_instances` and the host's room allow; the input is partitioned equally over them. The
-    last instance of an operator never goes: it moves to a host that stays.
+    A new engine runs what the fullest of the others runs, so that all are alike and the input can
+    be partitioned equally over them. The last instance of an operator never goes: it moves to a
+    host that stays.
 
     victims: hosts to release first; otherwise the youngest goes first.
     """
@@ -107,7 +108,13 @@ def set_engines(packing: Packing, hosts: int, victims: Sequence[str] = ()) -> No
 
 
 def fill_engine(packing: Packing, host: str) -> None:
-    """Start one instance of each operator on a host, as far as limits and room allow."""
+    """Start on a host what the fullest of the others runs, as far as limits and room allow.
+
+    Where there is no other, that is one instance of each operator.
+    """
+    fullest = max(packing.hosts.values(), key=len)
+    pattern = Counter(instance.operator for instance in fullest.values())
     for operator in packing.snapshot.topology.operators:
-        if packing.may_start(operator.name) and packing.fits(operator.demand, host):
-            packing.start(operator.name, host)
+        for _ in range(max(1, pattern[operator.name])):
+            if packing.may_start(operator.name) and packing.fits(operator.demand, host):
+                packing.start(operator.name, host)
