@@ -66,7 +66,7 @@ def hindsight_bound(
     initial_hosts: int | None = None,
     whole_hosts: bool = True,
     time_limit_s: float = 20.0,
-    gap: float = 1e-4,
+    gap: float = 1e-3,
     method: Method = "auto",
 ) -> Bound:
     """The least that resources and penalties for late items can cost together.
@@ -127,7 +127,7 @@ def cheapest_for_share(
     initial_hosts: int | None = None,
     whole_hosts: bool = True,
     time_limit_s: float = 20.0,
-    gap: float = 1e-4,
+    gap: float = 1e-3,
 ) -> Bound:
     """The least that resources cost for anyone who has at least a share of all items in time.
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.errors import Infeasible
@@ -32,13 +32,14 @@ class Solution:
     """What HiGHS proved and found.
 
     dual_usd: no plan costs less; plan_usd: what the plan found costs, None when none was found
-    in time; hosts: per slot; late: items late in the plan.
+    in time; values: its variables. hosts: per slot; late: items late in the plan.
     """
 
     dual_usd: float
     plan_usd: float | None
-    hosts: tuple[float, ...]
-    late: float
+    values: Any
+    hosts: tuple[float, ...] = ()
+    late: float = math.nan
 
 
 class _Rows:
@@ -92,13 +93,13 @@ def solve(
     seen = math.fsum(w.items for w in grid.windows if w.due is not None)
     if late_at_most is not None:
         p.row([(column, 1.0) for column in counted], low=seen - late_at_most)
-    found = _highs(p, time_limit_s, gap)
-    dual = max(0.0, found.mip_dual_bound + late_cost * seen)
-    if found.x is None:
-        return Solution(dual, None, (), math.nan)
-    late = max(0.0, seen - math.fsum(float(found.x[column]) for column in counted))
-    series = tuple(max(0.0, round(float(found.x[column]), 6)) for column in hosts)
-    return Solution(dual, max(dual, float(found.fun) + late_cost * seen), series, late)
+    found = _highs(p, late_cost * seen, time_limit_s, gap)
+    dual = max(0.0, found.dual_usd)
+    if found.plan_usd is None:
+        return replace(found, dual_usd=dual)
+    late = max(0.0, seen - math.fsum(float(found.values[column]) for column in counted))
+    series = tuple(max(0.0, round(float(found.values[column]), 6)) for column in hosts)
+    return replace(found, dual_usd=dual, hosts=series, late=late)
 
 
 def _leases(p: _Rows, grid: Grid, whole: bool) -> tuple[range, range, list[list[Term]]]:
@@ -262,31 +263,59 @@ def _times(factor: float, terms: list[Term]) -> list[Term]:
     return [(column, factor * value) for column, value in terms]
 
 
-def _highs(p: _Rows, time_limit_s: float, gap: float) -> Any:
+def _highs(p: _Rows, offset: float, time_limit_s: float, gap: float) -> Solution:
+    """First with fractions, which an interior-point method does in seconds even for a day.
+
+    Whole hosts then have the time limit to raise that bound and to find a plan.
+    """
     import numpy as np
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import csr_array
+    from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+    from scipy.sparse import csr_array, vstack
 
     rows, columns, factors = p.at
     matrix = csr_array((factors, (rows, columns)), shape=(len(p.low_row), len(p.cost)))
-    given: dict[str, Any] = {
-        "c": np.array(p.cost),
-        "bounds": Bounds(np.zeros(len(p.cost)), np.array(p.high)),
-        "constraints": LinearConstraint(matrix, np.array(p.low_row), np.array(p.high_row)),
-    }
-    options = {"time_limit": time_limit_s, "mip_rel_gap": gap}
-    found = milp(**given, integrality=np.array(p.whole), options=options)
-    if found.status == 2:
+    cost, high = np.array(p.cost), np.array(p.high)
+    low_row, high_row = np.array(p.low_row), np.array(p.high_row)
+    same = low_row == high_row
+    above, below = np.isfinite(low_row) & ~same, np.isfinite(high_row) & ~same
+    relaxed = linprog(
+        cost,
+        vstack([matrix[below], -matrix[above]]).tocsr() if (above | below).any() else None,
+        np.concatenate([high_row[below], -low_row[above]]) if (above | below).any() else None,
+        matrix[same],
+        low_row[same],
+        bounds=np.column_stack([np.zeros(len(cost)), high]),
+        method="highs-ipm",
+        options={"time_limit": max(60.0, time_limit_s)},
+    )
+    if relaxed.status == 2:
         raise Infeasible(
             "that share of items cannot be in time, whatever is leased: ask for a smaller share, "
             "or allow more hosts or a longer SLO"
         )
-    if found.mip_dual_bound is None or not math.isfinite(found.mip_dual_bound):
-        # No bound in time: the program with fractions of hosts is one, and is quick.
-        relaxed = milp(**given)
-        if relaxed.status != 0:
-            raise Infeasible(f"HiGHS gave no bound: {relaxed.message}")
-        if found.x is None:
-            found = relaxed
-        found.mip_dual_bound = relaxed.fun
-    return found
+    solved = relaxed.status == 0
+    dual = float(relaxed.fun) + offset if solved else 0.0
+    if not any(p.whole):
+        return Solution(dual, dual if solved else None, relaxed.x if solved else None)
+    # The last column is the offset, so that HiGHS takes its gap of the true cost.
+    found = milp(
+        np.append(cost, offset),
+        integrality=np.append(p.whole, 0),
+        bounds=Bounds(np.append(np.zeros(len(cost)), 1.0), np.append(high, 1.0)),
+        constraints=LinearConstraint(
+            csr_array((factors, (rows, columns)), shape=(len(p.low_row), len(p.cost) + 1)),
+            low_row,
+            high_row,
+        ),
+        options={"time_limit": time_limit_s, "mip_rel_gap": gap},
+    )
+    if found.status == 2:
+        raise Infeasible(
+            "that share of items cannot be in time with whole hosts: ask for a smaller share, "
+            "or allow more hosts or a longer SLO"
+        )
+    if found.mip_dual_bound is not None and math.isfinite(found.mip_dual_bound):
+        dual = max(dual, float(found.mip_dual_bound))
+    if found.x is None:
+        return Solution(dual, None, None)
+    return Solution(dual, max(dual, float(found.fun)), found.x[:-1])
