@@ -177,9 +177,7 @@ def test_startup_is_paid_from_the_request_and_closes_the_beginning() -> None:
     nobody = hindsight_bound(late, slow, 1, 1, starts="slot", initial_hosts=0)
     # Only the second after the minute is left for the items of the first minute.
     assert nobody.cost_usd == pytest.approx(1 + 59, rel=1e-5)
-    one = hindsight_bound(
-        late, slow, 1, 1, starts="slot", billed_from="request", initial_hosts=1
-    )
+    one = hindsight_bound(late, slow, 1, 1, starts="slot", billed_from="request", initial_hosts=1)
     assert one.cost_usd == pytest.approx(1, rel=1e-5)
     short = offer(60, 1, 3, startup_s=60)
     twice = hindsight_bound(demand(0, 1, 0), short, 1, 1, starts="slot", billed_from="request")

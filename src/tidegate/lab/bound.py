@@ -82,8 +82,7 @@ def hindsight_bound(
     whole_hosts: False also allows fractions of hosts: quicker and lower.
     time_limit_s, gap: when HiGHS may stop. method: ``dp`` demands the dynamic program.
 
-    Six hosts are needed in the second minute and one in the others; six for one minute cost as
-    much as the items that they save, five times over:
+    Eight host-minutes of work; a minute's SLO lets the peak spill over, so eight units do:
 
     >>> from tidegate.topology import Resources
     >>> offer = HostOffer(Resources(1), billing_unit_s=60, price_per_unit_usd=1, max_hosts=10)
@@ -101,7 +100,13 @@ def hindsight_bound(
         best = exact.optimum(grid, penalty_usd)
         resource = best.cost_usd - penalty_usd * best.late
         return Bound(
-            _safe(best.cost_usd), "dp", 0.0, best.cost_usd, resource, best.late, best.hosts,
+            _safe(best.cost_usd),
+            "dp",
+            0.0,
+            best.cost_usd,
+            resource,
+            best.late,
+            best.hosts,
             grid.slot_s,
         )
     found = program.solve(
@@ -174,9 +179,7 @@ def _bound(grid: Grid, found: program.Solution, whole: bool, penalty_usd: float)
         return Bound(cost, method, None, None, None, None, (), grid.slot_s)
     gap = (found.plan_usd - cost) / found.plan_usd if found.plan_usd > 0 else 0.0
     resource = max(0.0, found.plan_usd - penalty_usd * found.late)
-    return Bound(
-        cost, method, gap, found.plan_usd, resource, found.late, found.hosts, grid.slot_s
-    )
+    return Bound(cost, method, gap, found.plan_usd, resource, found.late, found.hosts, grid.slot_s)
 
 
 def _safe(cost_usd: float) -> float:

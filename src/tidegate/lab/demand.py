@@ -166,8 +166,10 @@ class Demand(Value):
             Stream(f"items of {size:.3g} core-s", tuple(row.tolist()), tuple((row * size).tolist()))
             for size, row in zip(grid, count, strict=True)
         ]
-        return cls(period_s, tuple(replace(s, name=f"{s.name} ({i})") if i else s
-                                   for i, s in enumerate(streams)))
+        return cls(
+            period_s,
+            tuple(replace(s, name=f"{s.name} ({i})") if i else s for i, s in enumerate(streams)),
+        )
 
     @classmethod
     def from_rates(

@@ -107,8 +107,7 @@ def lay(
         initial=math.inf if initial_hosts is None else float(initial_hosts),
         windows=tuple(_windows(demand, slo_s, parts, slot_s * offer.capacity.cpu_cores, run)),
         after=tuple(
-            tuple((index[name], ratio) for name, ratio in stream.after)
-            for stream in demand.streams
+            tuple((index[name], ratio) for name, ratio in stream.after) for stream in demand.streams
         ),
     )
 
