@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.lab.bound import Demand, cheapest_for_share, hindsight_bound
+from tidegate.lab.grid import Starts
 from tidegate.model import HostOffer
 from tidegate.topology import Resources
 
@@ -232,7 +233,7 @@ def test_a_good_plan_comes_close() -> None:
     st.sampled_from(["any", "slot"]),
 )
 def test_monotone(
-    load: list[float], unit_s: float, penalty: float, slo_s: float, more: float, starts: str
+    load: list[float], unit_s: float, penalty: float, slo_s: float, more: float, starts: Starts
 ) -> None:
     def bound(
         *, price: float = 1.0, penalty: float = penalty, slo_s: float = slo_s, scale: float = 1.0
@@ -248,7 +249,7 @@ def test_monotone(
             penalty,
             run_s=run_s,
             starts=starts,
-            gap=0,  # type: ignore[arg-type]
+            gap=0,
         ).cost_usd
 
     base = bound()

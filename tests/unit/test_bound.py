@@ -129,7 +129,7 @@ def sum_of_units(bound: Bound, unit: int) -> float:
 def test_no_demand_costs_nothing() -> None:
     for nothing in (demand(0, 0, 0), Demand.of([5, 5], [0, 0], period_s=60)):
         for starts in ("any", "slot"):
-            bound = hindsight_bound(nothing, offer(), 2, 1, starts=starts)  # type: ignore[arg-type]
+            bound = hindsight_bound(nothing, offer(), 2, 1, starts=starts)
             assert bound.cost_usd == 0
             assert bound.regret(0) == 0
             assert bound.regret(1) == math.inf
@@ -153,7 +153,7 @@ def test_beyond_all_hosts_the_rest_is_late() -> None:
 
 def test_unit_longer_than_the_trace_is_paid_once_per_host() -> None:
     for starts in ("any", "slot"):
-        bound = hindsight_bound(demand(1, 3, 2), offer(3600, 10), 2, 10, starts=starts)  # type: ignore[arg-type]
+        bound = hindsight_bound(demand(1, 3, 2), offer(3600, 10), 2, 10, starts=starts)
         # Two hosts and the 2 s of carry-over are not enough for the second minute.
         assert bound.cost_usd == pytest.approx(30, rel=1e-5)
 

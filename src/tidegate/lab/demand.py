@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from tidegate.codec import Value
@@ -159,17 +159,14 @@ class Demand(Value):
         grid = np.unique(np.concatenate(([ordered[0]], ordered[at], [ordered[-1]])))
         below = np.clip(np.searchsorted(grid, work, side="right") - 1, 0, len(grid) - 2)
         share = (work - grid[below]) / (grid[below + 1] - grid[below])
-        count = np.zeros((len(grid), periods))
-        np.add.at(count, (below, period), 1 - share)
-        np.add.at(count, (below + 1, period), share)
-        streams = [
-            Stream(f"items of {size:.3g} core-s", tuple(row.tolist()), tuple((row * size).tolist()))
-            for size, row in zip(grid, count, strict=True)
-        ]
-        return cls(
-            period_s,
-            tuple(replace(s, name=f"{s.name} ({i})") if i else s for i, s in enumerate(streams)),
+        per_size = np.zeros((len(grid), periods))
+        np.add.at(per_size, (below, period), 1 - share)
+        np.add.at(per_size, (below + 1, period), share)
+        streams = (
+            Stream(f"size {i}", tuple(row.tolist()), tuple((row * grid[i]).tolist()))
+            for i, row in enumerate(per_size)
         )
+        return cls(period_s, tuple(streams))
 
     @classmethod
     def from_rates(

@@ -36,9 +36,13 @@ def tractable(grid: Grid, most_states: float = 3e4) -> bool:
     fits = fits and (grid.closed == 0 or grid.initial == math.inf) and not any(grid.after)
     if not fits or grid.max_hosts > 12:
         return False
-    ages = math.comb(int(grid.max_hosts) + grid.unit - 1, grid.unit - 1) if grid.unit < 64 else 1e9
+    if grid.unit > 64:
+        return False
+    hosts = int(grid.max_hosts)
+    ages = math.comb(hosts + grid.unit - 1, grid.unit - 1)
     longest = max((w.due - w.release for w in grid.windows if w.due is not None), default=0)
-    return ages * (int(grid.max_hosts) + 1) ** min(3, longest) <= most_states
+    waiting: int = (hosts + 1) ** min(3, longest)
+    return ages * waiting <= most_states
 
 
 def optimum(grid: Grid, penalty_usd: float) -> Optimum:

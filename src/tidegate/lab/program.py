@@ -121,7 +121,7 @@ def _leases(p: _Rows, grid: Grid, whole: bool) -> tuple[range, range, list[list[
 
     def running(total: range, m: int, length: int, units: range, at_once: range) -> None:
         """total[m] counts what began in the last `length` slots."""
-        terms = [(total[m], 1.0)] + _times(-1.0, begun(m, units, at_once))
+        terms = [(total[m], 1.0), *_times(-1.0, begun(m, units, at_once))]
         if m > 0:
             terms.append((total[m - 1], -1.0))
         p.row(terms + begun(m - length, units, at_once), 0.0, 0.0)
