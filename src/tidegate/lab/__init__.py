@@ -1,1 +1,1 @@
-"""The laboratory: backtests, the bound in hindsight, and the papers' experiments."""
+"""The laboratory: what policies cost on a trace, what none can undercut, and the papers' claims."""

@@ -3,7 +3,7 @@
 FUGU (Heinze et al., ICDE Workshops 2014) replayed the tick load of three days of the Frankfurt
 stock exchange. Those days are not public. This generator makes days like the 28 whole Xetra days
 of July 2017 and February 2018 that we measured: `benchmarks/exchange_days.py` recomputes every
-number here from the trace files, and `designs/exchange-days.md` lays both side by side.
+number here from the trace files, and `designs/006-exchange-days.md` lays both side by side.
 """
 
 from __future__ import annotations
