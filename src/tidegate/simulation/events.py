@@ -1,7 +1,8 @@
 """The kernel for graphs with loops: event by event, in order of time.
 
-Slower than the staged kernel by a factor of three to ten, and exact for any graph. A heap holds
-each server once, by the time when it becomes free; equal times are ordered by server, so that a
+Slower than the staged kernel, and exact for any graph. The busy servers of an operator stand in
+line by the time when they will be free, so the next event is the earliest of the operators' first
+ones and the next arrival. Equal times are ordered by source, then operator, then slot, so that a
 seed always gives the same run.
 """
 
@@ -13,30 +14,58 @@ import numba
 import numpy as np
 
 from tidegate.simulation.books import (
-    book_duration,
-    draw_service,
+    book_departures,
     end_interval,
-    finish_root,
+    finish_roots,
+    line_up,
     set_slow_down,
 )
-from tidegate.simulation.lots import uniform
+from tidegate.simulation.lots import exponential, normal, uniform
 from tidegate.simulation.state import (
+    ALIVE,
     ARRIVED,
+    ARRIVED_S,
+    BIRTH,
+    BUSY_S,
+    CHUNK,
+    DETERMINISTIC,
+    DONE,
     DROPPED,
+    EXPONENTIAL,
+    FREE_S,
     GAP_S,
     GAP_SQUARE,
     GAPS,
+    HEAD,
     IN,
-    KNOB_E2E_SLO_S,
-    KNOB_QUANTISE,
-    KNOB_SAMPLE_EVERY,
+    KIND,
+    LAST,
     LAST_ARRIVAL_S,
     LEAVING,
+    LIMIT,
+    LINE_COUNT,
+    LIVE,
+    LOG_MEAN,
+    LOG_SIGMA,
+    LOGNORMAL,
+    MEAN_S,
     NEXT_CONTENTION,
     NEXT_MONITOR,
     NO_SERVER,
     NOW,
+    PACE,
+    QUANTISE,
+    ROOT,
+    SAMPLE_EVERY,
+    SAMPLE_FROM,
+    SAMPLE_TO,
     SHED,
+    SLO_S,
+    SPOILED,
+    STARTED_S,
+    TAIL,
+    TARGET,
+    WHOLE,
     Floats,
     Ints,
     Network,
@@ -45,7 +74,7 @@ from tidegate.simulation.state import (
 __all__ = ["run_events"]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def run_events(
     net: Network,
     times: Floats,
@@ -57,253 +86,245 @@ def run_events(
     before: Floats,
 ) -> tuple[int, int, int]:
     """Simulate from the network's clock to `end_s`; the arguments are those of `run_staged`."""
-    operators, slots = net.slot_free.shape
-    heap_time = np.empty(operators * slots + 1)
-    heap_code = np.empty(operators * slots + 1, np.int64)
-    size = 0
-    # Servers that are free and wait for work, longest idle first, as a ring an operator.
+    (
+        _, edge_start, edges, edge_part, _, ops_f, ops_i, samples,
+        lane_time, lane_root, ends, _, _, _, _, slot_f, slot_i, line_time, line_slot,
+        root_s, root_n, root_free, hosts, lots, tally, whole, recent, sketch,
+    ) = net  # fmt: skip
+    operators, slots = len(ops_i), slot_f.shape[2]
+    sources, mask = len(position), slots - 1
+    interval = sketch[operators + 1]
+    # What has left is booked in bulk; idle servers wait in a ring, longest idle first.
+    left = np.zeros(operators, np.int64)
+    out = np.empty((operators, 3, CHUNK))
+    ended, ended_root = 0, np.empty(2 * CHUNK, np.int64)
     idle = np.zeros((operators, slots), np.int64)
-    idle_head = np.zeros(operators, np.int64)
-    idle_count = np.zeros(operators, np.int64)
+    idle_first, idle_count = np.zeros(operators, np.int64), np.zeros(operators, np.int64)
+    first, count = np.zeros(operators, np.int64), np.zeros(operators, np.int64)
+    next_s = np.full(operators, np.inf)
+    copies_max = 1
+    for origin in range(operators + sources):
+        copies = 0
+        for e in range(edge_start[origin], edge_start[origin + 1]):
+            copies += edges[e, WHOLE] + 1
+        copies_max = max(copies_max, copies)
     for o in range(operators):
-        for slot in range(slots):
-            if net.slot_alive[o, slot] != NO_SERVER:
-                size = _push(heap_time, heap_code, size, net.slot_free[o, slot], o * slots + slot)
-    fan_out = _fan_out(net)
-    filled = 0
-    while net.clock[NOW] < end_s:
-        stop = min(end_s, net.clock[NEXT_MONITOR], net.clock[NEXT_CONTENTION])
+        line_up(o, ops_i, slot_f, slot_i, line_time, line_slot)
+        count[o] = ops_i[o, LINE_COUNT]
+        for place in range(count[o]):
+            # Who has been idle for long comes forward now and finds the queue or the ring.
+            line_time[o, place] = max(line_time[o, place], whole[NOW])
+        if count[o] > 0:
+            next_s[o] = line_time[o, 0]
+
+    filled, room_needed, roots_needed = 0, 0, 0
+    budget = 0  # events that certainly find room
+    while whole[NOW] < end_s and room_needed == 0 and roots_needed == 0:
+        stop = min(end_s, whole[NEXT_MONITOR], whole[NEXT_CONTENTION])
         while True:
-            came, source = np.inf, -1
-            for s in range(len(position)):
-                if position[s] < until[s] and times[position[s]] < came:
-                    came, source = times[position[s]], s
-            departs = heap_time[0] if size > 0 else np.inf
-            # A server that has been idle for long is in the heap with a time gone by.
-            now = max(min(came, departs), net.clock[NOW])
-            if now >= stop:
+            now, best = stop, -1
+            for s in range(sources):
+                if position[s] < until[s] and times[position[s]] < now:
+                    now, best = times[position[s]], operators + s
+            for o in range(operators):
+                if next_s[o] < now:
+                    now, best = next_s[o], o
+            if best < 0:
                 break
-            room = _room(net, fan_out)
-            if room > 0 or net.root_count[0] == 0:
-                return filled, room, 0 if room > 0 else 2 * len(net.root_birth)
-            net.clock[NOW] = now
-            if came <= departs:
+            if budget == 0:
+                finish_roots(ended, ended_root, root_s, root_n, root_free, whole, interval)
+                ended = 0
+                budget = min(CHUNK, root_free[len(root_free) - 1])
+                if budget == 0:
+                    roots_needed = 2 * len(root_s)
+                    break
+                room = _room(operators, copies_max, lane_time, lane_root, ends)
+                if room == 0:
+                    room_needed = 2 * lane_time.shape[1]
+                    budget = 0
+                    break
+                budget = min(budget, room)
+            budget -= 1
+            root = -1
+            if best >= operators:
+                source = best - operators
                 position[source] += 1
-                root = _enter(net, now, shed_fraction)
+                whole[IN] += 1.0
+                if shed_fraction > 0.0:
+                    which = len(lots) - sources + source
+                    share, lots[which] = uniform(lots[which])
+                    if share < shed_fraction:
+                        whole[SHED] += 1.0
+                        continue
+                free = root_free[len(root_free) - 1] - 1
+                root_free[len(root_free) - 1] = free
+                root = root_free[free]
+                root_s[root, BIRTH] = now
+                root_n[root, SPOILED], root_n[root, LIVE] = 0, 1
+            else:
+                o = best
+                slot = line_slot[o, first[o] & mask]
+                first[o] += 1
+                count[o] -= 1
+                root = slot_i[o, ROOT, slot]
                 if root >= 0:
-                    size = _send(
-                        net, operators + source, root, now, 0,
-                        heap_time, heap_code, size, idle, idle_head, idle_count,
-                    )
-                continue
-            code = heap_code[0]
-            size = _pop(heap_time, heap_code, size)
-            o, slot = code // slots, code % slots
-            root = net.slot_root[o, slot]
-            if root >= 0:
-                _leave(net, o, slot, now)
-                if net.slot_alive[o, slot] == LEAVING:
-                    net.slot_alive[o, slot] = NO_SERVER
-            if net.slot_alive[o, slot] != NO_SERVER:
-                head = net.lane_head[o]
-                if head < net.lane_tail[o]:
-                    net.lane_head[o] = head + 1
-                    came, waiting = net.lane_time[o, head], net.lane_root[o, head]
-                    ends = _begin(net, o, slot, waiting, came, now)
-                    size = _push(heap_time, heap_code, size, ends, code)
-                else:
-                    idle[o, (idle_head[o] + idle_count[o]) % slots] = slot
+                    out[o, 0, left[o]] = now
+                    out[o, 1, left[o]] = slot_f[o, ARRIVED_S, slot]
+                    out[o, 2, left[o]] = slot_f[o, STARTED_S, slot]
+                    left[o] += 1
+                    if left[o] == CHUNK:
+                        book_departures(
+                            CHUNK, out[o, 0], out[o, 1], out[o, 2], ops_f[o, SLO_S],
+                            whole[SAMPLE_EVERY], whole[QUANTISE] > 0.0, tally[o], recent[o],
+                            sketch[o],
+                        )  # fmt: skip
+                        left[o] = 0
+                    slot_i[o, ROOT, slot] = -1
+                    slot_i[o, DONE, slot] += 1
+                    if slot_i[o, ALIVE, slot] == LEAVING:
+                        slot_i[o, ALIVE, slot] = NO_SERVER
+                if slot_i[o, ALIVE, slot] != NO_SERVER:
+                    idle[o, (idle_first[o] + idle_count[o]) & mask] = slot
                     idle_count[o] += 1
             if root >= 0:
-                size = _send(
-                    net, o, root, now, -1,
-                    heap_time, heap_code, size, idle, idle_head, idle_count,
-                )
-        net.clock[NOW] = stop
-        if stop >= net.clock[NEXT_CONTENTION]:
-            set_slow_down(net, stop)
-        if stop >= net.clock[NEXT_MONITOR]:
-            end_interval(net, stop, rows[filled], before)
-            filled += 1
-    return filled, 0, 0
+                root_s[root, LAST] = now
+                root_n[root, LIVE] -= 1
+                for e in range(edge_start[best], edge_start[best + 1]):
+                    copies = edges[e, WHOLE]
+                    if edge_part[e] > 0.0:
+                        share, lots[operators + e] = uniform(lots[operators + e])
+                        if share < edge_part[e]:
+                            copies += 1
+                    o = edges[e, TARGET]
+                    for _ in range(copies):
+                        gap = now - tally[o, LAST_ARRIVAL_S]
+                        tally[o, LAST_ARRIVAL_S] = now
+                        tally[o, ARRIVED] += 1.0
+                        tally[o, GAPS] += 1.0
+                        tally[o, GAP_S] += gap
+                        tally[o, GAP_SQUARE] += gap * gap
+                        waiting = ends[o, TAIL] - ends[o, HEAD]
+                        if 0 < ops_i[o, LIMIT] <= waiting and idle_count[o] == 0:
+                            tally[o, DROPPED] += 1.0
+                            root_n[root, SPOILED] = 1
+                            continue
+                        root_n[root, LIVE] += 1
+                        lane_time[o, ends[o, TAIL]] = now
+                        lane_root[o, ends[o, TAIL]] = root
+                        ends[o, TAIL] += 1
+                        if idle_count[o] > 0 and waiting == 0:
+                            _begin(
+                                o, now, mask, idle, idle_first, idle_count, first, count, next_s,
+                                ops_f, ops_i, samples, lane_time, lane_root, ends, slot_f, slot_i,
+                                line_time, line_slot, lots,
+                            )  # fmt: skip
+                if root_n[root, LIVE] == 0:
+                    ended_root[ended] = root
+                    ended += 1
+            if best < operators:
+                next_s[best] = line_time[best, first[best] & mask] if count[best] > 0 else np.inf
+                if idle_count[best] > 0 and ends[best, HEAD] < ends[best, TAIL]:
+                    _begin(
+                        best, now, mask, idle, idle_first, idle_count, first, count, next_s,
+                        ops_f, ops_i, samples, lane_time, lane_root, ends, slot_f, slot_i,
+                        line_time, line_slot, lots,
+                    )  # fmt: skip
+        for o in range(operators):
+            book_departures(
+                left[o], out[o, 0], out[o, 1], out[o, 2], ops_f[o, SLO_S], whole[SAMPLE_EVERY],
+                whole[QUANTISE] > 0.0, tally[o], recent[o], sketch[o],
+            )  # fmt: skip
+            left[o] = 0
+        finish_roots(ended, ended_root, root_s, root_n, root_free, whole, interval)
+        ended = 0
+        whole[NOW] = now
+        if room_needed == 0 and roots_needed == 0:
+            if stop >= whole[NEXT_CONTENTION]:
+                set_slow_down(stop, ops_f, slot_f, slot_i, hosts, whole)
+            if stop >= whole[NEXT_MONITOR]:
+                end_interval(
+                    stop, rows[filled], before, ops_f, ends, slot_f, slot_i, hosts, tally, whole,
+                    sketch,
+                )  # fmt: skip
+                filled += 1
+    return filled, room_needed, roots_needed
 
 
 @numba.njit(cache=True)
-def _fan_out(net: Network) -> int:
-    """The most items that one event can send to one queue."""
-    most = 1
-    for origin in range(len(net.edge_start) - 1):
-        copies = 0
-        for e in range(net.edge_start[origin], net.edge_start[origin + 1]):
-            copies += net.edge_whole[e] + 1
-        most = max(most, copies)
-    return most
-
-
-@numba.njit(cache=True)
-def _room(net: Network, fan_out: int) -> int:
-    """Zero when each queue can take what one event sends, else the room that is needed."""
-    room = net.lane_time.shape[1]
-    for o in range(len(net.kind)):
-        if net.lane_tail[o] + fan_out > room:
-            head, tail = net.lane_head[o], net.lane_tail[o]
-            # Moving pays only when it frees a good part; otherwise it would be done each time.
-            if tail - head + fan_out > room // 2:
-                return 2 * room
-            for i in range(head, tail):
-                net.lane_time[o, i - head] = net.lane_time[o, i]
-                net.lane_root[o, i - head] = net.lane_root[o, i]
-            net.lane_head[o], net.lane_tail[o] = 0, tail - head
-    return 0
-
-
-@numba.njit(cache=True)
-def _enter(net: Network, now: float, shed_fraction: float) -> int:
-    """A source item comes in: its root, or -1 when it is shed."""
-    net.total[IN] += 1.0
-    if shed_fraction > 0.0 and uniform(net.lots, len(net.lots) - 1) < shed_fraction:
-        net.total[SHED] += 1.0
-        return -1
-    net.root_count[0] -= 1
-    root = net.root_free[net.root_count[0]]
-    net.root_birth[root] = net.root_last[root] = now
-    net.root_spoilt[root] = 0
-    net.root_live[root] = 0
-    return int(root)
-
-
-@numba.njit(cache=True)
-def _leave(net: Network, o: int, slot: int, now: float) -> None:
-    """An item has been served; its copies are sent afterwards."""
-    root = net.slot_root[o, slot]
-    net.slot_root[o, slot] = -1
-    net.slot_done[o, slot] += 1
-    sent = net.slot_arrived[o, slot]
-    if net.knobs[KNOB_QUANTISE] > 0.0:
-        sent = math.floor(sent)
-    book_duration(
-        net.tally[o],
-        net.recent[o],
-        net.sketch[o],
-        net.slo_s[o],
-        net.knobs[KNOB_SAMPLE_EVERY],
-        sent,
-        now,
-        now - net.slot_started[o, slot],
-    )
-    net.root_last[root] = max(net.root_last[root], now)
-
-
-@numba.njit(cache=True)
-def _begin(net: Network, o: int, slot: int, root: int, came: float, now: float) -> float:
-    """A server takes an item; returns when it will be done."""
-    samples = net.samples[net.sample_start[o] : net.sample_start[o + 1]]
-    service = draw_service(
-        net.kind[o], net.mean_s[o], net.log_mean[o], net.log_sigma[o], samples, net.lots, o
-    )
-    service *= net.host_slow[net.slot_host[o, slot]]
-    net.slot_root[o, slot] = root
-    net.slot_arrived[o, slot] = came
-    net.slot_started[o, slot] = now
-    net.slot_free[o, slot] = now + service
-    net.slot_busy[o, slot] += service
-    return float(now + service)
-
-
-@numba.njit(cache=True)
-def _send(
-    net: Network,
-    origin: int,
-    root: int,
-    now: float,
-    change: int,
-    heap_time: Floats,
-    heap_code: Ints,
-    size: int,
-    idle: Ints,
-    idle_head: Ints,
-    idle_count: Ints,
+def _room(
+    operators: int, copies_max: int, lane_time: Floats, lane_root: Ints, ends: Ints
 ) -> int:
-    """Send the copies of an item over its edges; returns the size of the heap."""
-    slots = net.slot_free.shape[1]
-    route = len(net.kind) + origin
-    # Counted in before any is served or dropped, so that the root cannot finish too early.
-    net.root_live[root] += change + 1
-    for e in range(net.edge_start[origin], net.edge_start[origin + 1]):
-        copies = net.edge_whole[e]
-        if net.edge_part[e] > 0.0 and uniform(net.lots, route) < net.edge_part[e]:
-            copies += 1
-        o = net.edge_target[e]
-        for _ in range(copies):
-            net.tally[o, ARRIVED] += 1.0
-            gap = now - net.tally[o, LAST_ARRIVAL_S]
-            net.tally[o, LAST_ARRIVAL_S] = now
-            net.tally[o, GAPS] += 1.0
-            net.tally[o, GAP_S] += gap
-            net.tally[o, GAP_SQUARE] += gap * gap
-            if idle_count[o] > 0:
-                slot = idle[o, idle_head[o]]
-                idle_head[o] = (idle_head[o] + 1) % slots
-                idle_count[o] -= 1
-                ends = _begin(net, o, slot, root, now, now)
-                size = _push(heap_time, heap_code, size, ends, o * slots + slot)
-            elif 0 < net.queue_limit[o] <= net.lane_tail[o] - net.lane_head[o]:
-                net.tally[o, DROPPED] += 1.0
-                net.root_spoilt[root] = 1
-                continue
-            else:
-                net.lane_time[o, net.lane_tail[o]] = now
-                net.lane_root[o, net.lane_tail[o]] = root
-                net.lane_tail[o] += 1
-            net.root_live[root] += 1
-    net.root_live[root] -= 1
-    if net.root_live[root] == 0:
-        finish_root(
-            root,
-            net.root_birth,
-            net.root_last,
-            net.root_spoilt,
-            net.root_free,
-            net.root_count,
-            net.total,
-            net.sketch[len(net.kind) + 1],
-            net.knobs[KNOB_E2E_SLO_S],
-        )
-    return size
+    """How many events can be sure of room in each queue; queues are moved to their beginning."""
+    room = lane_time.shape[1]
+    events = room
+    for o in range(operators):
+        head, tail = ends[o, HEAD], ends[o, TAIL]
+        if head > 0 and tail > room // 2:
+            for i in range(head, tail):
+                lane_time[o, i - head] = lane_time[o, i]
+                lane_root[o, i - head] = lane_root[o, i]
+            ends[o, HEAD], ends[o, TAIL] = 0, tail - head
+        events = min(events, (room - ends[o, TAIL]) // copies_max)
+    # A few events at a time would mean to move the queues each time.
+    return events if events * copies_max * 4 > room else 0
 
 
-@numba.njit(cache=True)
-def _push(heap_time: Floats, heap_code: Ints, size: int, time: float, code: int) -> int:
-    place = size
-    while place > 0:
-        above = (place - 1) >> 1
-        later = heap_time[above] > time
-        if not later and not (heap_time[above] == time and heap_code[above] > code):
-            break
-        heap_time[place], heap_code[place] = heap_time[above], heap_code[above]
-        place = above
-    heap_time[place], heap_code[place] = time, code
-    return size + 1
-
-
-@numba.njit(cache=True)
-def _pop(heap_time: Floats, heap_code: Ints, size: int) -> int:
-    size -= 1
-    time, code = heap_time[size], heap_code[size]
-    place = 0
-    while True:
-        below = 2 * place + 1
-        if below >= size:
-            break
-        other = below + 1
-        if other < size and (
-            heap_time[other] < heap_time[below]
-            or (heap_time[other] == heap_time[below] and heap_code[other] < heap_code[below])
-        ):
-            below = other
-        if heap_time[below] > time or (heap_time[below] == time and heap_code[below] >= code):
-            break
-        heap_time[place], heap_code[place] = heap_time[below], heap_code[below]
-        place = below
-    heap_time[place], heap_code[place] = time, code
-    return size
+@numba.njit(cache=True, error_model="numpy")
+def _begin(
+    o: int,
+    now: float,
+    mask: int,
+    idle: Ints,
+    idle_first: Ints,
+    idle_count: Ints,
+    first: Ints,
+    count: Ints,
+    next_s: Floats,
+    ops_f: Floats,
+    ops_i: Ints,
+    samples: Floats,
+    lane_time: Floats,
+    lane_root: Ints,
+    ends: Ints,
+    slot_f: Floats,
+    slot_i: Ints,
+    line_time: Floats,
+    line_slot: Ints,
+    lots: np.ndarray,  # type: ignore[type-arg]
+) -> None:
+    """The server that has been idle for longest takes the first item in the queue."""
+    slot = idle[o, idle_first[o] & mask]
+    idle_first[o] += 1
+    idle_count[o] -= 1
+    head = ends[o, HEAD]
+    ends[o, HEAD] = head + 1
+    kind, state = ops_i[o, KIND], lots[o]
+    if kind == EXPONENTIAL:
+        lot, state = exponential(state)
+        takes = ops_f[o, MEAN_S] * lot
+    elif kind == DETERMINISTIC:
+        takes = ops_f[o, MEAN_S]
+    elif kind == LOGNORMAL:
+        lot, state = normal(state)
+        takes = math.exp(ops_f[o, LOG_MEAN] + ops_f[o, LOG_SIGMA] * lot)
+    else:
+        lot, state = uniform(state)
+        start, size = ops_i[o, SAMPLE_FROM], ops_i[o, SAMPLE_TO] - ops_i[o, SAMPLE_FROM]
+        takes = samples[start + int(lot * size)]
+    lots[o] = state
+    takes *= slot_f[o, PACE, slot]
+    ready = now + takes
+    slot_i[o, ROOT, slot] = lane_root[o, head]
+    slot_f[o, ARRIVED_S, slot] = lane_time[o, head]
+    slot_f[o, STARTED_S, slot] = now
+    slot_f[o, FREE_S, slot] = ready
+    slot_f[o, BUSY_S, slot] += takes
+    place = first[o] + count[o]
+    count[o] += 1
+    while place > first[o] and line_time[o, (place - 1) & mask] > ready:
+        line_time[o, place & mask] = line_time[o, (place - 1) & mask]
+        line_slot[o, place & mask] = line_slot[o, (place - 1) & mask]
+        place -= 1
+    line_time[o, place & mask] = ready
+    line_slot[o, place & mask] = slot
+    next_s[o] = line_time[o, first[o] & mask]

@@ -1,7 +1,7 @@
 """Random numbers inside compiled code: one word of state a stream, nothing global.
 
-A stream is a single unsigned integer (SplitMix64), so a kernel keeps it in a register and a world
-can be saved between two windows. Seeds come from NumPy's `SeedSequence`, which keeps streams
+A stream is a single unsigned integer (SplitMix64) that goes in and comes out of each function, so
+a kernel keeps it in a register and a world can be saved between two windows. Seeds come from NumPy's `SeedSequence`, which keeps streams
 apart. The exponential uses the ziggurat of Marsaglia and Tsang (2000) with 256 layers: most draws
 cost one multiplication and one comparison.
 """
@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["exponential", "next_word", "normal", "stream", "streams", "uniform"]
+__all__ = ["exponential", "normal", "stream", "streams", "uniform"]
 
 Words = NDArray[np.uint64]
 
@@ -60,52 +60,53 @@ def stream(seed: int, *key: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
 
 
-@numba.njit(cache=True, inline="always")
-def next_word(states: Words, which: int) -> np.uint64:
-    """The next 64 random bits of a stream."""
-    state = states[which] + _GAMMA
-    states[which] = state
+@numba.njit(cache=True)
+def uniform(state: np.uint64) -> tuple[float, np.uint64]:
+    """Uniform in [0, 1), and the state after it."""
+    state += _GAMMA
+    return (_mixed(state) >> _SHIFT_11) * _UNIT, state
+
+
+@numba.njit(cache=True)
+def _mixed(state: np.uint64) -> np.uint64:
     mixed = (state ^ (state >> _SHIFT_30)) * _MIX_1
     mixed = (mixed ^ (mixed >> _SHIFT_27)) * _MIX_2
     return mixed ^ (mixed >> _SHIFT_31)
 
 
 @numba.njit(cache=True)
-def uniform(states: Words, which: int) -> float:
-    """Uniform in [0, 1)."""
-    return (next_word(states, which) >> _SHIFT_11) * _UNIT
-
-
-@numba.njit(cache=True)
-def _unlikely(states: Words, which: int, layer: int, value: float) -> float:
+def _unlikely(state: np.uint64, layer: int, value: float) -> tuple[float, np.uint64]:
     """The one draw in fifty that falls outside of a layer's core; negative when it is refused."""
+    share, state = uniform(state)
     if layer == 0:
-        return _TAIL - math.log(1.0 - uniform(states, which))
-    height = _HEIGHT[layer] + uniform(states, which) * (_HEIGHT[layer + 1] - _HEIGHT[layer])
-    return value if height < math.exp(-value) else -1.0
+        return _TAIL - math.log(1.0 - share), state
+    height = _HEIGHT[layer] + share * (_HEIGHT[layer + 1] - _HEIGHT[layer])
+    return value if height < math.exp(-value) else -1.0, state
 
 
 @numba.njit(cache=True)
-def exponential(states: Words, which: int) -> float:
-    """Exponential with mean 1."""
+def exponential(state: np.uint64) -> tuple[float, np.uint64]:
+    """Exponential with mean 1, and the state after it."""
     while True:
-        word = next_word(states, which)
+        state += _GAMMA
+        word = _mixed(state)
         layer = np.int64(word & _LOW_8)
         high = word >> _SHIFT_11
         value = high * _WIDTH[layer]
         if high < _ACCEPT[layer]:
-            return value
-        value = _unlikely(states, which, layer, value)
+            return value, state
+        value, state = _unlikely(state, layer, value)
         if value >= 0.0:
-            return value
+            return value, state
 
 
 @numba.njit(cache=True)
-def normal(states: Words, which: int) -> float:
-    """Standard normal, by Marsaglia's polar method."""
+def normal(state: np.uint64) -> tuple[float, np.uint64]:
+    """Standard normal by Marsaglia's polar method, and the state after it."""
     while True:
-        a = 2.0 * uniform(states, which) - 1.0
-        b = 2.0 * uniform(states, which) - 1.0
+        a, state = uniform(state)
+        b, state = uniform(state)
+        a, b = 2.0 * a - 1.0, 2.0 * b - 1.0
         square = a * a + b * b
         if 0.0 < square < 1.0:
-            return a * math.sqrt(-2.0 * math.log(square) / square)
+            return a * math.sqrt(-2.0 * math.log(square) / square), state

@@ -15,40 +15,82 @@ import numba
 import numpy as np
 
 from tidegate.simulation.books import (
-    book_duration,
-    draw_service,
+    book_departures,
     end_interval,
-    finish_root,
+    finish_roots,
+    line_up,
     set_slow_down,
 )
-from tidegate.simulation.lots import uniform
+from tidegate.simulation.lots import exponential, normal, uniform
 from tidegate.simulation.state import (
+    ACCEPTED,
+    ADMITTED,
+    ALIVE,
     ARRIVED,
+    ARRIVED_S,
+    BEGUN,
+    BIRTH,
+    BUSY_S,
     CHUNK,
+    DETERMINISTIC,
+    DONE,
     DROPPED,
+    EXPONENTIAL,
+    FREE_S,
     GAP_S,
     GAP_SQUARE,
     GAPS,
+    HEAD,
+    HOST,
     IN,
-    KNOB_E2E_SLO_S,
-    KNOB_QUANTISE,
-    KNOB_SAMPLE_EVERY,
+    IN_FROM,
+    IN_TO,
+    KIND,
+    LANE,
+    LAST,
     LAST_ARRIVAL_S,
     LEAVING,
+    LIMIT,
+    LINE_COUNT,
+    LINE_FIRST,
+    LIVE,
+    LOG_MEAN,
+    LOG_SIGMA,
+    LOGNORMAL,
+    LOST,
+    MEAN_S,
     NEXT_CONTENTION,
     NEXT_MONITOR,
     NO_SERVER,
     NOW,
+    OUT_ARRIVED_S,
+    OUT_LEFT_S,
+    OUT_STARTED_S,
+    PACE,
+    QUANTISE,
+    ROOT,
+    SAMPLE_EVERY,
+    SAMPLE_FROM,
+    SAMPLE_TO,
+    SEEN,
     SHED,
+    SLO_S,
+    SLOW,
+    SPOILED,
+    STARTED_S,
+    TAIL,
+    TARGET,
+    WHOLE,
     Floats,
     Ints,
     Network,
+    Words,
 )
 
 __all__ = ["run_staged"]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def run_staged(
     net: Network,
     times: Floats,
@@ -65,48 +107,84 @@ def run_staged(
     (position moves on). shed_fraction: share of them to drop. rows: filled with the time series;
     before: cumulative counts at the beginning of the current interval.
 
-    Returns (rows filled, room that lanes need, roots needed); the last two are zero when the end
-    was reached, otherwise the caller makes room and calls again.
+    Returns (rows filled, room that lanes need, roots needed in all); the last two are zero when
+    the end was reached, otherwise the caller makes room and calls again.
     """
-    for o in range(len(net.kind)):
-        _line_up(net, o)
+    (
+        order, edge_start, edges, edge_part, in_lane, ops_f, ops_i, samples,
+        lane_time, lane_root, ends, out_f, out_root, lost_root, begun_s, slot_f, slot_i, line_time, line_slot,
+        root_s, root_n, root_free, hosts, lots, tally, whole, recent, sketch,
+    ) = net  # fmt: skip
+    operators = len(ops_i)
+    interval = sketch[operators + 1]
+    left_s, arrived_s, started_s = out_f[OUT_LEFT_S], out_f[OUT_ARRIVED_S], out_f[OUT_STARTED_S]
+    every, quantise = whole[SAMPLE_EVERY], whole[QUANTISE] > 0.0
+    for o in range(operators):
+        line_up(o, ops_i, slot_f, slot_i, line_time, line_slot)
     filled = 0
-    while net.clock[NOW] < end_s:
-        stop = min(end_s, net.clock[NEXT_MONITOR], net.clock[NEXT_CONTENTION])
+    while whole[NOW] < end_s:
+        stop = min(end_s, whole[NEXT_MONITOR], whole[NEXT_CONTENTION])
         stop = _cut(times, position, until, stop)
-        room, roots = _needs(net, times, position, until, stop)
-        if room > net.lane_time.shape[1] or roots > net.root_count[0]:
-            return filled, room, roots + len(net.root_birth) - net.root_count[0]
+        room, roots = _needs(
+            times, position, until, stop, order, edge_start, edges, edge_part, ops_i, ends,
+            lane_time, lane_root,
+        )  # fmt: skip
+        free = root_free[len(root_free) - 1]
+        if room > lane_time.shape[1] or roots > free:
+            return filled, room, roots + len(root_s) - free
         for source in range(len(position)):
-            _admit(net, source, times, position, until, stop, shed_fraction)
-        for o in net.order:
-            _merge(net, o)
-            _serve(net, o, stop)
-        net.clock[NOW] = stop
-        if stop >= net.clock[NEXT_CONTENTION]:
-            set_slow_down(net, stop)
-        if stop >= net.clock[NEXT_MONITOR]:
-            end_interval(net, stop, rows[filled], before)
+            came = _admit(
+                source, times, position, until, stop, shed_fraction, lots, left_s, out_root,
+                root_s, root_n, root_free, whole,
+            )  # fmt: skip
+            origin = operators + source
+            _send(
+                came, edge_start[origin], edge_start[origin + 1], operators, edges, edge_part,
+                left_s, out_root, lane_time, lane_root, ends, root_s, root_n, lots,
+            )  # fmt: skip
+            finish_roots(came, out_root, root_s, root_n, root_free, whole, interval)
+        for o in order:
+            _merge(o, ops_i, in_lane, lane_time, lane_root, ends)
+            mine, tail = ops_i[o], ends[o, TAIL]
+            _count_arrivals(mine[SEEN], tail, lane_time[o], tally[o])
+            mine[LOST] = 0
+            left, head, lots[o] = _serve(
+                stop, ends[o, HEAD], tail, mine, ops_f[o],
+                samples[mine[SAMPLE_FROM] : mine[SAMPLE_TO]], lots[o], lane_time[o], lane_root[o],
+                begun_s[o], slot_f[o], slot_i[o], line_time[o], line_slot[o], root_n, lost_root,
+                left_s, arrived_s, started_s, out_root,
+            )  # fmt: skip
+            if mine[LIMIT] > 0:
+                undecided = max(head, mine[ADMITTED])
+                _, kept = _keep(
+                    undecided, tail, False, mine, begun_s[o], lane_time[o], lane_root[o], root_n,
+                    lost_root,
+                )  # fmt: skip
+                tail = undecided + kept
+                tally[o, DROPPED] += mine[LOST]
+                finish_roots(mine[LOST], lost_root, root_s, root_n, root_free, whole, interval)
+            if head == tail:
+                head = tail = 0
+            ends[o, HEAD], ends[o, TAIL] = head, tail
+            mine[SEEN] = mine[ADMITTED] = tail
+            book_departures(
+                left, left_s, arrived_s, started_s, ops_f[o, SLO_S], every, quantise, tally[o],
+                recent[o], sketch[o],
+            )  # fmt: skip
+            _send(
+                left, edge_start[o], edge_start[o + 1], operators, edges, edge_part, left_s,
+                out_root, lane_time, lane_root, ends, root_s, root_n, lots,
+            )  # fmt: skip
+            finish_roots(left, out_root, root_s, root_n, root_free, whole, interval)
+        whole[NOW] = stop
+        if stop >= whole[NEXT_CONTENTION]:
+            set_slow_down(stop, ops_f, slot_f, slot_i, hosts, whole)
+        if stop >= whole[NEXT_MONITOR]:
+            end_interval(
+                stop, rows[filled], before, ops_f, ends, slot_f, slot_i, hosts, tally, whole, sketch
+            )
             filled += 1
     return filled, 0, 0
-
-
-@numba.njit(cache=True)
-def _line_up(net: Network, o: int) -> None:
-    """Sort the servers of an operator by the time when they are free; ties by slot."""
-    times, slots = net.line_time[o], net.line_slot[o]
-    count = 0
-    for slot in range(len(times)):
-        if net.slot_alive[o, slot] == NO_SERVER:
-            continue
-        free = net.slot_free[o, slot]
-        place = count
-        while place > 0 and times[place - 1] > free:
-            times[place], slots[place] = times[place - 1], slots[place - 1]
-            place -= 1
-        times[place], slots[place] = free, slot
-        count += 1
-    net.line_head[o], net.line_count[o] = 0, count
 
 
 @numba.njit(cache=True)
@@ -122,225 +200,263 @@ def _cut(times: Floats, position: Ints, until: Ints, stop: float) -> float:
 
 @numba.njit(cache=True)
 def _needs(
-    net: Network, times: Floats, position: Ints, until: Ints, stop: float
+    times: Floats,
+    position: Ints,
+    until: Ints,
+    stop: float,
+    order: Ints,
+    edge_start: Ints,
+    edges: Ints,
+    edge_part: Floats,
+    ops_i: Ints,
+    ends: Ints,
+    lane_time: Floats,
+    lane_root: Ints,
 ) -> tuple[int, int]:
     """The most items that a lane may have to hold in this window, and the roots that come."""
-    operators = len(net.kind)
+    operators = len(ops_i)
     bound = np.zeros(operators + len(position), np.int64)
     coming = np.zeros(operators, np.int64)
-    roots = 0
-    for source in range(len(position)):
-        last = until[source]
-        if last > position[source] and times[last - 1] >= stop:
-            last = position[source] + np.searchsorted(times[position[source] : last], stop)
-        bound[operators + source] = last - position[source]
-        roots += last - position[source]
     room = 0
+    roots = 0
     for rank in range(len(bound)):  # sources first, then operators downstream
         if rank < len(position):
             origin = operators + rank
+            last = until[rank]
+            if last > position[rank] and times[last - 1] >= stop:
+                last = position[rank] + np.searchsorted(times[position[rank] : last], stop)
+            bound[origin] = last - position[rank]
+            roots += bound[origin]
         else:
-            origin = net.order[rank - len(position)]
-            waiting = net.lane_tail[origin] - net.lane_head[origin]
-            bound[origin] = waiting + net.line_count[origin] + coming[origin]
-            room = max(room, waiting + coming[origin])
-        for e in range(net.edge_start[origin], net.edge_start[origin + 1]):
-            copies = net.edge_whole[e] + (1 if net.edge_part[e] > 0.0 else 0)
-            coming[net.edge_target[e]] += bound[origin] * copies
+            origin = order[rank - len(position)]
+            waiting = ends[origin, TAIL] - ends[origin, HEAD]
+            bound[origin] = waiting + ops_i[origin, LINE_COUNT] + coming[origin]
+            room = max(room, bound[origin])
+        for e in range(edge_start[origin], edge_start[origin + 1]):
+            copies = edges[e, WHOLE] + (1 if edge_part[e] > 0.0 else 0)
+            coming[edges[e, TARGET]] += bound[origin] * copies
             room = max(room, bound[origin] * copies)
     for o in range(operators):
-        if net.lane_head[o] > 0 and net.lane_tail[o] + coming[o] > net.lane_time.shape[1]:
-            _compact(net, o)
+        head, tail = ends[o, HEAD], ends[o, TAIL]
+        if head > 0 and tail + coming[o] > lane_time.shape[1]:
+            for i in range(head, tail):
+                lane_time[o, i - head] = lane_time[o, i]
+                lane_root[o, i - head] = lane_root[o, i]
+            ends[o, HEAD], ends[o, TAIL] = 0, tail - head
+            ops_i[o, SEEN] -= head
+            ops_i[o, ADMITTED] -= head
     return room, roots
 
 
 @numba.njit(cache=True)
-def _compact(net: Network, o: int) -> None:
-    head, tail = net.lane_head[o], net.lane_tail[o]
-    for i in range(head, tail):
-        net.lane_time[o, i - head] = net.lane_time[o, i]
-        net.lane_root[o, i - head] = net.lane_root[o, i]
-    net.lane_head[o] = 0
-    net.lane_tail[o] = tail - head
-    net.lane_seen[o] -= head
-    net.admitted[o] -= head
-
-
-@numba.njit(cache=True)
 def _admit(
-    net: Network,
     source: int,
     times: Floats,
     position: Ints,
     until: Ints,
     stop: float,
     shed_fraction: float,
-) -> None:
-    """Send the items of a source that come before `stop` on their way."""
-    origin = len(net.kind) + source
-    route = len(net.kind) + origin
-    shedding = len(net.lots) - 1
-    edge_from, edge_to = net.edge_start[origin], net.edge_start[origin + 1]
-    lane_time, lane_root, lane_tail = net.lane_time, net.lane_root, net.lane_tail
-    part, whole, lanes = net.edge_part, net.edge_whole, net.edge_lane
-    lots, total, root_free = net.lots, net.total, net.root_free
-    interval = net.sketch[len(net.kind) + 1]
+    lots: Words,
+    out_time: Floats,
+    out_root: Ints,
+    root_s: Floats,
+    root_n: Ints,
+    root_free: Ints,
+    whole: Floats,
+) -> int:
+    """Give the items of a source that come before `stop` their roots; returns how many."""
+    free = root_free[len(root_free) - 1]
+    which = len(lots) - len(position) + source
+    state = lots[which]
     i = position[source]
+    count = 0
     while i < until[source] and times[i] < stop:
         now = times[i]
         i += 1
-        total[IN] += 1.0
-        if shed_fraction > 0.0 and uniform(lots, shedding) < shed_fraction:
-            total[SHED] += 1.0
-            continue
-        net.root_count[0] -= 1
-        root = root_free[net.root_count[0]]
-        net.root_birth[root] = net.root_last[root] = now
-        net.root_spoilt[root] = 0
-        live = 0
-        for e in range(edge_from, edge_to):
-            copies = whole[e]
-            if part[e] > 0.0 and uniform(lots, route) < part[e]:
-                copies += 1
-            tail = lane_tail[lanes[e]]
-            for _ in range(copies):
-                lane_time[lanes[e], tail] = now
-                lane_root[lanes[e], tail] = root
-                tail += 1
-            lane_tail[lanes[e]] = tail
-            live += copies
-        net.root_live[root] = live
-        if live == 0:
-            finish_root(
-                root,
-                net.root_birth,
-                net.root_last,
-                net.root_spoilt,
-                root_free,
-                net.root_count,
-                total,
-                interval,
-                net.knobs[KNOB_E2E_SLO_S],
-            )
+        if shed_fraction > 0.0:
+            share, state = uniform(state)
+            if share < shed_fraction:
+                whole[SHED] += 1.0
+                continue
+        free -= 1
+        root = root_free[free]
+        root_s[root, BIRTH] = root_s[root, LAST] = now
+        root_n[root, SPOILED] = 0
+        root_n[root, LIVE] = 1
+        out_time[count] = now
+        out_root[count] = root
+        count += 1
+    root_free[len(root_free) - 1] = free
+    lots[which] = state
+    whole[IN] += i - position[source]
     position[source] = i
+    return count
 
 
 @numba.njit(cache=True)
-def _merge(net: Network, o: int) -> None:
+def _send(
+    count: int,
+    edge_from: int,
+    edge_to: int,
+    operators: int,
+    edges: Ints,
+    edge_part: Floats,
+    out_time: Floats,
+    out_root: Ints,
+    lane_time: Floats,
+    lane_root: Ints,
+    ends: Ints,
+    root_s: Floats,
+    root_n: Ints,
+    lots: Words,
+) -> None:
+    """Send copies of the items that left over all edges, and count them at their roots."""
+    for e in range(edge_from, edge_to):
+        lane, whole_copies, part = edges[e, LANE], edges[e, WHOLE], edge_part[e]
+        state = lots[operators + e]
+        end = ends[lane, TAIL]
+        for i in range(count):
+            copies = whole_copies
+            if part > 0.0:
+                share, state = uniform(state)
+                if share < part:
+                    copies += 1
+            root = out_root[i]
+            root_n[root, LIVE] += copies
+            for _ in range(copies):
+                lane_time[lane, end] = out_time[i]
+                lane_root[lane, end] = root
+                end += 1
+        ends[lane, TAIL] = end
+        lots[operators + e] = state
+    for i in range(count):
+        root = out_root[i]
+        root_n[root, LIVE] -= 1
+        root_s[root, LAST] = max(root_s[root, LAST], out_time[i])
+
+
+@numba.njit(cache=True)
+def _merge(
+    o: int, ops_i: Ints, in_lane: Ints, lane_time: Floats, lane_root: Ints, ends: Ints
+) -> None:
     """Bring what several edges sent into one queue, in order of time."""
-    first, last = net.in_start[o], net.in_start[o + 1]
-    times, roots = net.lane_time[o], net.lane_root[o]
-    tail = net.lane_tail[o]
+    first, last = ops_i[o, IN_FROM], ops_i[o, IN_TO]
+    if first == last:
+        return
+    tail = ends[o, TAIL]
     while True:
         best = -1
         soonest = np.inf
         for i in range(first, last):
-            lane = net.in_lane[i]
-            if net.lane_head[lane] < net.lane_tail[lane]:
-                time = net.lane_time[lane, net.lane_head[lane]]
+            lane = in_lane[i]
+            if ends[lane, HEAD] < ends[lane, TAIL]:
+                time = lane_time[lane, ends[lane, HEAD]]
                 if time < soonest:
                     soonest, best = time, lane
         if best < 0:
             break
-        times[tail] = soonest
-        roots[tail] = net.lane_root[best, net.lane_head[best]]
-        net.lane_head[best] += 1
+        lane_time[o, tail] = soonest
+        lane_root[o, tail] = lane_root[best, ends[best, HEAD]]
+        ends[best, HEAD] += 1
         tail += 1
     for i in range(first, last):
-        net.lane_head[net.in_lane[i]] = net.lane_tail[net.in_lane[i]] = 0
-    net.lane_tail[o] = tail
+        ends[in_lane[i], HEAD] = ends[in_lane[i], TAIL] = 0
+    ends[o, TAIL] = tail
 
 
 @numba.njit(cache=True)
-def _is_full(net: Network, o: int, came: float) -> bool:
-    """Whether the queue is full when the next undecided item comes.
+def _count_arrivals(first: int, last: int, times: Floats, tally: Floats) -> None:
+    """Book the items that have come into a queue, and how far apart they were."""
+    before, gap_s, gap_square = tally[LAST_ARRIVAL_S], 0.0, 0.0
+    for i in range(first, last):
+        gap = times[i] - before
+        before = times[i]
+        gap_s += gap
+        gap_square += gap * gap
+    tally[LAST_ARRIVAL_S] = before
+    tally[ARRIVED] += last - first
+    tally[GAPS] += last - first
+    tally[GAP_S] += gap_s
+    tally[GAP_SQUARE] += gap_square
 
-    Items begin in order, so it is full exactly when the item that came `limit` places before has
-    not begun by then.
+
+@numba.njit(cache=True)
+def _keep(
+    first: int,
+    last: int,
+    only_one: bool,
+    mine: Ints,
+    begun_s: Floats,
+    queue_time: Floats,
+    queue_root: Ints,
+    root_n: Ints,
+    lost_root: Ints,
+) -> tuple[int, int]:
+    """Drop the items in queue places `first` to `last` that found the finite queue full.
+
+    Items begin in order, so the queue is full exactly when the item that was accepted LIMIT
+    places before has not begun yet. only_one: stop at the first item that is kept. Returns how
+    many were looked at, and how many of them were kept: these are moved to the end of the stretch
+    looked at for `only_one`, else to its beginning.
     """
-    limit, ordinal = net.queue_limit[o], net.accepted[o]
-    if ordinal < limit:
-        return False
-    return bool(
-        ordinal - limit >= net.begun[o] or net.begun_s[o, ordinal % limit] > came
-    )
-
-
-@numba.njit(cache=True)
-def _drop(net: Network, o: int, root: int) -> None:
-    net.tally[o, DROPPED] += 1.0
-    net.root_spoilt[root] = 1
-    net.root_live[root] -= 1
-    if net.root_live[root] == 0:
-        finish_root(
-            root,
-            net.root_birth,
-            net.root_last,
-            net.root_spoilt,
-            net.root_free,
-            net.root_count,
-            net.total,
-            net.sketch[len(net.kind) + 1],
-            net.knobs[KNOB_E2E_SLO_S],
+    limit = mine[LIMIT]
+    kept = 0
+    for i in range(first, last):
+        ordinal = mine[ACCEPTED]
+        full = ordinal >= limit and (
+            ordinal - limit >= mine[BEGUN] or begun_s[ordinal % limit] > queue_time[i]
         )
+        if full:
+            root = queue_root[i]
+            root_n[root, SPOILED] = 1
+            root_n[root, LIVE] -= 1
+            lost_root[mine[LOST]] = root
+            mine[LOST] += 1
+            continue
+        mine[ACCEPTED] += 1
+        kept += 1
+        if only_one:
+            return i + 1 - first, 1
+        queue_time[first + kept - 1] = queue_time[i]
+        queue_root[first + kept - 1] = queue_root[i]
+    return last - first, kept
 
 
-@numba.njit(cache=True)
-def _decide_head(net: Network, o: int, head: int, tail: int) -> int:
-    """Drop items at the head that found the queue full; returns where the first kept one is."""
-    while head < tail and net.admitted[o] == head:
-        net.admitted[o] = head + 1
-        if not _is_full(net, o, net.lane_time[o, head]):
-            net.accepted[o] += 1
-            break
-        _drop(net, o, net.lane_root[o, head])
-        head += 1
-    return head
+@numba.njit(cache=True, error_model="numpy")
+def _serve(
+    stop: float,
+    head: int,
+    tail: int,
+    mine: Ints,
+    service: Floats,
+    samples: Floats,
+    state: np.uint64,
+    queue_time: Floats,
+    queue_root: Ints,
+    begun_s: Floats,
+    slot_f: Floats,
+    slot_i: Ints,
+    line_time: Floats,
+    line_slot: Ints,
+    root_n: Ints,
+    lost_root: Ints,
+    out_left: Floats,
+    out_arrived: Floats,
+    out_started: Floats,
+    out_root: Ints,
+) -> tuple[int, int, np.uint64]:
+    """Everything that an operator begins and ends before `stop`.
 
-
-@numba.njit(cache=True)
-def _decide_rest(net: Network, o: int, head: int, tail: int) -> int:
-    """Drop items that are still waiting but found the queue full; returns the new tail."""
-    kept = max(head, net.admitted[o])
-    for i in range(kept, tail):
-        if _is_full(net, o, net.lane_time[o, i]):
-            _drop(net, o, net.lane_root[o, i])
-        else:
-            net.lane_time[o, kept] = net.lane_time[o, i]
-            net.lane_root[o, kept] = net.lane_root[o, i]
-            net.accepted[o] += 1
-            kept += 1
-    return kept
-
-
-@numba.njit(cache=True)
-def _serve(net: Network, o: int, stop: float) -> None:
-    """Everything that an operator begins and ends before `stop`."""
-    # Views and numbers are taken out of the tuple once; the loop below is the hot one.
-    queue_time, queue_root = net.lane_time[o], net.lane_root[o]
-    head, tail = net.lane_head[o], net.lane_tail[o]
-    line_time, line_slot = net.line_time[o], net.line_slot[o]
-    first, count, mask = net.line_head[o], net.line_count[o], len(line_time) - 1
-    free, arrived, started = net.slot_free[o], net.slot_arrived[o], net.slot_started[o]
-    busy, done, holds = net.slot_busy[o], net.slot_done[o], net.slot_root[o]
-    alive, host, slow = net.slot_alive[o], net.slot_host[o], net.host_slow
-    tally, recent, sketch = net.tally[o], net.recent[o], net.sketch[o]
-    interval, total = net.sketch[len(net.kind) + 1], net.total
-    root_last, root_live = net.root_last, net.root_live
-    lane_time, lane_root, lane_tail = net.lane_time, net.lane_root, net.lane_tail
-    edge_from, edge_to = net.edge_start[o], net.edge_start[o + 1]
-    part, whole, lanes = net.edge_part, net.edge_whole, net.edge_lane
-    lots, route = net.lots, len(net.kind) + o
-    kind, mean_s = net.kind[o], net.mean_s[o]
-    log_mean, log_sigma = net.log_mean[o], net.log_sigma[o]
-    samples = net.samples[net.sample_start[o] : net.sample_start[o + 1]]
-    slo_s, every = net.slo_s[o], net.knobs[KNOB_SAMPLE_EVERY]
-    quantise, e2e_slo_s = net.knobs[KNOB_QUANTISE] > 0.0, net.knobs[KNOB_E2E_SLO_S]
-    limit = net.queue_limit[o]
-    last_arrival, gap_s, gap_square = tally[LAST_ARRIVAL_S], 0.0, 0.0
-    taken = 0
-    tally[ARRIVED] += tail - net.lane_seen[o]
-
+    mine, service: its rows of `ops_i` and `ops_f`; slot_f, slot_i: its slots, one row a kind of
+    fact. Returns how many items left, where the queue's head is now, and the state of the lots.
+    """
+    first, count, mask = mine[LINE_FIRST], mine[LINE_COUNT], len(line_time) - 1
+    kind, limit = mine[KIND], mine[LIMIT]
+    mean_s, log_mean, log_sigma = service[MEAN_S], service[LOG_MEAN], service[LOG_SIGMA]
+    arrived, started = slot_f[ARRIVED_S], slot_f[STARTED_S]
+    busy, pace = slot_f[BUSY_S], slot_f[PACE]
+    holds, alive, done = slot_i[ROOT], slot_i[ALIVE], slot_i[DONE]
+    left = 0
     place = first  # the server to look at: the first one in line as long as items wait
     while place < first + count:
         now = line_time[place & mask]
@@ -349,38 +465,13 @@ def _serve(net: Network, o: int, stop: float) -> None:
         slot = line_slot[place & mask]
         root = holds[slot]
         if root >= 0:
-            # The item leaves; its copies go to the lanes, in order of time by themselves.
+            out_left[left] = now
+            out_arrived[left] = arrived[slot]
+            out_started[left] = started[slot]
+            out_root[left] = root
+            left += 1
             holds[slot] = -1
             done[slot] += 1
-            sent = math.floor(arrived[slot]) if quantise else arrived[slot]
-            book_duration(tally, recent, sketch, slo_s, every, sent, now, now - started[slot])
-            change = -1
-            for e in range(edge_from, edge_to):
-                copies = whole[e]
-                if part[e] > 0.0 and uniform(lots, route) < part[e]:
-                    copies += 1
-                lane = lanes[e]
-                end = lane_tail[lane]
-                for _ in range(copies):
-                    lane_time[lane, end] = now
-                    lane_root[lane, end] = root
-                    end += 1
-                lane_tail[lane] = end
-                change += copies
-            root_last[root] = max(root_last[root], now)
-            root_live[root] += change
-            if root_live[root] == 0:
-                finish_root(
-                    root,
-                    net.root_birth,
-                    root_last,
-                    net.root_spoilt,
-                    net.root_free,
-                    net.root_count,
-                    total,
-                    interval,
-                    e2e_slo_s,
-                )
             if alive[slot] == LEAVING:
                 alive[slot] = NO_SERVER
                 for p in range(place, first, -1):
@@ -390,46 +481,48 @@ def _serve(net: Network, o: int, stop: float) -> None:
                 count -= 1
                 place += 1
                 continue
-        if limit > 0:
-            head = _decide_head(net, o, head, tail)
+        if limit > 0 and head < tail and mine[ADMITTED] == head:
+            seen, kept = _keep(
+                head, tail, True, mine, begun_s, queue_time, queue_root, root_n, lost_root
+            )
+            head += seen - kept
+            mine[ADMITTED] = head + kept
         if head == tail:
             place += 1
             continue
         came = queue_time[head]
-        gap = came - last_arrival
-        last_arrival = came
-        gap_s += gap
-        gap_square += gap * gap
-        taken += 1
         begin = max(came, now)
         if limit > 0:
-            net.begun_s[o, net.begun[o] % limit] = begin
-            net.begun[o] += 1
-        service = draw_service(kind, mean_s, log_mean, log_sigma, samples, lots, o)
-        service *= slow[host[slot]]
-        end_s = begin + service
+            begun_s[mine[BEGUN] % limit] = begin
+            mine[BEGUN] += 1
+        if kind == EXPONENTIAL:
+            lot, state = exponential(state)
+            takes = mean_s * lot
+        elif kind == DETERMINISTIC:
+            takes = mean_s
+        elif kind == LOGNORMAL:
+            lot, state = normal(state)
+            takes = math.exp(log_mean + log_sigma * lot)
+        else:
+            lot, state = uniform(state)
+            takes = samples[int(lot * len(samples))]
+        takes *= pace[slot]
+        ready = begin + takes
         holds[slot] = queue_root[head]
-        arrived[slot], started[slot], free[slot] = came, begin, end_s
-        busy[slot] += service
+        arrived[slot] = came
+        started[slot] = begin
+        busy[slot] += takes
         head += 1
         first += 1
         place = first + count - 1
-        while place > first and line_time[(place - 1) & mask] > end_s:
+        while place > first and line_time[(place - 1) & mask] > ready:
             line_time[place & mask] = line_time[(place - 1) & mask]
             line_slot[place & mask] = line_slot[(place - 1) & mask]
             place -= 1
-        line_time[place & mask] = end_s
+        line_time[place & mask] = ready
         line_slot[place & mask] = slot
         place = first
-
-    if limit > 0:
-        tail = _decide_rest(net, o, head, tail)
-    if head == tail:
-        head = tail = 0
-    net.lane_head[o], net.lane_tail[o], net.lane_seen[o] = head, tail, tail
-    net.admitted[o] = tail
-    net.line_head[o], net.line_count[o] = first, count
-    tally[LAST_ARRIVAL_S] = last_arrival
-    tally[GAPS] += taken
-    tally[GAP_S] += gap_s
-    tally[GAP_SQUARE] += gap_square
+    for place in range(first, first + count):
+        slot_f[FREE_S, line_slot[place & mask]] = line_time[place & mask]
+    mine[LINE_FIRST], mine[LINE_COUNT] = first, count
+    return left, head, state
