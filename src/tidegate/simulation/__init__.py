@@ -1,0 +1,47 @@
+"""A simulated cloud that the real controller, policies and guards drive.
+
+::
+
+    world = SimulatedCloud(topology, offer, workload, seed=1, initial=None, settings=CloudSettings())
+    memory = policy.initial_memory()
+    while world.time_s < 7200:
+        plan, memory = policy.decide(world.observe(), memory)
+        world.apply(plan)
+        world.advance(60)
+    report = world.report()
+
+- `SimulatedCloud`: item by item. `FluidCloud`: the same interface, thousands of times cheaper per
+  item and less exact; for wide sweeps.
+- ``observe() -> Snapshot``, ``apply(plan) -> Outcome``: the backend protocol;
+  ``advance(seconds)`` lets time pass; ``time_s`` is the clock, in seconds from 0;
+  ``report() -> RunReport`` at any time; ``latencies() -> LatencySketch`` to merge runs.
+- a workload has ``arrivals(start_s, end_s, rng)`` and returns sorted arrival times by source
+  (`Arrivals`); `Poisson` is the simplest.
+- `CloudSettings`: start-up times, service-time distributions, queue limits, contention,
+  migration, failures, measurement and penalties. `ServiceTime`: one distribution.
+- `RunReport`: what a run comes to, with `OperatorReport`, `Compliance` and `Series` in it.
+
+The same seed gives the same run, and the same arrivals to every policy.
+"""
+
+from __future__ import annotations
+
+from tidegate.simulation.arrivals import Poisson
+from tidegate.simulation.cloud import SimulatedCloud
+from tidegate.simulation.report import Compliance, OperatorReport, RunReport, Series
+from tidegate.simulation.settings import Arrivals, CloudSettings, ServiceKind, ServiceTime
+from tidegate.simulation.sketch import LatencySketch
+
+__all__ = [
+    "Arrivals",
+    "CloudSettings",
+    "Compliance",
+    "LatencySketch",
+    "OperatorReport",
+    "Poisson",
+    "RunReport",
+    "Series",
+    "ServiceKind",
+    "ServiceTime",
+    "SimulatedCloud",
+]

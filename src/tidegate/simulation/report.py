@@ -1,0 +1,309 @@
+"""What a run comes to: items, service levels, latencies, money and scaling operations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidegate.codec import Value
+from tidegate.simulation.fleet import Fleet
+from tidegate.simulation.settings import CloudSettings
+from tidegate.simulation.sketch import quantile_of
+from tidegate.simulation.state import (
+    ADAPT_S,
+    ADAPTED,
+    ALIVE,
+    ARRIVED,
+    DROPPED,
+    DURATION_S,
+    EPISODE_S,
+    HEAD,
+    IN,
+    LATE,
+    LATE_1,
+    LATE_2,
+    LATE_5,
+    LOAD_COUNT,
+    LOAD_MAX,
+    LOAD_MIN,
+    LOAD_SUM,
+    NO_SERVER,
+    OP_ARRIVED,
+    OP_INSTANCES,
+    OP_LATE,
+    OP_PROCESSED,
+    OP_QUEUE,
+    OUT,
+    PROCESSED,
+    ROOT,
+    ROW_DROPPED,
+    ROW_HOSTS,
+    ROW_IN,
+    ROW_LATE,
+    ROW_LATE_ITEMS,
+    ROW_LOAD_MAX,
+    ROW_LOAD_MEAN,
+    ROW_LOAD_MIN,
+    ROW_OPERATORS,
+    ROW_OUT,
+    ROW_P95_S,
+    ROW_PER_OPERATOR,
+    ROW_PROCESSED,
+    ROW_RUNNING,
+    ROW_SOJOURN_S,
+    ROW_TIME,
+    SHED,
+    SLO_S,
+    SOJOURN_MAX_S,
+    SOJOURN_S,
+    SPOILT,
+    TAIL,
+    Network,
+)
+from tidegate.topology import Topology
+
+__all__ = ["Compliance", "OperatorReport", "RunReport", "Series", "make_report"]
+
+Floats = NDArray[np.float64]
+Column = tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compliance(Value):
+    """Shares of items within the SLO (real-time), twice (near-real-time) and five times it."""
+
+    real_time: float
+    near_real_time: float
+    relaxed: float
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorReport(Value):
+    """One operator's run. Always arrived = processed + queued + dropped.
+
+    queued: waiting or being processed at the end. compliance: None without an SLO or any item.
+    mean_duration_s, p95_duration_s: waiting included. time_to_adapt_s: mean time from the last
+    item that took more than five times the SLO to the next one in time; late_episode_s: the same
+    from the first such item.
+    """
+
+    operator: str
+    arrived: int
+    processed: int
+    queued: int
+    dropped: int
+    compliance: Compliance | None
+    mean_duration_s: float | None
+    p95_duration_s: float | None
+    time_to_adapt_s: float | None
+    late_episode_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Series(Value):
+    """What happened over time, one entry a row (a monitoring interval, or several in long runs).
+
+    time_s: end of the row. Rates are per second; latencies are of the items that were finished in
+    the row; compliance: share of finished items within the end-to-end SLO; real_time: share of
+    processed items within their operator's SLO; hosts: leased; host_load_…: share of CPU over
+    the running hosts. By operator: queue, arrival_rate_per_s, processed_per_s, instances, late.
+    """
+
+    time_s: Column
+    arrival_rate_per_s: Column
+    finished_per_s: Column
+    dropped_per_s: Column
+    latency_mean_s: Column
+    latency_p95_s: Column
+    compliance: Column
+    real_time: Column
+    hosts: Column
+    hosts_running: Column
+    host_load_min: Column
+    host_load_mean: Column
+    host_load_max: Column
+    operators: Mapping[str, Mapping[str, Column]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport(Value):
+    """The whole run. Always items_in = items_out + items_queued + items_dropped.
+
+    These are items of the sources; one is out when all that came of it has been processed, and
+    dropped when it was shed or a part of it found a queue full. compliance: over the items of all
+    operators that have an SLO. slo_compliance: share of items out within the end-to-end SLO.
+    rescales: plans that changed anything; steps: single operations by kind.
+    host_load_…: share of CPU, over hosts and monitoring intervals.
+    """
+
+    duration_s: float
+    items_in: int
+    items_out: int
+    items_queued: int
+    items_dropped: int
+    items_shed: int
+    operators: tuple[OperatorReport, ...]
+    compliance: Compliance | None
+    slo_compliance: float | None
+    latency_mean_s: float | None
+    latency_p50_s: float | None
+    latency_p90_s: float | None
+    latency_p95_s: float | None
+    latency_p99_s: float | None
+    latency_max_s: float | None
+    paid_units: int
+    resource_cost_usd: float
+    late_items: int
+    penalty_cost_usd: float
+    rescales: int
+    steps: Mapping[str, int]
+    migrations: int
+    failures: int
+    refused: int
+    time_to_adapt_s: float | None
+    late_episode_s: float | None
+    host_load_min: float | None
+    host_load_mean: float | None
+    host_load_max: float | None
+    host_seconds: float
+    peak_hosts: int
+    series: Series
+
+    @property
+    def total_cost_usd(self) -> float:
+        """Hosts and penalties."""
+        return self.resource_cost_usd + self.penalty_cost_usd
+
+
+def make_report(
+    now_s: float,
+    topology: Topology,
+    settings: CloudSettings,
+    net: Network,
+    fleet: Fleet,
+    rows: Floats,
+) -> RunReport:
+    """Close the books as of now, without ending anything."""
+    operators = tuple(_operator(net, o, name) for o, name in enumerate(topology.by_name))
+    bound = np.array([operator.slo_s is not None for operator in topology.operators])
+    tally, whole = net.tally[bound], net.whole
+    processed = float(tally[:, PROCESSED].sum())
+    late = [float(tally[:, column].sum()) for column in (LATE_1, LATE_2, LATE_5)]
+    adapted = float(tally[:, ADAPTED].sum())
+    out = int(whole[OUT])
+    dropped = int(whole[SHED] + whole[SPOILT])
+    counts = net.sketch[len(operators)] + net.sketch[len(operators) + 1]
+    quantiles = [_quantile(counts, out, q) for q in (0.5, 0.9, 0.95, 0.99)]
+    units = fleet.paid_units + sum(fleet.units(host, now_s) for host in fleet.hosts.values())
+    seconds = sum(min(now_s, host.gone_s) - host.leased_s for host in fleet.hosts.values())
+    load_count = float(whole[LOAD_COUNT])
+    e2e = settings.end_to_end_slo_s
+    return RunReport(
+        duration_s=now_s,
+        items_in=int(whole[IN]),
+        items_out=out,
+        items_queued=int(whole[IN]) - out - dropped,
+        items_dropped=dropped,
+        items_shed=int(whole[SHED]),
+        operators=operators,
+        compliance=_compliance(processed, late),
+        slo_compliance=None if e2e is None or out == 0 else 1 - float(whole[LATE]) / out,
+        latency_mean_s=float(whole[SOJOURN_S]) / out if out else None,
+        latency_p50_s=quantiles[0],
+        latency_p90_s=quantiles[1],
+        latency_p95_s=quantiles[2],
+        latency_p99_s=quantiles[3],
+        latency_max_s=float(whole[SOJOURN_MAX_S]) if out else None,
+        paid_units=units,
+        resource_cost_usd=units * fleet.offer.price_per_unit_usd,
+        late_items=int(late[0]),
+        penalty_cost_usd=late[0] * settings.penalty_usd,
+        rescales=fleet.rescales,
+        steps={kind: fleet.steps[kind] for kind in ("lease", "release", "start", "stop", "move")},
+        migrations=fleet.steps["move"],
+        failures=fleet.failures,
+        refused=fleet.refused,
+        time_to_adapt_s=float(tally[:, ADAPT_S].sum()) / adapted if adapted else None,
+        late_episode_s=float(tally[:, EPISODE_S].sum()) / adapted if adapted else None,
+        host_load_min=float(whole[LOAD_MIN]) if load_count else None,
+        host_load_mean=float(whole[LOAD_SUM]) / load_count if load_count else None,
+        host_load_max=float(whole[LOAD_MAX]) if load_count else None,
+        host_seconds=fleet.host_seconds + seconds,
+        peak_hosts=fleet.peak_hosts,
+        series=_series(rows, tuple(topology.by_name), settings),
+    )
+
+
+def _quantile(counts: NDArray[np.int64], total: int, share: float) -> float | None:
+    return float(quantile_of(counts, total, share)) if total else None
+
+
+def _compliance(processed: float, late: list[float]) -> Compliance | None:
+    if processed == 0:
+        return None
+    return Compliance(*(1 - count / processed for count in late))
+
+
+def _operator(net: Network, o: int, name: str) -> OperatorReport:
+    row = net.tally[o]
+    processed, adapted = int(row[PROCESSED]), float(row[ADAPTED])
+    working = int(np.count_nonzero((net.slot_i[o, ALIVE] != NO_SERVER) & (net.slot_i[o, ROOT] >= 0)))
+    late = [float(row[column]) for column in (LATE_1, LATE_2, LATE_5)]
+    has_slo = bool(np.isfinite(net.ops_f[o, SLO_S]))
+    return OperatorReport(
+        name,
+        arrived=int(row[ARRIVED]),
+        processed=processed,
+        queued=int(net.ends[o, TAIL] - net.ends[o, HEAD]) + working,
+        dropped=int(row[DROPPED]),
+        compliance=_compliance(processed, late) if has_slo else None,
+        mean_duration_s=float(row[DURATION_S]) / processed if processed else None,
+        p95_duration_s=_quantile(net.sketch[o], processed, 0.95),
+        time_to_adapt_s=float(row[ADAPT_S]) / adapted if adapted else None,
+        late_episode_s=float(row[EPISODE_S]) / adapted if adapted else None,
+    )
+
+
+def _column(values: Floats) -> Column:
+    return tuple(None if value != value else value for value in values.tolist())
+
+
+def _series(rows: Floats, names: tuple[str, ...], settings: CloudSettings) -> Series:
+    times = rows[:, ROW_TIME]
+    span = np.diff(times, prepend=0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        per_s = rows / span[:, None]
+        latency = rows[:, ROW_SOJOURN_S] / rows[:, ROW_OUT]
+        within = 1 - rows[:, ROW_LATE] / rows[:, ROW_OUT]
+        in_time = 1 - rows[:, ROW_LATE_ITEMS] / rows[:, ROW_PROCESSED]
+        if settings.end_to_end_slo_s is None:
+            within = np.full(len(rows), np.nan)
+        operators = {}
+        for o, name in enumerate(names):
+            first = ROW_OPERATORS + ROW_PER_OPERATOR * o
+            operators[name] = {
+                "queue": _column(rows[:, first + OP_QUEUE]),
+                "arrival_rate_per_s": _column(per_s[:, first + OP_ARRIVED]),
+                "processed_per_s": _column(per_s[:, first + OP_PROCESSED]),
+                "instances": _column(rows[:, first + OP_INSTANCES]),
+                "late": _column(rows[:, first + OP_LATE] / rows[:, first + OP_PROCESSED]),
+            }
+    return Series(
+        time_s=_column(times),
+        arrival_rate_per_s=_column(per_s[:, ROW_IN]),
+        finished_per_s=_column(per_s[:, ROW_OUT]),
+        dropped_per_s=_column(per_s[:, ROW_DROPPED]),
+        latency_mean_s=_column(latency),
+        latency_p95_s=_column(rows[:, ROW_P95_S]),
+        compliance=_column(within),
+        real_time=_column(in_time),
+        hosts=_column(rows[:, ROW_HOSTS]),
+        hosts_running=_column(rows[:, ROW_RUNNING]),
+        host_load_min=_column(rows[:, ROW_LOAD_MIN]),
+        host_load_mean=_column(rows[:, ROW_LOAD_MEAN]),
+        host_load_max=_column(rows[:, ROW_LOAD_MAX]),
+        operators=operators,
+    )

@@ -1,0 +1,163 @@
+"""How the simulated cloud behaves: start-up, service, contention, failure and measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidegate.codec import Value
+from tidegate.errors import SettingError
+from tidegate.topology import Operator
+from tidegate.units import finite
+
+__all__ = ["Arrivals", "CloudSettings", "ServiceKind", "ServiceTime"]
+
+ServiceKind = Literal["exponential", "deterministic", "lognormal", "empirical"]
+
+
+class Arrivals(Protocol):
+    """A workload: when items come from each source.
+
+    The world asks for fixed stretches of time one after the other, each with a generator of its
+    own that depends on nothing but the seed and the number of the stretch. So every policy meets
+    the same items.
+    """
+
+    def arrivals(
+        self, start_s: float, end_s: float, rng: np.random.Generator
+    ) -> Mapping[str, NDArray[np.float64]]:
+        """Sorted arrival times in [start_s, end_s) by source."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceTime(Value):
+    """How long an instance works on one item.
+
+    kind: the distribution. mean_s: its mean in seconds (for ``empirical``, of the samples).
+    scv: squared coefficient of variation; follows from the kind except for ``lognormal``.
+    samples_s: what ``empirical`` draws from, with replacement.
+    """
+
+    kind: ServiceKind
+    mean_s: float
+    scv: float = 1.0
+    samples_s: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        finite(self.mean_s, "service: mean_s", above=0, error=SettingError)
+        finite(self.scv, "service: scv", low=0, error=SettingError)
+        if (self.kind == "empirical") != bool(self.samples_s):
+            allowed = "given for empirical service times, and only for them"
+            raise SettingError("service: samples_s", self.samples_s, allowed)
+        for sample in self.samples_s:
+            finite(sample, "service: samples_s", low=0, error=SettingError)
+
+    @staticmethod
+    def of_samples(samples_s: tuple[float, ...]) -> ServiceTime:
+        """Service times as they were measured.
+
+        >>> ServiceTime.of_samples((0.1, 0.3)).scv
+        0.25
+        """
+        values = np.array(samples_s, np.float64)
+        mean = float(values.mean()) if len(values) else 0.0
+        scv = round(float(values.var()) / mean**2, 12) if mean else 0.0
+        return ServiceTime("empirical", mean, scv, tuple(samples_s))
+
+
+@dataclass(frozen=True)
+class CloudSettings(Value):
+    """The physics of a simulated cloud. Every range is uniform, (low, high).
+
+    **Start-up.** host_startup_s: from the lease until a host runs, None: the offer's. An instance
+    then takes instance_startup_s, after image_download_s when its host has not cached the image.
+
+    **Service.** service: by operator, in place of the operator's own mean and variation (0:
+    deterministic, 1: exponential, else lognormal). queue_limit: items that may wait at each
+    operator, queue_limits: the same by operator; None: any number. contention_s: how often the
+    slow-down of overfull hosts is worked out anew.
+
+    **Migration.** bandwidth_mbps: for the state of a moving instance; migration_pause_s: on top.
+
+    **Failure.** host_failures_s: moments at which some running host dies; host_failures_per_h:
+    and how often each host does so by itself, on average in an hour.
+
+    **Measurement.** monitoring_s: a row of the time series each; decision_s: what snapshots say
+    about the time until the next decision; sample_every: a duration is measured of every n-th
+    item; measurement_delay_s: age of what is observed; measurement_noise: standard deviation of a
+    factor on rates, times and loads; quantise_timestamps: senders' clocks show whole seconds, as
+    in the original VISP; trigger_interval_s: report micro-batches of that interval.
+
+    **Money.** penalty_usd: for each item that takes an operator longer than its SLO.
+    end_to_end_slo_s: bound on an item's whole way, None when there is none.
+
+    arrival_chunk_s: stretch for which arrivals are drawn; series_rows: rows of the time series
+    that are kept (when they are full, each two become one).
+    """
+
+    host_startup_s: tuple[float, float] | None = (30.0, 60.0)
+    instance_startup_s: tuple[float, float] = (5.0, 10.0)
+    image_download_s: float = 20.0
+    service: Mapping[str, ServiceTime] = field(default_factory=dict)
+    queue_limit: int | None = None
+    queue_limits: Mapping[str, int] = field(default_factory=dict)
+    contention_s: float = 1.0
+    bandwidth_mbps: float = 1000.0
+    migration_pause_s: float = 0.5
+    host_failures_s: tuple[float, ...] = ()
+    host_failures_per_h: float = 0.0
+    monitoring_s: float = 15.0
+    decision_s: float | None = 60.0
+    sample_every: int = 10
+    measurement_delay_s: float = 0.0
+    measurement_noise: float = 0.0
+    quantise_timestamps: bool = False
+    trigger_interval_s: float | None = None
+    penalty_usd: float = 0.0001
+    end_to_end_slo_s: float | None = None
+    arrival_chunk_s: float = 60.0
+    series_rows: int = 4096
+
+    def __post_init__(self) -> None:
+        for name in ("contention_s", "bandwidth_mbps", "monitoring_s", "arrival_chunk_s"):
+            finite(getattr(self, name), name, above=0, error=SettingError)
+        for name in ("decision_s", "trigger_interval_s", "end_to_end_slo_s"):
+            if (value := getattr(self, name)) is not None:
+                finite(value, name, above=0, error=SettingError)
+        for name in (
+            "image_download_s",
+            "migration_pause_s",
+            "host_failures_per_h",
+            "measurement_delay_s",
+            "measurement_noise",
+            "penalty_usd",
+        ):
+            finite(getattr(self, name), name, low=0, error=SettingError)
+        for name in ("host_startup_s", "instance_startup_s"):
+            if (bounds := getattr(self, name)) is not None and not 0 <= bounds[0] <= bounds[1]:
+                raise SettingError(name, bounds, "two rising numbers of at least 0, in seconds")
+        finite(self.sample_every, "sample_every", low=1, error=SettingError)
+        finite(self.series_rows, "series_rows", low=2, error=SettingError)
+        for key, limit in (("queue_limit", self.queue_limit), *self.queue_limits.items()):
+            if limit is not None:
+                finite(limit, f"queue limit of {key}", low=1, error=SettingError)
+
+    def service_of(self, operator: Operator) -> ServiceTime:
+        """The service time of an operator: set here, else its own."""
+        given = self.service.get(operator.name)
+        if given is not None:
+            return given
+        if operator.service_time_s is None:
+            key = f"operator {operator.name}: service_time_s"
+            raise SettingError(key, None, "given", "declare it or set CloudSettings.service")
+        kinds: dict[float, ServiceKind] = {0.0: "deterministic", 1.0: "exponential"}
+        kind = kinds.get(operator.service_scv, "lognormal")
+        return ServiceTime(kind, operator.service_time_s, operator.service_scv)
+
+    def queue_limit_of(self, operator: str) -> int | None:
+        """How many items may wait at an operator, None for any number."""
+        return self.queue_limits.get(operator, self.queue_limit)
