@@ -170,6 +170,12 @@ def test_bursts_are_within_their_length() -> None:
     assert long.var() / long.mean() > 6
 
 
+def test_long_bursts_lose_nothing_at_the_borders_of_chunks() -> None:
+    times = all_of(Bursty(ConstantRate(50, 6000), dispersion=3, burst_s=6))
+    by_second = np.histogram(times % 60, np.arange(0, 61, 6))[0]  # ten parts of a minute
+    assert by_second == pytest.approx(np.full(10, 30_000), abs=6 * math.sqrt(3 * 30_000))
+
+
 def test_rounding_does_not_swap_items() -> None:
     """Items almost at the same instant of a linear rate; found by Hypothesis."""
     table = RateTrace(
@@ -243,6 +249,13 @@ def test_visp_series(pattern: str, mean: float, levels: set[int]) -> None:
     assert set(machines.tolist()) == levels
     found = visp.arrivals(0, 7200)
     assert [len(found[s]) / machines.sum() for s in ("S1", "S2", "S3")] == [5, 1, 10]
+
+
+def test_visp_steps_change_at_their_tick() -> None:
+    stepwise = VispPattern("stepwise").machines_by_tick
+    assert np.flatnonzero(np.diff(stepwise))[:3].tolist() == [500, 1001, 1502]
+    two_level = VispPattern("two_level").machines_by_tick
+    assert np.flatnonzero(np.diff(two_level))[:2].tolist() == [1000, 2001]
 
 
 def test_visp_ticks_are_bursts() -> None:
