@@ -57,7 +57,7 @@ class Scenario:
         return SimulatedCloud(
             topology,
             self.offer,
-            workload,
+            _OwnLots(workload),
             seed=seed,
             initial=self.initial(topology),
             settings=self.settings,
@@ -158,6 +158,16 @@ class Sharded:
             chunk += 1
         every, to = np.concatenate(times), np.concatenate(shards)
         return {f"to-{self.name}{n + 1}": every[to == n] for n in range(self.shards)}
+
+
+@dataclass(frozen=True)
+class _OwnLots:
+    """A workload for the simulator: it draws from its own seed, not from the simulator's."""
+
+    base: Workload | Sharded
+
+    def arrivals(self, start_s: float, end_s: float, _: object) -> Mapping[str, FloatArray]:
+        return self.base.arrivals(start_s, end_s)
 
 
 def scenario_for(
