@@ -9,6 +9,7 @@ import typer
 
 from tidegate import __version__
 from tidegate.cli.allocate import allocate
+from tidegate.cli.backtest import backtest_command
 from tidegate.cli.policies import policies
 from tidegate.cli.replay import replay
 from tidegate.errors import TidegateError
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.command()(allocate)
 app.command()(policies)
 app.command()(replay)
+app.command("backtest")(backtest_command)
 
 
 def _version(asked: bool) -> None:

@@ -141,7 +141,7 @@ class Sharded:
         """As the base."""
         return self.base.rate(t_s)
 
-    def arrivals(self, start_s: float, end_s: float) -> Mapping[str, FloatArray]:
+    def arrivals(self, start_s: float, end_s: float) -> dict[str, FloatArray]:
         """Arrival times by shard."""
         import numpy as np
 
@@ -181,14 +181,16 @@ def scenario_for(
     startup_s: float = 45.0,
     interval_s: float = 15.0,
     max_hosts: int | None = None,
-    penalty_usd: float = 0.0,
+    penalty_usd: float | None = None,
+    service_scv: float = 0.0,
 ) -> Scenario:
     """A scenario around a trace of which nothing but the rate is known.
 
     slo_s: end-to-end, in seconds. billing_unit_s, usd_per_h: of a host. startup_s: of a host.
     rate_per_instance: items per second that one instance can do; None: so many that ten hosts carry
     the peak at 70 % utilisation. instances_per_host: cores of a host.
-    interval_s: between decisions. penalty_usd: for each late item.
+    interval_s: between decisions. penalty_usd: for each late item; None: ten times what it costs
+    to process one. service_scv: variability of service times (0 constant, 1 exponential).
     """
     finite(slo_s, "slo_s", above=0)
     finite(instances_per_host, "instances_per_host", low=1)
@@ -199,10 +201,12 @@ def scenario_for(
     peak_hosts = math.ceil(known.peak_per_s / (rate_per_instance * instances_per_host * 0.7))
     first = workload.rate(0.0) / (rate_per_instance * instances_per_host * 0.7)
     service_s = 1 / rate_per_instance
+    if penalty_usd is None:
+        penalty_usd = 10 * usd_per_h / 3600 * service_s / instances_per_host
     source = next(iter(workload.arrivals(0.0, min(1.0, workload.duration_s))))
     return Scenario(
         topology=Topology(
-            (Operator("work", Resources(1.0, 256), service_s, slo_s=slo_s),),
+            (Operator("work", Resources(1.0, 256), service_s, service_scv, slo_s=slo_s),),
             (Source(source),),
             (Edge(source, "work"),),
         ),

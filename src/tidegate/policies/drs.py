@@ -30,8 +30,9 @@ class Drs(Policy):
     Each operator is an M/M/k queue, all of them a Jackson network. The fewest processors that
     meet the bound are rounded up to whole hosts, and all processors of those hosts are assigned
     (a processor is one instance). Where the measured latency exceeds the estimate, the estimate is
-    raised by the same factor. At an unchanged number of hosts, instances only change when the
-    estimate falls by `min_gain`; hosts are only released when the bound holds with that margin.
+    raised by the same factor, and a backlog counts as arrivals over `catch_up_s`. At an unchanged
+    number of hosts, instances only change when the estimate falls by `min_gain`; hosts are only
+    released when the bound holds with that margin.
 
     The paper's Fig. 10, ExpA: 17 processors on four machines of five (three reserved) miss
     500 ms; a fifth machine and 10:11:1 hold it.
@@ -62,6 +63,11 @@ class Drs(Policy):
     )
     max_correction: float = setting(
         3.0, "measured over estimated latency counts at most so much, ratio", low=1
+    )
+    catch_up_s: float = setting(
+        60.0,
+        "a backlog is worked off in so long, s; 0: it is ignored, as in the paper",
+        low=0,
     )
     reserved: int = setting(0, "processors taken by something else, on all hosts together", low=0)
 
@@ -117,10 +123,14 @@ class Drs(Policy):
                 operator.service_scv if reading.service_scv is None else reading.service_scv
             )
             arrival_scv = 1.0 if reading.arrival_scv is None else reading.arrival_scv
+            # The model is of a steady state, where only the usual few wait; a backlog is extra.
+            usual = reading.arrival_rate_per_s * self.t_max_s
+            backlog = max(0.0, (reading.queue_length or 0.0) - usual)
+            extra = backlog / self.catch_up_s if self.catch_up_s else 0.0
             stations.append(
                 Station(
                     operator.name,
-                    reading.arrival_rate_per_s,
+                    reading.arrival_rate_per_s + extra,
                     1 / service_s,
                     arrival_scv if general else 1.0,
                     service_scv if general else 1.0,

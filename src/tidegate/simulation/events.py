@@ -251,9 +251,7 @@ def run_events(
 
 
 @numba.njit(cache=True)
-def _room(
-    operators: int, copies_max: int, lane_time: Floats, lane_root: Ints, ends: Ints
-) -> int:
+def _room(operators: int, copies_max: int, lane_time: Floats, lane_root: Ints, ends: Ints) -> int:
     """How many events can be sure of room in each queue; queues are moved to their beginning."""
     room = lane_time.shape[1]
     events = room

@@ -250,7 +250,9 @@ def _compliance(processed: float, late: list[float]) -> Compliance | None:
 def _operator(net: Network, o: int, name: str) -> OperatorReport:
     row = net.tally[o]
     processed, adapted = int(row[PROCESSED]), float(row[ADAPTED])
-    working = int(np.count_nonzero((net.slot_i[o, ALIVE] != NO_SERVER) & (net.slot_i[o, ROOT] >= 0)))
+    working = int(
+        np.count_nonzero((net.slot_i[o, ALIVE] != NO_SERVER) & (net.slot_i[o, ROOT] >= 0))
+    )
     late = [float(row[column]) for column in (LATE_1, LATE_2, LATE_5)]
     has_slo = bool(np.isfinite(net.ops_f[o, SLO_S]))
     return OperatorReport(

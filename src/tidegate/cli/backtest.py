@@ -1,0 +1,234 @@
+"""``tidegate backtest``: every policy on one's own trace, beside the bound in hindsight."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tidegate.cli.show import console, print_json, table
+from tidegate.lab.backtest import Result, backtest, bound_of, pareto
+from tidegate.lab.bound import Bound
+from tidegate.lab.picture import backtest_page
+from tidegate.lab.scenario import Scenario, scenario_for
+from tidegate.lab.tune import config_text, tune
+from tidegate.policies import available, policy_class
+from tidegate.units import duration_s, finite, show_duration
+from tidegate.workloads import Workload, describe, read_trace, series, sparkline
+
+__all__ = ["backtest_command"]
+
+
+def backtest_command(
+    trace: Annotated[
+        Path,
+        typer.Argument(help="A rate trace (t_s,rate), counts or events; CSV, .gz or Parquet."),
+    ],
+    slo: Annotated[
+        str, typer.Option(help="An item is in time within this, from arrival to done.")
+    ] = "2s",
+    btu: Annotated[str, typer.Option(help="Billing time unit of a host.")] = "60s",
+    policies: Annotated[
+        str, typer.Option(help="Comma-separated names, or all.", metavar="NAMES")
+    ] = "all",
+    price: Annotated[float, typer.Option(help="Price of a host, $/h.")] = 1.0,
+    penalty: Annotated[
+        float | None,
+        typer.Option(help="Price of a late item, $; default: ten times what processing it costs."),
+    ] = None,
+    rate_per_instance: Annotated[
+        float | None,
+        typer.Option(
+            help="Items per second that one instance can do; default: so that ten hosts carry the "
+            "peak at 70 %."
+        ),
+    ] = None,
+    instances_per_host: Annotated[int, typer.Option(help="Instances that fit on a host.")] = 4,
+    startup: Annotated[str, typer.Option(help="Time until a leased host runs.")] = "45s",
+    interval: Annotated[str, typer.Option(help="Time between two decisions.")] = "15s",
+    max_hosts: Annotated[int | None, typer.Option(help="Hosts at most.")] = None,
+    service_scv: Annotated[
+        float, typer.Option(help="Variability of service times: 0 constant, 1 exponential.")
+    ] = 0.0,
+    gaps: Annotated[
+        str | None, typer.Option(help="For gaps in a rate trace: error, hold or zero.")
+    ] = None,
+    speed: Annotated[
+        float, typer.Option(help="Play the trace so many times as fast, at the same rates.")
+    ] = 1.0,
+    tune_policy: Annotated[
+        str | None, typer.Option("--tune", help="Search this policy's parameters.", metavar="NAME")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of arrivals and service times.")] = 0,
+    bound_time: Annotated[str, typer.Option(help="Time for the bound in hindsight.")] = "10s",
+    report: Annotated[Path, typer.Option(help="Where to write the HTML report.")] = Path(
+        "out/backtest.html"
+    ),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="For machines; writes no report.")
+    ] = False,
+) -> None:
+    """Try policies on your own traffic: cost, latency and rescales, beside the best in hindsight.
+
+    [bold]tidegate backtest my_trace.csv --slo 2s --btu 60s --policies all[/bold]
+    """
+    names = list(available()) if policies == "all" else [n.strip() for n in policies.split(",")]
+    for name in (*names, *([tune_policy] if tune_policy else [])):
+        policy_class(name)
+    chosen: Any = gaps
+    workload: Workload = read_trace(trace, gaps=chosen, seed=seed)
+    if finite(speed, "--speed", above=0) != 1:
+        from tidegate.workloads import Scaled
+
+        workload = Scaled(workload, rate_factor=1 / speed, speed=speed, seed=seed)
+    scenario = scenario_for(
+        workload,
+        duration_s(slo, "--slo"),
+        billing_unit_s=duration_s(btu, "--btu"),
+        usd_per_h=finite(price, "--price", low=0),
+        rate_per_instance=rate_per_instance,
+        instances_per_host=int(finite(instances_per_host, "--instances-per-host", low=1)),
+        startup_s=duration_s(startup, "--startup"),
+        interval_s=duration_s(interval, "--interval"),
+        max_hosts=None if max_hosts is None else int(finite(max_hosts, "--max-hosts", low=1)),
+        penalty_usd=None if penalty is None else finite(penalty, "--penalty", low=0),
+        service_scv=finite(service_scv, "--service-scv", low=0),
+    )
+    if tune_policy is not None:
+        _tune(scenario, tune_policy, seed, as_json)
+        return
+    if not as_json:
+        _introduce(trace.name, scenario)
+    bound, results = _run(scenario, names, seed, duration_s(bound_time, "--bound-time"), as_json)
+    if as_json:
+        print_json({"bound": _bound_plain(bound), "results": [_plain(r) for r in results]})
+        return
+    _leaderboard(results, bound, scenario)
+    backtest_page(trace.name, scenario, results, bound).write(report)
+    console().print(
+        f"\npictures: {report}\nnext: tidegate backtest {trace} --tune {results[0].policy}"
+    )
+
+
+def _introduce(name: str, scenario: Scenario) -> None:
+    out = console()
+    known = describe(scenario.workload)
+    shape = sparkline(series(scenario.workload, max(known.step_s, known.duration_s / 600)), 60)
+    out.print(
+        f"[bold]{name}[/bold] {shape} {show_duration(known.duration_s)}, mean "
+        f"{known.mean_per_s:.4g}/s, peak {known.peak_per_s:.4g}/s"
+    )
+    service_s = scenario.topology.operators[0].service_time_s or 0.0
+    cores = scenario.offer.capacity.cpu_cores
+    out.print(
+        f"one instance does {1 / service_s:.4g}/s, a host has {cores:g}; a host costs "
+        f"${scenario.offer.usd_per_h:g}/h by {show_duration(scenario.offer.billing_unit_s)}; "
+        f"a late item costs ${scenario.settings.penalty_usd:.3g}\n",
+        style="dim",
+    )
+
+
+def _progress(quiet: bool) -> Progress:
+    out = console()
+    return Progress(
+        TextColumn("{task.description:26}"),
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f} %"),
+        TimeElapsedColumn(),
+        console=out,
+        transient=True,
+        disable=quiet or not out.is_terminal,
+    )
+
+
+def _run(
+    scenario: Scenario, names: list[str], seed: int, bound_s: float, quiet: bool
+) -> tuple[Bound, list[Result]]:
+    with _progress(quiet) as bar:
+        task = bar.add_task("the bound in hindsight", total=len(names) + 1)
+        bound = bound_of(scenario, bound_s)
+        bar.update(task, completed=1)
+
+        def tell(name: str, share: float) -> None:
+            bar.update(task, completed=1 + names.index(name) + share, description=name)
+
+        return bound, backtest(scenario, names, bound=bound, seed=seed, progress=tell)
+
+
+def _leaderboard(results: list[Result], bound: Bound, scenario: Scenario) -> None:
+    out = console()
+    front = pareto(results)
+    shown = table(
+        "policy", "cost", "hosts $", "in time", "p50", "p95", "p99", "rescales", "hosts",
+        "over bound", numbers=" rrrrrrrrr",
+    )  # fmt: skip
+    for result in results:
+        r = result.report
+        shown.add_row(
+            result.policy + (" *" if result.policy in front else ""),
+            f"{result.cost_usd:.2f}",
+            f"{r.resource_cost_usd:.2f}",
+            f"{result.slo_compliance:.1%}",
+            *(_time(value) for value in (r.latency_p50_s, r.latency_p95_s, r.latency_p99_s)),
+            str(r.rescales),
+            f"{result.mean_hosts:.1f}",
+            "–" if result.regret is None else f"{result.regret:+.0%}",
+        )
+    shown.add_row("[dim]bound in hindsight[/dim]", f"{bound.cost_usd:.2f}", *[""] * 8, style="dim")
+    out.print(shown)
+    out.print(
+        f"in time: within {show_duration(scenario.slo_s)}; *: no other was cheaper and more often "
+        "in time; cost: hosts and late items",
+        style="dim",
+    )
+
+
+def _time(seconds: float | None) -> str:
+    return "–" if seconds is None else show_duration(seconds)
+
+
+def _plain(result: Result) -> dict[str, Any]:
+    r = result.report
+    return {
+        "policy": result.policy,
+        "settings": result.settings,
+        "cost": result.cost_usd,
+        "resource_cost": r.resource_cost_usd,
+        "slo_compliance": result.slo_compliance,
+        "p50_s": r.latency_p50_s,
+        "p95_s": r.latency_p95_s,
+        "p99_s": r.latency_p99_s,
+        "rescales": r.rescales,
+        "mean_hosts": result.mean_hosts,
+        "dropped": r.items_dropped,
+        "regret": result.regret,
+    }
+
+
+def _bound_plain(bound: Bound) -> dict[str, Any]:
+    return {"cost": bound.cost_usd, "method": bound.method, "gap": bound.gap}
+
+
+def _tune(scenario: Scenario, name: str, seed: int, as_json: bool) -> None:
+    with _progress(as_json) as bar:
+        task = bar.add_task(f"tuning {name}", total=1.0)
+        front = tune(scenario, name, seed=seed, progress=lambda s: bar.update(task, completed=s))
+    if as_json:
+        print_json({"policy": name, "front": [_plain(result) for result in front]})
+        return
+    out = console()
+    shown = table("hosts $", "in time", "p95", "rescales", "settings", numbers="rrrr ")
+    for result in front:
+        shown.add_row(
+            f"{result.report.resource_cost_usd:.2f}",
+            f"{result.slo_compliance:.2%}",
+            _time(result.report.latency_p95_s),
+            str(result.report.rescales),
+            ", ".join(f"{k}={v}" for k, v in result.settings.items()) or "defaults",
+        )
+    out.print(shown)
+    best = min(front, key=lambda result: result.cost_usd)
+    out.print("\n[dim]# the cheapest with late items counted, for --config:[/dim]")
+    out.print(config_text(name, best.settings), end="")

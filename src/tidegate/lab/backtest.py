@@ -1,0 +1,173 @@
+"""Backtests: every policy on the same trace, beside the bound that none can undercut."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.lab.bound import Bound, Demand, hindsight_bound
+from tidegate.lab.run import run
+from tidegate.lab.scenario import Scenario
+from tidegate.policies import create, policy_class
+from tidegate.policies.base import Policy
+from tidegate.simulation import RunReport
+from tidegate.workloads import series
+
+__all__ = ["Result", "backtest", "bound_of", "pareto", "suited_settings"]
+
+MOST_SLOTS = 1500
+"""Periods of the bound's program at most: more take minutes and change little."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One policy's run.
+
+    settings: parameters that differ from the defaults. regret: how much more it cost than the
+    bound, as a share; None without a bound.
+    """
+
+    policy: str
+    settings: dict[str, Any]
+    report: RunReport
+    regret: float | None
+
+    @property
+    def cost_usd(self) -> float:
+        """Hosts and penalties for late items."""
+        return self.report.total_cost_usd
+
+    @property
+    def slo_compliance(self) -> float:
+        """Share of all items that came in which were done in time."""
+        out = self.report.items_out
+        in_time = out * (self.report.slo_compliance or 0.0)
+        return in_time / self.report.items_in if self.report.items_in else 1.0
+
+    @property
+    def mean_hosts(self) -> float:
+        """Hosts leased on average."""
+        return self.report.host_seconds / self.report.duration_s
+
+
+def suited_settings(name: str, scenario: Scenario) -> dict[str, Any]:
+    """The parameters that only the scenario can tell: the bound, the peak, a host's throughput.
+
+    Everything else stays at its default.
+    """
+    topology = scenario.topology
+    busiest = max(_peak_work(scenario), default=0.0)
+    peak_hosts = max(1, math.ceil(busiest / (0.7 * scenario.offer.capacity.cpu_cores)))
+    if name == "static":
+        return {"hosts": peak_hosts}
+    if name == "drs":
+        return {"t_max_s": _steady_bound_s(scenario)}
+    if name == "lag":
+        work = sum(o.service_time_s or 0.0 for o in topology.operators) / len(topology.operators)
+        host_rate = scenario.offer.capacity.cpu_cores / work if work else 1.0
+        return {"threshold": max(1.0, host_rate * scenario.slo_s / 2)}
+    return {}
+
+
+def _steady_bound_s(scenario: Scenario) -> float:
+    """A mean that leaves the 95th percentile within the SLO: half of it, if that can be reached."""
+    floor_s = sum(o.service_time_s or 0.0 for o in scenario.topology.operators)
+    return max(scenario.slo_s / 2, 1.2 * floor_s)
+
+
+def _peak_work(scenario: Scenario) -> list[float]:
+    """Cores that the items of each minute keep busy."""
+    work = sum((o.service_time_s or 0.0) * o.demand.cpu_cores for o in scenario.topology.operators)
+    step_s = max(60.0, scenario.duration_s / 5000)
+    rates = series(scenario.workload, min(step_s, scenario.duration_s))
+    return [float(rate) * work for rate in rates]
+
+
+def bound_of(scenario: Scenario, time_limit_s: float = 20.0) -> Bound:
+    """The least that any policy can pay in a scenario; exact work where service is constant."""
+    period_s = max(scenario.interval_s, scenario.duration_s / MOST_SLOTS)
+    rates = series(scenario.workload, period_s)
+    (source,) = scenario.topology.sources
+    constant = all(o.service_scv == 0 for o in scenario.topology.operators)
+    demand = Demand.from_rates(
+        scenario.topology,
+        {source.name: [float(rate) for rate in rates]},
+        period_s=period_s,
+        confidence=None if constant else 0.99,
+    )
+    return hindsight_bound(
+        demand,
+        scenario.offer,
+        scenario.slo_s,
+        scenario.settings.penalty_usd,
+        run_s=scenario.duration_s,
+        initial_hosts=scenario.initial_hosts,
+        time_limit_s=time_limit_s,
+    )
+
+
+def run_policy(
+    scenario: Scenario,
+    policy: Policy,
+    seed: int = 0,
+    progress: Callable[[float], None] | None = None,
+) -> RunReport:
+    """One run of a policy in a scenario."""
+    return run(
+        scenario.world(policy.style, seed),
+        policy,
+        duration_s=scenario.duration_s,
+        interval_s=scenario.interval_s,
+        seed=seed,
+        progress=progress,
+    )
+
+
+def backtest(
+    scenario: Scenario,
+    names: Sequence[str],
+    *,
+    bound: Bound | None = None,
+    seed: int = 0,
+    progress: Callable[[str, float], None] | None = None,
+) -> list[Result]:
+    """Run policies on one scenario, the cheapest first.
+
+    names: policies, with the parameters that the scenario suggests. progress: called with the
+    policy and the share of its run that is done.
+    """
+    results = []
+    for name in names:
+        policy_class(name)  # refuse an unknown one before hours of work, not after
+    for name in names:
+        settings = suited_settings(name, scenario)
+
+        def tell(share: float, name: str = name) -> None:
+            if progress is not None:
+                progress(name, share)
+
+        report = run_policy(scenario, create(name, **settings), seed, tell)
+        cost = report.total_cost_usd
+        results.append(Result(name, settings, report, bound.regret(cost) if bound else None))
+        tell(1.0)
+    return sorted(results, key=lambda result: result.cost_usd)
+
+
+def pareto(results: Sequence[Result]) -> list[str]:
+    """The policies that none beats in both resource cost and compliance."""
+    front = []
+    for mine in results:
+        beaten = any(
+            other.report.resource_cost_usd <= mine.report.resource_cost_usd
+            and other.slo_compliance >= mine.slo_compliance
+            and (
+                other.report.resource_cost_usd < mine.report.resource_cost_usd
+                or other.slo_compliance > mine.slo_compliance
+            )
+            for other in results
+        )
+        if not beaten:
+            front.append(mine.policy)
+    return front

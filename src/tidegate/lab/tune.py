@@ -1,0 +1,88 @@
+"""Choose for me: search a policy's parameters for the settings worth having.
+
+A random search over the numeric parameters, seeded with the defaults, on the same trace for every
+candidate. What comes back is the Pareto front: no other candidate was both cheaper and more often
+in time.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tidegate.errors import SettingError
+from tidegate.lab.backtest import Result, pareto, run_policy, suited_settings
+from tidegate.lab.scenario import Scenario
+from tidegate.policies import Parameter, create, policy_class
+
+__all__ = ["config_text", "tune"]
+
+
+def tune(
+    scenario: Scenario,
+    name: str,
+    candidates: int = 24,
+    seed: int = 0,
+    progress: Callable[[float], None] | None = None,
+) -> list[Result]:
+    """The Pareto front of a policy's settings, the cheapest first.
+
+    candidates: how many settings are tried, the suggested ones first; seed: of the search.
+    """
+    lots = random.Random(f"{seed}:{name}")
+    suggested = suited_settings(name, scenario)
+    parameters = policy_class(name).parameters()
+    tried: list[Result] = []
+    for number in range(candidates):
+        settings = suggested if number == 0 else _drawn(lots, parameters, suggested)
+        try:
+            policy = create(name, **settings)
+        except SettingError:  # thresholds that cross, and the like
+            continue
+        report = run_policy(scenario, policy)
+        tried.append(Result(f"{name} #{number}", settings, report, None))
+        if progress is not None:
+            progress((number + 1) / candidates)
+    best = set(pareto(tried))
+    front = [replace(result) for result in tried if result.policy in best]
+    return sorted(front, key=lambda result: result.report.resource_cost_usd)
+
+
+def _drawn(
+    lots: random.Random, parameters: tuple[Parameter, ...], suggested: dict[str, Any]
+) -> dict[str, Any]:
+    """About half of the numeric parameters, moved by up to a factor of three."""
+    settings = dict(suggested)
+    for parameter in parameters:
+        value = suggested.get(parameter.name, parameter.default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if parameter.name not in suggested and lots.random() < 0.5:
+            continue
+        moved = float(value) * math.exp(lots.uniform(-math.log(3), math.log(3)))
+        if parameter.low is not None:
+            moved = max(parameter.low, moved)
+        if parameter.high is not None:
+            moved = min(parameter.high, moved)
+        whole = parameter.kind.startswith("int")
+        settings[parameter.name] = max(1, round(moved)) if whole else float(f"{moved:.3g}")
+    return settings
+
+
+def config_text(name: str, settings: dict[str, Any]) -> str:
+    """Settings as the configuration file that the live system reads.
+
+    >>> print(config_text("drs", {"t_max_s": 0.5}), end="")
+    policy: drs
+    parameters:
+      t_max_s: 0.5
+    guards:
+      missing-metrics: {}
+    """
+    lines = [f"policy: {name}"]
+    if settings:
+        lines += ["parameters:", *(f"  {key}: {value}" for key, value in settings.items())]
+    return "\n".join([*lines, "guards:", "  missing-metrics: {}", ""])
