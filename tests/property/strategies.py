@@ -154,7 +154,9 @@ def plans(draw: st.DrawFn) -> Plan:
     """Any plan, sensible or not."""
     return Plan(
         draw(deployments()),
-        tuple(Reason(*draw(st.tuples(words, words, words))) for _ in range(draw(st.integers(0, 2)))),
+        tuple(
+            Reason(*draw(st.tuples(words, words, words))) for _ in range(draw(st.integers(0, 2)))
+        ),
         Prediction(draw(maybe), draw(maybe), draw(maybe), draw(maybe)),
         tuple(Unmet(draw(words), 3, draw(words)) for _ in range(draw(st.integers(0, 2)))),
         draw(st.floats(0, 1)),

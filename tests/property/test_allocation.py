@@ -28,7 +28,10 @@ def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 
 def best_by_search(queues: Sequence[Station], processors: int) -> float:
     return min(
-        (sojourn_s(queues, allocation, 1.0) for allocation in compositions(processors, len(queues))),
+        (
+            sojourn_s(queues, allocation, 1.0)
+            for allocation in compositions(processors, len(queues))
+        ),
         default=math.inf,
     )
 

@@ -18,8 +18,8 @@ from tidegate.worlds import ImaginaryWorld
 
 
 def returns_unchanged(kind: type, value: Any) -> bool:
-    by_text = from_json(kind, to_json(value))
-    by_values = from_plain(kind, to_plain(value))
+    by_text: Any = from_json(kind, to_json(value))
+    by_values: Any = from_plain(kind, to_plain(value))
     return bool(by_text == value and by_values == value and to_json(by_text) == to_json(value))
 
 

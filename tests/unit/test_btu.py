@@ -57,8 +57,13 @@ def test_another_operator_makes_way_before_a_host_is_leased() -> None:
 
 
 def test_the_operator_that_can_spare_most_makes_way() -> None:
-    plan, _ = decide(world({"host-1": ["c", "a", "a", "b", "b"]}, {"a": BUSY, "b": IDLE, "c": LATE},
-                           cores={"a": 0.75, "b": 0.75, "c": 0.75}))
+    plan, _ = decide(
+        world(
+            {"host-1": ["c", "a", "a", "b", "b"]},
+            {"a": BUSY, "b": IDLE, "c": LATE},
+            cores={"a": 0.75, "b": 0.75, "c": 0.75},
+        )
+    )
     assert plan.deployment.counts == {"a": 2, "b": 1, "c": 2}
 
 
@@ -143,9 +148,7 @@ def test_a_release_stops_at_most_a_fifth_of_an_operator() -> None:
 
 
 def test_even_a_small_operator_can_lose_one() -> None:
-    plan, _ = decide(
-        world({"host-1": ["a"], "host-2": ["a"]}, {"a": IDLE}, left_s={"host-2": 10})
-    )
+    plan, _ = decide(world({"host-1": ["a"], "host-2": ["a"]}, {"a": IDLE}, left_s={"host-2": 10}))
     assert plan.deployment.counts == {"a": 1}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -22,7 +22,7 @@ class Case:
     snapshot: Snapshot
     paper: tuple[int, Mapping[str, int]]
     quirky: tuple[int, Mapping[str, int]]
-    memory: BtuMemory = BtuMemory()
+    memory: BtuMemory = field(default_factory=BtuMemory)
 
 
 CASES = {
@@ -49,8 +49,11 @@ CASES = {
         BtuMemory({"b": 1}, {"b": NOW_S - 100}),
     ),
     "alphabetical": Case(  # c has nothing waiting, b does: c is better, b comes first
-        world({"host-1": ["a", "b", "b", "c", "c"]}, {"a": LATE, "b": BUSY, "c": IDLE},
-              cores={"a": 0.75, "b": 0.75, "c": 0.75}),
+        world(
+            {"host-1": ["a", "b", "b", "c", "c"]},
+            {"a": LATE, "b": BUSY, "c": IDLE},
+            cores={"a": 0.75, "b": 0.75, "c": 0.75},
+        ),
         (1, {"a": 2, "b": 2, "c": 1}),
         (1, {"a": 2, "b": 1, "c": 2}),
     ),

@@ -136,9 +136,7 @@ def test_an_operator_at_its_limit_gets_all_that_it_may_have() -> None:
 @pytest.mark.parametrize("scv", [0.0, 9.0])
 def test_general_streams_need_fewer_or_more_than_exponential_ones(scv: float) -> None:
     snapshot = scene((8, 8, 1))
-    readings = tuple(
-        replace(r, arrival_scv=scv, service_scv=scv) for r in snapshot.operators
-    )
+    readings = tuple(replace(r, arrival_scv=scv, service_scv=scv) for r in snapshot.operators)
     measured = replace(snapshot, operators=readings)
     exponential = decide(measured, t_max_s=0.5, model="mmk")
     general = decide(measured, t_max_s=0.5, model="ggk")

@@ -72,7 +72,9 @@ def test_one_missing_measurement_means_no_mean_and_no_change_of_the_count() -> N
     policy = GlobalThreshold(violations=2)
     _, memory = play(policy, [HOT])
     snapshot = fleet_snapshot(HOT)
-    blind = replace(snapshot, hosts=(replace(snapshot.hosts[0], utilisation=None), snapshot.hosts[1]))
+    blind = replace(
+        snapshot, hosts=(replace(snapshot.hosts[0], utilisation=None), snapshot.hosts[1])
+    )
     plan, after = policy.decide(blind, memory)
     assert plan.deployment == snapshot.requested
     assert after == memory

@@ -76,7 +76,14 @@ def test_a_change_that_somebody_else_made_counts_as_well() -> None:
 
 
 def test_when_shrinking_the_largest_wish_of_the_window_counts() -> None:
-    scenes = [(0.0, 5, 5), (100.0, 5, 3), (200.0, 5, 2), (299.0, 5, 2), (300.0, 5, 2), (400.0, 5, 2)]
+    scenes = [
+        (0.0, 5, 5),
+        (100.0, 5, 3),
+        (200.0, 5, 2),
+        (299.0, 5, 2),
+        (300.0, 5, 2),
+        (400.0, 5, 2),
+    ]
     targets, plans, _ = play(Stabilisation(Wish()), scenes)
     assert targets == [5, 5, 5, 5, 3, 2]
     assert plans[4].bindings[0].why == "3 hosts were wanted within the last 5 min"
@@ -148,7 +155,15 @@ def test_the_plan_says_which_moment_is_excluded() -> None:
 
 @pytest.mark.parametrize(
     "periods",
-    ["noon", "9-11", "09:00", "09:00-25:00", "09:75-10:00", "someday 09:00-10:00", "mon fri 1:00-2:00"],
+    [
+        "noon",
+        "9-11",
+        "09:00",
+        "09:00-25:00",
+        "09:75-10:00",
+        "someday 09:00-10:00",
+        "mon fri 1:00-2:00",
+    ],
 )
 def test_a_period_that_cannot_be_read_is_refused(periods: str) -> None:
     with pytest.raises(SettingError, match="write it as"):

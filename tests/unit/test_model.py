@@ -34,7 +34,11 @@ def snapshot(**changes: Any) -> Snapshot:
         0.0,
         PAIR,
         HostOffer(CAPACITY),
-        (Host("up", CAPACITY), Host("soon", CAPACITY, "starting"), Host("out", CAPACITY, "draining")),
+        (
+            Host("up", CAPACITY),
+            Host("soon", CAPACITY, "starting"),
+            Host("out", CAPACITY, "draining"),
+        ),
         (
             InstanceReading("a-1", "a", "up"),
             InstanceReading("a-2", "a", "soon", "starting"),

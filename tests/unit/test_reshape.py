@@ -28,9 +28,10 @@ def deployed(**homes: str) -> Deployment:
 
 GROWN = deployed(work_1="host-1", work_2="host-2", work_3="host-3", work_4="host-4")
 SHRUNK = deployed(work_1="host-1", work_2="host-2")
-SWAPPED = Deployment(NOW.requested.hosts, tuple(
-    replace(i, id=f"work-{n}") for n, i in enumerate(NOW.requested.instances, 7)
-))
+SWAPPED = Deployment(
+    NOW.requested.hosts,
+    tuple(replace(i, id=f"work-{n}") for n, i in enumerate(NOW.requested.instances, 7)),
+)
 
 
 @pytest.mark.parametrize(

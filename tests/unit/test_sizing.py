@@ -123,9 +123,7 @@ def test_an_exhausted_offer_is_unmet_demand() -> None:
 def test_an_engine_takes_only_what_it_has_room_for() -> None:
     big = fleet_snapshot({"host-1": [3.0], "host-2": [3.0]})
     free = tuple(replace(o, max_instances=None) for o in big.topology.operators)
-    snapshot = replace(
-        big, topology=replace(big.topology, operators=free), offer=HostOffer(HOST)
-    )
+    snapshot = replace(big, topology=replace(big.topology, operators=free), offer=HostOffer(HOST))
     packing = Packing(snapshot)
     host = packing.lease()
     assert host is not None

@@ -92,7 +92,7 @@ def test_operators_refuse_values_without_meaning() -> None:
         Operator("a", Resources(-1))
     with pytest.raises(TopologyError, match="max_instances is 0"):
         Operator("a", max_instances=0)
-    with pytest.raises(TopologyError, match="service_scv is -0.5"):
+    with pytest.raises(TopologyError, match=r"service_scv is -0\.5"):
         Operator("a", service_scv=-0.5)
     with pytest.raises(TopologyError, match="give each operator a name"):
         Operator("")

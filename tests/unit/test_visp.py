@@ -66,9 +66,7 @@ def test_algorithm_2_by_hand() -> None:
     assert cpu_only == pytest.approx(0.5 / 3)
 
 
-@pytest.mark.parametrize(
-    "demand", [Resources(3.1, 100), Resources(1, 4001), Resources(1, 100, 11)]
-)
+@pytest.mark.parametrize("demand", [Resources(3.1, 100), Resources(1, 4001), Resources(1, 100, 11)])
 def test_algorithm_2_is_negative_where_there_is_no_room(demand: Resources) -> None:
     assert host_rank(Resources(3, 4000, 10), Resources(4, 8000, 10), demand, cached=True) == -1.0
 
