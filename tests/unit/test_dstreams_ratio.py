@@ -61,6 +61,18 @@ def test_the_one_that_goes_is_drawn_by_lot_from_the_seed() -> None:
     assert all(decide(4, [1.0], seed).reasons[0].subject == host for seed, host in gone.items())
 
 
+def test_each_draw_is_a_new_one() -> None:
+    policy = DStreamsRatio(interval_s=0)
+    memory = policy.initial_memory(seed=0)
+    losers = []
+    for turn in range(12):
+        snapshot = steady_snapshot(hosts=4, batch_durations_s=[1.0], time_s=float(turn))
+        plan, memory = policy.decide(snapshot, memory)
+        losers.append(plan.reasons[0].subject)
+    assert memory.drawn == 12
+    assert len(set(losers)) > 1
+
+
 def test_the_last_host_stays() -> None:
     assert decide(1, [0.1]).bounded_target == 1
 

@@ -102,6 +102,11 @@ def test_a_larger_wish_of_the_past_never_makes_a_shrinking_plan_grow() -> None:
     assert play(Stabilisation(Wish()), [(0.0, 3, 9), (10.0, 3, 1)])[0] == [9, 3]
 
 
+def test_each_direction_looks_back_through_its_own_window() -> None:
+    guard = Stabilisation(Wish(), up_s=600, down_s=100)
+    assert play(guard, [(0.0, 5, 5), (150.0, 5, 2)])[0] == [5, 2]
+
+
 def test_wishes_beyond_the_window_are_forgotten() -> None:
     scenes = [(float(t), 3, 3) for t in range(0, 2000, 50)]
     *_, memory = play(Stabilisation(Wish(), down_s=300), scenes)
