@@ -117,7 +117,9 @@ def test_too_few_processors_for_the_load_are_shared_by_load() -> None:
 def test_a_bound_that_nothing_reaches_is_unmet_and_not_chased_to_infinity() -> None:
     plan = decide(scene((10, 11, 1)), t_max_s=0.01)
     assert "cannot be reached" in plan.unmet[0].why
-    assert plan.bounded_target == 5
+    assert (
+        plan.bounded_target == 6
+    )  # 22 on five hosts bring 388 ms, and 1.05 times the best is 383 ms
     assert (plan.predicted.sojourn_s or 0) < 1.05 * (7.0 + 7.5 + 0.1) / 40 * 1.01
 
 
