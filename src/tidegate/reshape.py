@@ -140,9 +140,10 @@ def _give_up(packing: Packing, host: str, now: Deployment) -> None:
         operator = packing.hosts[host][name].operator
         if len(packing.instances_of(operator)) > 1:
             packing.stop(name)
+            why = f"there is no room for {name} without {host}"
+            packing.unmet.append(Unmet(operator, 1, why))
         else:
             packing.move(name, _make_way(packing, name, host))
-        packing.unmet.append(Unmet(operator, 1, f"there is no room for {name} without {host}"))
     packing.release(host)
 
 
@@ -166,4 +167,6 @@ def _make_way(packing: Packing, name: str, host: str) -> str:
                 why = f"{gone.id} makes way for {name}"
                 packing.unmet.append(Unmet(gone.operator, 1, why))
             return other
+    operator = packing.hosts[host][name].operator
+    packing.unmet.append(Unmet(operator, 1, f"{name} is crowded without {host}"))
     return others[0]

@@ -88,5 +88,7 @@ def test_an_engine_that_is_still_starting_is_neither_measured_nor_ordered_again(
     coming = replace(snapshot.instances[2], status="starting", processed_per_s=None)
     snapshot = replace(snapshot, hosts=hosts, instances=(*snapshot.instances[:2], coming))
     plan, _ = AdaptiveProvisioning().decide(snapshot, AdaptiveProvisioningMemory())
-    assert plan.bounded_target == 3
     assert plan.deployment == snapshot.requested
+    flood = replace(snapshot, operators=(OperatorReading("work", arrival_rate_per_s=50_000),))
+    plan, _ = AdaptiveProvisioning().decide(flood, AdaptiveProvisioningMemory())
+    assert plan.bounded_target == 5  # the two that run lack 30,000, which is three more
