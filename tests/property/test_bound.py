@@ -223,6 +223,28 @@ def test_a_good_plan_comes_close() -> None:
     assert bound.cost_usd <= best
 
 
+@pytest.mark.parametrize(
+    ("unit_s", "slo_s", "begin_s", "load"),
+    [
+        (60, 2, 30, [(30, 60, 29), (60, 90, 29)]),  # across the border of two minutes
+        (120, 31, 30, [(30, 60, 30), (60, 120, 90)]),  # and on after its last border
+        (77, 2, 0, [(0, 60, 60), (60, 76, 16)]),  # a unit that fits no slot
+    ],
+)
+def test_one_lease_off_the_grid_may_be_enough(
+    unit_s: float, slo_s: float, begin_s: float, load: list[tuple[float, float, int]]
+) -> None:
+    """Plans that programs with leases only at slot borders would call impossible."""
+    items = [Item(a + (b - a) * k / n, CORES) for a, b, n in load for k in range(n)]
+    demand = Demand.from_items(
+        [i.arrival_s for i in items], [i.work_core_s for i in items], period_s=60, periods=2
+    )
+    offer = HostOffer(Resources(CORES), unit_s, 1.0, max_hosts=1)
+    w = World(items, demand, offer, slo_s, 1.0)
+    assert cost(w, [Leased(begin_s, begin_s, 1)], math.inf, False) == (1.0, 0)
+    assert hindsight_bound(demand, offer, slo_s, 1.0).cost_usd <= 1
+
+
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(
     st.lists(st.floats(0, 4), min_size=1, max_size=5),

@@ -184,6 +184,12 @@ def test_startup_is_paid_from_the_request_and_closes_the_beginning() -> None:
     assert twice.cost_usd == pytest.approx(2, rel=1e-5)
 
 
+def test_all_hosts_also_bind_when_startup_is_paid() -> None:
+    slow = offer(120, 1, 1, startup_s=60)
+    bound = hindsight_bound(demand(0, 3), slow, 2, 1, starts="slot", billed_from="request")
+    assert bound.cost_usd == pytest.approx(2 + 180 - 62, rel=1e-5)
+
+
 def test_units_that_fit_no_slot_are_rounded_for_the_policy() -> None:
     load = demand(1, 1, 1, 1, 1, 1)
     even = hindsight_bound(load, offer(90), 1, 1).cost_usd

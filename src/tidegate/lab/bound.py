@@ -79,7 +79,8 @@ def hindsight_bound(
     and end with the slots (policies that act once a period, start-up a multiple of it).
     billed_from: the lease is paid from the request or from when the host runs; ``running`` holds
     for both. initial_hosts: hosts that run at time zero; None: as many as one likes.
-    whole_hosts: False also allows fractions of hosts: quicker and lower.
+    whole_hosts: False also allows fractions of hosts: quicker and a little lower. Take it for more
+    than some hundred slots, where whole hosts gain little and their plan is poor.
     time_limit_s, gap: when HiGHS may stop. method: ``dp`` demands the dynamic program.
 
     Eight host-minutes of work; a minute's SLO lets the peak spill over, so eight units do:

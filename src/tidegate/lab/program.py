@@ -83,17 +83,16 @@ def solve(
 ) -> Solution:
     """The cheapest plan on the grid, or a bound of it when the time is over.
 
-    penalty_usd: per late item. late_at_most: late items allowed (then they cost nothing more).
+    penalty_usd: per late item. late_at_most: late items allowed, None: any number.
     gap: relative gap at which HiGHS may stop; the bound is on the safe side of it.
     """
     p = _Rows()
     start, hosts, usable = _leases(p, grid, whole_hosts and grid.whole)
-    late_cost = penalty_usd if late_at_most is None else 0.0
-    counted = _service(p, grid, start, usable, late_cost)
+    counted = _service(p, grid, start, usable, penalty_usd)
     seen = math.fsum(w.items for w in grid.windows if w.due is not None)
     if late_at_most is not None:
         p.row([(column, 1.0) for column in counted], low=seen - late_at_most)
-    found = _highs(p, late_cost * seen, time_limit_s, gap)
+    found = _highs(p, penalty_usd * seen, time_limit_s, gap)
     dual = max(0.0, found.dual_usd)
     if found.plan_usd is None:
         return replace(found, dual_usd=dual)
