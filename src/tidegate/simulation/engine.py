@@ -38,6 +38,7 @@ from tidegate.simulation.state import (
     SERVING,
     SLOW,
     TAIL,
+    TURN,
     UNTIL_S,
     Network,
     build_network,
@@ -184,6 +185,7 @@ class ItemEngine:
         net = self.net
         net.slot_f[operator, BUSY_S:, slot] = 0.0
         net.slot_i[operator, DONE, slot] = 0
+        net.slot_i[operator, TURN, slot] = 0
         return slot
 
     def stop(self, operator: int, slot: int, now_s: float) -> float:
