@@ -90,6 +90,7 @@ from tidegate.simulation.state import (
     SPOILED,
     SPOILT,
     TAIL,
+    TURN,
     UNTIL_S,
     Floats,
     Ints,
@@ -103,14 +104,21 @@ __all__ = ["book_departures", "end_interval", "finish_roots", "line_up", "set_sl
 def line_up(
     o: int, ops_i: Ints, slot_f: Floats, slot_i: Ints, line_time: Floats, line_slot: Ints
 ) -> None:
-    """Sort the servers of an operator by the time when they are free; ties by slot."""
+    """Sort the servers of an operator by the time when they are free.
+
+    Ties are in the order in which they began, so that it does not matter when this is done.
+    """
     count = 0
     for slot in range(slot_f.shape[2]):
         if slot_i[o, ALIVE, slot] == NO_SERVER:
             continue
         free = slot_f[o, FREE_S, slot]
         place = count
-        while place > 0 and line_time[o, place - 1] > free:
+        turn = slot_i[o, TURN, slot]
+        while place > 0 and (
+            line_time[o, place - 1] > free
+            or (line_time[o, place - 1] == free and slot_i[o, TURN, line_slot[o, place - 1]] > turn)
+        ):
             line_time[o, place] = line_time[o, place - 1]
             line_slot[o, place] = line_slot[o, place - 1]
             place -= 1

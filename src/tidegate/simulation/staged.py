@@ -79,7 +79,9 @@ from tidegate.simulation.state import (
     SPOILED,
     STARTED_S,
     TAIL,
+    TAKEN,
     TARGET,
+    TURN,
     WHOLE,
     Floats,
     Ints,
@@ -455,7 +457,8 @@ def _serve(
     mean_s, log_mean, log_sigma = service[MEAN_S], service[LOG_MEAN], service[LOG_SIGMA]
     arrived, started = slot_f[ARRIVED_S], slot_f[STARTED_S]
     busy, pace = slot_f[BUSY_S], slot_f[PACE]
-    holds, alive, done = slot_i[ROOT], slot_i[ALIVE], slot_i[DONE]
+    holds, alive = slot_i[ROOT], slot_i[ALIVE]
+    done, turn, taken = slot_i[DONE], slot_i[TURN], mine[TAKEN]
     left = 0
     place = first  # the server to look at: the first one in line as long as items wait
     while place < first + count:
@@ -509,6 +512,8 @@ def _serve(
         takes *= pace[slot]
         ready = begin + takes
         holds[slot] = queue_root[head]
+        taken += 1
+        turn[slot] = taken
         arrived[slot] = came
         started[slot] = begin
         busy[slot] += takes
@@ -524,5 +529,5 @@ def _serve(
         place = first
     for place in range(first, first + count):
         slot_f[FREE_S, line_slot[place & mask]] = line_time[place & mask]
-    mine[LINE_FIRST], mine[LINE_COUNT] = first, count
+    mine[LINE_FIRST], mine[LINE_COUNT], mine[TAKEN] = first, count, taken
     return left, head, state
