@@ -9,7 +9,8 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tidegate.cli.show import console, print_json, table
-from tidegate.lab.backtest import Result, backtest, bound_of, pareto
+from tidegate.errors import InputError
+from tidegate.lab.backtest import Result, backtest, bound_of, pareto, suits_fluid
 from tidegate.lab.bound import Bound
 from tidegate.lab.picture import backtest_page
 from tidegate.lab.scenario import Scenario, scenario_for
@@ -58,6 +59,9 @@ def backtest_command(
     speed: Annotated[
         float, typer.Option(help="Play the trace so many times as fast, at the same rates.")
     ] = 1.0,
+    mode: Annotated[
+        str, typer.Option(help="items: one by one; fluid: quicker, less exact; auto: by size.")
+    ] = "auto",
     tune_policy: Annotated[
         str | None, typer.Option("--tune", help="Search this policy's parameters.", metavar="NAME")
     ] = None,
@@ -99,9 +103,13 @@ def backtest_command(
     if tune_policy is not None:
         _tune(scenario, tune_policy, seed, as_json)
         return
+    if mode not in ("auto", "items", "fluid"):
+        raise InputError("--mode", mode, "auto, items or fluid")
+    fluid = mode == "fluid" or (mode == "auto" and suits_fluid(scenario))
     if not as_json:
-        _introduce(trace.name, scenario)
-    bound, results = _run(scenario, names, seed, duration_s(bound_time, "--bound-time"), as_json)
+        _introduce(trace.name, scenario, fluid)
+    bound_s = duration_s(bound_time, "--bound-time")
+    bound, results = _run(scenario, names, seed, fluid, bound_s, as_json)
     if as_json:
         print_json({"bound": _bound_plain(bound), "results": [_plain(r) for r in results]})
         return
@@ -112,7 +120,7 @@ def backtest_command(
     )
 
 
-def _introduce(name: str, scenario: Scenario) -> None:
+def _introduce(name: str, scenario: Scenario, fluid: bool) -> None:
     out = console()
     known = describe(scenario.workload)
     shape = sparkline(series(scenario.workload, max(known.step_s, known.duration_s / 600)), 60)
@@ -125,7 +133,8 @@ def _introduce(name: str, scenario: Scenario) -> None:
     out.print(
         f"one instance does {1 / service_s:.4g}/s, a host has {cores:g}; a host costs "
         f"${scenario.offer.usd_per_h:g}/h by {show_duration(scenario.offer.billing_unit_s)}; "
-        f"a late item costs ${scenario.settings.penalty_usd:.3g}\n",
+        f"a late item costs ${scenario.settings.penalty_usd:.3g}; "
+        + ("fluid, so approximate: --mode items is exact\n" if fluid else "item by item\n"),
         style="dim",
     )
 
@@ -144,7 +153,7 @@ def _progress(quiet: bool) -> Progress:
 
 
 def _run(
-    scenario: Scenario, names: list[str], seed: int, bound_s: float, quiet: bool
+    scenario: Scenario, names: list[str], seed: int, fluid: bool, bound_s: float, quiet: bool
 ) -> tuple[Bound, list[Result]]:
     with _progress(quiet) as bar:
         task = bar.add_task("the bound in hindsight", total=len(names) + 1)
@@ -154,7 +163,8 @@ def _run(
         def tell(name: str, share: float) -> None:
             bar.update(task, completed=1 + names.index(name) + share, description=name)
 
-        return bound, backtest(scenario, names, bound=bound, seed=seed, progress=tell)
+        results = backtest(scenario, names, bound=bound, seed=seed, fluid=fluid, progress=tell)
+        return bound, results
 
 
 def _leaderboard(results: list[Result], bound: Bound, scenario: Scenario) -> None:

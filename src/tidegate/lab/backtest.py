@@ -13,12 +13,16 @@ from tidegate.lab.scenario import Scenario
 from tidegate.policies import create, policy_class
 from tidegate.policies.base import Policy
 from tidegate.simulation import RunReport
-from tidegate.workloads import series
+from tidegate.workloads import describe, series
 
 __all__ = ["Result", "backtest", "bound_of", "pareto", "suited_settings"]
 
-MOST_SLOTS = 1500
+MOST_SLOTS = 360
 """Periods of the bound's program at most: more take minutes and change little."""
+WHOLE_SLOTS = 150
+"""Periods up to which the bound insists on whole hosts; beyond, that takes too long to pay off."""
+MOST_ITEMS = 2e7
+"""Items up to which a backtest goes item by item unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +108,14 @@ def bound_of(scenario: Scenario, time_limit_s: float = 20.0) -> Bound:
         scenario.settings.penalty_usd,
         run_s=scenario.duration_s,
         initial_hosts=scenario.initial_hosts,
+        whole_hosts=len(rates) <= WHOLE_SLOTS,
         time_limit_s=time_limit_s,
     )
+
+
+def suits_fluid(scenario: Scenario) -> bool:
+    """Whether there are so many items that only the fluid world is quick enough."""
+    return describe(scenario.workload).items > MOST_ITEMS
 
 
 def run_policy(
@@ -113,10 +123,11 @@ def run_policy(
     policy: Policy,
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
+    fluid: bool = False,
 ) -> RunReport:
-    """One run of a policy in a scenario."""
+    """One run of a policy in a scenario. fluid: in the cheaper, less exact world."""
     return run(
-        scenario.world(policy.style, seed),
+        scenario.world(policy.style, seed, fluid),
         policy,
         duration_s=scenario.duration_s,
         interval_s=scenario.interval_s,
@@ -131,12 +142,13 @@ def backtest(
     *,
     bound: Bound | None = None,
     seed: int = 0,
+    fluid: bool = False,
     progress: Callable[[str, float], None] | None = None,
 ) -> list[Result]:
     """Run policies on one scenario, the cheapest first.
 
-    names: policies, with the parameters that the scenario suggests. progress: called with the
-    policy and the share of its run that is done.
+    names: policies, with the parameters that the scenario suggests. fluid: in the cheaper, less
+    exact world. progress: called with the policy and the share of its run that is done.
     """
     results = []
     for name in names:
@@ -148,7 +160,7 @@ def backtest(
             if progress is not None:
                 progress(name, share)
 
-        report = run_policy(scenario, create(name, **settings), seed, tell)
+        report = run_policy(scenario, create(name, **settings), seed, tell, fluid)
         cost = report.total_cost_usd
         results.append(Result(name, settings, report, bound.regret(cost) if bound else None))
         tell(1.0)

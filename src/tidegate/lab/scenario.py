@@ -8,13 +8,12 @@ them the operator is cut into shards and the same items are dealt out to these.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidegate.model import Deployment, HostOffer, Instance
 from tidegate.packing import Style
-from tidegate.simulation import CloudSettings, SimulatedCloud
+from tidegate.simulation import CloudSettings, FluidCloud, SimulatedCloud
 from tidegate.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.units import finite
 from tidegate.workloads import Workload, describe
@@ -48,16 +47,19 @@ class Scenario:
     initial_hosts: int = 1
     shards: int = 40
 
-    def world(self, style: Style, seed: int = 0) -> SimulatedCloud:
-        """A fresh world for a policy of that style. seed: of service times and start-ups."""
+    def world(self, style: Style, seed: int = 0, fluid: bool = False) -> SimulatedCloud:
+        """A fresh world for a policy of that style.
+
+        seed: of service times and start-ups; fluid: the cheaper, less exact world.
+        """
         topology, workload = self.topology, self.workload
         if style == "placement":
             topology = sharded_topology(topology, self.shards)
             workload = Sharded(workload, self.shards)
-        return SimulatedCloud(
+        return (FluidCloud if fluid else SimulatedCloud)(
             topology,
             self.offer,
-            _OwnLots(workload),
+            workload,
             seed=seed,
             initial=self.initial(topology),
             settings=self.settings,
@@ -158,16 +160,6 @@ class Sharded:
             chunk += 1
         every, to = np.concatenate(times), np.concatenate(shards)
         return {f"to-{self.name}{n + 1}": every[to == n] for n in range(self.shards)}
-
-
-@dataclass(frozen=True)
-class _OwnLots:
-    """A workload for the simulator: it draws from its own seed, not from the simulator's."""
-
-    base: Workload | Sharded
-
-    def arrivals(self, start_s: float, end_s: float, _: object) -> Mapping[str, FloatArray]:
-        return self.base.arrivals(start_s, end_s)
 
 
 def scenario_for(

@@ -17,12 +17,16 @@ __all__ = ["AdaptiveProvisioning", "AdaptiveProvisioningMemory", "engines_needed
 
 
 def engines_needed(
-    total_rate_per_s: float, engine_rates_per_s: Sequence[float], max_rate_per_s: float | None
+    total_rate_per_s: float,
+    engine_rates_per_s: Sequence[float],
+    max_rate_per_s: float | None,
+    tolerance: float = 0.0,
 ) -> tuple[int, float | None]:
     """The paper's Algorithm 1, with its floors and ceilings: (engines, capacity of one).
 
     total_rate_per_s: tuples per second that arrive; engine_rates_per_s: tuples per second that
-    each running engine processes; max_rate_per_s: what one engine could do when last overloaded.
+    each running engine processes; max_rate_per_s: what one engine could do when last overloaded;
+    tolerance: share of the total that may be missing without counting as overload.
 
     Two engines get 30,000 tuples/s and process 10,000 each; the missing 10,000 are one engine's
     work, and 10,000 is what an engine can do:
@@ -52,7 +56,7 @@ def engines_needed(
     expected = math.floor(total_rate_per_s / engines)
     missing = sum(expected - rate for rate in engine_rates_per_s)
     average = math.floor(sum(engine_rates_per_s) / engines)
-    if missing > 0:
+    if missing > tolerance * total_rate_per_s:
         if average == 0:
             return engines + 1, max_rate_per_s
         return engines + math.ceil(missing / average), average
@@ -76,6 +80,9 @@ class AdaptiveProvisioning(Policy):
     less than their share, because the rest is shed or queued. Between overloads the remembered
     capacity says how few engines would do.
 
+    Two measured rates never agree to the last digit, and the paper's rule would take each
+    difference for an overload and grow forever; so up to `tolerance` is forgiven.
+
     With `shed`, the plan also says which share of the input is beyond the running engines.
 
     >>> from tidegate.testing import engine_snapshot
@@ -95,6 +102,9 @@ class AdaptiveProvisioning(Policy):
     needs: ClassVar[tuple[str, ...]] = ("operator.arrival_rate_per_s", "instance.processed_per_s")
     memory_type: ClassVar[type] = AdaptiveProvisioningMemory
 
+    tolerance: float = setting(
+        0.02, "missing share that is a measurement's noise; 0 as in the paper", low=0, high=1
+    )
     shed: bool = setting(False, "drop the share of the input that the engines cannot carry")
 
     def decide(
@@ -114,7 +124,9 @@ class AdaptiveProvisioning(Policy):
         if None in arriving or not rates:
             return packing.plan(), memory
 
-        engines, capacity = engines_needed(total, list(rates.values()), memory.max_rate_per_s)
+        engines, capacity = engines_needed(
+            total, list(rates.values()), memory.max_rate_per_s, self.tolerance
+        )
         before = len(packing.hosts)
         set_engines(packing, engines)
         carried = sum(rates.values())

@@ -1,0 +1,99 @@
+"""The simulated cloud as a Gymnasium environment, to train one's own policy in.
+
+Each step is one decision interval. The action changes the number of hosts by −1, 0 or +1 (or more,
+see `max_step`); the reward is minus what the interval cost, hosts and late items together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from tidegate.lab.scenario import Scenario
+from tidegate.packing import Packing
+from tidegate.simulation import SimulatedCloud
+from tidegate.sizing import set_engines
+
+__all__ = ["TideEnv"]
+
+Observation = NDArray[np.float32]
+
+
+class TideEnv(gymnasium.Env[Observation, np.int64]):
+    """The question of every interval: how many hosts will the next one need.
+
+    Observation: hosts running, hosts starting, mean utilisation (−1 when it was not measured),
+    arrival rate and waiting items, each in units of what one host can do in a second (−1 when
+    missing), and the share of the run that is over.
+
+    scenario: what is simulated; fluid: in the cheaper world; max_step: hosts that one action may
+    add or release; max_hosts: hosts at most.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012 - as Gymnasium declares it
+
+    def __init__(
+        self, scenario: Scenario, fluid: bool = True, max_step: int = 1, max_hosts: int = 40
+    ) -> None:
+        self.scenario = scenario
+        self.fluid = fluid
+        self.max_step = max_step
+        self.max_hosts = max_hosts
+        service_s = sum(o.service_time_s or 0.0 for o in scenario.topology.operators)
+        self._host_rate = scenario.offer.capacity.cpu_cores / service_s
+        self.action_space = gymnasium.spaces.Discrete(2 * max_step + 1)
+        self.observation_space = gymnasium.spaces.Box(-1.0, 1e6, (6,), np.float32)
+        self._world: SimulatedCloud | None = None
+        self._spent = 0.0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """A fresh world. seed: of service times and start-ups; the arrivals are the workload's."""
+        super().reset(seed=seed)
+        number = int(self.np_random.integers(2**31))
+        self._world = self.scenario.world("engines", number, self.fluid)
+        self._spent = self._world.report().total_cost_usd
+        return self._observe(), {}
+
+    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Ask for more or fewer hosts and let one interval pass."""
+        if self._world is None:
+            raise gymnasium.error.ResetNeeded("call reset() before step()")
+        packing = Packing(self._world.observe())
+        wanted = len(packing.hosts) + int(action) - self.max_step
+        set_engines(packing, min(self.max_hosts, max(1, wanted)))
+        self._world.apply(packing.plan())
+        left_s = self.scenario.duration_s - self._world.time_s
+        self._world.advance(min(self.scenario.interval_s, left_s))
+        spent = self._world.report().total_cost_usd
+        reward, self._spent = self._spent - spent, spent
+        over = self._world.time_s >= self.scenario.duration_s - 1e-9
+        return self._observe(), reward, False, over, {"cost_usd": spent}
+
+    def _observe(self) -> Observation:
+        assert self._world is not None
+        snapshot = self._world.observe()
+        running = len(snapshot.running_hosts)
+        busy = [h.utilisation for h in snapshot.running_hosts if h.utilisation is not None]
+        readings = [snapshot.reading[name] for name in snapshot.topology.entries]
+        rates = [r.arrival_rate_per_s for r in readings]
+        queues = [r.queue_length for r in readings]
+        return np.array(
+            [
+                running,
+                len(snapshot.requested.hosts) - running,
+                sum(busy) / len(busy) if busy else -1.0,
+                self._in_hosts(rates),
+                self._in_hosts(queues),
+                self._world.time_s / self.scenario.duration_s,
+            ],
+            np.float32,
+        )
+
+    def _in_hosts(self, values: list[float | None]) -> float:
+        known = [value for value in values if value is not None]
+        return min(1e6, sum(known) / self._host_rate) if len(known) == len(values) else -1.0
