@@ -184,6 +184,7 @@ def book_departures(
 @numba.njit(cache=True)
 def finish_roots(
     count: int,
+    left_s: Floats,
     roots: Ints,
     root_s: Floats,
     root_n: Ints,
@@ -191,12 +192,18 @@ def finish_roots(
     whole: Floats,
     interval: Ints,
 ) -> None:
-    """Book those source items of which nothing is left: done, or spoilt if a part was dropped."""
+    """Book those source items of which nothing is left: done, or spoilt if a part was dropped.
+
+    left_s: when a part of each was processed, empty when that has been booked already.
+    """
     free = root_free[len(root_free) - 1]
     total_s, longest = 0.0, whole[SOJOURN_MAX_S]
     out, late, spoilt, slo_s = 0, 0, 0, whole[E2E_SLO_S]
     for i in range(count):
         root = roots[i]
+        if len(left_s) > 0:  # one at a time: a root may be here more than once
+            root_n[root, LIVE] -= 1
+            root_s[root, LAST] = max(root_s[root, LAST], left_s[i])
         if root_n[root, LIVE] != 0:
             continue
         root_n[root, LIVE] = -1  # once only, should it be in the list twice

@@ -100,6 +100,7 @@ def run_events(
     left = np.zeros(operators, np.int64)
     out = np.empty((operators, 3, CHUNK))
     ended, ended_root = 0, np.empty(2 * CHUNK, np.int64)
+    no_times = np.empty(0)
     idle = np.zeros((operators, slots), np.int64)
     idle_first, idle_count = np.zeros(operators, np.int64), np.zeros(operators, np.int64)
     first, count = np.zeros(operators, np.int64), np.zeros(operators, np.int64)
@@ -140,7 +141,7 @@ def run_events(
             if best < 0:
                 break
             if budget == 0:
-                finish_roots(ended, ended_root, root_s, root_n, root_free, whole, interval)
+                finish_roots(ended, no_times, ended_root, root_s, root_n, root_free, whole, interval)
                 ended = 0
                 budget = min(CHUNK, root_free[len(root_free) - 1])
                 if budget == 0:
@@ -243,7 +244,7 @@ def run_events(
                 whole[QUANTISE] > 0.0, tally[o], recent[o], sketch[o],
             )  # fmt: skip
             left[o] = 0
-        finish_roots(ended, ended_root, root_s, root_n, root_free, whole, interval)
+        finish_roots(ended, no_times, ended_root, root_s, root_n, root_free, whole, interval)
         ended = 0
         whole[NOW] = now
         if room_needed == 0 and roots_needed == 0:
