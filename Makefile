@@ -30,8 +30,9 @@ lint: setup
 unit: setup
 	$(BIN)/pytest
 
-demo: setup ## the main job, in a minute
+demo: setup ## a control loop, then a backtest with pictures (two minutes)
 	$(BIN)/python examples/first_loop.py
+	$(BIN)/python examples/first_backtest.py out/demo.html
 
 bench: setup ## measure the speeds that the README quotes, as ratios in one run
 	$(BIN)/python benchmarks/decisions.py

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,12 +13,13 @@ from tidegate.cli.show import console, print_json, table
 from tidegate.errors import InputError
 from tidegate.lab.backtest import Result, backtest, bound_of, pareto, suits_fluid
 from tidegate.lab.bound import Bound
+from tidegate.lab.inputs import read_workload
 from tidegate.lab.picture import backtest_page
 from tidegate.lab.scenario import Scenario, scenario_for
 from tidegate.lab.tune import config_text, tune
 from tidegate.policies import available, policy_class
 from tidegate.units import duration_s, finite, show_duration
-from tidegate.workloads import Workload, describe, read_trace, series, sparkline
+from tidegate.workloads import describe, series, sparkline
 
 __all__ = ["backtest_command"]
 
@@ -25,7 +27,9 @@ __all__ = ["backtest_command"]
 def backtest_command(
     trace: Annotated[
         Path,
-        typer.Argument(help="A rate trace (t_s,rate), counts or events; CSV, .gz or Parquet."),
+        typer.Argument(
+            help="Rates (t_s,rate), counts or events in CSV, .gz or Parquet; or a journal."
+        ),
     ],
     slo: Annotated[
         str, typer.Option(help="An item is in time within this, from arrival to done.")
@@ -59,6 +63,12 @@ def backtest_command(
     speed: Annotated[
         float, typer.Option(help="Play the trace so many times as fast, at the same rates.")
     ] = 1.0,
+    stabilise: Annotated[
+        str | None,
+        typer.Option(
+            help="Follow a wish to shrink only when it has lasted so long.", metavar="TIME"
+        ),
+    ] = None,
     mode: Annotated[
         str, typer.Option(help="items: one by one; fluid: quicker, less exact; auto: by size.")
     ] = "auto",
@@ -82,7 +92,7 @@ def backtest_command(
     for name in (*names, *([tune_policy] if tune_policy else [])):
         policy_class(name)
     chosen: Any = gaps
-    workload: Workload = read_trace(trace, gaps=chosen, seed=seed)
+    workload = read_workload(trace, chosen, seed)
     if finite(speed, "--speed", above=0) != 1:
         from tidegate.workloads import Scaled
 
@@ -109,7 +119,16 @@ def backtest_command(
     if not as_json:
         _introduce(trace.name, scenario, fluid)
     bound_s = duration_s(bound_time, "--bound-time")
-    bound, results = _run(scenario, names, seed, fluid, bound_s, as_json)
+    guards = {}
+    if stabilise is not None:
+        guards["stabilisation"] = {"down_s": duration_s(stabilise, "--stabilise")}
+
+    def test(progress: Callable[[str, float], None], bound: Bound) -> list[Result]:
+        return backtest(
+            scenario, names, bound=bound, guards=guards, seed=seed, fluid=fluid, progress=progress
+        )
+
+    bound, results = _run(test, lambda: bound_of(scenario, bound_s), names, as_json)
     if as_json:
         print_json({"bound": _bound_plain(bound), "results": [_plain(r) for r in results]})
         return
@@ -153,18 +172,20 @@ def _progress(quiet: bool) -> Progress:
 
 
 def _run(
-    scenario: Scenario, names: list[str], seed: int, fluid: bool, bound_s: float, quiet: bool
+    test: Callable[[Callable[[str, float], None], Bound], list[Result]],
+    find_bound: Callable[[], Bound],
+    names: list[str],
+    quiet: bool,
 ) -> tuple[Bound, list[Result]]:
     with _progress(quiet) as bar:
         task = bar.add_task("the bound in hindsight", total=len(names) + 1)
-        bound = bound_of(scenario, bound_s)
+        bound = find_bound()
         bar.update(task, completed=1)
 
         def tell(name: str, share: float) -> None:
             bar.update(task, completed=1 + names.index(name) + share, description=name)
 
-        results = backtest(scenario, names, bound=bound, seed=seed, fluid=fluid, progress=tell)
-        return bound, results
+        return bound, test(tell, bound)
 
 
 def _leaderboard(results: list[Result], bound: Bound, scenario: Scenario) -> None:

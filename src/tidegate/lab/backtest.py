@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.config import guarded
 from tidegate.lab.bound import Bound, Demand, hindsight_bound
 from tidegate.lab.run import run
 from tidegate.lab.scenario import Scenario
@@ -141,13 +142,15 @@ def backtest(
     names: Sequence[str],
     *,
     bound: Bound | None = None,
+    guards: Mapping[str, Mapping[str, Any]] | None = None,
     seed: int = 0,
     fluid: bool = False,
     progress: Callable[[str, float], None] | None = None,
 ) -> list[Result]:
     """Run policies on one scenario, the cheapest first.
 
-    names: policies, with the parameters that the scenario suggests. fluid: in the cheaper, less
+    names: policies, with the parameters that the scenario suggests. guards: by name with their
+    settings, around each of them. fluid: in the cheaper, less
     exact world. progress: called with the policy and the share of its run that is done.
     """
     results = []
@@ -155,12 +158,13 @@ def backtest(
         policy_class(name)  # refuse an unknown one before hours of work, not after
     for name in names:
         settings = suited_settings(name, scenario)
+        policy = guarded(create(name, **settings), guards or {})
 
         def tell(share: float, name: str = name) -> None:
             if progress is not None:
                 progress(name, share)
 
-        report = run_policy(scenario, create(name, **settings), seed, tell, fluid)
+        report = run_policy(scenario, policy, seed, tell, fluid)
         cost = report.total_cost_usd
         results.append(Result(name, settings, report, bound.regret(cost) if bound else None))
         tell(1.0)

@@ -1,0 +1,47 @@
+"""What a backtest reads: a trace file, or a journal that a live or simulated run has left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidegate.errors import JournalError
+from tidegate.journal import read_journal
+from tidegate.workloads import RateTrace, Workload, read_trace
+from tidegate.workloads.read import Gaps
+
+__all__ = ["read_workload"]
+
+
+def read_workload(path: str | Path, gaps: Gaps | None = None, seed: int = 0) -> Workload:
+    """A workload from a trace (CSV, .gz, Parquet) or a journal (.jsonl).
+
+    gaps: for rate traces, as in `read_trace`; seed: of the arrivals drawn from rates.
+    """
+    if Path(path).suffix == ".jsonl":
+        return _from_journal(Path(path), seed)
+    return read_trace(path, gaps=gaps, seed=seed)
+
+
+def _from_journal(path: Path, seed: int) -> RateTrace:
+    """The rate from outside that each turn of a journal saw, from its first turn on.
+
+    A turn that measured no rate continues the one before: a gap is not silence.
+    """
+    import numpy as np
+
+    times: list[float] = []
+    rates: list[float] = []
+    for turn in read_journal(path):
+        outside = turn.snapshot.external_rates() if turn.snapshot else None
+        if turn.snapshot is None or outside is None:
+            continue
+        if times and turn.snapshot.time_s <= times[-1]:
+            allowed = f"later than the turn before ({times[-1]:g} s)"
+            key = f"{path.name} turn {turn.number}: time_s"
+            raise JournalError(key, turn.snapshot.time_s, allowed, "is it two runs in one file?")
+        times.append(turn.snapshot.time_s)
+        rates.append(sum(outside.values()))
+    if len(times) < 2:
+        remedy = "its snapshots must hold arrival rates of the entry operators"
+        raise JournalError("journal", str(path), "one with at least two measured rates", remedy)
+    return RateTrace(np.array(times) - times[0], np.array(rates), seed=seed)
