@@ -115,7 +115,7 @@ class Meter:
     def _whole_sketch(self) -> NDArray[np.int64]:
         operators = len(self._names)
         sketch = self._engine.net.sketch
-        return np.add(sketch[operators], sketch[operators + 1])
+        return np.asarray(sketch[operators] + sketch[operators + 1])
 
     def _busy_now(self, now_s: float) -> Floats:
         """Seconds that each slot has worked; service is booked when it begins."""
