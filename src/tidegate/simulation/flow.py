@@ -62,6 +62,7 @@ from tidegate.simulation.state import (
 
 __all__ = ["run_fluid"]
 
+MEMORY_S = 30.0
 POINTS = 8
 """Points of the distribution that the items of one step are spread over in the sketches."""
 
@@ -90,6 +91,7 @@ def _beyond(limit: float, base: float, spread: float) -> float:
 def run_fluid(
     net: Network,
     queue: Floats,
+    usual: Floats,
     scv: Floats,
     visits: Floats,
     rates: Floats,
@@ -102,7 +104,8 @@ def run_fluid(
 ) -> int:
     """Let the water run until `end_s`; returns the rows of the time series that were filled.
 
-    queue: items waiting by operator; scv: of the service times; visits: of each operator for an
+    queue: items waiting by operator; usual: their recent arrival rate, for the waiting that chance
+    causes (a single second's rate is chance itself); scv: of the service times; visits: of each operator for an
     item of any source; rates: items per second by source and step, from `start_s` on.
     """
     (
@@ -155,12 +158,15 @@ def run_fluid(
             if ops_i[o, LIMIT] > 0 and left > ops_i[o, LIMIT]:
                 lost = left - ops_i[o, LIMIT]
                 left = ops_i[o, LIMIT]
+            if usual[o] < 0.0:
+                usual[o] = inflow[o] / dt
+            usual[o] += (inflow[o] / dt - usual[o]) * min(1.0, dt / MEMORY_S)
             # A time for what comes now: the backlog first, then chance, then the service.
             wait = chance = 0.0
             if capacity > 0.0:
                 wait = (queue[o] + left) / 2 / capacity * dt
                 if left < 1.0:
-                    chance = _mean_wait(servers, inflow[o] / dt * mean_s, scv[o], mean_s)
+                    chance = _mean_wait(servers, usual[o] * mean_s, scv[o], mean_s)
             else:
                 wait = dt if left > 0.0 else 0.0
             duration[o] = wait + chance + mean_s

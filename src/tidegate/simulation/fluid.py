@@ -41,6 +41,7 @@ class FluidEngine(ItemEngine):
         net = self.net
         operators = len(topology.operators)
         self._queue = np.zeros(operators)
+        self._usual = np.full(operators, -1.0)
         kind, sigma = net.ops_i[:, KIND], net.ops_f[:, LOG_SIGMA]
         self._scv = np.where(kind == DETERMINISTIC, 0.0, np.expm1(sigma**2))
         self._scv = np.where(kind == EXPONENTIAL, 1.0, self._scv)
@@ -60,6 +61,7 @@ class FluidEngine(ItemEngine):
         filled = run_fluid(
             self.net,
             self._queue,
+            self._usual,
             self._scv,
             self._visits,
             self._rates,
