@@ -105,8 +105,8 @@ def run_fluid(
     """Let the water run until `end_s`; returns the rows of the time series that were filled.
 
     queue: items waiting by operator; usual: their recent arrival rate, for the waiting that chance
-    causes (a single second's rate is chance itself); scv: of the service times; visits: of each operator for an
-    item of any source; rates: items per second by source and step, from `start_s` on.
+    causes (a single second's rate is chance itself); scv: of the service times; visits: of each
+    operator for an item of any source; rates: items per second by source and step, from `start_s`.
     """
     (
         order, edge_start, edges, edge_part, _, ops_f, ops_i, _,
