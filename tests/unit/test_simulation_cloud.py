@@ -187,7 +187,6 @@ def test_leases_are_paid_by_begun_unit(kept_s: float, units: int) -> None:
 
 def test_a_host_is_kept_until_its_last_item_is_done() -> None:
     topology = chain(50.0, scv=0.0, demand=1.0)
-    world = poisson_world(topology, 1.0, 1, 1, hosts=1) if False else None
     deployment = Deployment(
         ("host-1", "host-2"), (Instance("a-1", "a", "host-1"), Instance("a-2", "a", "host-2"))
     )

@@ -88,7 +88,7 @@ def test_visp_series() -> None:
 
 
 class TestExchangeDay:
-    """Forty generated days against the ranges of the 28 real ones (designs/006-exchange-days.md)."""
+    """Forty generated days against the ranges of 28 real ones (designs/006-exchange-days.md)."""
 
     @pytest.fixture(name="days")
     def many(self) -> list[ExchangeDay]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -270,7 +271,7 @@ def _operator(net: Network, o: int, name: str) -> OperatorReport:
 
 
 def _column(values: Floats) -> Column:
-    return tuple(None if value != value else value for value in values.tolist())
+    return tuple(None if math.isnan(value) else value for value in values.tolist())
 
 
 def _series(rows: Floats, names: tuple[str, ...], settings: CloudSettings) -> Series:
