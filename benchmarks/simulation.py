@@ -282,6 +282,8 @@ class SimPyEngine(ItemEngine):
             holds[slot] = -1
             done[slot] += 1
             self._leave(o, came, root, mean)
+        if queue and idle:  # it was woken for an item and has left: somebody else takes it
+            idle.popleft().succeed()
 
     def _put(self, o: int, root: list[float]) -> None:
         self.counts[o][0] += 1
