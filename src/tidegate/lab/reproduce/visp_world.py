@@ -11,16 +11,19 @@ Science 3:e141, 2017.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tidegate.backend import Outcome
 from tidegate.control import Controller
 from tidegate.errors import BackendError
-from tidegate.model import HostOffer
+from tidegate.model import HostOffer, Plan, Snapshot
 from tidegate.policies.base import Policy
 from tidegate.policies.btu import QUIRKS, Btu
 from tidegate.policies.queue_threshold import QueueThreshold
@@ -28,6 +31,7 @@ from tidegate.simulation import CloudSettings, RunReport, SimulatedCloud
 from tidegate.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.workloads import VispPattern
 from tidegate.workloads.protocol import generator
+from tidegate.workloads.visp import Pattern
 
 __all__ = [
     "CONFIGURATIONS",
@@ -37,10 +41,12 @@ __all__ = [
     "Configuration",
     "Occupancy",
     "OperatorFacts",
+    "Run",
     "Variant",
     "busy_instances",
     "drive",
     "make_topology",
+    "service_s",
 ]
 
 Floats = NDArray[np.float64]
@@ -61,7 +67,7 @@ OCR_S = 0.4
 """One image at O1, where the code sleeps for nothing; an assumption of the facts."""
 SERVICE_SCV = 0.1
 
-PATTERNS = ("stepwise", "two_level", "random_walk_1", "random_walk_2")
+PATTERNS: tuple[Pattern, ...] = ("stepwise", "two_level", "random_walk_1", "random_walk_2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +139,8 @@ class Variant:
     quirks: of the BTU-based policy, by name; thresholds: up, double and down of the baseline.
     occupancy: how long an item keeps an instance, see `service_s`; code_demands: reserve what the
     code's sample configuration says instead of Table 2, on hosts with 90 % of their memory.
-    whole_seconds: senders' clocks show whole seconds.
+    whole_seconds: senders' clocks show whole seconds. unacknowledged: what the broker reports as
+    waiting includes the items that are being worked on. settings: others of the BTU-based policy.
     """
 
     name: str
@@ -142,6 +149,7 @@ class Variant:
     occupancy: Occupancy = "durations"
     code_demands: bool = False
     whole_seconds: bool = True
+    unacknowledged: bool = False
     settings: Mapping[str, float] = field(default_factory=dict)
 
     def policy(self, configuration: Configuration) -> Policy:
@@ -218,9 +226,45 @@ class _Machines:
         return {name: np.clip(times + self.offset_s, low, high) for name, times in found.items()}
 
 
+class _Broker:
+    """A world seen through its message broker, which counts items in work as waiting."""
+
+    def __init__(self, world: SimulatedCloud) -> None:
+        self._world = world
+
+    def observe(self) -> Snapshot:
+        seen = self._world.observe()
+        readings = tuple(
+            replace(r, queue_length=(r.queue_length or 0.0) + (r.running_tasks or 0))
+            for r in seen.operators
+        )
+        return replace(seen, operators=readings)
+
+    def apply(self, plan: Plan) -> Outcome:
+        return self._world.apply(plan)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One evaluation run. leases_s: how long each host was leased; reasons: those given, by code."""
+
+    report: RunReport
+    leases_s: tuple[float, ...]
+    reasons: Mapping[str, int]
+
+    def cost_at(self, minutes: int) -> float:
+        """What the same leases would have cost with another billing unit, 1 for ten minutes."""
+        units = sum(max(1, math.ceil(span / (60 * minutes) - 1e-9)) for span in self.leases_s)
+        return units * minutes / 10
+
+
 def drive(
-    pattern: str, configuration: Configuration, variant: Variant, seed: int, minutes: float = MINUTES
-) -> RunReport:
+    pattern: Pattern,
+    configuration: Configuration,
+    variant: Variant,
+    seed: int,
+    minutes: float = MINUTES,
+) -> Run:
     """One evaluation run.
 
     60 s are exactly 125 bursts. So that the policy does not always look at the same moment between
@@ -243,14 +287,25 @@ def drive(
         penalty_usd=PENALTY,
     )
     lots = generator(seed, 0)
-    machines = VispPattern(pattern, phase_s=float(lots.uniform(0, TICK_S)))  # type: ignore[arg-type]
+    machines = VispPattern(pattern, phase_s=float(lots.uniform(0, TICK_S)))
     workload = _Machines(machines, float(lots.uniform(0, TICK_S)))
     world = SimulatedCloud(topology, offer, workload, seed=seed, settings=settings)
-    controller = Controller(world, variant.policy(configuration), seed=seed)
+    backend = _Broker(world) if variant.unacknowledged else world
+    controller = Controller(backend, variant.policy(configuration), seed=seed)
     end_s = 60.0 * minutes
+    leased_s = {host.id: 0.0 for host in world.observe().hosts}
+    spans: list[float] = []
+    reasons: Counter[str] = Counter()
     while world.time_s < end_s - 1e-9:
         turn = controller.step()
-        if turn.error is not None:
+        if turn.error is not None or turn.plan is None or turn.outcome is None:
             raise BackendError(f"{configuration.name} failed at {world.time_s:g} s: {turn.error}")
+        reasons.update(reason.code for reason in turn.plan.reasons)
+        for step in turn.outcome.steps:
+            if step.kind == "lease":
+                leased_s[step.host] = world.time_s
+            elif step.kind == "release":
+                spans.append(world.time_s - leased_s.pop(step.host))
         world.advance(min(PROVISIONING_S + float(lots.uniform(0, TICK_S)), end_s - world.time_s))
-    return world.report()
+    spans += [end_s - since_s for since_s in leased_s.values()]
+    return Run(world.report(), tuple(spans), reasons)
