@@ -88,11 +88,15 @@ PUBLISHED: Table = _published()
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one table says about a claim: `held` of `of` parts hold; measured: the figures."""
+    """What one table says about a claim: `held` of `of` parts hold.
+
+    measured: the figures as text; values: those whose spread over seeds is worth telling.
+    """
 
     measured: str
     held: int
     of: int
+    values: tuple[float, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -156,7 +160,7 @@ def within(errors: Sequence[float], limit: float, unit: str, scale: float = 1.0)
     mean = scale * fmean(abs(error) for error in errors)
     bias = scale * fmean(errors)
     text = f"{held} of {len(errors)} (mean error {mean:.0f} {unit}, bias {bias:+.0f})"
-    return Finding(text, held, len(errors))
+    return Finding(text, held, len(errors), (held,))
 
 
 def compliances(table: Table) -> Finding:
@@ -179,7 +183,7 @@ def always_better(table: Table) -> Finding:
     gains = [b.in_time[n] - t.in_time[n] for _, _, b, t in _pairs(table) for n in range(3)]
     held = sum(gain > 0 for gain in gains)
     text = f"{held} of {len(gains)} (gains {min(gains):+.0f} to {max(gains):+.0f} points)"
-    return Finding(text, held, len(gains))
+    return Finding(text, held, len(gains), (held,))
 
 
 def growing_gain(table: Table) -> Finding:
@@ -188,7 +192,7 @@ def growing_gain(table: Table) -> Finding:
     first = cell["BTU10"].in_time[0] - cell["THR10"].in_time[0]
     last = cell["BTU60"].in_time[2] - cell["THR60"].in_time[2]
     parts = (5 <= first <= 28, 5 <= last <= 28, last > first)
-    return Finding(f"{first:+.0f} to {last:+.0f} points", sum(parts), 3)
+    return Finding(f"{first:+.0f} to {last:+.0f} points", sum(parts), 3, (first, last))
 
 
 def cheaper_in_all(table: Table) -> Finding:
@@ -201,7 +205,7 @@ def cheaper_in_all(table: Table) -> Finding:
     ]
     held = sum(ratio <= 1.01 for ratio in ratios)
     span = f"{100 * (min(ratios) - 1):+.0f} to {100 * (max(ratios) - 1):+.0f} %"
-    return Finding(f"{held} of {len(ratios)} ({span})", held, len(ratios))
+    return Finding(f"{held} of {len(ratios)} ({span})", held, len(ratios), (held,))
 
 
 def largest_reduction(table: Table) -> Finding:
@@ -213,13 +217,13 @@ def largest_reduction(table: Table) -> Finding:
     )
     parts = (0.28 <= reduction <= 0.44, (level, minutes) == (1, 60))
     text = f"{100 * reduction:.0f} % at {LEVELS[level]} BTU{minutes} ({pattern.replace('_', ' ')})"
-    return Finding(text, sum(parts), 2)
+    return Finding(text, sum(parts), 2, (100 * reduction,))
 
 
 def hourly_saving(table: Table) -> Finding:
     """V-08: the hosts of BTU60 cost 10 to 28 % less than the baseline's (stepwise)."""
     change = table["stepwise", "BTU60"].resource / table["stepwise", "THR60"].resource - 1
-    return Finding(f"{100 * change:+.0f} %", int(-0.28 <= change <= -0.10), 1)
+    return Finding(f"{100 * change:+.0f} %", int(-0.28 <= change <= -0.10), 1, (100 * change,))
 
 
 def dearer_when_short(table: Table) -> Finding:
@@ -231,14 +235,14 @@ def dearer_when_short(table: Table) -> Finding:
     text = ", ".join(
         f"BTU{n} {100 * c:+.0f} %" for n, c in zip((10, 30), changes, strict=True)
     )
-    return Finding(text, sum(change > 0 for change in changes), 2)
+    return Finding(text, sum(change > 0 for change in changes), 2, (100 * changes[0], 100 * changes[1]))
 
 
 def falling_activity(operations: Sequence[float]) -> Finding:
     """V-10: fewer scaling operations with BTU30 than BTU10, and with BTU60 than BTU30."""
     ten, thirty, sixty = operations
     text = f"{ten:.0f}, {thirty:.0f}, {sixty:.0f} operations"
-    return Finding(text, (ten > thirty) + (thirty > sixty), 2)
+    return Finding(text, (ten > thirty) + (thirty > sixty), 2, (ten, thirty, sixty))
 
 
 def alike_across_patterns(table: Table) -> Finding:
@@ -249,7 +253,8 @@ def alike_across_patterns(table: Table) -> Finding:
             values = [table[pattern, column].in_time[level] for pattern in PATTERNS]
             spreads.append(max(values) - min(values))
     held = sum(spread <= 4.0 + 1e-9 for spread in spreads)
-    return Finding(f"up to {max(spreads):.0f} points; {held} of 12 within 4", held, 12)
+    text = f"up to {max(spreads):.0f} points; {held} of 12 within 4"
+    return Finding(text, held, 12, (max(spreads),))
 
 
 def half_in_real_time(table: Table) -> Finding:
@@ -260,11 +265,11 @@ def half_in_real_time(table: Table) -> Finding:
     ]
     held = (35 <= baseline <= 45) + sum(45 <= share <= 60 for share in based)
     text = f"{baseline:.0f} % baseline, {min(based):.0f}–{max(based):.0f} % BTU-based"
-    return Finding(text, held, 4)
+    return Finding(text, held, 4, (baseline, *based))
 
 
 def instances_stay(correlations: Sequence[float]) -> Finding:
     """V-13: with BTU30 and BTU60 instances follow the volume less than with BTU10."""
     ten, thirty, sixty = correlations
     text = f"correlation {ten:.2f} (BTU10), {thirty:.2f} (BTU30), {sixty:.2f} (BTU60)"
-    return Finding(text, (thirty < ten) + (sixty < ten), 2)
+    return Finding(text, (thirty < ten) + (sixty < ten), 2, (ten, thirty, sixty))
