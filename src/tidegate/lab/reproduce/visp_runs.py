@@ -41,6 +41,8 @@ EXACT = replace(PUBLISHED_WAY, name="exact clock", whole_seconds=False)
 CODED_EXACT = replace(CODED, name="as coded, exact clock", whole_seconds=False)
 SLEEPS = replace(PUBLISHED_WAY, name="sleeps only", occupancy="sleeps")
 CODE_DEMANDS = replace(CODED, name="as coded, its demands", code_demands=True)
+ON_THE_MINUTE = replace(CODED, name="as coded, turns on the minute", turn_delay_s=0.0)
+LITERAL = replace(PUBLISHED_WAY, name="window of exactly 5 %", literal_window=True)
 BROKER = replace(PUBLISHED_WAY, name="50/250/1, items in work count", unacknowledged=True)
 COMMITTED = replace(PUBLISHED_WAY, name="250/1250/20", thresholds=(250.0, 1250.0, 20.0))
 
@@ -184,6 +186,8 @@ def jobs(quick: bool, seeds: int) -> list[Job]:
         for configuration in RAN
         for seed in some
     ]
+    found += [Job(LITERAL, "stepwise", BTU10, 1)]
+    found += [Job(ON_THE_MINUTE, "stepwise", configuration, 1) for configuration in RAN[:3]]
     for variant in (SLEEPS, CODED_EXACT):
         found += [Job(variant, "stepwise", configuration, 1) for configuration in RAN]
     found += [Job(variant, "stepwise", THR10, 1) for variant in (BROKER, COMMITTED)]

@@ -55,6 +55,8 @@ Occupancy = Literal["durations", "sleeps"]
 TICK_S = 0.48
 MINUTES = 120
 MONITORING_S, PROVISIONING_S = 15.0, 60.0
+TURN_DELAY_S = 15.0
+"""How late a turn may be: in the original it works, and waits for hosts, for seconds."""
 CPU_SHARES_PER_CORE = 1024
 HOST = Resources(4, 7 * 1024)
 CODE_HOST = Resources(4, 0.9 * 7 * 1024)
@@ -141,6 +143,8 @@ class Variant:
     code's sample configuration says instead of Table 2, on hosts with 90 % of their memory.
     whole_seconds: senders' clocks show whole seconds. unacknowledged: what the broker reports as
     waiting includes the items that are being worked on. settings: others of the BTU-based policy.
+    turn_delay_s: see `drive`; literal_window: the policy is not told when the next turn is, so it
+    looks at a host only in the last 5 % of its unit even if no turn falls into them.
     """
 
     name: str
@@ -150,6 +154,8 @@ class Variant:
     code_demands: bool = False
     whole_seconds: bool = True
     unacknowledged: bool = False
+    turn_delay_s: float = TURN_DELAY_S
+    literal_window: bool = False
     settings: Mapping[str, float] = field(default_factory=dict)
 
     def policy(self, configuration: Configuration) -> Policy:
@@ -200,9 +206,9 @@ def busy_instances(topology: Topology, machines: float) -> float:
 
     >>> mean = VispPattern("stepwise").machines_by_tick.mean()
     >>> round(busy_instances(make_topology(), mean), 1)
-    38.8
+    39.2
     >>> round(busy_instances(make_topology("sleeps"), mean), 1)
-    15.1
+    14.3
     """
     rates = topology.arrival_rates()
     service = {operator.name: operator.service_time_s or 0.0 for operator in topology.operators}
@@ -267,9 +273,9 @@ def drive(
 ) -> Run:
     """One evaluation run.
 
-    60 s are exactly 125 bursts. So that the policy does not always look at the same moment between
-    two bursts, which no real clock would do, each turn comes up to one burst later than a minute
-    after the one before, by lot.
+    A turn comes up to `turn_delay_s` after the full minute, by lot. Without that every look at a
+    queue would fall on the same moment between two bursts (60 s are exactly 125 of them), and
+    every billing unit would end exactly at a turn.
     """
     topology = make_topology(variant.occupancy, variant.code_demands)
     offer = HostOffer(
@@ -281,7 +287,7 @@ def drive(
         host_startup_s=(30.0, 60.0),
         instance_startup_s=(5.0, 10.0),
         monitoring_s=MONITORING_S,
-        decision_s=PROVISIONING_S,
+        decision_s=None if variant.literal_window else PROVISIONING_S,
         sample_every=10,
         quantise_timestamps=variant.whole_seconds,
         penalty_usd=PENALTY,
@@ -306,6 +312,7 @@ def drive(
                 leased_s[step.host] = world.time_s
             elif step.kind == "release":
                 spans.append(world.time_s - leased_s.pop(step.host))
-        world.advance(min(PROVISIONING_S + float(lots.uniform(0, TICK_S)), end_s - world.time_s))
+        due_s = controller.turns * PROVISIONING_S + float(lots.uniform(0, variant.turn_delay_s))
+        world.advance(min(due_s, end_s) - world.time_s)
     spans += [end_s - since_s for since_s in leased_s.values()]
     return Run(world.report(), tuple(spans), reasons)
