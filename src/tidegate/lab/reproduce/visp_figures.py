@@ -57,7 +57,10 @@ def _nearness(tables: dict[str, Table]) -> Figure:
         ]
         series.append((name, means))
     chart = bars(groups, series, "Mean distance from Tables 3 to 6", "lower is nearer")
-    return "Which is nearer to the published tables: the algorithms as published or as coded?", chart
+    return (
+        "Which is nearer to the published tables: the algorithms as published or as coded?",
+        chart,
+    )
 
 
 def _tables(tables: dict[str, Table]) -> Iterator[Figure]:

@@ -35,7 +35,7 @@ CODED = Variant(
     quirks=frozenset(QUIRKS),
     thresholds=(250.0, 1250.0, 20.0),
     unacknowledged=True,
-    settings={"penalty": 0.01},
+    penalty=0.01,
 )
 EXACT = replace(PUBLISHED_WAY, name="exact clock", whole_seconds=False)
 CODED_EXACT = replace(CODED, name="as coded, exact clock", whole_seconds=False)
@@ -94,7 +94,7 @@ class Results:
     def table(self, variant: Variant, seed: int | None = None) -> Table:
         """The variant's tables for one seed, or their mean over all."""
         seeds = self.seeds(variant) if seed is None else [seed]
-        table = {}
+        table: dict[tuple[str, str], Cell] = {}
         for pattern in PATTERNS:
             for column in COLUMNS:
                 ran = "THR10" if column.startswith("THR") else column

@@ -31,7 +31,7 @@ BTU_MINUTES = (10, 30, 60)
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A column of a table. in_time: percent at each level; resource, total: cost, total by level."""
+    """A column of a table. in_time: percent by level; resource: cost of hosts; total: by level."""
 
     in_time: tuple[float, float, float]
     resource: float
@@ -72,7 +72,7 @@ _COST = {
 
 
 def _published() -> Table:
-    table = {}
+    table: dict[tuple[str, str], Cell] = {}
     for pattern in PATTERNS:
         shares = [[float(x) for x in part.split()] for part in _IN_TIME[pattern].split(",")]
         resource, *totals = [[float(x) for x in row.split()] for row in _COST[pattern].split(",")]
@@ -232,10 +232,10 @@ def dearer_when_short(table: Table) -> Finding:
         table["stepwise", f"BTU{n}"].resource / table["stepwise", f"THR{n}"].resource - 1
         for n in (10, 30)
     ]
-    text = ", ".join(
-        f"BTU{n} {100 * c:+.0f} %" for n, c in zip((10, 30), changes, strict=True)
+    text = ", ".join(f"BTU{n} {100 * c:+.0f} %" for n, c in zip((10, 30), changes, strict=True))
+    return Finding(
+        text, sum(change > 0 for change in changes), 2, (100 * changes[0], 100 * changes[1])
     )
-    return Finding(text, sum(change > 0 for change in changes), 2, (100 * changes[0], 100 * changes[1]))
 
 
 def falling_activity(operations: Sequence[float]) -> Finding:

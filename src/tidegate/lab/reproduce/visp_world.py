@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -142,7 +142,7 @@ class Variant:
     occupancy: how long an item keeps an instance, see `service_s`; code_demands: reserve what the
     code's sample configuration says instead of Table 2, on hosts with 90 % of their memory.
     whole_seconds: senders' clocks show whole seconds. unacknowledged: what the broker reports as
-    waiting includes the items that are being worked on. settings: others of the BTU-based policy.
+    waiting includes the items that are being worked on. penalty: P of Algorithm 3.
     turn_delay_s: see `drive`; literal_window: the policy is not told when the next turn is, so it
     looks at a host only in the last 5 % of its unit even if no turn falls into them.
     """
@@ -156,12 +156,12 @@ class Variant:
     unacknowledged: bool = False
     turn_delay_s: float = TURN_DELAY_S
     literal_window: bool = False
-    settings: Mapping[str, float] = field(default_factory=dict)
+    penalty: float = PENALTY
 
     def policy(self, configuration: Configuration) -> Policy:
         """The policy of a column."""
         if configuration.btu:
-            return Btu(quirks=",".join(q for q in QUIRKS if q in self.quirks), **self.settings)
+            return Btu(quirks=",".join(q for q in QUIRKS if q in self.quirks), penalty=self.penalty)
         up, double, down = self.thresholds
         return QueueThreshold(up=up, double=double, down=down)
 
@@ -204,11 +204,11 @@ def make_topology(occupancy: Occupancy = "durations", code_demands: bool = False
 def busy_instances(topology: Topology, machines: float) -> float:
     """Instances that are busy on average when so many machines send.
 
-    >>> mean = VispPattern("stepwise").machines_by_tick.mean()
+    >>> mean = float(VispPattern("stepwise").machines_by_tick.mean())
     >>> round(busy_instances(make_topology(), mean), 1)
-    39.2
+    39.3
     >>> round(busy_instances(make_topology("sleeps"), mean), 1)
-    14.3
+    13.8
     """
     rates = topology.arrival_rates()
     service = {operator.name: operator.service_time_s or 0.0 for operator in topology.operators}
@@ -226,7 +226,9 @@ class _Machines:
     offset_s: float
 
     def arrivals(self, start_s: float, end_s: float, _: object) -> Mapping[str, Floats]:
-        found = self.base.arrivals(max(0.0, start_s - self.offset_s), max(0.0, end_s - self.offset_s))
+        found = self.base.arrivals(
+            max(0.0, start_s - self.offset_s), max(0.0, end_s - self.offset_s)
+        )
         # Adding may round a time up to the end or down below the start of the stretch.
         low, high = start_s, np.nextafter(end_s, start_s)
         return {name: np.clip(times + self.offset_s, low, high) for name, times in found.items()}
@@ -252,7 +254,7 @@ class _Broker:
 
 @dataclass(frozen=True)
 class Run:
-    """One evaluation run. leases_s: how long each host was leased; reasons: those given, by code."""
+    """One evaluation run. leases_s: how long each host was leased; reasons: how often, by code."""
 
     report: RunReport
     leases_s: tuple[float, ...]
