@@ -89,7 +89,7 @@ def answers(results: Results) -> tuple[Answer, ...]:
         measured = f"{published.measured}{_spread(results, judge, PUBLISHED_WAY)}"
         if claim == "V-12":
             measured += f"; with an exact clock {judge(results, EXACT, None).measured}"
-        held = "which holds" if coded.holds else f"{coded.held} of {coded.of} parts hold"
+        held = "all of it holds" if coded.holds else f"{coded.held} of {coded.of} parts hold"
         reasons = [f"As coded: {coded.measured}{_spread(results, judge, CODED)}; {held}."]
         verdict = tables.verdict(published, coded)
         if verdict != "reproduced":

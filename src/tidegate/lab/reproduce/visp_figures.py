@@ -31,8 +31,8 @@ def draw(results: Results) -> tuple[Figure, ...]:
     """All figures, the summary first."""
     tables = {
         "published": PUBLISHED,
-        PUBLISHED_WAY.name: results.table(PUBLISHED_WAY),
-        CODED.name: results.table(CODED),
+        f"ours {PUBLISHED_WAY.name}": results.table(PUBLISHED_WAY),
+        f"ours {CODED.name}": results.table(CODED),
     }
     return (
         _nearness(tables),
@@ -64,7 +64,7 @@ def _nearness(tables: dict[str, Table]) -> Figure:
 
 
 def _tables(tables: dict[str, Table]) -> Iterator[Figure]:
-    levels = ("rt", "near", "relaxed")
+    levels = ("rt", "near", "rel")
     for pattern, number in TABLE.items():
         name = pattern.replace("_", " ")
         yield (

@@ -62,7 +62,7 @@ WHY = {
     "V-07": "Both ends of the comparison move: BTU-based leases fewer hosts than published (V-02).",
     "V-08": "With shuffling, BTU60 leases fewer hosts than published, so the saving is too large.",
     "V-09": "With shuffling, BTU-based leases fewer hosts than the baseline, not more.",
-    "V-10": "Operations are started, stopped and moved instances.",
+    "V-10": "Shuffling (V-04) starts and stops instances at every turn, whatever the unit.",
     "V-11": (
         "Ours depends on how fast the volume rises: a turn adds one instance, at most two, to an "
         "operator, so the jumps of two-level cost more than the steps of a walk. That the "

@@ -157,7 +157,7 @@ def summarise(run: Run, configuration: Configuration, keep_series: bool) -> Summ
     series: tuple[Sequence[float], ...] = ()
     if keep_series:
         minutes = _floats(columns.time_s) / 60
-        series = tuple(values.tolist() for values in (minutes, volume, instances, hosts))
+        series = tuple(values[::2].tolist() for values in (minutes, volume, instances, hosts))
     return Summary(
         cells,
         items,

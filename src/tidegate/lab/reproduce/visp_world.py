@@ -17,9 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tidegate.backend import Outcome
 from tidegate.control import Controller
 from tidegate.errors import BackendError
@@ -49,7 +46,6 @@ __all__ = [
     "service_s",
 ]
 
-Floats = NDArray[np.float64]
 Occupancy = Literal["durations", "sleeps"]
 
 TICK_S = 0.48
@@ -215,25 +211,6 @@ def busy_instances(topology: Topology, machines: float) -> float:
     return machines * sum(rate * service[name] for name, rate in rates.items())
 
 
-@dataclass(frozen=True)
-class _Machines:
-    """The arrivals of a pattern, for the simulator.
-
-    offset_s: the first burst comes so much after the clock starts.
-    """
-
-    base: VispPattern
-    offset_s: float
-
-    def arrivals(self, start_s: float, end_s: float, _: object) -> Mapping[str, Floats]:
-        found = self.base.arrivals(
-            max(0.0, start_s - self.offset_s), max(0.0, end_s - self.offset_s)
-        )
-        # Adding may round a time up to the end or down below the start of the stretch.
-        low, high = start_s, np.nextafter(end_s, start_s)
-        return {name: np.clip(times + self.offset_s, low, high) for name, times in found.items()}
-
-
 class _Broker:
     """A world seen through its message broker, which counts items in work as waiting."""
 
@@ -295,8 +272,7 @@ def drive(
         penalty_usd=PENALTY,
     )
     lots = generator(seed, 0)
-    machines = VispPattern(pattern, phase_s=float(lots.uniform(0, TICK_S)))
-    workload = _Machines(machines, float(lots.uniform(0, TICK_S)))
+    workload = VispPattern(pattern, phase_s=float(lots.uniform(0, TICK_S)))
     world = SimulatedCloud(topology, offer, workload, seed=seed, settings=settings)
     backend = _Broker(world) if variant.unacknowledged else world
     controller = Controller(backend, variant.policy(configuration), seed=seed)
