@@ -102,7 +102,7 @@ def test_a_seed_decides_a_run_and_the_clock_is_all_that_the_switch_changes() -> 
     exact = drive("stepwise", THR10, replace(PUBLISHED_WAY, whole_seconds=False), 1, 10)
     assert exact.leases_s == first.leases_s  # the baseline does not look at durations
     assert exact.report.compliance is not None and first.report.compliance is not None
-    assert exact.report.compliance.real_time > first.report.compliance.real_time + 0.2
+    assert exact.report.compliance.real_time > 1.5 * first.report.compliance.real_time
 
 
 def test_items_in_work_count_as_waiting_where_the_broker_says_so() -> None:
