@@ -127,20 +127,6 @@ def test_the_readings_reach_the_policies() -> None:
 
 # --- the tables -------------------------------------------------------------------------------
 
-JUDGES: dict[str, Callable[[Table], Finding]] = {
-    "V-01": visp_tables.compliances,
-    "V-02": visp_tables.resource_costs,
-    "V-03": visp_tables.total_costs,
-    "V-04": visp_tables.always_better,
-    "V-05": visp_tables.growing_gain,
-    "V-06": visp_tables.cheaper_in_all,
-    "V-07": visp_tables.largest_reduction,
-    "V-08": visp_tables.hourly_saving,
-    "V-09": visp_tables.dearer_when_short,
-    "V-11": visp_tables.alike_across_patterns,
-    "V-12": visp_tables.half_in_real_time,
-}
-
 
 def test_the_published_tables_are_carried_over() -> None:
     assert len(PUBLISHED) == 24
@@ -152,9 +138,9 @@ def test_the_published_tables_are_carried_over() -> None:
     )
 
 
-@pytest.mark.parametrize("claim", JUDGES)
+@pytest.mark.parametrize("claim", visp.TABLE_CLAIMS)
 def test_every_claim_holds_for_the_published_tables_themselves(claim: str) -> None:
-    finding = JUDGES[claim](PUBLISHED)
+    finding = visp.TABLE_CLAIMS[claim](PUBLISHED)
     assert finding.holds, finding
     assert (finding.of, claims()[claim].id) == (finding.held, claim)
 
