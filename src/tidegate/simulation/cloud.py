@@ -37,9 +37,9 @@ class SimulatedCloud:
     It is observed and given plans like any world; in between, `advance` lets time pass.
 
     topology: what runs; each operator needs a service time. offer: what can be leased.
-    workload: when items come, see `Arrivals` and `SeededArrivals`. seed: of everything that is drawn by lot.
-    initial: what runs at the beginning, None: one instance of each operator, packed tightly.
-    settings: the physics.
+    workload: when items come, see `Arrivals` and `SeededArrivals`. seed: of everything that is
+    drawn by lot. initial: what runs at the beginning, None: one instance of each operator, packed
+    tightly. settings: the physics. engine: what moves the items.
 
     >>> from tidegate.simulation import CloudSettings, Poisson, SimulatedCloud
     >>> from tidegate.model import HostOffer

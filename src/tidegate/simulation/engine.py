@@ -1,4 +1,4 @@
-"""The network of queues as the cloud sees it: start, stop, move and fail servers, and let it run."""
+"""The network of queues as the cloud sees it: servers start, stop, move and fail; time passes."""
 
 from __future__ import annotations
 

@@ -120,8 +120,8 @@ class Fleet:
 
     def begin(self, deployment: Deployment) -> None:
         """Everything runs from the first moment, with its image in place."""
-        for host in deployment.hosts:
-            self._lease(host, 0.0, startup_s=0.0)
+        for name in deployment.hosts:
+            self._lease(name, 0.0, startup_s=0.0)
         for instance in deployment.instances:
             host = self.hosts[instance.host]
             host.images[self.topology.by_name[instance.operator].image_name] = 0.0

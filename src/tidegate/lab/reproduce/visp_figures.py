@@ -68,14 +68,15 @@ def _tables(tables: dict[str, Table]) -> Iterator[Figure]:
     for pattern, number in TABLE.items():
         name = pattern.replace("_", " ")
         yield (
-            f"Table {number}: items in time, {name}; real-time, near real-time and relaxed.",
+            f"Table {number}: items in time, {name}; real-time (rt), near and relaxed (rel); B: BTU-based, "
+            "T: threshold-based.",
             bars(
                 [f"{column[0]}{column[3:]} {level}" for column in PANELS for level in levels],
                 [
                     (who, [x for column in PANELS for x in table[pattern, column].in_time])
                     for who, table in tables.items()
                 ],
-                f"In time, {name} (B: BTU-based, T: threshold)",
+                f"Items in time, {name}",
                 "% of items",
             ),
         )
@@ -93,7 +94,7 @@ def _tables(tables: dict[str, Table]) -> Iterator[Figure]:
                     )
                     for who, table in tables.items()
                 ],
-                f"Cost of hosts, and total near real-time (Σ), {name}",
+                f"Cost, {name} (Σ: total, near real-time)",
                 "cost",
             ),
         )
