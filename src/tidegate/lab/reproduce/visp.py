@@ -76,7 +76,7 @@ CLAIMS: dict[str, Judge] = {
 def run(quick: bool, seeds: int, progress: Callable[[float, str], None]) -> Experiment:
     """Run the evaluation.
 
-    quick: about a minute, one seed for all but the algorithms as published. seeds: runs of each.
+    quick: about a minute, one seed where only one thing is changed. seeds: runs of each.
     progress: called with the share done and what is being done.
     """
     return experiment(run_all(jobs(quick, seeds), progress, MINUTES))

@@ -68,8 +68,8 @@ def _tables(tables: dict[str, Table]) -> Iterator[Figure]:
     for pattern, number in TABLE.items():
         name = pattern.replace("_", " ")
         yield (
-            f"Table {number}: items in time, {name}; real-time (rt), near and relaxed (rel); B: BTU-based, "
-            "T: threshold-based.",
+            f"Table {number}: items in time, {name}; real-time (rt), near and relaxed (rel); "
+            "B: BTU-based, T: threshold-based.",
             bars(
                 [f"{column[0]}{column[3:]} {level}" for column in PANELS for level in levels],
                 [
