@@ -1,0 +1,305 @@
+"""The VISP experiment: its world, its judgements on both sides of each criterion, a tiny run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tidegate.lab.claims import claims
+from tidegate.lab.reproduce import visp, visp_tables
+from tidegate.lab.reproduce.visp_runs import (
+    BTU10,
+    CODED,
+    PUBLISHED_WAY,
+    THR10,
+    Results,
+    jobs,
+    run_all,
+)
+from tidegate.lab.reproduce.visp_tables import COLUMNS, PUBLISHED, Cell, Finding, Table, verdict
+from tidegate.lab.reproduce.visp_world import (
+    CONFIGURATIONS,
+    OPERATORS,
+    PATTERNS,
+    TICK_S,
+    Run,
+    drive,
+    make_topology,
+    service_s,
+)
+from tidegate.policies.btu import QUIRKS, Btu
+from tidegate.policies.queue_threshold import QueueThreshold
+from tidegate.workloads import VispPattern
+
+# --- the world --------------------------------------------------------------------------------
+
+
+def test_items_by_operator_are_those_of_the_authors_code() -> None:
+    rates = make_topology().arrival_rates()
+    per_tick = {name: rate * TICK_S for name, rate in rates.items()}
+    expected = {"O1": 1, "O2": 5, "O3": 1, "O4": 1, "O5": 1, "O6": 10, "O7": 3, "O8": 5, "O9": 1}
+    assert per_tick == pytest.approx(expected, rel=1e-3)
+    assert rates["O6"] == pytest.approx(20.833, abs=0.001)
+    assert rates["O8"] == pytest.approx(10.42, abs=0.02)
+    assert sum(per_tick.values()) == pytest.approx(28.0, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "items"),
+    [
+        ("stepwise", 1_652_062),
+        ("two_level", 1_624_900),
+        ("random_walk_1", 1_732_624),
+        ("random_walk_2", 1_932_138),
+    ],
+)
+def test_a_run_has_as_many_items_as_the_code_predicts(pattern: str, items: int) -> None:
+    machine_ticks = int(VispPattern(pattern).machines_by_tick.sum())  # type: ignore[arg-type]
+    per_tick = sum(make_topology().arrival_rates().values()) * TICK_S
+    assert machine_ticks * per_tick == pytest.approx(items, rel=0.001)
+
+
+def test_hosts_have_room_for_the_nine_operators_of_table_2() -> None:
+    demands = [operator.demand for operator in make_topology().operators]
+    assert sum(demand.memory_mb for demand in demands) == 4257
+    assert sum(demand.cpu_cores for demand in demands) == pytest.approx(1283 / 1024)
+    coded = [operator.demand for operator in make_topology(code_demands=True).operators]
+    assert sum(demand.cpu_cores for demand in coded) == pytest.approx(3.77)
+    assert sum(demand.memory_mb for demand in coded) == 4623
+
+
+def test_occupancy_is_the_published_duration_less_half_a_second() -> None:
+    assert service_s(OPERATORS["O1"], "durations") == pytest.approx(1.0)
+    assert service_s(OPERATORS["O6"], "durations") == pytest.approx(0.1)
+    assert service_s(OPERATORS["O8"], "durations") == pytest.approx(0.03)  # a no-op
+    assert service_s(OPERATORS["O6"], "sleeps") == pytest.approx(0.05)
+
+
+def test_leases_are_repriced_by_started_unit() -> None:
+    run = Run(drive_short().report, (600.0, 601.0, 3600.0), {})
+    assert run.cost_at(10) == 1 + 2 + 6
+    assert run.cost_at(60) == 3 * 6
+
+
+@pytest.mark.parametrize("minutes", [30, 60])
+def test_repricing_the_baseline_is_as_good_as_running_it_again(minutes: int) -> None:
+    column = next(c for c in CONFIGURATIONS if c.name == f"THR{minutes}")
+    once, again = drive_short(), drive("stepwise", column, PUBLISHED_WAY, 1, 10)
+    assert once.report.compliance == again.report.compliance
+    assert once.cost_at(minutes) == again.report.resource_cost_usd
+
+
+def drive_short() -> Run:
+    return drive("stepwise", THR10, PUBLISHED_WAY, 1, 10)
+
+
+def test_a_seed_decides_a_run_and_the_clock_is_all_that_the_switch_changes() -> None:
+    first = drive_short()
+    assert drive_short() == first
+    exact = drive("stepwise", THR10, replace(PUBLISHED_WAY, whole_seconds=False), 1, 10)
+    assert exact.leases_s == first.leases_s  # the baseline does not look at durations
+    assert exact.report.compliance is not None and first.report.compliance is not None
+    assert exact.report.compliance.real_time > 1.5 * first.report.compliance.real_time
+
+
+def test_items_in_work_count_as_waiting_where_the_broker_says_so() -> None:
+    seen = replace(PUBLISHED_WAY, unacknowledged=True)
+    stops = [
+        drive("stepwise", THR10, variant, 1, 10).report.steps["stop"]
+        for variant in (PUBLISHED_WAY, seen)
+    ]
+    assert stops[0] > 0
+    assert stops[1] < stops[0]
+
+
+def test_the_readings_reach_the_policies() -> None:
+    assert PUBLISHED_WAY.policy(BTU10) == Btu()
+    assert PUBLISHED_WAY.policy(THR10) == QueueThreshold()
+    coded = CODED.policy(BTU10)
+    assert isinstance(coded, Btu)
+    assert coded.quirks.split(",") == list(QUIRKS)
+    assert coded.penalty == 0.01
+    assert CODED.policy(THR10) == QueueThreshold(up=250, double=1250, down=20)
+
+
+# --- the tables -------------------------------------------------------------------------------
+
+
+def test_the_published_tables_are_carried_over() -> None:
+    assert len(PUBLISHED) == 24
+    assert PUBLISHED["stepwise", "BTU60"] == Cell((53, 93, 95), 98, (174.69, 108.88, 105.41))
+    assert PUBLISHED["two_level", "BTU30"].total[1] == 115.43  # printed as 155.43
+    assert PUBLISHED["random_walk_1", "THR60"] == Cell((39, 66, 71), 128, (225.35, 182.22, 174.21))
+    assert (
+        PUBLISHED["random_walk_2", "THR30"].in_time == PUBLISHED["random_walk_2", "THR10"].in_time
+    )
+
+
+@pytest.mark.parametrize("claim", visp.TABLE_CLAIMS)
+def test_every_claim_holds_for_the_published_tables_themselves(claim: str) -> None:
+    finding = visp.TABLE_CLAIMS[claim](PUBLISHED)
+    assert finding.holds, finding
+    assert (finding.of, claims()[claim].id) == (finding.held, claim)
+
+
+def changed(column: str, pattern: str = "stepwise", **by: Any) -> Table:
+    """The published tables with one cell changed."""
+    return {**PUBLISHED, (pattern, column): replace(PUBLISHED[pattern, column], **by)}
+
+
+@pytest.mark.parametrize(
+    ("judge", "inside", "outside"),
+    [
+        (visp_tables.compliances, {"in_time": (54, 85, 89)}, {"in_time": (54.1, 85, 89)}),
+        (visp_tables.resource_costs, {"resource": 79.5}, {"resource": 79.6}),
+        (
+            visp_tables.total_costs,
+            {"total": (158.91, 96.85, 100.05)},
+            {"total": (158.91, 96.85, 100.06)},
+        ),
+        (visp_tables.always_better, {"in_time": (40.1, 85, 89)}, {"in_time": (40.0, 85, 89)}),
+        (visp_tables.growing_gain, {"in_time": (45.0, 85, 89)}, {"in_time": (44.9, 85, 89)}),
+        (visp_tables.growing_gain, {"in_time": (63.9, 85, 89)}, {"in_time": (64.0, 85, 89)}),
+        (
+            visp_tables.cheaper_in_all,
+            {"total": (500, 109.59 * 1.01, 90)},
+            {"total": (500, 109.59 * 1.011, 90)},
+        ),
+        (visp_tables.dearer_when_short, {"resource": 58.1}, {"resource": 58.0}),
+    ],
+)
+def test_btu10_stepwise_on_both_sides_of_a_criterion(
+    judge: Callable[[Table], Finding], inside: dict[str, Any], outside: dict[str, Any]
+) -> None:
+    assert judge(changed("BTU10", **inside)).holds
+    finding = judge(changed("BTU10", **outside))
+    assert finding.held == finding.of - 1
+
+
+def test_the_largest_reduction_must_be_of_the_right_size_and_in_the_right_place() -> None:
+    def judged(near: float, relaxed: float = 105.41) -> int:
+        return visp_tables.largest_reduction(changed("BTU60", total=(174.69, near, relaxed))).held
+
+    assert judged(171.59 * 0.561) == 2
+    assert judged(171.59 * 0.559) == 1  # more than 44 %
+    assert judged(108.88, 164.97 * 0.60) == 1  # at relaxed instead
+    none = {key: replace(cell, total=(100.0, 99.0, 100.0)) for key, cell in PUBLISHED.items()}
+    assert visp_tables.largest_reduction(none).held == 0
+
+
+@pytest.mark.parametrize(
+    ("cost", "holds"), [(120 * 0.901, False), (120 * 0.899, True), (86.5, True), (86.3, False)]
+)
+def test_the_hourly_saving_is_10_to_28_percent(cost: float, holds: bool) -> None:
+    assert visp_tables.hourly_saving(changed("BTU60", resource=cost)).holds is holds
+
+
+def test_activity_must_fall_at_both_steps() -> None:
+    assert visp_tables.falling_activity([3, 2, 1]).held == 2
+    assert visp_tables.falling_activity([3, 3, 1]).held == 1
+    assert visp_tables.falling_activity([1, 2, 3]).held == 0
+
+
+def test_patterns_may_differ_by_four_points() -> None:
+    four = changed("BTU60", "random_walk_1", in_time=(57.0, 93, 95))
+    more = changed("BTU60", "random_walk_1", in_time=(57.1, 93, 95))
+    assert visp_tables.alike_across_patterns(four).held == 12
+    assert visp_tables.alike_across_patterns(more).held == 11
+
+
+@pytest.mark.parametrize(
+    ("column", "share", "holds"),
+    [
+        ("THR10", 45.0, True),
+        ("THR10", 45.1, False),
+        ("THR10", 34.9, False),
+        ("BTU30", 45.0, True),
+        ("BTU30", 44.9, False),
+        ("BTU30", 60.1, False),
+    ],
+)
+def test_real_time_within_five_points(column: str, share: float, holds: bool) -> None:
+    table = dict(PUBLISHED)
+    for pattern in PATTERNS:
+        table[pattern, column] = replace(table[pattern, column], in_time=(share, 90, 95))
+    assert visp_tables.half_in_real_time(table).holds is holds
+
+
+def test_instances_stay_high_with_both_long_units() -> None:
+    assert visp_tables.instances_stay([0.8, 0.6, 0.7]).held == 2
+    assert visp_tables.instances_stay([0.8, 0.6, 0.8]).held == 1
+    assert visp_tables.instances_stay([0.5, 0.6, 0.7]).held == 0
+
+
+def test_verdicts() -> None:
+    assert verdict(Finding("", 4, 4), Finding("", 0, 4)) == "reproduced"
+    assert verdict(Finding("", 2, 4), Finding("", 0, 4)) == "partly"
+    assert verdict(Finding("", 1, 4), Finding("", 4, 4)) == "partly"
+    assert verdict(Finding("", 1, 4), Finding("", 3, 4)) == "not"
+
+
+# --- end to end -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return run_all(jobs(quick=True, seeds=1), lambda share, what: None, minutes=10)
+
+
+def test_every_claim_of_the_paper_is_answered_once(results: Results) -> None:
+    experiment = visp.experiment(results)
+    answered = [answer.claim for answer in experiment.answers]
+    assert answered == [claim.id for claim in claims().values() if claim.paper == "VISP"]
+    assert all(answer.measured and answer.reason for answer in experiment.answers)
+    assert all(svg.startswith("<svg") for _, svg in experiment.figures)
+    assert all(name in " ".join(experiment.notes) for name in ("Occupancy", "as coded"))
+
+
+def test_tables_and_answers_come_from_the_runs(results: Results) -> None:
+    key = (PUBLISHED_WAY.name, "stepwise", "BTU10", 1)
+    run = results.runs[key]
+    cell = run.cells["BTU10"]
+    better = Results({**results.runs, key: replace(run, cells={"BTU10": PUBLISHED[key[1:3]]})})
+    assert results.table(PUBLISHED_WAY)["stepwise", "BTU10"] == cell
+    assert cell.total[0] == pytest.approx(
+        cell.resource + 0.0001 * run.items * (1 - cell.in_time[0] / 100)
+    )
+    before, after = (visp.answers(some)[0].measured for some in (results, better))
+    assert before != after
+
+
+def test_seeds_are_averaged_and_their_spread_is_told(results: Results) -> None:
+    twice = dict(results.runs)
+    for (variant, pattern, column, _), run in results.runs.items():
+        if variant == PUBLISHED_WAY.name:
+            twice[variant, pattern, column, 2] = replace(
+                run,
+                operations=run.operations + 10,
+                cells={c: _worse(x) for c, x in run.cells.items()},
+            )
+    both = Results(twice)
+    one, mean = results.table(PUBLISHED_WAY), both.table(PUBLISHED_WAY)
+    for column in COLUMNS:
+        was = one["stepwise", column].in_time[0]
+        assert mean["stepwise", column].in_time[0] == pytest.approx(was - 1)
+    activity = next(a for a in visp.answers(both) if a.claim == "V-10")
+    assert "spread ± 5.0, 5.0, 5.0" in activity.measured
+
+
+def _worse(cell: Cell) -> Cell:
+    first, second, third = cell.in_time
+    return replace(cell, in_time=(first - 2, second - 2, third - 2))
+
+
+def test_jobs_cover_both_readings_with_all_seeds() -> None:
+    full = jobs(quick=False, seeds=3)
+    assert len(full) == len(set(full))
+    for name in ("as published", "as coded", "exact clock"):
+        assert sum(job.variant.name == name for job in full) == 4 * 4 * 3
+    quick = jobs(quick=True, seeds=3)
+    assert sum(job.variant.name == "as coded" for job in quick) == 4 * 4 * 3
+    assert sum(job.variant.name == "exact clock" for job in quick) == 4 * 4
+    assert set(quick) < set(full)
