@@ -17,12 +17,16 @@ __all__ = ["AdaptiveProvisioning", "AdaptiveProvisioningMemory", "engines_needed
 
 
 def engines_needed(
-    total_rate_per_s: float, engine_rates_per_s: Sequence[float], max_rate_per_s: float | None
+    total_rate_per_s: float,
+    engine_rates_per_s: Sequence[float],
+    max_rate_per_s: float | None,
+    tolerance: float = 0.0,
 ) -> tuple[int, float | None]:
     """The paper's Algorithm 1, with its floors and ceilings: (engines, capacity of one).
 
     total_rate_per_s: tuples per second that arrive; engine_rates_per_s: tuples per second that
-    each running engine processes; max_rate_per_s: what one engine could do when last overloaded.
+    each running engine processes; max_rate_per_s: what one engine could do when last overloaded;
+    tolerance: share of the input that may be missing without being overload.
 
     Two engines get 30,000 tuples/s and process 10,000 each; the missing 10,000 are one engine's
     work, and 10,000 is what an engine can do:
@@ -45,6 +49,12 @@ def engines_needed(
     (2, None)
     >>> engines_needed(20_000, [10_000, 10_000], 10_000)
     (2, 10000)
+
+    As printed, a single tuple that was under way when the rates were read is an overload, and what
+    the idle engine did is taken for all that it can do; a tolerance forgives that:
+
+    >>> engines_needed(750, [749.97], None), engines_needed(750, [749.97], None, tolerance=0.01)
+    ((2, 749), (1, None))
     """
     engines = len(engine_rates_per_s)
     if engines == 0:
@@ -52,11 +62,11 @@ def engines_needed(
     expected = math.floor(total_rate_per_s / engines)
     missing = sum(expected - rate for rate in engine_rates_per_s)
     average = math.floor(sum(engine_rates_per_s) / engines)
-    if missing > 0:
+    if missing > tolerance * total_rate_per_s:
         if average == 0:
             return engines + 1, max_rate_per_s
         return engines + math.ceil(missing / average), average
-    if missing < 0 and max_rate_per_s:
+    if (missing < 0 or tolerance > 0) and max_rate_per_s:
         return max(1, math.ceil(total_rate_per_s / max_rate_per_s)), max_rate_per_s
     return engines, max_rate_per_s
 
@@ -95,6 +105,9 @@ class AdaptiveProvisioning(Policy):
     needs: ClassVar[tuple[str, ...]] = ("operator.arrival_rate_per_s", "instance.processed_per_s")
     memory_type: ClassVar[type] = AdaptiveProvisioningMemory
 
+    tolerance: float = setting(
+        0.01, "share of the input that may be missing without being overload", low=0, high=1
+    )
     shed: bool = setting(False, "drop the share of the input that the engines cannot carry")
 
     def decide(
@@ -114,7 +127,9 @@ class AdaptiveProvisioning(Policy):
         if None in arriving or not rates:
             return packing.plan(), memory
 
-        engines, capacity = engines_needed(total, list(rates.values()), memory.max_rate_per_s)
+        engines, capacity = engines_needed(
+            total, list(rates.values()), memory.max_rate_per_s, self.tolerance
+        )
         before = len(packing.hosts)
         set_engines(packing, engines)
         carried = sum(rates.values())

@@ -6,6 +6,7 @@ criterion holds in all of them, *partly* when in some, and *not* when in none.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -124,7 +125,7 @@ def lowest(claim: str, sixes: Mapping[str, Six], why: str = "") -> Answer:
         parts.append(
             f"{name}: {shape(six.best)} {spread(mine.means_s, 4, 1000, ' ms')}, best other "
             f"{shape(other.allocation)} {spread(other.means_s, 4, 1000, ' ms')} "
-            f"(lowest in {six.won_stretches():.0%} of 10-minute stretches)"
+            f"(lowest in {six.won_stretches():.0%} of stretches of 10 minutes at most)"
         )
     reason = _join(_because(holds, why), "Simulated, not live.")
     return Answer(claim, "; ".join(parts), overall(holds), reason)
@@ -176,7 +177,7 @@ def more_underestimated(patterns: Mapping[str, Six], logos: Six, why: str = "") 
 def falls(ratios: Mapping[float, Sequence[float]], why: str = "") -> Answer:
     """D-07: the ratio falls from each workload to the next. ratios: by CPU time in ms, by seed."""
     middle = [mean(ratios[cpu]) for cpu in sorted(ratios)]
-    steps = [later < earlier for earlier, later in zip(middle, middle[1:], strict=False)]
+    steps = [later < earlier for earlier, later in itertools.pairwise(middle)]
     measured = "measured/estimated " + ", ".join(
         f"{spread(ratios[cpu], 4)} at {cpu:.4g} ms" for cpu in sorted(ratios)
     )
@@ -246,7 +247,7 @@ def machines(
             c.after_s < t_max_s and (c.before_s > t_max_s or not exceeded_before) for c in each
         ]
         holds[name] = [a and b and c for a, b, c in zip(first, kept, sides, strict=True)]
-        hosts = [sum(x[2] != y[2] for x, y in zip(c.changes, c.changes[1:], strict=False)) for c in each]
+        hosts = [sum(x[2] != y[2] for x, y in itertools.pairwise(c.changes)) for c in each]
         parts.append(
             f"{name}: {spread([c.before_s for c in each], 3, 1000, ' ms')} before, "
             f"{spread([c.after_s for c in each], 3, 1000, ' ms')} after; to {shape(target[0])} on "
@@ -256,9 +257,7 @@ def machines(
     return Answer(claim, "; ".join(parts), overall(holds), _because(holds, why))
 
 
-def peaks(
-    runs: Mapping[str, Sequence[tuple[Controlled, Controlled]]], why: str = ""
-) -> Answer:
+def peaks(runs: Mapping[str, Sequence[tuple[Controlled, Controlled]]], why: str = "") -> Answer:
     """D-12: the minute in which a machine is added is worse than the one in which one goes."""
     holds, parts = {}, []
     for name, pairs in runs.items():

@@ -15,7 +15,7 @@ from tidegate.policies.drs import Drs
 from tidegate.simulation import CloudSettings, RunReport, SimulatedCloud
 from tidegate.topology import Resources
 
-__all__ = ["END_S", "ENABLED_S", "Controlled", "RestartingCloud", "add_or_remove", "rebalance"]
+__all__ = ["ENABLED_S", "END_S", "Controlled", "RestartingCloud", "add_or_remove", "rebalance"]
 
 ENABLED_S, SETTLED_S, END_S = 13 * 60.0, 16 * 60.0, 27 * 60.0
 TURN_S, ROW_S = 60.0, 2.0

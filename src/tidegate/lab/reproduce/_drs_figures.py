@@ -34,9 +34,7 @@ def allocations(name: str, six: Six) -> Figure:
 
 def estimates(name: str, six: Six) -> Figure:
     """Fig. 7: measured against estimated."""
-    points = [
-        (shape(r.allocation), r.estimate_s * 1000, mean(r.means_s) * 1000) for r in six.rows
-    ]
+    points = [(shape(r.allocation), r.estimate_s * 1000, mean(r.means_s) * 1000) for r in six.rows]
     svg = scatter(
         points,
         f"Estimated and measured: {name}",

@@ -1,4 +1,4 @@
-"""The DRS paper's algorithm by itself: is it optimal, and how long does it take?
+"""The DRS paper's algorithm by itself: whether it is optimal, and how long it takes.
 
 Both optima are compared with a search through all allocations that uses the formulas as they are
 printed in the paper, not ours.
@@ -44,9 +44,7 @@ def _whole_s(stations: Sequence[Station], allocation: Sequence[int], external: f
 def _allocations(operators: int, total: int) -> list[tuple[int, ...]]:
     """All ways to give `total` processors to operators, each at least one."""
     cuts = itertools.combinations(range(1, total), operators - 1)
-    return [
-        tuple(b - a for a, b in itertools.pairwise((0, *cut, total))) for cut in cuts
-    ]
+    return [tuple(b - a for a, b in itertools.pairwise((0, *cut, total))) for cut in cuts]
 
 
 def _instance(lots: random.Random) -> tuple[tuple[Station, ...], float]:
