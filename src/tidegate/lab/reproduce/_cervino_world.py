@@ -169,7 +169,7 @@ def _stepped(
     rises = [t for t, (a, b) in zip(begins[1:], itertools.pairwise(levels), strict=True) if b > a]
     ends = [*begins[1:], steps.duration_s]
     late = waste = 0.0
-    last = {end: 0 for end in ends}
+    last = dict.fromkeys(ends, 0)
     for time, count, dropped in zip(times, vms, drops, strict=True):
         middle = time - ROW_S / 2
         if not any(rise <= middle < rise + 2 * period_s for rise in rises):

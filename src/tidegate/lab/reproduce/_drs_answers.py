@@ -1,8 +1,4 @@
-"""From the numbers of the DRS experiments to answers: the criteria of the ledger, nothing else.
-
-Where the paper leaves something open, more than one world was run. A claim is *reproduced* when its
-criterion holds in all of them, *partly* when in some, and *not* when in none.
-"""
+"""From the numbers of the DRS experiments to answers: the criteria of the ledger, nothing else."""
 
 from __future__ import annotations
 
@@ -12,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.lab.claims import Answer, Verdict
+from tidegate.lab.reproduce._answers import because, failing, join, overall
 from tidegate.lab.reproduce._drs_control import Controlled
 from tidegate.lab.reproduce._drs_model import PAPER_MS
 from tidegate.lab.reproduce._drs_world import Allocation, shape
@@ -28,7 +25,6 @@ __all__ = [
     "meeting",
     "monotonic",
     "more_underestimated",
-    "overall",
     "pauses",
     "peaks",
     "scheduling",
@@ -82,38 +78,6 @@ class Six:
         return mean([float(stretch[place] == min(stretch)) for stretch in both])
 
 
-def overall(holds: Mapping[str, Sequence[bool]]) -> Verdict:
-    """The verdict from whether a criterion holds, by world and seed.
-
-    >>> overall({"a": [True], "b": [True, False]}), overall({"a": [False]})
-    ('partly', 'not')
-    """
-    every = [value for values in holds.values() for value in values]
-    if every and all(every):
-        return "reproduced"
-    return "partly" if any(every) else "not"
-
-
-def _failing(holds: Mapping[str, Sequence[bool]]) -> str:
-    """Where a criterion does not hold, as a sentence."""
-    failing = [
-        name + (f" ({values.count(False)} of {len(values)})" if len(values) > 1 else "")
-        for name, values in ((name, list(values)) for name, values in holds.items())
-        if not all(values)
-    ]
-    return "Does not hold in: " + "; ".join(failing) + "." if failing else ""
-
-
-def _join(*sentences: str) -> str:
-    return " ".join(sentence for sentence in sentences if sentence)
-
-
-def _because(holds: Mapping[str, Sequence[bool]], why: str) -> str:
-    """Where it does not hold and why, nothing when it holds everywhere."""
-    failing = _failing(holds)
-    return _join(failing, why) if failing else ""
-
-
 def lowest(claim: str, sixes: Mapping[str, Six], why: str = "") -> Answer:
     """D-01, D-02: the recommended allocation has the lowest mean sojourn time."""
     holds, parts = {}, []
@@ -127,7 +91,7 @@ def lowest(claim: str, sixes: Mapping[str, Six], why: str = "") -> Answer:
             f"{shape(other.allocation)} {spread(other.means_s, 4, 1000, ' ms')} "
             f"(lowest in {six.won_stretches():.0%} of stretches of 10 minutes at most)"
         )
-    reason = _join(_because(holds, why), "Simulated, not live.")
+    reason = join(because(holds, why), "Simulated, not live.")
     return Answer(claim, "; ".join(parts), overall(holds), reason)
 
 
@@ -143,7 +107,7 @@ def smallest_deviation(sixes: Mapping[str, Six], why: str = "") -> Answer:
             f"{name}: {spread(mine.deviations_s, 4, 1000, ' ms')}, best other "
             f"{shape(other.allocation)} {spread(other.deviations_s, 4, 1000, ' ms')}"
         )
-    return Answer("D-03", "; ".join(parts), overall(holds), _because(holds, why))
+    return Answer("D-03", "; ".join(parts), overall(holds), because(holds, why))
 
 
 def monotonic(sixes: Mapping[str, Six], why: str = "") -> Answer:
@@ -152,7 +116,7 @@ def monotonic(sixes: Mapping[str, Six], why: str = "") -> Answer:
     measured = "rank correlation " + "; ".join(
         f"{name} {six.correlation:.3g}" for name, six in sixes.items()
     )
-    return Answer("D-04", measured, overall(holds), _because(holds, why))
+    return Answer("D-04", measured, overall(holds), because(holds, why))
 
 
 def accuracy(sixes: Mapping[str, Six], why: str = "") -> Answer:
@@ -162,7 +126,7 @@ def accuracy(sixes: Mapping[str, Six], why: str = "") -> Answer:
         f"{name} {min(r.ratio for r in six.rows):.3f} to {max(r.ratio for r in six.rows):.3f}"
         for name, six in sixes.items()
     )
-    return Answer("D-05", measured, overall(holds), _because(holds, why))
+    return Answer("D-05", measured, overall(holds), because(holds, why))
 
 
 def more_underestimated(patterns: Mapping[str, Six], logos: Six, why: str = "") -> Answer:
@@ -171,7 +135,7 @@ def more_underestimated(patterns: Mapping[str, Six], logos: Six, why: str = "") 
     measured = f"measured/estimated on average: logo detection {logos.ratio:.3f}; " + "; ".join(
         f"{name} {six.ratio:.3f}" for name, six in patterns.items()
     )
-    return Answer("D-06", measured, overall(holds), _because(holds, why))
+    return Answer("D-06", measured, overall(holds), because(holds, why))
 
 
 def falls(ratios: Mapping[float, Sequence[float]], why: str = "") -> Answer:
@@ -205,10 +169,10 @@ def meeting(
     verdict = overall(near)
     if verdict == "reproduced" and overall(reached) != "reproduced":
         verdict = "partly"
-    failing = _failing({f"time, {k}": v for k, v in near.items()})
+    where = failing({f"time, {k}": v for k, v in near.items()})
     missed = [name for name, values in reached.items() if not all(values)]
     other = f"Another allocation was chosen at first from {', '.join(missed)}." if missed else ""
-    reason = _join(failing, other, why) if verdict != "reproduced" else ""
+    reason = join(where, other, why) if verdict != "reproduced" else ""
     return Answer("D-08", "; ".join(parts), verdict, reason)
 
 
@@ -224,7 +188,7 @@ def pauses(runs: Mapping[str, Sequence[Controlled]], why: str = "") -> Answer:
         rises = f"{rise:+.0%}" if abs(rise) < 10 else f"times {1 + rise:.0f}"
         longest = max(waits, default=math.nan)
         parts.append(f"{name}: pause {longest:.2g} s at most, minute {rises}")
-    return Answer("D-09", "; ".join(parts), overall(holds), _because(holds, why))
+    return Answer("D-09", "; ".join(parts), overall(holds), because(holds, why))
 
 
 def machines(
@@ -254,7 +218,7 @@ def machines(
             f"{target[1]} machines at first in {sum(first)}, at the end in {sum(kept)} of "
             f"{len(each)} runs, machines changed again {mean([float(h) for h in hosts]):.1f} times"
         )
-    return Answer(claim, "; ".join(parts), overall(holds), _because(holds, why))
+    return Answer(claim, "; ".join(parts), overall(holds), because(holds, why))
 
 
 def peaks(runs: Mapping[str, Sequence[tuple[Controlled, Controlled]]], why: str = "") -> Answer:
@@ -268,7 +232,7 @@ def peaks(runs: Mapping[str, Sequence[tuple[Controlled, Controlled]]], why: str 
             f"{name}: {spread(adding, 3, 1000, ' ms')} adding, "
             f"{spread(removing, 3, 1000, ' ms')} removing"
         )
-    return Answer("D-12", "; ".join(parts), overall(holds), _because(holds, why))
+    return Answer("D-12", "; ".join(parts), overall(holds), because(holds, why))
 
 
 def scheduling(took_ms: Mapping[int, float], why: str = "") -> Answer:
@@ -282,7 +246,7 @@ def scheduling(took_ms: Mapping[int, float], why: str = "") -> Answer:
     measured += f"; {took_ms[max(took_ms)] / took_ms[base]:.1f} times as long for "
     measured += f"{max(took_ms) // base} times the processors"
     holds = {"faster": faster, "linear": linear}
-    return Answer("D-13", measured, overall(holds), _join(_failing(holds), why))
+    return Answer("D-13", measured, overall(holds), join(failing(holds), why))
 
 
 def exact(claim: str, solved: int, instances: int, extra: str = "") -> Answer:
