@@ -206,7 +206,9 @@ def machines(
     holds, parts = {}, []
     for name, each in runs.items():
         first = [bool(c.changes) and c.changes[0][1:] == target for c in each]
-        kept = [c.last == target for c in each]
+        kept = [
+            c.last == target and all(hosts == target[1] for _, _, hosts in c.changes) for c in each
+        ]
         sides = [
             c.after_s < t_max_s and (c.before_s > t_max_s or not exceeded_before) for c in each
         ]
@@ -215,7 +217,7 @@ def machines(
         parts.append(
             f"{name}: {spread([c.before_s for c in each], 3, 1000, ' ms')} before, "
             f"{spread([c.after_s for c in each], 3, 1000, ' ms')} after; to {shape(target[0])} on "
-            f"{target[1]} machines at first in {sum(first)}, at the end in {sum(kept)} of "
+            f"{target[1]} machines at first in {sum(first)}, for good in {sum(kept)} of "
             f"{len(each)} runs, machines changed again {mean([float(h) for h in hosts]):.1f} times"
         )
     return Answer(claim, "; ".join(parts), overall(holds), because(holds, why))

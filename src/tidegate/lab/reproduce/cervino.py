@@ -54,18 +54,20 @@ WHY = {
     "C-04": "",
     "C-05": "A period that begins before a rise and ends after it teaches too low a capacity of a "
     "VM (the paper's transient behaviour), so the same rate gets one VM more until an overload "
-    "that lasts a whole period corrects it. With hardly any queue, tuples drop while the engines could "
-    "carry them all, and these drops are taken for overload; with a longer one some still drop "
-    "where engines are nearly full. As printed, Algorithm 1 takes a single tuple under way for overload, "
-    "adds a VM, and remembers what idle engines did as all that they can do: N grows step by step.",
+    "that lasts a whole period corrects it. With hardly any queue, tuples drop while the engines "
+    "could carry them all, and these drops are taken for overload; with a longer one some still "
+    "drop where engines are nearly full. As printed, Algorithm 1 takes a single tuple under way "
+    "for overload, adds a VM, and remembers what idle engines did as all that they can do: N "
+    "grows step by step.",
     "C-06": "Latency under overload is the length of the queue. One short enough for the criterion "
     "drops tuples without overload too, so low latency and drops only after a rise (C-05) exclude "
     "each other as soon as service times vary.",
     "C-07": "As printed, Algorithm 1 takes a single tuple under way for overload.",
     "C-08": "With exact measurements a short period has no disadvantage: it reacts sooner in both "
     "directions, and VMs start at once. Errors of measurement are what a short period suffers "
-    "from: each one beyond the tolerance looks like overload and lowers the remembered capacity of a VM "
-    "until the next overload. Then the longest period is best, as it makes the fewest mistakes.",
+    "from: each one beyond the tolerance looks like overload and lowers the remembered capacity "
+    "of a VM until the next overload. Then the longest period is best, as it makes the "
+    "fewest mistakes.",
 }
 """Why a claim does not hold everywhere, found by looking into the runs; shown only then."""
 
@@ -155,8 +157,8 @@ def _notes(scale: float) -> tuple[str, ...]:
         f"coincide with the steps. It forgives {TOLERANCE:.0%} of the input under way; as printed "
         "(0 %) is run too. The tolerance was added after the printed form had been seen to fail.",
         "Fig. 5: another VM when those that run would exceed 95 % of their capacity. C-06: one "
-        "small VM at 30,000 tuples/s against the same at 15,000. C-08: drops plus the capacity of VMs "
-        "beyond those needed, as a share of the tuples offered; with exact rates, and with two "
+        "small VM at 30,000 tuples/s against the same at 15,000. C-08: drops plus the capacity of "
+        "VMs beyond those needed, as a share of the tuples offered; with exact rates, and with two "
         "assumed errors of measurement.",
     )
 

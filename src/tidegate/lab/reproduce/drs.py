@@ -102,8 +102,8 @@ WHY = {
     "exceeded at all, and the model finds four machines too many rather than too few.",
     "D-11": "17 executors are 94 % busy at the scaled rates, so the mean of a single minute strays "
     "far from the long-run mean; measured over estimated then makes the scheduler take the machine "
-    "back. At 13 frames/s it releases more than one. The authors' code of the time ignored T_max "
-    "and had 8:8:1 built in.",
+    "back. At 13 frames/s it releases more than one. The authors' earliest code "
+    "applies a built-in 8:8:1 after a timer and ignores T_max; whether it drew Fig. 10 is unknown.",
     "D-12": "Adding disturbs nothing when what runs goes on running; when all start anew in both "
     "experiments, removing is worse, because 17 executors at 94 % hardly catch up. The published "
     "order comes out when executors start anew only where a machine is added, which is the paper's "
