@@ -114,6 +114,7 @@ class Stepped:
     waste: float
     most_vms: int
     last_vms: tuple[tuple[float, int], ...]
+    p99_s: float = math.nan
     time_s: tuple[float, ...] = field(repr=False, default=())
     rates_per_s: tuple[float, ...] = field(repr=False, default=())
     vms: tuple[float, ...] = field(repr=False, default=())
@@ -142,18 +143,22 @@ def follow_steps(
     rate_per_vm: float,
     seed: int,
     *,
-    queue: int,
+    queue: int | None,
     scale: float,
     period_s: float = 30.0,
     noise: float = 0.0,
     tolerance: float = TOLERANCE,
+    shed: bool = False,
 ) -> Stepped:
-    """Let Algorithm 1 follow the step-wise rates, invoked at a phase that depends on the seed."""
+    """Let Algorithm 1 follow the step-wise rates, invoked at a phase that depends on the seed.
+
+    queue: tuples that may wait, None for any number; shed: the policy sheds, by plan.
+    """
     steps = cervino_steps()
     workload: RateTrace = steps.multiplied(1 / scale)
     world = _world(workload, rate_per_vm / scale, 1, seed, queue, noise)
     world.advance(period_s * math.modf(seed * (math.sqrt(5) - 1) / 2)[0])
-    policy = AdaptiveProvisioning(tolerance=tolerance)
+    policy = AdaptiveProvisioning(tolerance=tolerance, shed=shed)
     report = run(world, policy, duration_s=steps.duration_s, interval_s=period_s, seed=seed)
     return _stepped(report, steps, rate_per_vm, period_s, scale)
 
@@ -186,6 +191,7 @@ def _stepped(
         waste,
         round(max(vms)),
         tuple((level, last[end]) for level, end in zip(levels, ends, strict=True)),
+        math.nan if report.latency_p99_s is None else report.latency_p99_s,
         tuple(times),
         tuple(steps.rate(time - ROW_S / 2) for time in times),
         tuple(vms),
