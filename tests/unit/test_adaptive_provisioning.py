@@ -92,3 +92,19 @@ def test_an_engine_that_is_still_starting_is_neither_measured_nor_ordered_again(
     flood = replace(snapshot, operators=(OperatorReading("work", arrival_rate_per_s=50_000),))
     plan, _ = AdaptiveProvisioning().decide(flood, AdaptiveProvisioningMemory())
     assert plan.bounded_target == 5  # the two that run lack 30,000, which is three more
+
+
+def test_a_tuple_under_way_is_no_overload_and_teaches_no_capacity() -> None:
+    snapshot = engine_snapshot(750, [749.97])
+    memory = AdaptiveProvisioningMemory(2_400)
+    plan, after = AdaptiveProvisioning().decide(snapshot, memory)
+    assert (plan.bounded_target, after.max_rate_per_s) == (1, 2_400)
+    plan, after = AdaptiveProvisioning(tolerance=0.0).decide(snapshot, memory)
+    assert (plan.bounded_target, after.max_rate_per_s) == (2, 749)
+
+
+def test_beyond_the_tolerance_is_overload() -> None:
+    policy = AdaptiveProvisioning(tolerance=0.01)
+    for processed, engines in ((9_901, 1), (9_899, 2)):
+        plan, _ = policy.decide(engine_snapshot(10_000, [processed]), policy.initial_memory())
+        assert plan.bounded_target == engines

@@ -49,6 +49,12 @@ def engines_needed(
     (2, None)
     >>> engines_needed(20_000, [10_000, 10_000], 10_000)
     (2, 10000)
+
+    As printed, a single tuple that was under way when the rates were read is an overload, and what
+    the idle engine did is taken for all that it can do; a tolerance forgives that:
+
+    >>> engines_needed(750, [749.97], None), engines_needed(750, [749.97], None, tolerance=0.01)
+    ((2, 749), (1, None))
     """
     engines = len(engine_rates_per_s)
     if engines == 0:
@@ -60,7 +66,7 @@ def engines_needed(
         if average == 0:
             return engines + 1, max_rate_per_s
         return engines + math.ceil(missing / average), average
-    if missing < 0 and max_rate_per_s:
+    if (missing < 0 or tolerance > 0) and max_rate_per_s:
         return max(1, math.ceil(total_rate_per_s / max_rate_per_s)), max_rate_per_s
     return engines, max_rate_per_s
 
@@ -103,7 +109,7 @@ class AdaptiveProvisioning(Policy):
     memory_type: ClassVar[type] = AdaptiveProvisioningMemory
 
     tolerance: float = setting(
-        0.02, "missing share that is a measurement's noise; 0 as in the paper", low=0, high=1
+        0.01, "missing share of the input that is noise; 0 as in the paper", low=0, high=1
     )
     shed: bool = setting(False, "drop the share of the input that the engines cannot carry")
 

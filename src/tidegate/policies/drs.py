@@ -80,12 +80,13 @@ class Drs(Policy):
             packing.because("missing", "an arrival rate or service time is not known: no change")
             return packing.plan(), memory
 
+        slots = _slots(snapshot)
+        _set_aside(packing, self.reserved, slots)
         counts = packing.counts
         now_s = sojourn_s(stations, [counts[s.name] for s in stations], external)
         running = snapshot.running.counts
         estimated_s = sojourn_s(stations, [running[s.name] for s in stations], external)
         correction = self._correction(snapshot.latency.mean_s, estimated_s)
-        slots = _slots(snapshot)
         wanted, hosts, met = self._allocation(snapshot, stations, external, correction, slots)
         then_s = sojourn_s(stations, wanted, external)
         for unmet in met:
@@ -199,6 +200,16 @@ def _slots(snapshot: Snapshot) -> int:
         if want > 0
     ]
     return max(1, min(rooms, default=1))
+
+
+def _set_aside(packing: Packing, reserved: int, slots: int) -> None:
+    """Keep free what something else has taken: so much room, on the oldest hosts that have it."""
+    slot = packing.snapshot.offer.capacity.cpu_cores / slots
+    for left in packing.free.values():
+        taken = min(reserved, math.floor(left[0] / slot + 1e-9))
+        if taken > 0:
+            left[0] -= taken * slot
+            reserved -= taken
 
 
 def _by_load(stations: tuple[Station, ...], processors: int) -> tuple[int, ...]:

@@ -1,0 +1,268 @@
+"""The DRS experiments: every claim once, each criterion on both sides, one tiny run."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+
+from tidegate.lab.claims import Experiment, claims
+from tidegate.lab.reproduce import _drs_answers as answers
+from tidegate.lab.reproduce import _drs_model as model
+from tidegate.lab.reproduce import drs
+from tidegate.lab.reproduce._drs_answers import Row, Six
+from tidegate.lab.reproduce._drs_control import Controlled, rebalance
+from tidegate.lab.reproduce._drs_world import FPD, FPD_FAN_OUT, HOP_S, VLD, chain, measure
+from tidegate.lab.reproduce._world import mean_between, ranks
+from tidegate.model import HostOffer
+from tidegate.policies.base import NoMemory
+from tidegate.policies.drs import Drs
+from tidegate.queueing import Station
+from tidegate.simulation import CloudSettings, Poisson, SimulatedCloud
+from tidegate.testing import station_snapshot
+from tidegate.topology import Edge, Operator, Resources, Source, Topology
+
+BEST, SECOND, THIRD = (10, 11, 1), (11, 10, 1), (9, 11, 2)
+
+
+def six(means: tuple[float, ...], deviations: tuple[float, ...] = (1.0, 2.0, 3.0)) -> Six:
+    """Three allocations that are estimated at 1, 2 and 3 s, measured as given."""
+    return Six(
+        BEST,
+        tuple(
+            Row(allocation, estimate, (measured,), (deviation,), (measured,))
+            for allocation, estimate, measured, deviation in zip(
+                (BEST, SECOND, THIRD), (1.0, 2.0, 3.0), means, deviations, strict=True
+            )
+        ),
+    )
+
+
+def controlled(
+    after_s: float = 0.4,
+    before_s: float = 0.6,
+    changes: tuple[tuple[float, tuple[int, ...], int], ...] = ((780.0, BEST, 5),),
+    peak_s: float = 0.5,
+    pause_s: float = 0.0,
+) -> Controlled:
+    minutes = tuple(peak_s if minute == 13 else before_s for minute in range(27))
+    return Controlled(minutes, before_s, after_s, changes, pause_s)
+
+
+GOOD, BAD = six((1.1, 2.1, 3.1)), six((2.2, 2.1, 3.1), deviations=(2.5, 2.0, 3.0))
+
+
+@pytest.mark.parametrize("claim", ["D-01", "D-02"])
+def test_recommended_must_be_lowest_in_every_world(claim: str) -> None:
+    assert answers.lowest(claim, {"a": GOOD}).verdict == "reproduced"
+    assert answers.lowest(claim, {"a": BAD}, "why").verdict == "not"
+    mixed = answers.lowest(claim, {"a": GOOD, "b": BAD}, "It is so.")
+    assert mixed.verdict == "partly"
+    assert "Does not hold in: b. It is so." in mixed.reason
+    assert "It is so." not in answers.lowest(claim, {"a": GOOD}, "It is so.").reason
+
+
+def test_recommended_must_have_the_smallest_deviation() -> None:
+    assert answers.smallest_deviation({"a": GOOD}).verdict == "reproduced"
+    assert answers.smallest_deviation({"a": BAD}).verdict == "not"
+
+
+def test_order_must_be_the_same() -> None:
+    assert answers.monotonic({"a": GOOD}).verdict == "reproduced"
+    assert answers.monotonic({"a": BAD}).verdict == "not"
+    assert six((3.0, 2.0, 1.0)).correlation == -1.0
+    assert ranks([0.3, 0.1, 0.2]) == (2, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"),
+    [(0.99, "not"), (1.0, "reproduced"), (1.24, "reproduced"), (1.26, "not")],
+)
+def test_accuracy_lies_between_one_and_a_quarter_more(factor: float, verdict: str) -> None:
+    one_off = six((1.1, 2.2, 3.0 * factor))
+    assert answers.accuracy({"a": one_off}).verdict == verdict
+
+
+def test_patterns_must_be_underestimated_more() -> None:
+    more, less = six((1.5, 3.0, 4.5)), six((1.1, 2.2, 3.3))
+    assert answers.more_underestimated({"p": more}, less).verdict == "reproduced"
+    assert answers.more_underestimated({"p": less}, more).verdict == "not"
+    assert answers.more_underestimated({"p": more, "q": less}, less).verdict == "partly"
+
+
+def test_underestimation_must_fall_at_each_step() -> None:
+    assert answers.falls({1.0: [3.0], 10.0: [2.0], 100.0: [1.0]}).verdict == "reproduced"
+    assert answers.falls({1.0: [3.0], 10.0: [1.0], 100.0: [2.0]}).verdict == "partly"
+    assert answers.falls({1.0: [1.0], 10.0: [1.0], 100.0: [1.0]}).verdict == "not"
+
+
+def test_curves_must_meet_within_five_percent() -> None:
+    good = controlled(0.400)
+    best = {"x": BEST}
+    assert answers.meeting({"x": [(controlled(0.419), good)]}, best).verdict == "reproduced"
+    assert answers.meeting({"x": [(controlled(0.421), good)]}, best).verdict == "not"
+    elsewhere = controlled(0.41, changes=((780.0, SECOND, 5),))
+    assert answers.meeting({"x": [(elsewhere, good)]}, best).verdict == "partly"
+    idle = controlled(0.41, changes=())
+    assert answers.meeting({"x": [(idle, good)]}, best).verdict == "partly"
+
+
+@pytest.mark.parametrize(
+    ("pause_s", "peak_s", "verdict"),
+    [(9.9, 0.89, "reproduced"), (10.1, 0.89, "not"), (9.9, 0.91, "not")],
+)
+def test_pause_and_minute_are_bounded(pause_s: float, peak_s: float, verdict: str) -> None:
+    run = controlled(before_s=0.6, peak_s=peak_s, pause_s=pause_s)
+    assert answers.pauses({"x": [run]}).verdict == verdict
+
+
+def test_nothing_changed_is_no_rebalancing() -> None:
+    assert answers.pauses({"x": [controlled(changes=())]}).verdict == "not"
+
+
+@pytest.mark.parametrize(
+    ("run", "verdict"),
+    [
+        (controlled(0.4, 0.6), "reproduced"),
+        (controlled(0.51, 0.6), "not"),  # still exceeded
+        (controlled(0.4, 0.49), "not"),  # was not exceeded
+        (controlled(changes=()), "not"),
+        (controlled(changes=((780.0, SECOND, 5),)), "not"),
+        (controlled(changes=((780.0, BEST, 4),)), "not"),
+        # there, away and back again is not "holds it"
+        (controlled(changes=((780.0, BEST, 5), (840.0, SECOND, 4), (900.0, BEST, 5))), "not"),
+    ],
+)
+def test_exp_a_needs_allocations_and_both_sides(run: Controlled, verdict: str) -> None:
+    assert answers.machines("D-10", {"x": [run]}, (BEST, 5), 0.5, True).verdict == verdict
+
+
+def test_exp_b_does_not_ask_for_an_excess_before() -> None:
+    run = controlled(after_s=0.9, before_s=0.4, changes=((780.0, (8, 8, 1), 4),))
+    assert (
+        answers.machines("D-11", {"x": [run]}, ((8, 8, 1), 4), 1.0, False).verdict == "reproduced"
+    )
+    over = controlled(after_s=1.1, before_s=0.4, changes=((780.0, (8, 8, 1), 4),))
+    assert answers.machines("D-11", {"x": [over]}, ((8, 8, 1), 4), 1.0, False).verdict == "not"
+
+
+def test_adding_must_cost_more_than_removing() -> None:
+    dear, cheap, never = controlled(peak_s=4.7), controlled(peak_s=1.1), controlled(changes=())
+    assert answers.peaks({"x": [(dear, cheap)]}).verdict == "reproduced"
+    assert answers.peaks({"x": [(cheap, dear)]}).verdict == "not"
+    assert answers.peaks({"x": [(dear, cheap), (cheap, dear)]}).verdict == "partly"
+    assert answers.peaks({"x": [(dear, never)]}).verdict == "not"
+
+
+def test_scheduling_must_be_faster_and_linear() -> None:
+    fast = {k: 0.001 * k for k in model.PAPER_MS}
+    assert answers.scheduling(fast).verdict == "reproduced"
+    assert answers.scheduling({**fast, 48: 0.33}).verdict == "partly"  # slower, and a bump
+    assert answers.scheduling({k: 1e-6 * k * k for k in fast}).verdict == "partly"  # quadratic
+    assert answers.scheduling({k: 10.0 * k * k for k in fast}).verdict == "partly"  # 12 is base
+
+
+def test_exact_means_every_instance() -> None:
+    assert answers.exact("D-14", 10, 10).verdict == "reproduced"
+    assert answers.exact("D-14", 9, 10).verdict == "partly"
+    assert answers.exact("D-15", 0, 10).verdict == "not"
+
+
+def test_exhaustive_search_finds_a_wrong_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert model.greedy_is_optimal(20, seed=5)[0] == 20
+    assert model.fewest_is_minimal(20, seed=5) == 20
+
+    def lopsided(stations: tuple[Station, ...], processors: int) -> tuple[int, ...]:
+        least = [s.least_processors for s in stations]
+        return (least[0] + processors - sum(least), *least[1:])
+
+    def wasteful(stations: tuple[Station, ...], t_max_s: float, external: float) -> tuple[int, ...]:
+        return tuple(s.least_processors + 9 for s in stations)
+
+    monkeypatch.setattr(model, "assign_processors", lopsided)
+    monkeypatch.setattr(model, "fewest_processors", wasteful)
+    solved, worst = model.greedy_is_optimal(20, seed=5)
+    assert solved < 20
+    assert worst > 0
+    assert model.fewest_is_minimal(20, seed=5) < 20
+
+
+def test_printed_formula_is_that_of_one_server() -> None:
+    assert model.printed_sojourn_s(Station("x", 1.0, 2.0), 1) == pytest.approx(1.0)
+    assert model.printed_sojourn_s(Station("x", 2.0, 2.0), 1) == math.inf
+
+
+def test_worlds_have_the_derived_rates() -> None:
+    for app in (FPD, FPD_FAN_OUT):
+        rates = app.topology.arrival_rates()
+        assert list(rates.values()) == pytest.approx([640, 1920, 640])
+    assert VLD.estimate_s(BEST) == pytest.approx(0.428, abs=0.001)
+    for app in (VLD, FPD):
+        assert len(set(app.allocations)) == 6
+        assert all(sum(allocation) == 22 for allocation in app.allocations)
+        assert {app.best, *app.printed} <= set(app.allocations)
+
+
+def test_reserved_executors_keep_their_room() -> None:
+    rates = {"extract": (40.0, 5.714), "match": (40.0, 5.333), "aggregate": (40.0, 400.0)}
+    snapshot = station_snapshot(rates, allocation=(8, 8, 1), cores_per_host=5, reserved=3)
+    plan, _ = Drs(t_max_s=0.5, reserved=3).decide(snapshot, NoMemory())
+    used = Counter(instance.host for instance in plan.deployment.instances)
+    assert sum(used.values()) == 22
+    # Four hosts run 17 executors and have room for three, which is taken: five go to the new one.
+    assert used["host-5"] == 5
+
+
+def test_each_hop_adds_its_cost_and_nothing_else() -> None:
+    app = chain(0.03)
+    plain, wired = (measure(app, app.best, 1, 20.0, hop) for hop in (0.0, HOP_S))
+    assert wired.mean_s - plain.mean_s == pytest.approx(3 * HOP_S, rel=0.02)
+    assert wired.deviation_s == pytest.approx(plain.deviation_s, rel=0.03)
+
+
+def test_restarting_cloud_pauses_and_ours_does_not() -> None:
+    ours, storm = (rebalance(VLD, (8, 12, 2), 1, restarting) for restarting in (False, True))
+    assert ours.changes[0][:2] == storm.changes[0][:2] == (780.0, BEST)
+    assert ours.pause_s == 0.0
+    assert 4.0 <= storm.pause_s <= 12.0
+    assert storm.peak_s > ours.peak_s
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Experiment:
+    lengths = drs.Lengths(600.0, 5.0, 2000, 0, 10, 3)
+    return drs.run(True, 1, lambda share, what: None, lengths)
+
+
+def test_every_claim_is_answered_once(tiny: Experiment) -> None:
+    asked = [claim for claim in claims() if claim.startswith("D-")]
+    assert [answer.claim for answer in tiny.answers] == asked
+    assert all(answer.measured for answer in tiny.answers)
+    assert all(answer.reason for answer in tiny.answers if answer.verdict in ("partly", "not"))
+
+
+def test_figures_and_notes(tiny: Experiment) -> None:
+    drawn = " ".join(caption for caption, _ in tiny.figures)
+    assert all(f"Fig. {n}" in drawn for n in (6, 7, 8, 9, 10))
+    assert all(svg.startswith("<svg") for _, svg in tiny.figures)
+    assert any("network" in note for note in tiny.notes)
+
+
+def test_mean_between_weighs_by_items() -> None:
+    work = Operator("work", service_time_s=0.1)
+    world = SimulatedCloud(
+        Topology((work,), (Source("in"),), (Edge("in", "work"),)),
+        HostOffer(Resources(1)),
+        Poisson({"in": 5.0}),
+        seed=1,
+        settings=CloudSettings(monitoring_s=10.0),
+    )
+    world.advance(60.0)
+    report = world.report()
+    assert mean_between(report, 0.0, 60.0) == pytest.approx(report.latency_mean_s)
+    first, second = mean_between(report, 0.0, 10.0), mean_between(report, 10.0, 20.0)
+    a, b = (rate or 0.0 for rate in report.series.finished_per_s[:2])
+    assert first != second
+    assert mean_between(report, 0.0, 20.0) == pytest.approx((a * first + b * second) / (a + b))
+    assert math.isnan(mean_between(report, 100.0, 200.0))
