@@ -10,8 +10,8 @@
         world.advance(60)
     report = world.report()
 
-- `SimulatedCloud`: item by item. `FluidCloud`: the same interface, thousands of times cheaper per
-  item and less exact; for wide sweeps.
+- `SimulatedCloud`: item by item. `FluidCloud`: the same interface, with a flow in place of items;
+  its cost does not grow with the rate, and it is less exact; for wide sweeps.
 - ``observe() -> Snapshot``, ``apply(plan) -> Outcome``: the backend protocol;
   ``advance(seconds)`` lets time pass; ``time_s`` is the clock, in seconds from 0;
   ``report() -> RunReport`` at any time; ``latencies() -> LatencySketch`` to merge runs.
