@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test lint unit demo bench java clean
+.PHONY: help setup test lint unit demo bench bench-lab ledger java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,13 @@ demo: setup ## a control loop, then a backtest with pictures (two minutes)
 
 bench: setup ## measure the speeds that the README quotes, as ratios in one run
 	$(BIN)/python benchmarks/decisions.py
+
+bench-lab: setup ## the simulator against SimPy and Ciw, and the bound (some minutes)
+	$(BIN)/python benchmarks/simulation.py --quick
+	$(BIN)/python benchmarks/bound.py
+
+ledger: setup ## write docs/claims.md anew (ten minutes)
+	$(BIN)/tidegate reproduce all --quick --ledger docs/claims.md --report out/papers.html
 
 clean: ## remove what setup and tests have made
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist out
