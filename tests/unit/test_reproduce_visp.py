@@ -25,13 +25,17 @@ from tidegate.lab.reproduce.visp_world import (
     OPERATORS,
     PATTERNS,
     TICK_S,
+    Broker,
     Run,
     drive,
     make_topology,
     service_s,
 )
+from tidegate.model import HostOffer
 from tidegate.policies.btu import QUIRKS, Btu
 from tidegate.policies.queue_threshold import QueueThreshold
+from tidegate.simulation import SimulatedCloud
+from tidegate.topology import Resources
 from tidegate.workloads import VispPattern
 
 # --- the world --------------------------------------------------------------------------------
@@ -106,13 +110,18 @@ def test_a_seed_decides_a_run_and_the_clock_is_all_that_the_switch_changes() -> 
 
 
 def test_items_in_work_count_as_waiting_where_the_broker_says_so() -> None:
-    seen = replace(PUBLISHED_WAY, unacknowledged=True)
-    stops = [
-        drive("stepwise", THR10, variant, 1, 10).report.steps["stop"]
-        for variant in (PUBLISHED_WAY, seen)
-    ]
-    assert stops[0] > 0
-    assert stops[1] < stops[0]
+    offer = HostOffer(Resources(4, 7168))
+    world = SimulatedCloud(make_topology(), offer, VispPattern("stepwise"), seed=1)
+    world.advance(47.9)  # in the middle between two bursts
+    plain, seen = world.observe(), Broker(world).observe()
+    counts = plain.running.counts
+    more = {
+        name: (seen.reading[name].queue_length or 0) - (plain.reading[name].queue_length or 0)
+        for name in counts
+    }
+    assert all(0 <= more[name] <= counts[name] for name in counts)  # one instance, one item
+    assert more["O6"] == 1  # far too few instances: always at work
+    assert more["O8"] == 0  # a no-op with one burst of work behind it
 
 
 def test_the_readings_reach_the_policies() -> None:

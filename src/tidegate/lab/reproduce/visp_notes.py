@@ -60,12 +60,8 @@ WHY = {
     "V-04": _SHUFFLED,
     "V-05": _SHUFFLED,
     "V-06": f"{_SHUFFLED} The penalties for that exceed what the hosts save.",
-    "V-07": "Both ends of the comparison move: see V-02 and V-08.",
-    "V-08": (
-        "With shuffling, BTU60 leases fewer hosts than published, so the saving is too large. As "
-        "coded it is the baseline that changes: it stops less, keeps its hosts, and wastes less "
-        "paid time than published."
-    ),
+    "V-07": "Both ends of the comparison are off: see V-02 and V-03.",
+    "V-08": "With shuffling, BTU60 leases fewer hosts than published, so the saving is too large.",
     "V-09": "With shuffling, BTU-based leases fewer hosts than the baseline, not more.",
     "V-10": "Shuffling (V-04) starts and stops instances at every turn, whatever the unit.",
     "V-11": (
@@ -219,9 +215,9 @@ def _others(results: Results) -> list[str]:
         wanted = shown(PUBLISHED["stepwise", "THR10"])
         found.append(
             f"Baseline, stepwise ({wanted} published): the paper's 50/250/1 on waiting items "
-            f"{shown(baseline.cells['THR10'])}; if items in work count too, as in the code, "
-            f"{shown(broker.cells['THR10'])} with {broker.stops} stops, since something is always "
-            f"in work; the committed 250/1250/20 {shown(committed.cells['THR10'])}, and with items "
+            f"{shown(baseline.cells['THR10'])} ({baseline.stops} stops); if items in work count "
+            f"too, as in the code, {shown(broker.cells['THR10'])} ({broker.stops} stops); the "
+            f"committed 250/1250/20 {shown(committed.cells['THR10'])}, and with items "
             f"in work {shown(both.cells['THR10'])}."
         )
     before, literal = run(PUBLISHED_WAY, "BTU10"), run(LITERAL, "BTU10")

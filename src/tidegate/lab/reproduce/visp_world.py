@@ -35,6 +35,7 @@ __all__ = [
     "OPERATORS",
     "PATTERNS",
     "TICK_S",
+    "Broker",
     "Configuration",
     "Occupancy",
     "OperatorFacts",
@@ -211,13 +212,14 @@ def busy_instances(topology: Topology, machines: float) -> float:
     return machines * sum(rate * service[name] for name, rate in rates.items())
 
 
-class _Broker:
+class Broker:
     """A world seen through its message broker, which counts items in work as waiting."""
 
     def __init__(self, world: SimulatedCloud) -> None:
         self._world = world
 
     def observe(self) -> Snapshot:
+        """As the world, with waiting items that include those in work."""
         seen = self._world.observe()
         readings = tuple(
             replace(r, queue_length=(r.queue_length or 0.0) + (r.running_tasks or 0))
@@ -226,6 +228,7 @@ class _Broker:
         return replace(seen, operators=readings)
 
     def apply(self, plan: Plan) -> Outcome:
+        """As the world."""
         return self._world.apply(plan)
 
 
@@ -274,7 +277,7 @@ def drive(
     lots = generator(seed, 0)
     workload = VispPattern(pattern, phase_s=float(lots.uniform(0, TICK_S)))
     world = SimulatedCloud(topology, offer, workload, seed=seed, settings=settings)
-    backend = _Broker(world) if variant.unacknowledged else world
+    backend = Broker(world) if variant.unacknowledged else world
     controller = Controller(backend, variant.policy(configuration), seed=seed)
     end_s = 60.0 * minutes
     leased_s = {host.id: 0.0 for host in world.observe().hosts}
