@@ -105,7 +105,7 @@ WHY = {
     "back. At 13 frames/s it releases more than one. The authors' earliest code "
     "applies a built-in 8:8:1 after a timer and ignores T_max; whether it drew Fig. 10 is unknown.",
     "D-12": "When both experiments rebalance in the same way, the first minute of both passes with "
-    "the same 17 executors (the added machine is not up before its end), so both peaks are alike "
+    "the same 17 executors (the added machine is hardly up before its end), so peaks are alike "
     "and their order is chance. The published order needs executors to start anew where a machine "
     "is added and to go on where one is removed, which is the paper's own explanation; that third "
     "world was added after the first two had been seen.",
