@@ -15,8 +15,9 @@
 - ``observe() -> Snapshot``, ``apply(plan) -> Outcome``: the backend protocol;
   ``advance(seconds)`` lets time pass; ``time_s`` is the clock, in seconds from 0;
   ``report() -> RunReport`` at any time; ``latencies() -> LatencySketch`` to merge runs.
-- a workload has ``arrivals(start_s, end_s, rng)`` and returns sorted arrival times by source
-  (`Arrivals`); `Poisson` is the simplest.
+- a workload has ``arrivals(start_s, end_s)``, or the same with a third argument, a NumPy
+  generator, and returns sorted arrival times by source; `Poisson` is the simplest. With
+  ``expected(edges_s)`` it serves the fluid world without drawing items.
 - `CloudSettings`: start-up times, service-time distributions, queue limits, contention,
   migration, failures, measurement and penalties. `ServiceTime`: one distribution.
 - `RunReport`: what a run comes to, with `OperatorReport`, `Compliance` and `Series` in it.
@@ -28,18 +29,27 @@ from __future__ import annotations
 
 from tidegate.simulation.arrivals import Poisson
 from tidegate.simulation.cloud import SimulatedCloud
+from tidegate.simulation.fluid import FluidCloud
 from tidegate.simulation.report import Compliance, OperatorReport, RunReport, Series
-from tidegate.simulation.settings import Arrivals, CloudSettings, ServiceKind, ServiceTime
+from tidegate.simulation.settings import (
+    Arrivals,
+    CloudSettings,
+    SeededArrivals,
+    ServiceKind,
+    ServiceTime,
+)
 from tidegate.simulation.sketch import LatencySketch
 
 __all__ = [
     "Arrivals",
     "CloudSettings",
     "Compliance",
+    "FluidCloud",
     "LatencySketch",
     "OperatorReport",
     "Poisson",
     "RunReport",
+    "SeededArrivals",
     "Series",
     "ServiceKind",
     "ServiceTime",

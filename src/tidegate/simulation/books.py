@@ -90,6 +90,7 @@ from tidegate.simulation.state import (
     SPOILED,
     SPOILT,
     TAIL,
+    TURN,
     UNTIL_S,
     Floats,
     Ints,
@@ -103,14 +104,21 @@ __all__ = ["book_departures", "end_interval", "finish_roots", "line_up", "set_sl
 def line_up(
     o: int, ops_i: Ints, slot_f: Floats, slot_i: Ints, line_time: Floats, line_slot: Ints
 ) -> None:
-    """Sort the servers of an operator by the time when they are free; ties by slot."""
+    """Sort the servers of an operator by the time when they are free.
+
+    Ties are in the order in which they began, so that it does not matter when this is done.
+    """
     count = 0
     for slot in range(slot_f.shape[2]):
         if slot_i[o, ALIVE, slot] == NO_SERVER:
             continue
         free = slot_f[o, FREE_S, slot]
         place = count
-        while place > 0 and line_time[o, place - 1] > free:
+        turn = slot_i[o, TURN, slot]
+        while place > 0 and (
+            line_time[o, place - 1] > free
+            or (line_time[o, place - 1] == free and slot_i[o, TURN, line_slot[o, place - 1]] > turn)
+        ):
             line_time[o, place] = line_time[o, place - 1]
             line_slot[o, place] = line_slot[o, place - 1]
             place -= 1
@@ -176,6 +184,7 @@ def book_departures(
 @numba.njit(cache=True)
 def finish_roots(
     count: int,
+    left_s: Floats,
     roots: Ints,
     root_s: Floats,
     root_n: Ints,
@@ -183,12 +192,18 @@ def finish_roots(
     whole: Floats,
     interval: Ints,
 ) -> None:
-    """Book those source items of which nothing is left: done, or spoilt if a part was dropped."""
+    """Book those source items of which nothing is left: done, or spoilt if a part was dropped.
+
+    left_s: when a part of each was processed, empty when that has been booked already.
+    """
     free = root_free[len(root_free) - 1]
     total_s, longest = 0.0, whole[SOJOURN_MAX_S]
     out, late, spoilt, slo_s = 0, 0, 0, whole[E2E_SLO_S]
     for i in range(count):
         root = roots[i]
+        if len(left_s) > 0:  # one at a time: a root may be here more than once
+            root_n[root, LIVE] -= 1
+            root_s[root, LAST] = max(root_s[root, LAST], left_s[i])
         if root_n[root, LIVE] != 0:
             continue
         root_n[root, LIVE] = -1  # once only, should it be in the list twice

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from inspect import signature
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +19,7 @@ from tidegate.simulation.lots import stream
 from tidegate.simulation.meter import Meter
 from tidegate.simulation.report import RunReport, make_report
 from tidegate.simulation.series import BoundedSeries
-from tidegate.simulation.settings import Arrivals, CloudSettings
+from tidegate.simulation.settings import Arrivals, CloudSettings, SeededArrivals
 from tidegate.simulation.sketch import LatencySketch
 from tidegate.simulation.state import SOJOURN_S
 from tidegate.topology import Topology
@@ -35,7 +37,7 @@ class SimulatedCloud:
     It is observed and given plans like any world; in between, `advance` lets time pass.
 
     topology: what runs; each operator needs a service time. offer: what can be leased.
-    workload: when items come, see `Arrivals`. seed: of everything that is drawn by lot.
+    workload: when items come, see `Arrivals` and `SeededArrivals`. seed: of everything that is drawn by lot.
     initial: what runs at the beginning, None: one instance of each operator, packed tightly.
     settings: the physics.
 
@@ -57,7 +59,7 @@ class SimulatedCloud:
         self,
         topology: Topology,
         offer: HostOffer,
-        workload: Arrivals,
+        workload: Arrivals | SeededArrivals,
         *,
         seed: int,
         initial: Deployment | None = None,
@@ -68,7 +70,8 @@ class SimulatedCloud:
         self.offer = offer
         self.settings = settings or CloudSettings()
         self.time_s = 0.0
-        self._workload = workload
+        self._workload: Any = workload
+        self._seeded = len(signature(workload.arrivals).parameters) > 2
         self._seed = seed
         self._sources = {source.name: i for i, source in enumerate(topology.sources)}
         self._engine = engine(topology, self.settings, seed)
@@ -132,19 +135,31 @@ class SimulatedCloud:
         self._chunk += 1
         chunk_s = self.settings.arrival_chunk_s
         start, end = self._chunk * chunk_s, (self._chunk + 1) * chunk_s
-        drawn = self._workload.arrivals(start, end, stream(self._seed, ARRIVALS, self._chunk))
         self._coming = {}
-        for name, values in drawn.items():
-            if name not in self._sources:
-                known = "a source of the topology: " + ", ".join(self._sources)
-                raise InputError("arrivals of", name, known)
+        for name, values in self._drawn(start, end).items():
+            source = self._source_number(name)
             times = np.ascontiguousarray(values, np.float64)
             if len(times):
                 inside = times[0] >= start and times[-1] < end
                 if not inside or bool(np.any(times[1:] < times[:-1])):
                     allowed = f"sorted and within [{start:g}, {end:g})"
                     raise InputError(f"arrivals of {name}", "…", allowed)
-                self._coming[self._sources[name]] = times
+                self._coming[source] = times
+
+    def _drawn(self, start: float, end: float) -> Mapping[str, Floats]:
+        drawn: Mapping[str, Floats]
+        if self._seeded:
+            lots = stream(self._seed, ARRIVALS, self._chunk)
+            drawn = self._workload.arrivals(start, end, lots)
+        else:
+            drawn = self._workload.arrivals(start, end)
+        return drawn
+
+    def _source_number(self, name: str) -> int:
+        if name not in self._sources:
+            known = "a source of the topology: " + ", ".join(self._sources)
+            raise InputError("arrivals of", name, known)
+        return self._sources[name]
 
     def _take_until(self, stop: float) -> dict[int, Floats]:
         taken = {}

@@ -38,6 +38,7 @@ from tidegate.simulation.state import (
     SERVING,
     SLOW,
     TAIL,
+    TURN,
     UNTIL_S,
     Network,
     build_network,
@@ -184,6 +185,7 @@ class ItemEngine:
         net = self.net
         net.slot_f[operator, BUSY_S:, slot] = 0.0
         net.slot_i[operator, DONE, slot] = 0
+        net.slot_i[operator, TURN, slot] = 0
         return slot
 
     def stop(self, operator: int, slot: int, now_s: float) -> float:
@@ -284,8 +286,7 @@ class ItemEngine:
         until = np.cumsum([len(part) for part in parts], dtype=np.int64)
         position = until - [len(part) for part in parts]
         times = parts[0] if len(parts) == 1 else np.concatenate([*parts, _NOTHING])
-        span = end_s - float(self.net.whole[NOW])
-        rows = np.empty((int(span / self._settings.monitoring_s) + 2, len(self._before)))
+        rows = self._empty_rows(end_s)
         filled = 0
         while True:
             more, room, roots = self._kernel(
@@ -295,6 +296,10 @@ class ItemEngine:
             if room == roots == 0:
                 return rows[:filled]
             self.net = grown(self.net, room, roots)
+
+    def _empty_rows(self, end_s: float) -> Floats:
+        span = end_s - float(self.net.whole[NOW])
+        return np.empty((int(span / self._settings.monitoring_s) + 2, len(self._before)))
 
 
 _NOTHING = np.empty(0)

@@ -64,7 +64,9 @@ from tidegate.simulation.state import (
     SPOILED,
     STARTED_S,
     TAIL,
+    TAKEN,
     TARGET,
+    TURN,
     WHOLE,
     Floats,
     Ints,
@@ -98,6 +100,7 @@ def run_events(
     left = np.zeros(operators, np.int64)
     out = np.empty((operators, 3, CHUNK))
     ended, ended_root = 0, np.empty(2 * CHUNK, np.int64)
+    no_times = np.empty(0)
     idle = np.zeros((operators, slots), np.int64)
     idle_first, idle_count = np.zeros(operators, np.int64), np.zeros(operators, np.int64)
     first, count = np.zeros(operators, np.int64), np.zeros(operators, np.int64)
@@ -110,10 +113,16 @@ def run_events(
         copies_max = max(copies_max, copies)
     for o in range(operators):
         line_up(o, ops_i, slot_f, slot_i, line_time, line_slot)
-        count[o] = ops_i[o, LINE_COUNT]
-        for place in range(count[o]):
-            # Who has been idle for long comes forward now and finds the queue or the ring.
-            line_time[o, place] = max(line_time[o, place], whole[NOW])
+        nobody_waits = ends[o, HEAD] == ends[o, TAIL]
+        for place in range(ops_i[o, LINE_COUNT]):
+            slot, free = line_slot[o, place], line_time[o, place]
+            if nobody_waits and slot_i[o, ROOT, slot] < 0 and free <= whole[NOW]:
+                idle[o, idle_count[o]] = slot
+                idle_count[o] += 1
+            else:
+                line_slot[o, count[o]] = slot
+                line_time[o, count[o]] = max(free, whole[NOW])
+                count[o] += 1
         if count[o] > 0:
             next_s[o] = line_time[o, 0]
 
@@ -132,7 +141,7 @@ def run_events(
             if best < 0:
                 break
             if budget == 0:
-                finish_roots(ended, ended_root, root_s, root_n, root_free, whole, interval)
+                finish_roots(ended, no_times, ended_root, root_s, root_n, root_free, whole, interval)
                 ended = 0
                 budget = min(CHUNK, root_free[len(root_free) - 1])
                 if budget == 0:
@@ -235,7 +244,7 @@ def run_events(
                 whole[QUANTISE] > 0.0, tally[o], recent[o], sketch[o],
             )  # fmt: skip
             left[o] = 0
-        finish_roots(ended, ended_root, root_s, root_n, root_free, whole, interval)
+        finish_roots(ended, no_times, ended_root, root_s, root_n, root_free, whole, interval)
         ended = 0
         whole[NOW] = now
         if room_needed == 0 and roots_needed == 0:
@@ -315,6 +324,8 @@ def _begin(
     takes *= slot_f[o, PACE, slot]
     ready = now + takes
     slot_i[o, ROOT, slot] = lane_root[o, head]
+    ops_i[o, TAKEN] += 1
+    slot_i[o, TURN, slot] = ops_i[o, TAKEN]
     slot_f[o, ARRIVED_S, slot] = lane_time[o, head]
     slot_f[o, STARTED_S, slot] = now
     slot_f[o, FREE_S, slot] = ready

@@ -41,7 +41,6 @@ from tidegate.simulation.state import (
     HEAD,
     HOST,
     HOST_CORES,
-    MBPS,
     OUT,
     PROCESSED,
     RECENT,
@@ -69,7 +68,7 @@ class _Readings:
     operators: tuple[OperatorReading, ...]
     latency: Latency
     batches: BatchReading | None
-    utilisation: Floats
+    utilisation: list[float]
     busy: list[list[float]]
     done: list[list[float]]
 
@@ -89,9 +88,13 @@ class Meter:
         self._topology, self._offer, self._settings = topology, offer, settings
         self._engine, self._fleet, self._seed = engine, fleet, seed
         self._names = tuple(topology.by_name)
-        self._memory = [operator.demand.memory_mb for operator in topology.operators]
+        self._weights = [
+            (o.demand.cpu_cores, o.demand.memory_mb, o.demand.network_mbps)
+            for o in topology.operators
+        ]
         self._kept: deque[_Readings] = deque()
         self._batches: deque[float] = deque(maxlen=RECENT)
+        self._busy = self._busy_now(0.0)
         self._mark(0.0)
 
     def _mark(self, now_s: float) -> None:
@@ -101,7 +104,6 @@ class Meter:
         self._tally = net.tally.copy()
         self._whole = net.whole.copy()
         self._sketch = self._whole_sketch()
-        self._busy = self._busy_now(now_s)
         self._done = net.slot_i[:, DONE].copy()
 
     def forget(self, operator: int, slot: int) -> None:
@@ -140,80 +142,50 @@ class Meter:
         busy, done = self._busy_now(now_s), net.slot_i[:, DONE]
         operators, slots = self._busy.shape
         if busy.shape != self._busy.shape:  # slots have been added since
-            wide = np.zeros_like(busy)
-            wide[:, :slots] = self._busy
-            self._busy = wide
-            counts = np.zeros_like(done)
-            counts[:, :slots] = self._done
-            self._done = counts
+            self._busy = np.pad(self._busy, ((0, 0), (0, busy.shape[1] - slots)))
+            self._done = np.pad(self._done, ((0, 0), (0, busy.shape[1] - slots)))
         used = busy - self._busy
         cores = (used * net.ops_f[:, CORES][:, None]).ravel()
         load = np.bincount(net.slot_i[:, HOST].ravel(), cores, minlength=len(net.hosts))
-        utilisation = load / net.hosts[:, HOST_CORES]
-        delta = net.tally - self._tally
-        factor = np.ones(2 * operators + 1)
+        noise = [1.0] * (2 * operators + 1)
         if self._settings.measurement_noise > 0 and span > 0:
             lots = stream(self._seed, NOISE, round(now_s * 1000))
-            factor = np.exp(lots.normal(0, self._settings.measurement_noise, len(factor)))
-        readings = tuple(
-            self._operator(name, o, span, row, factor)
-            for o, (name, row) in enumerate(zip(self._names, delta.tolist(), strict=True))
+            sigma = self._settings.measurement_noise
+            noise = np.exp(lots.normal(0, sigma, len(noise))).tolist()
+        facts = zip(
+            self._names,
+            (net.tally - self._tally).tolist(),
+            net.tally[:, SAMPLES].tolist(),
+            net.recent.tolist(),
+            (net.ends[:operators, TAIL] - net.ends[:operators, HEAD]).tolist(),
+            np.count_nonzero(net.slot_i[:, ROOT] >= 0, axis=1).tolist(),
+            noise[0:-1:2],
+            noise[1::2],
+            strict=True,
         )
-        return _Readings(
+        readings = tuple(_reading(span, *fact) for fact in facts)
+        measured = _Readings(
             now_s,
             span,
             readings,
-            self._latency(factor[-1]),
+            self._latency(noise[-1]),
             self._batch(readings),
-            np.maximum(utilisation, 0.0) * factor[-1],
+            (np.maximum(load / net.hosts[:, HOST_CORES], 0.0) * noise[-1]).tolist(),
             used.tolist(),
             (done - self._done).tolist(),
         )
-
-    def _operator(
-        self, name: str, o: int, span: float, delta: list[float], factor: Floats
-    ) -> OperatorReading:
-        net = self._engine.net
-        waiting = int(net.ends[o, TAIL] - net.ends[o, HEAD])
-        samples = int(net.tally[o, SAMPLES])
-        first = max(0, samples - RECENT)
-        ring = net.recent[o].tolist()
-        recent = tuple(ring[i % RECENT] for i in range(first, samples))
-        rate_noise, time_noise = float(factor[2 * o]), float(factor[2 * o + 1])
-        if span <= 0:
-            return OperatorReading(name, queue_length=float(waiting))
-        service = service_scv = arrival_scv = None
-        if delta[SAMPLES] > 0:
-            mean = delta[SERVICE_S] / delta[SAMPLES]
-            service = mean * time_noise
-            if mean > 0 and delta[SAMPLES] > 1:
-                service_scv = max(0.0, delta[SERVICE_SQUARE] / delta[SAMPLES] / mean**2 - 1)
-        if delta[GAPS] > 1 and delta[GAP_S] > 0:
-            mean = delta[GAP_S] / delta[GAPS]
-            arrival_scv = max(0.0, delta[GAP_SQUARE] / delta[GAPS] / mean**2 - 1)
-        return OperatorReading(
-            name,
-            arrival_rate_per_s=delta[ARRIVED] / span * rate_noise,
-            processed_per_s=delta[PROCESSED] / span * rate_noise,
-            dropped_per_s=delta[DROPPED] / span,
-            service_time_s=service,
-            arrival_scv=arrival_scv,
-            service_scv=service_scv,
-            queue_length=float(waiting),
-            recent_durations_s=recent if recent else None,
-            pending_tasks=waiting,
-            running_tasks=int(np.count_nonzero(net.slot_i[o, ROOT] >= 0)),
-        )
+        self._busy = busy
+        return measured
 
     def _latency(self, noise: float) -> Latency:
         net = self._engine.net
-        out = int(net.whole[OUT] - self._whole[OUT])
-        if out == 0:
+        out = int(net.whole[OUT]) - int(self._whole[OUT])
+        if out <= 0:
             return Latency()
         counts = self._whole_sketch() - self._sketch
-        mean = (net.whole[SOJOURN_S] - self._whole[SOJOURN_S]) / out
-        p50, p95, p99 = (float(quantile_of(counts, out, q)) * noise for q in (0.5, 0.95, 0.99))
-        return Latency(float(mean * noise), p50, p95, p99)
+        mean = float(net.whole[SOJOURN_S] - self._whole[SOJOURN_S]) / out
+        p50, p95, p99 = (quantile_of(counts, out, share) * noise for share in (0.5, 0.95, 0.99))
+        return Latency(mean * noise, p50, p95, p99)
 
     def _batch(self, readings: tuple[OperatorReading, ...]) -> BatchReading | None:
         """The batches that micro-batch processing would have had: the busiest operator's work."""
@@ -235,7 +207,7 @@ class Meter:
     def _assemble(self, now_s: float, seen: _Readings | None) -> Snapshot:
         fleet, offer = self._fleet, self._offer
         fleet.forget_gone(now_s)
-        return Snapshot(
+        snapshot = Snapshot(
             now_s,
             self._topology,
             offer,
@@ -247,6 +219,9 @@ class Meter:
             self._settings.decision_s,
             fleet.leased_so_far,
         )
+        # Known already: it would be worked out again from all instances in each turn.
+        snapshot.__dict__["requested"] = fleet.requested
+        return snapshot
 
     def _hosts(self, now_s: float, seen: _Readings | None) -> list[Host]:
         hosts = []
@@ -261,7 +236,7 @@ class Meter:
             if seen and host.ready_s < seen.time_s and host.number < len(seen.utilisation):
                 there = min(seen.span_s, seen.time_s - host.ready_s)
                 if there > 0:
-                    used = float(seen.utilisation[host.number]) / there
+                    used = seen.utilisation[host.number] / there
             images = frozenset(name for name, since in host.images.items() if since <= now_s)
             lease = Lease(offer.billing_unit_s, offer.price_per_unit_usd, host.leased_s)
             hosts.append(Host(host.id, offer.capacity, status, used, lease, images))
@@ -269,25 +244,68 @@ class Meter:
 
     def _instances(self, now_s: float, seen: _Readings | None) -> list[InstanceReading]:
         readings = []
-        network = self._engine.net.ops_f[:, [CORES, MBPS]].tolist()
+        weights = self._weights
         for instance in self._fleet.instances.values():
-            o, slot = instance.number, instance.slot
-            if instance.ready_s > now_s:
-                readings.append(
-                    InstanceReading(instance.id, instance.operator, instance.host, "starting")
-                )
+            name, operator, host = instance.id, instance.operator, instance.host
+            ready_s, slot = instance.ready_s, instance.slot
+            if ready_s > now_s:
+                readings.append(InstanceReading(name, operator, host, "starting"))
                 continue
             load = rate = None
-            if seen and instance.ready_s < seen.time_s and slot < len(seen.busy[o]):
-                there = min(seen.span_s, seen.time_s - instance.ready_s)
+            if seen and ready_s < seen.time_s and slot < len(seen.busy[instance.number]):
+                o = instance.number
+                there = min(seen.span_s, seen.time_s - ready_s)
                 if there > 0:
-                    share = max(0.0, seen.busy[o][slot]) / there
-                    cores, mbps = network[o]
-                    load = Resources(share * cores, self._memory[o], share * mbps)
+                    share = max(0.0, seen.busy[o][slot] / there)
+                    cores, memory_mb, mbps = weights[o]
+                    load = Resources(share * cores, memory_mb, share * mbps)
                     rate = max(0.0, seen.done[o][slot] / there)
-            readings.append(
-                InstanceReading(
-                    instance.id, instance.operator, instance.host, "running", load, rate
-                )
-            )
+            readings.append(InstanceReading(name, operator, host, "running", load, rate))
         return readings
+
+
+def _reading(
+    span: float,
+    name: str,
+    delta: list[float],
+    sampled: float,
+    ring: list[float],
+    waiting: int,
+    working: int,
+    rate_noise: float,
+    time_noise: float,
+) -> OperatorReading:
+    """What was measured of one operator.
+
+    delta: its row of `tally`, the difference to the turn before; sampled: durations sampled ever,
+    of which `ring` holds the last.
+    """
+    if span <= 0:
+        return OperatorReading(name, queue_length=float(waiting))
+    recent = None
+    if sampled > 0:
+        count, turn = int(sampled), int(sampled) % RECENT
+        recent = tuple(ring[:count] if count <= RECENT else ring[turn:] + ring[:turn])
+    service = service_scv = arrival_scv = None
+    samples, gaps = delta[SAMPLES], delta[GAPS]
+    if samples > 0:
+        mean = delta[SERVICE_S] / samples
+        service = mean * time_noise
+        if mean > 0 and samples > 1:
+            service_scv = max(0.0, delta[SERVICE_SQUARE] / samples / mean**2 - 1)
+    if gaps > 1 and delta[GAP_S] > 0:
+        mean = delta[GAP_S] / gaps
+        arrival_scv = max(0.0, delta[GAP_SQUARE] / gaps / mean**2 - 1)
+    return OperatorReading(
+        name,
+        delta[ARRIVED] / span * rate_noise,
+        delta[PROCESSED] / span * rate_noise,
+        delta[DROPPED] / span,
+        service,
+        arrival_scv,
+        service_scv,
+        float(waiting),
+        recent,
+        waiting,
+        working,
+    )

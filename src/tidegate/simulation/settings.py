@@ -14,7 +14,7 @@ from tidegate.errors import SettingError
 from tidegate.topology import Operator
 from tidegate.units import finite
 
-__all__ = ["Arrivals", "CloudSettings", "ServiceKind", "ServiceTime"]
+__all__ = ["Arrivals", "CloudSettings", "SeededArrivals", "ServiceKind", "ServiceTime"]
 
 ServiceKind = Literal["exponential", "deterministic", "lognormal", "empirical"]
 
@@ -22,9 +22,19 @@ ServiceKind = Literal["exponential", "deterministic", "lognormal", "empirical"]
 class Arrivals(Protocol):
     """A workload: when items come from each source.
 
-    The world asks for fixed stretches of time one after the other, each with a generator of its
-    own that depends on nothing but the seed and the number of the stretch. So every policy meets
-    the same items.
+    It draws its own lots, so that the answer for a stretch of time is the same whoever asks, and
+    every policy meets the same items.
+    """
+
+    def arrivals(self, start_s: float, end_s: float) -> Mapping[str, NDArray[np.float64]]:
+        """Sorted arrival times in [start_s, end_s) by source."""
+
+
+class SeededArrivals(Protocol):
+    """A workload without a seed of its own: it is handed a generator.
+
+    The world asks for fixed stretches of time one after the other, each with a generator that
+    depends on nothing but the world's seed and the number of the stretch.
     """
 
     def arrivals(
@@ -96,7 +106,7 @@ class CloudSettings(Value):
     end_to_end_slo_s: bound on an item's whole way, None when there is none.
 
     arrival_chunk_s: stretch for which arrivals are drawn; series_rows: rows of the time series
-    that are kept (when they are full, each two become one).
+    that are kept (when they are full, each two become one); fluid_step_s: of `FluidCloud`.
     """
 
     host_startup_s: tuple[float, float] | None = (30.0, 60.0)
@@ -121,9 +131,16 @@ class CloudSettings(Value):
     end_to_end_slo_s: float | None = None
     arrival_chunk_s: float = 60.0
     series_rows: int = 4096
+    fluid_step_s: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("contention_s", "bandwidth_mbps", "monitoring_s", "arrival_chunk_s"):
+        for name in (
+            "contention_s",
+            "bandwidth_mbps",
+            "monitoring_s",
+            "arrival_chunk_s",
+            "fluid_step_s",
+        ):
             finite(getattr(self, name), name, above=0, error=SettingError)
         for name in ("decision_s", "trigger_interval_s", "end_to_end_slo_s"):
             if (value := getattr(self, name)) is not None:

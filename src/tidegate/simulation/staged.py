@@ -79,7 +79,9 @@ from tidegate.simulation.state import (
     SPOILED,
     STARTED_S,
     TAIL,
+    TAKEN,
     TARGET,
+    TURN,
     WHOLE,
     Floats,
     Ints,
@@ -118,6 +120,7 @@ def run_staged(
     operators = len(ops_i)
     interval = sketch[operators + 1]
     left_s, arrived_s, started_s = out_f[OUT_LEFT_S], out_f[OUT_ARRIVED_S], out_f[OUT_STARTED_S]
+    no_times = left_s[:0]
     every, quantise = whole[SAMPLE_EVERY], whole[QUANTISE] > 0.0
     for o in range(operators):
         line_up(o, ops_i, slot_f, slot_i, line_time, line_slot)
@@ -138,11 +141,11 @@ def run_staged(
                 root_s, root_n, root_free, whole,
             )  # fmt: skip
             origin = operators + source
-            _send(
+            if _send(
                 came, edge_start[origin], edge_start[origin + 1], operators, edges, edge_part,
-                left_s, out_root, lane_time, lane_root, ends, root_s, root_n, lots,
-            )  # fmt: skip
-            finish_roots(came, out_root, root_s, root_n, root_free, whole, interval)
+                left_s, out_root, lane_time, lane_root, ends, root_n, lots,
+            ):  # fmt: skip
+                finish_roots(came, left_s, out_root, root_s, root_n, root_free, whole, interval)
         for o in order:
             _merge(o, ops_i, in_lane, lane_time, lane_root, ends)
             mine, tail = ops_i[o], ends[o, TAIL]
@@ -162,7 +165,9 @@ def run_staged(
                 )  # fmt: skip
                 tail = undecided + kept
                 tally[o, DROPPED] += mine[LOST]
-                finish_roots(mine[LOST], lost_root, root_s, root_n, root_free, whole, interval)
+                finish_roots(
+                    mine[LOST], no_times, lost_root, root_s, root_n, root_free, whole, interval
+                )
             if head == tail:
                 head = tail = 0
             ends[o, HEAD], ends[o, TAIL] = head, tail
@@ -171,11 +176,11 @@ def run_staged(
                 left, left_s, arrived_s, started_s, ops_f[o, SLO_S], every, quantise, tally[o],
                 recent[o], sketch[o],
             )  # fmt: skip
-            _send(
+            if _send(
                 left, edge_start[o], edge_start[o + 1], operators, edges, edge_part, left_s,
-                out_root, lane_time, lane_root, ends, root_s, root_n, lots,
-            )  # fmt: skip
-            finish_roots(left, out_root, root_s, root_n, root_free, whole, interval)
+                out_root, lane_time, lane_root, ends, root_n, lots,
+            ):  # fmt: skip
+                finish_roots(left, left_s, out_root, root_s, root_n, root_free, whole, interval)
         whole[NOW] = stop
         if stop >= whole[NEXT_CONTENTION]:
             set_slow_down(stop, ops_f, slot_f, slot_i, hosts, whole)
@@ -306,33 +311,43 @@ def _send(
     lane_time: Floats,
     lane_root: Ints,
     ends: Ints,
-    root_s: Floats,
     root_n: Ints,
     lots: Words,
-) -> None:
-    """Send copies of the items that left over all edges, and count them at their roots."""
+) -> bool:
+    """Send copies of the items that left over all edges, and count them at their roots.
+
+    Returns whether some of them may have been the last of their roots; then the items themselves
+    are still to be taken off. Not so where each sends one on for sure, which takes its place.
+    """
+    sure = 0
     for e in range(edge_from, edge_to):
         lane, whole_copies, part = edges[e, LANE], edges[e, WHOLE], edge_part[e]
-        state = lots[operators + e]
+        sure += whole_copies
         end = ends[lane, TAIL]
+        if part == 0.0 and whole_copies == 1:
+            for i in range(count):
+                lane_time[lane, end + i] = out_time[i]
+                lane_root[lane, end + i] = out_root[i]
+            ends[lane, TAIL] = end + count
+            continue
+        state = lots[operators + e]
         for i in range(count):
             copies = whole_copies
             if part > 0.0:
                 share, state = uniform(state)
                 if share < part:
                     copies += 1
-            root = out_root[i]
-            root_n[root, LIVE] += copies
+                    root_n[out_root[i], LIVE] += 1
             for _ in range(copies):
                 lane_time[lane, end] = out_time[i]
-                lane_root[lane, end] = root
+                lane_root[lane, end] = out_root[i]
                 end += 1
         ends[lane, TAIL] = end
         lots[operators + e] = state
-    for i in range(count):
-        root = out_root[i]
-        root_n[root, LIVE] -= 1
-        root_s[root, LAST] = max(root_s[root, LAST], out_time[i])
+    if sure > 1:
+        for i in range(count):
+            root_n[out_root[i], LIVE] += sure - 1
+    return sure == 0
 
 
 @numba.njit(cache=True)
@@ -455,7 +470,8 @@ def _serve(
     mean_s, log_mean, log_sigma = service[MEAN_S], service[LOG_MEAN], service[LOG_SIGMA]
     arrived, started = slot_f[ARRIVED_S], slot_f[STARTED_S]
     busy, pace = slot_f[BUSY_S], slot_f[PACE]
-    holds, alive, done = slot_i[ROOT], slot_i[ALIVE], slot_i[DONE]
+    holds, alive = slot_i[ROOT], slot_i[ALIVE]
+    done, turn, taken = slot_i[DONE], slot_i[TURN], mine[TAKEN]
     left = 0
     place = first  # the server to look at: the first one in line as long as items wait
     while place < first + count:
@@ -509,6 +525,8 @@ def _serve(
         takes *= pace[slot]
         ready = begin + takes
         holds[slot] = queue_root[head]
+        taken += 1
+        turn[slot] = taken
         arrived[slot] = came
         started[slot] = begin
         busy[slot] += takes
@@ -524,5 +542,5 @@ def _serve(
         place = first
     for place in range(first, first + count):
         slot_f[FREE_S, line_slot[place & mask]] = line_time[place & mask]
-    mine[LINE_FIRST], mine[LINE_COUNT] = first, count
+    mine[LINE_FIRST], mine[LINE_COUNT], mine[TAKEN] = first, count, taken
     return left, head, state

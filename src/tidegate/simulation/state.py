@@ -51,7 +51,8 @@ MEAN_S, LOG_MEAN, LOG_SIGMA, SLO_S, CORES, MBPS = range(6)
     LINE_FIRST,
     LINE_COUNT,
     LOST,  # items dropped in this window
-) = range(13)
+    TAKEN,  # items begun so far
+) = range(14)
 
 # Columns of `edges`, `ends` (of lanes) and `root_s`.
 TARGET, LANE, WHOLE = range(3)
@@ -61,7 +62,7 @@ LIVE, SPOILED = range(2)
 
 # Middle index of `slot_f` and `slot_i`; PACE is how many times slower than normal it works.
 FREE_S, ARRIVED_S, STARTED_S, PACE, BUSY_S, MARK_S, MONITOR_MARK_S = range(7)
-ROOT, HOST, ALIVE, DONE = range(4)
+ROOT, HOST, ALIVE, DONE, TURN = range(5)
 
 # Leading index of `out_f`.
 OUT_LEFT_S, OUT_ARRIVED_S, OUT_STARTED_S = range(3)
@@ -189,7 +190,7 @@ def build_network(topology: Topology, settings: CloudSettings, seed: int) -> Net
     """
     operators = topology.operators
     n, sources = len(operators), len(topology.sources)
-    ops_i = np.zeros((n, 13), np.int64)
+    ops_i = np.zeros((n, 14), np.int64)
     ops_f = np.zeros((n, 6))
     graph = _graph(topology, ops_i)
     samples = _services([settings.service_of(o) for o in operators], ops_f, ops_i)
@@ -295,7 +296,7 @@ def _slot_arrays(operators: int, slots: int) -> dict[str, Any]:
     """Empty slots; `slots` is a power of two because the lines are rings."""
     return {
         "slot_f": np.zeros((operators, 7, slots)),
-        "slot_i": np.zeros((operators, 4, slots), np.int64),
+        "slot_i": np.zeros((operators, 5, slots), np.int64),
         "line_time": np.zeros((operators, slots)),
         "line_slot": np.zeros((operators, slots), np.int64),
     }
