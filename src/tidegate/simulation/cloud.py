@@ -21,7 +21,7 @@ from tidegate.simulation.report import RunReport, make_report
 from tidegate.simulation.series import BoundedSeries
 from tidegate.simulation.settings import Arrivals, CloudSettings, SeededArrivals
 from tidegate.simulation.sketch import LatencySketch
-from tidegate.simulation.state import SOJOURN_S
+from tidegate.simulation.state import DURATION_S, PROCESSED, SOJOURN_S
 from tidegate.topology import Topology
 from tidegate.units import finite
 
@@ -191,3 +191,14 @@ class SimulatedCloud:
         operators = len(self.topology.operators)
         counts = net.sketch[operators] + net.sketch[operators + 1]
         return LatencySketch(counts, float(net.whole[SOJOURN_S]))
+
+    def durations(self) -> dict[str, tuple[int, float]]:
+        """Items processed so far and the seconds that they took, waiting included, by operator.
+
+        The difference between two moments gives each operator's mean latency in between.
+        """
+        tally = self._engine.net.tally
+        return {
+            name: (int(tally[o, PROCESSED]), float(tally[o, DURATION_S]))
+            for o, name in enumerate(self.topology.by_name)
+        }
