@@ -283,30 +283,34 @@ class Monitored:
         self.cloud = cloud
         self.wanted: dict[str, float] = {}
         self._known: dict[str, Resources] = {}
+        self._seen: Snapshot | None = None
+        self._shown: Snapshot
 
     def observe(self) -> Snapshot:
         """What a monitor shows now."""
         seen = self.cloud.observe()
+        if seen is self._seen:
+            return self._shown
         self.wanted = {
             host.id: host.utilisation for host in seen.running_hosts if host.utilisation is not None
         }
         hosts = tuple(
-            host
-            if host.utilisation is None
-            else replace(host, utilisation=min(1.0, host.utilisation))
+            replace(host, utilisation=1.0) if self.wanted.get(host.id, 0.0) > 1 else host
             for host in seen.hosts
         )
         readings = []
         for reading in seen.instances:
-            load = reading.load
+            load, wanted = reading.load, self.wanted.get(reading.host, 0.0)
             if load is None:
                 load = self._known.get(reading.id)
-            else:
-                factor = max(1.0, self.wanted.get(reading.host, 0.0))
-                load = Resources(load.cpu_cores / factor, load.memory_mb, load.network_mbps)
+            elif wanted > 1:
+                load = Resources(load.cpu_cores / wanted, load.memory_mb, load.network_mbps)
+            if load is not None:
                 self._known[reading.id] = load
-            readings.append(replace(reading, load=load))
-        return replace(seen, hosts=hosts, instances=tuple(readings))
+            readings.append(reading if load is reading.load else replace(reading, load=load))
+        self._seen = seen
+        self._shown = replace(seen, hosts=hosts, instances=tuple(readings))
+        return self._shown
 
     def apply(self, plan: Plan) -> Outcome:
         """As the world does."""
