@@ -33,7 +33,12 @@ CONFIGURATIONS = {
     "upper 0.7": (0.3, 0.7),
     "upper 0.9": (0.3, 0.9),
 }
-LEARNING = {"none": (0.0, 80.0), "default": (0.2, 80.0), "imp 0.5": (0.5, 80.0), "dur 160": (0.2, 160.0)}
+LEARNING = {
+    "none": (0.0, 80.0),
+    "default": (0.2, 80.0),
+    "imp 0.5": (0.5, 80.0),
+    "dur 160": (0.2, 160.0),
+}
 RECENT_TURNS = 3
 """A move is held responsible for the latency of its turn and of the two after it."""
 
