@@ -52,12 +52,8 @@ def experiment(
         "Latency comes from queues under CPU contention and from migration pauses in the "
         "item-level simulation. An overfull host is one whose queries want more CPU than it has.",
     )
-    return Experiment(
-        "fugu",
-        answers(results),
-        figures(results, FuguWorld(seeds[0], points)),
-        run_notes + ASSUMPTIONS,
-    )
+    drawn = figures(results, FuguWorld(seeds[0], points))
+    return Experiment("fugu", answers(results), drawn, run_notes + ASSUMPTIONS)
 
 
 def figures(results: Results, world: FuguWorld) -> tuple[tuple[str, str], ...]:

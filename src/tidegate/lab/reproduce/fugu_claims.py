@@ -27,7 +27,7 @@ def half_width(values: Sequence[float]) -> float | None:
     """Half the width of the 95 % interval of the mean, None for a single value."""
     if len(values) < 2:
         return None
-    spread = float(np.std(values, ddof=1)) / len(values) ** 0.5
+    spread = float(np.std(values, ddof=1)) / float(np.sqrt(len(values)))
     return float(stats.t.ppf(0.975, len(values) - 1)) * spread
 
 
@@ -87,8 +87,8 @@ def _causes(results: Results, case: Case) -> str:
         100 * results.mean(case, f"from_{name}") for name in ("overload", "moves", "rest")
     )
     return (
-        f"of the latency of {case.policy} ({case.configuration}) {over:.0f} % arises at points with "
-        f"an overfull host, {moved:.0f} % after moves alone, {rest:.0f} % at others"
+        f"of the latency of {case.policy} ({case.configuration}) {over:.0f} % arises at points "
+        f"with an overfull host, {moved:.0f} % after moves alone, {rest:.0f} % at others"
     )
 
 
@@ -216,7 +216,7 @@ def f09(results: Results) -> Answer:
         reason = (
             "The fullest of some five hosts, measured over 5 s, is far above the mean even when "
             "placement is good, since sectors jump by a quarter from minute to minute as real ones "
-            "do. To stay below 0.7 the paper's loads must have been smoother or averaged for longer."
+            "do. To stay below 0.7 the paper's loads must have been smoother or averaged longer."
         )
     return Answer("F-09", measured + ")", _verdict(*above, *below), reason)
 
@@ -242,9 +242,10 @@ def _learning_is_short(results: Results) -> str:
     none, default = Case("sarsa", learning="none"), Case("sarsa")
     learnt = results.more(default, none, UTILISATION)
     at_once = results.more(none, Case("local"), UTILISATION)
+    moves = results.more(none, Case("local"), "moves")
     return (
         "Without learning the same policy differs from local thresholds by "
-        f"{shown(at_once, 3, sign=True)} in utilisation and {shown(results.more(none, Case('local'), 'moves'), 0, sign=True)} "
+        f"{shown(at_once, 3, sign=True)} in utilisation and {shown(moves, 0, sign=True)} "
         "moves, since it acts on one measurement and not on n = 3 in a row; learning adds "
         f"{shown(learnt, 3, sign=True)}. A table lives as long as its host, which is too short to "
         "learn much."
@@ -336,9 +337,8 @@ def f16(results: Results) -> Answer:
     holds = load[0] > load[1] > load[2], late[0] < late[1] < late[2]
     measured = "default, dur 160, imp 0.5: utilisation " + ", ".join(f"{v:.3f}" for v in load)
     measured += "; p90 " + ", ".join(f"{1000 * v:.0f}" for v in late) + " ms"
-    differences = [
-        results.more(case, cases[0], w) for case in cases[1:] for w in (UTILISATION, P90)
-    ]
+    rivals = cases[1:]
+    differences = [results.more(c, cases[0], what) for c in rivals for what in (UTILISATION, P90)]
     reason = _unsure(*differences)
     if not all(holds):
         reason += " " + _learning_is_short(results)

@@ -75,8 +75,8 @@ ASSUMPTIONS = (
     "35 queries, each one operator with one instance; its sector is drawn uniformly, its window "
     f"from {WINDOWS_S[0]:g} to {WINDOWS_S[1]:g} s. A tick costs a fixed part and as much again in "
     "proportion to the window (equal at the mean window), exponentially distributed.",
-    f"Costs are scaled so that Day 1 needs {MEAN_DEMAND_HOSTS:g} full hosts on average: the paper's "
-    "0.5 hosts saved by 0.05 more utilisation at 0.52 mean 5.6 hosts in use.",
+    f"Costs are scaled so that Day 1 needs {MEAN_DEMAND_HOSTS:g} full hosts on average: the "
+    "paper's 0.5 hosts saved by 0.05 more utilisation at 0.52 mean 5.6 hosts in use.",
     f"State is the window's ticks at {TICK_KB:g} kB. A migration pauses the query for 0.5 s of "
     "coordination plus the state at 100 Mbit/s (extraction, transfer and replay together).",
     "Hosts come from a pool of running nodes: 5 to 10 s until one is there (the paper: 'within "
@@ -151,7 +151,7 @@ class SectorDay:
 
     @cached_property
     def shares(self) -> FloatArray:
-        """Each sector's share of the ticks, minute by minute; the shares of a minute add up to 1."""
+        """Each sector's share of the ticks, minute by minute; a minute's shares add up to 1."""
         random = generator(self.seed, word("fugu sectors"))
         rows = []
         for share in SECTORS.values():
@@ -170,7 +170,7 @@ class SectorDay:
     @cached_property
     def streams(self) -> Mapping[str, Bursty]:
         """Bursts of ticks by sector."""
-        times = np.arange(MINUTES) * (self.duration_s / MINUTES)
+        times = np.arange(MINUTES, dtype=np.float64) * (self.duration_s / MINUTES)
         return {
             sector: Bursty(
                 RateTrace(times, self.minutes * shares, source=sector), 9.0, 0.03, self.seed
