@@ -216,9 +216,12 @@ def f09(results: Results) -> Answer:
         reason = (
             "The fullest of some five hosts, measured over 5 s, is far above the mean even when "
             "placement is good, since sectors jump by a quarter from minute to minute as real ones "
-            "do. To stay below 0.7 the paper's loads must have been smoother or averaged longer."
+            "do. To stay below 0.7 the paper's loads must have been smoother or averaged longer. "
         )
-    return Answer("F-09", measured + ")", _verdict(*above, *below), reason)
+    if not all(above):
+        names = [name for name, holds in zip(CONFIGURATIONS, above, strict=True) if not holds]
+        reason += f"The mean happens to follow the fullest host with global {', '.join(names)}."
+    return Answer("F-09", measured + ")", _verdict(*above, *below), reason.strip())
 
 
 def f10(results: Results) -> Answer:
@@ -362,7 +365,11 @@ def f18(results: Results) -> Answer:
     measured = (
         f"{shown(counts['global'], 0)} against {shown(counts['local'], 0)} decisions in a day"
     )
-    return Answer("F-18", measured, _verdict(good))
+    moves = [shown(results.of(Case(policy), "moves"), 0) for policy in counts]
+    reason = (
+        f"A decision is a turn that changes the deployment; moves {moves[0]} against {moves[1]}."
+    )
+    return Answer("F-18", measured, _verdict(good), reason)
 
 
 CLAIMS: tuple[Callable[[Results], Answer], ...] = (
