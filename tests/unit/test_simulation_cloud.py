@@ -112,9 +112,9 @@ def test_arrivals_are_the_same_whatever_the_policy_does() -> None:
     drive(worlds[1], Static(hosts=1), 1_800, every_s=45)
     seen = [world.report().items_in for world in worlds]
     assert seen[0] == seen[1] > 0
-    assert worlds[0].report().series.arrival_rate_per_s == worlds[
-        1
-    ].report().series.arrival_rate_per_s
+    assert (
+        worlds[0].report().series.arrival_rate_per_s == worlds[1].report().series.arrival_rate_per_s
+    )
 
 
 def test_another_seed_is_another_run() -> None:
@@ -187,7 +187,6 @@ def test_leases_are_paid_by_begun_unit(kept_s: float, units: int) -> None:
 
 def test_a_host_is_kept_until_its_last_item_is_done() -> None:
     topology = chain(50.0, scv=0.0, demand=1.0)
-    world = poisson_world(topology, 1.0, 1, 1, hosts=1) if False else None
     deployment = Deployment(
         ("host-1", "host-2"), (Instance("a-1", "a", "host-1"), Instance("a-2", "a", "host-2"))
     )
@@ -403,9 +402,7 @@ def test_the_series_stays_short() -> None:
 
 def test_mistakes_are_named() -> None:
     with pytest.raises(SettingError, match="service_time_s is None; it must be given"):
-        poisson_world(
-            Topology((Operator("a"),), (Source("input"),), (Edge("input", "a"),)), 1.0, 1
-        )
+        poisson_world(Topology((Operator("a"),), (Source("input"),), (Edge("input", "a"),)), 1.0, 1)
     with pytest.raises(SettingError, match="instance_startup_s"):
         CloudSettings(instance_startup_s=(10.0, 5.0))
     world = SimulatedCloud(chain(0.1), BIG, Poisson({"inptu": 1.0}), seed=0)

@@ -2,7 +2,7 @@
 
 ::
 
-    world = SimulatedCloud(topology, offer, workload, seed=1, initial=None, settings=CloudSettings())
+    world = SimulatedCloud(topology, offer, workload, seed=1, settings=CloudSettings())
     memory = policy.initial_memory()
     while world.time_s < 7200:
         plan, memory = policy.decide(world.observe(), memory)

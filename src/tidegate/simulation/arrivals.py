@@ -26,3 +26,7 @@ class Poisson:
             count = rng.poisson(rate * (end_s - start_s))
             drawn[name] = np.sort(rng.uniform(start_s, end_s, count))
         return drawn
+
+    def expected(self, edges_s: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        """Items to be expected between each moment and the next, by source."""
+        return {name: rate * np.diff(edges_s) for name, rate in self.rates_per_s.items()}

@@ -94,7 +94,6 @@ from tidegate.simulation.state import (
     UNTIL_S,
     Floats,
     Ints,
-    Words,
 )
 
 __all__ = ["book_departures", "end_interval", "finish_roots", "line_up", "set_slow_down"]

@@ -37,9 +37,9 @@ class SimulatedCloud:
     It is observed and given plans like any world; in between, `advance` lets time pass.
 
     topology: what runs; each operator needs a service time. offer: what can be leased.
-    workload: when items come, see `Arrivals` and `SeededArrivals`. seed: of everything that is drawn by lot.
-    initial: what runs at the beginning, None: one instance of each operator, packed tightly.
-    settings: the physics.
+    workload: when items come, see `Arrivals` and `SeededArrivals`. seed: of everything that is
+    drawn by lot. initial: what runs at the beginning, None: one instance of each operator, packed
+    tightly. settings: the physics. engine: what moves the items.
 
     >>> from tidegate.simulation import CloudSettings, Poisson, SimulatedCloud
     >>> from tidegate.model import HostOffer
@@ -84,6 +84,7 @@ class SimulatedCloud:
             initial = packing.deployment
         self._fleet.begin(initial)
         self._meter = Meter(topology, offer, self.settings, self._engine, self._fleet, seed)
+        self._fleet.before_move = self._meter.settle
         self._series = BoundedSeries(len(topology.operators), self.settings.series_rows)
         self._shed_fraction = 0.0
         self._chunk = -1
@@ -104,7 +105,7 @@ class SimulatedCloud:
         self._shed_fraction = plan.shed_fraction
         outcome = self._fleet.apply(plan, self.time_s)
         for step in outcome.steps:
-            if step.kind in ("start", "move") and step.instance in self._fleet.instances:
+            if step.kind == "start" and step.instance in self._fleet.instances:
                 instance = self._fleet.instances[step.instance]
                 self._meter.forget(instance.number, instance.slot)
         self._snapshot = None

@@ -1,4 +1,4 @@
-"""The network of queues as the cloud sees it: start, stop, move and fail servers, and let it run."""
+"""The network of queues as the cloud sees it: servers start, stop, move and fail; time passes."""
 
 from __future__ import annotations
 
@@ -216,6 +216,9 @@ class ItemEngine:
             net.slot_f[operator, :, rest] = net.slot_f[operator, :, slot]
             net.slot_i[operator, :, rest] = net.slot_i[operator, :, slot]
             net.slot_i[operator, ALIVE, rest] = LEAVING
+            # The rest of the item in hand is all that this server has still to do.
+            ahead = max(0.0, float(net.slot_f[operator, FREE_S, slot]) - now_s)
+            net.slot_f[operator, BUSY_S:, rest] -= net.slot_f[operator, BUSY_S, slot] - ahead
         net.slot_i[operator, ROOT, slot] = -1
         net.slot_f[operator, FREE_S, slot] = resumes
         net.slot_i[operator, HOST, slot] = host

@@ -71,6 +71,7 @@ from tidegate.simulation.state import (
     Floats,
     Ints,
     Network,
+    Words,
 )
 
 __all__ = ["run_events"]
@@ -141,7 +142,9 @@ def run_events(
             if best < 0:
                 break
             if budget == 0:
-                finish_roots(ended, no_times, ended_root, root_s, root_n, root_free, whole, interval)
+                finish_roots(
+                    ended, no_times, ended_root, root_s, root_n, root_free, whole, interval
+                )
                 ended = 0
                 budget = min(CHUNK, root_free[len(root_free) - 1])
                 if budget == 0:
@@ -260,9 +263,7 @@ def run_events(
 
 
 @numba.njit(cache=True)
-def _room(
-    operators: int, copies_max: int, lane_time: Floats, lane_root: Ints, ends: Ints
-) -> int:
+def _room(operators: int, copies_max: int, lane_time: Floats, lane_root: Ints, ends: Ints) -> int:
     """How many events can be sure of room in each queue; queues are moved to their beginning."""
     room = lane_time.shape[1]
     events = room
@@ -299,7 +300,7 @@ def _begin(
     slot_i: Ints,
     line_time: Floats,
     line_slot: Ints,
-    lots: np.ndarray,  # type: ignore[type-arg]
+    lots: Words,
 ) -> None:
     """The server that has been idle for longest takes the first item in the queue."""
     slot = idle[o, idle_first[o] & mask]

@@ -1,9 +1,9 @@
 """Random numbers inside compiled code: one word of state a stream, nothing global.
 
 A stream is a single unsigned integer (SplitMix64) that goes in and comes out of each function, so
-a kernel keeps it in a register and a world can be saved between two windows. Seeds come from NumPy's `SeedSequence`, which keeps streams
-apart. The exponential uses the ziggurat of Marsaglia and Tsang (2000) with 256 layers: most draws
-cost one multiplication and one comparison.
+a kernel keeps it in a register and a world can be saved between two windows. Seeds come from
+NumPy's `SeedSequence`, which keeps streams apart. The exponential uses the ziggurat of Marsaglia
+and Tsang (2000) with 256 layers: most draws cost one multiplication and one comparison.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def streams(seed: int, purpose: int, count: int) -> Words:
     seed: of the whole run; purpose: a fixed number, so that adding a draw somewhere does not
     change the draws elsewhere.
     """
-    return np.random.SeedSequence(seed, spawn_key=(purpose,)).generate_state(count, np.uint64)
+    states = np.random.SeedSequence(seed, spawn_key=(purpose,)).generate_state(count, np.uint64)
+    return states.astype(np.uint64)
 
 
 def stream(seed: int, *key: int) -> np.random.Generator:
@@ -90,7 +91,7 @@ def exponential(state: np.uint64) -> tuple[float, np.uint64]:
     while True:
         state += _GAMMA
         word = _mixed(state)
-        layer = np.int64(word & _LOW_8)
+        layer = int(word & _LOW_8)
         high = word >> _SHIFT_11
         value = high * _WIDTH[layer]
         if high < _ACCEPT[layer]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +24,11 @@ from tidegate.model import (
     OperatorReading,
     Snapshot,
 )
+from tidegate.simulation.difference import WAITING, WORKING, difference, empty_marks
 from tidegate.simulation.engine import Engine
 from tidegate.simulation.fleet import Fleet
 from tidegate.simulation.lots import stream
 from tidegate.simulation.settings import CloudSettings
-from tidegate.simulation.sketch import quantile_of
 from tidegate.simulation.state import (
     ARRIVED,
     BUSY_S,
@@ -38,18 +39,14 @@ from tidegate.simulation.state import (
     GAP_S,
     GAP_SQUARE,
     GAPS,
-    HEAD,
     HOST,
     HOST_CORES,
-    OUT,
     PROCESSED,
     RECENT,
     ROOT,
     SAMPLES,
     SERVICE_S,
     SERVICE_SQUARE,
-    SOJOURN_S,
-    TAIL,
 )
 from tidegate.topology import Resources, Topology
 
@@ -94,34 +91,32 @@ class Meter:
         ]
         self._kept: deque[_Readings] = deque()
         self._batches: deque[float] = deque(maxlen=RECENT)
-        self._busy = self._busy_now(0.0)
-        self._mark(0.0)
-
-    def _mark(self, now_s: float) -> None:
-        """Remember the counters, for the difference to the next turn."""
-        net = self._engine.net
-        self._marked_s = now_s
-        self._tally = net.tally.copy()
-        self._whole = net.whole.copy()
-        self._sketch = self._whole_sketch()
-        self._done = net.slot_i[:, DONE].copy()
+        self._marks = empty_marks(engine.net)
+        self._marked_s = 0.0
+        self._left: dict[int, float] = {}
 
     def forget(self, operator: int, slot: int) -> None:
         """A slot has got a new instance: its counters begin at zero."""
-        if slot < self._busy.shape[1]:
-            self._busy[operator, slot] = 0.0
-            self._done[operator, slot] = 0
+        if slot < self._marks.busy.shape[1]:
+            self._marks.busy[operator, slot] = 0.0
+            self._marks.done[operator, slot] = 0
 
-    def _whole_sketch(self) -> NDArray[np.int64]:
-        operators = len(self._names)
-        sketch = self._engine.net.sketch
-        return np.add(sketch[operators], sketch[operators + 1])
+    def settle(self, operator: int, slot: int, now_s: float) -> None:
+        """An instance is about to move: what it has used since the last turn, its old host pays.
 
-    def _busy_now(self, now_s: float) -> Floats:
-        """Seconds that each slot has worked; service is booked when it begins."""
+        The engine begins its seconds anew at the new place.
+        """
         net = self._engine.net
-        ahead = np.where(net.slot_i[:, ROOT] >= 0, net.slot_f[:, FREE_S] - now_s, 0.0)
-        return np.asarray(net.slot_f[:, BUSY_S] - np.maximum(ahead, 0.0))
+        busy = float(net.slot_f[operator, BUSY_S, slot])
+        if net.slot_i[operator, ROOT, slot] >= 0:
+            busy -= max(0.0, float(net.slot_f[operator, FREE_S, slot]) - now_s)
+        if slot < self._marks.busy.shape[1]:
+            busy -= float(self._marks.busy[operator, slot])
+            self._marks.busy[operator, slot] = 0.0
+            self._marks.done[operator, slot] = net.slot_i[operator, DONE, slot]
+        host = int(net.slot_i[operator, HOST, slot])
+        used = busy * float(net.ops_f[operator, CORES])
+        self._left[host] = self._left.get(host, 0.0) + used
 
     # --- measuring ----------------------------------------------------------------------------
 
@@ -129,7 +124,7 @@ class Meter:
         """What can be measured now."""
         if not self._kept or now_s > self._kept[-1].time_s:
             self._kept.append(self._measure(now_s))
-            self._mark(now_s)
+            self._marked_s = now_s
         due = now_s - self._settings.measurement_delay_s
         while len(self._kept) > 1 and self._kept[1].time_s <= due:
             self._kept.popleft()
@@ -139,53 +134,54 @@ class Meter:
     def _measure(self, now_s: float) -> _Readings:
         net = self._engine.net
         span = now_s - self._marked_s
-        busy, done = self._busy_now(now_s), net.slot_i[:, DONE]
-        operators, slots = self._busy.shape
-        if busy.shape != self._busy.shape:  # slots have been added since
-            self._busy = np.pad(self._busy, ((0, 0), (0, busy.shape[1] - slots)))
-            self._done = np.pad(self._done, ((0, 0), (0, busy.shape[1] - slots)))
-        used = busy - self._busy
-        cores = (used * net.ops_f[:, CORES][:, None]).ravel()
-        load = np.bincount(net.slot_i[:, HOST].ravel(), cores, minlength=len(net.hosts))
+        if self._marks.busy.shape[1] != net.slot_f.shape[2]:
+            self._marks = empty_marks(net, self._marks)
+        operators, _, slots = net.slot_f.shape
+        facts = np.empty((operators, WORKING + 1))
+        by_slot = np.empty((2, operators, slots))
+        cores, times = np.empty(len(net.hosts)), np.empty(4)
+        difference(
+            now_s,
+            net.ops_f,
+            net.ends,
+            net.slot_f,
+            net.slot_i,
+            net.tally,
+            net.whole,
+            net.sketch,
+            self._marks,
+            facts,
+            by_slot,
+            cores,
+            times,
+        )
+        for host, used in self._left.items():
+            cores[host] += used
+        self._left.clear()
         noise = [1.0] * (2 * operators + 1)
         if self._settings.measurement_noise > 0 and span > 0:
             lots = stream(self._seed, NOISE, round(now_s * 1000))
             sigma = self._settings.measurement_noise
             noise = np.exp(lots.normal(0, sigma, len(noise))).tolist()
-        facts = zip(
-            self._names,
-            (net.tally - self._tally).tolist(),
-            net.tally[:, SAMPLES].tolist(),
-            net.recent.tolist(),
-            (net.ends[:operators, TAIL] - net.ends[:operators, HEAD]).tolist(),
-            np.count_nonzero(net.slot_i[:, ROOT] >= 0, axis=1).tolist(),
-            noise[0:-1:2],
-            noise[1::2],
-            strict=True,
+        readings = tuple(
+            map(
+                _reading,
+                repeat(span),
+                self._names,
+                facts.tolist(),
+                net.tally[:, SAMPLES].tolist(),
+                net.recent.tolist(),
+                noise[0:-1:2],
+                noise[1::2],
+            )
         )
-        readings = tuple(_reading(span, *fact) for fact in facts)
-        measured = _Readings(
-            now_s,
-            span,
-            readings,
-            self._latency(noise[-1]),
-            self._batch(readings),
-            (np.maximum(load / net.hosts[:, HOST_CORES], 0.0) * noise[-1]).tolist(),
-            used.tolist(),
-            (done - self._done).tolist(),
-        )
-        self._busy = busy
-        return measured
-
-    def _latency(self, noise: float) -> Latency:
-        net = self._engine.net
-        out = int(net.whole[OUT]) - int(self._whole[OUT])
-        if out <= 0:
-            return Latency()
-        counts = self._whole_sketch() - self._sketch
-        mean = float(net.whole[SOJOURN_S] - self._whole[SOJOURN_S]) / out
-        p50, p95, p99 = (quantile_of(counts, out, share) * noise for share in (0.5, 0.95, 0.99))
-        return Latency(mean * noise, p50, p95, p99)
+        load = np.maximum(cores / net.hosts[:, HOST_CORES], 0.0) * noise[-1]
+        busy, done = by_slot.tolist()
+        latency = Latency()
+        if times[0] == times[0]:
+            latency = Latency(*(times * noise[-1]).tolist())
+        batches = self._batch(readings)
+        return _Readings(now_s, span, readings, latency, batches, load.tolist(), busy, done)
 
     def _batch(self, readings: tuple[OperatorReading, ...]) -> BatchReading | None:
         """The batches that micro-batch processing would have had: the busiest operator's work."""
@@ -270,18 +266,17 @@ def _reading(
     delta: list[float],
     sampled: float,
     ring: list[float],
-    waiting: int,
-    working: int,
     rate_noise: float,
     time_noise: float,
 ) -> OperatorReading:
     """What was measured of one operator.
 
-    delta: its row of `tally`, the difference to the turn before; sampled: durations sampled ever,
+    delta: its facts, see `difference`; sampled: durations sampled ever,
     of which `ring` holds the last.
     """
+    waiting = delta[WAITING]
     if span <= 0:
-        return OperatorReading(name, queue_length=float(waiting))
+        return OperatorReading(name, queue_length=waiting)
     recent = None
     if sampled > 0:
         count, turn = int(sampled), int(sampled) % RECENT
@@ -304,8 +299,8 @@ def _reading(
         service,
         arrival_scv,
         service_scv,
-        float(waiting),
-        recent,
         waiting,
-        working,
+        recent,
+        int(waiting),
+        int(delta[WORKING]),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -250,7 +251,9 @@ def _compliance(processed: float, late: list[float]) -> Compliance | None:
 def _operator(net: Network, o: int, name: str) -> OperatorReport:
     row = net.tally[o]
     processed, adapted = int(row[PROCESSED]), float(row[ADAPTED])
-    working = int(np.count_nonzero((net.slot_i[o, ALIVE] != NO_SERVER) & (net.slot_i[o, ROOT] >= 0)))
+    working = int(
+        np.count_nonzero((net.slot_i[o, ALIVE] != NO_SERVER) & (net.slot_i[o, ROOT] >= 0))
+    )
     late = [float(row[column]) for column in (LATE_1, LATE_2, LATE_5)]
     has_slo = bool(np.isfinite(net.ops_f[o, SLO_S]))
     return OperatorReport(
@@ -268,7 +271,7 @@ def _operator(net: Network, o: int, name: str) -> OperatorReport:
 
 
 def _column(values: Floats) -> Column:
-    return tuple(None if value != value else value for value in values.tolist())
+    return tuple(None if math.isnan(value) else value for value in values.tolist())
 
 
 def _series(rows: Floats, names: tuple[str, ...], settings: CloudSettings) -> Series:

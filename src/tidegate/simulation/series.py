@@ -72,8 +72,8 @@ class BoundedSeries:
 
     def _merge(self, rows: Floats) -> Floats:
         if len(rows) == 1:
-            return rows[0].copy()
-        merged: Floats = rows.sum(axis=0)
+            return np.array(rows[0])
+        merged: Floats = np.asarray(rows.sum(axis=0))
         merged[self._averaged] /= len(rows)
         merged[ROW_TIME] = rows[-1, ROW_TIME]
         for column, pick in (

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tidegate.errors import InputError
 
-__all__ = ["BUCKETS", "LatencySketch", "bucket_of", "bucket_middle", "quantile_of"]
+__all__ = ["BUCKETS", "LatencySketch", "bucket_middle", "bucket_of", "quantile_of"]
 
 Counts = NDArray[np.int64]
 
@@ -33,7 +33,9 @@ _OFFSET = (1023 + LOWEST_EXPONENT) * STEPS
 def bucket_of(seconds: float) -> int:
     """The bucket that a latency falls into."""
     index = (np.float64(seconds).view(np.int64) >> _SHIFT) - _OFFSET
-    return min(max(index, 0), BUCKETS - 1)
+    if index < 0:
+        return 0
+    return int(index) if index < BUCKETS else BUCKETS - 1
 
 
 @numba.njit(cache=True)

@@ -1,0 +1,119 @@
+"""What has changed in the books since the turn before, in one compiled pass."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from tidegate.simulation.sketch import bucket_middle
+from tidegate.simulation.state import (
+    ALIVE,
+    BUSY_S,
+    CORES,
+    DONE,
+    FREE_S,
+    HEAD,
+    HOST,
+    NO_SERVER,
+    OUT,
+    ROOT,
+    SOJOURN_S,
+    TAIL,
+    Floats,
+    Ints,
+    Network,
+)
+
+__all__ = ["WAITING", "WORKING", "Marks", "difference", "empty_marks"]
+
+WAITING, WORKING = 19, 20
+"""Columns of the facts about an operator that follow those of `tally`."""
+
+
+class Marks(NamedTuple):
+    """The books at the turn before."""
+
+    tally: Floats
+    busy: Floats
+    done: Ints
+    sketch: Ints
+    whole: Floats
+
+
+def empty_marks(net: Network, before: Marks | None = None) -> Marks:
+    """Marks that fit a network, with what `before` knew: there may be more slots now."""
+    operators, _, slots = net.slot_f.shape
+    busy, done = np.zeros((operators, slots)), np.zeros((operators, slots), np.int64)
+    if before is not None:
+        busy[:, : before.busy.shape[1]] = before.busy
+        done[:, : before.done.shape[1]] = before.done
+        return before._replace(busy=busy, done=done)
+    buckets = net.sketch.shape[1]
+    return Marks(
+        np.zeros_like(net.tally), busy, done, np.zeros(buckets, np.int64), np.zeros_like(net.whole)
+    )
+
+
+@numba.njit(cache=True)
+def difference(
+    now: float,
+    ops_f: Floats,
+    ends: Ints,
+    slot_f: Floats,
+    slot_i: Ints,
+    tally: Floats,
+    whole: Floats,
+    sketch: Ints,
+    marks: Marks,
+    facts: Floats,
+    slots: Floats,
+    cores: Floats,
+    latency: Floats,
+) -> None:
+    """Fill in the last four arguments, and bring the marks up to date.
+
+    facts: by operator, the difference in `tally`, then items waiting and being worked on; slots:
+    by operator and slot, seconds busy and items done; cores: core-seconds by host; latency: mean,
+    50th, 95th and 99th percentile of what was finished, NaN if nothing was.
+    """
+    operators = len(tally)
+    cores[:] = 0.0
+    for o in range(operators):
+        for column in range(tally.shape[1]):
+            facts[o, column] = tally[o, column] - marks.tally[o, column]
+            marks.tally[o, column] = tally[o, column]
+        working = 0
+        for s in range(slot_f.shape[2]):
+            if slot_i[o, ALIVE, s] == NO_SERVER:
+                slots[0, o, s] = slots[1, o, s] = 0.0
+                marks.busy[o, s] = 0.0
+                marks.done[o, s] = 0
+                continue
+            busy = slot_f[o, BUSY_S, s]
+            if slot_i[o, ROOT, s] >= 0:
+                working += 1
+                # Service is booked when it begins: take off what is still to come.
+                busy -= max(0.0, slot_f[o, FREE_S, s] - now)
+            slots[0, o, s] = busy - marks.busy[o, s]
+            slots[1, o, s] = slot_i[o, DONE, s] - marks.done[o, s]
+            marks.busy[o, s] = busy
+            marks.done[o, s] = slot_i[o, DONE, s]
+            cores[slot_i[o, HOST, s]] += slots[0, o, s] * ops_f[o, CORES]
+        facts[o, WAITING] = ends[o, TAIL] - ends[o, HEAD]
+        facts[o, WORKING] = working
+    out = np.floor(whole[OUT]) - np.floor(marks.whole[OUT])
+    latency[:] = np.nan
+    if out > 0:
+        latency[0] = (whole[SOJOURN_S] - marks.whole[SOJOURN_S]) / out
+        seen = 0
+        for bucket in range(sketch.shape[1]):
+            count = sketch[operators, bucket] + sketch[operators + 1, bucket]
+            seen += count - marks.sketch[bucket]
+            marks.sketch[bucket] = count
+            if count > 0:
+                for place, share in ((1, 0.5), (2, 0.95), (3, 0.99)):
+                    if np.isnan(latency[place]) and seen >= max(1.0, share * out):
+                        latency[place] = bucket_middle(bucket)
+    marks.whole[:] = whole
