@@ -16,6 +16,7 @@ from tidegate.lab.reproduce.fugu_runs import (
     LEARNING,
     Case,
     all_cases,
+    causes,
     run_all,
 )
 from tidegate.lab.reproduce.fugu_world import ASSUMPTIONS, DAYS, POINTS, TURN_S, FuguWorld
@@ -35,16 +36,24 @@ WORKERS = 2
 
 
 def run(quick: bool, seeds: int, progress: Callable[[float, str], None]) -> Experiment:
-    """Run everything. quick: one seed, without a second process."""
+    """Run everything. quick: one seed, one process, and no runs that only look for causes."""
     count = min(seeds, QUICK_SEEDS) if quick else seeds
-    return experiment(range(1, count + 1), POINTS, 1 if quick else WORKERS, progress)
+    cases = all_cases() if quick else all_cases() + causes()
+    return experiment(range(1, count + 1), POINTS, 1 if quick else WORKERS, progress, cases=cases)
 
 
 def experiment(
-    seeds: Sequence[int], points: int, workers: int, progress: Callable[[float, str], None]
+    seeds: Sequence[int],
+    points: int,
+    workers: int,
+    progress: Callable[[float, str], None],
+    cases: Sequence[Case] | None = None,
 ) -> Experiment:
-    """All claims answered from runs with these seeds and so many measurement points."""
-    results = Results(run_all(seeds, all_cases(), points, workers, progress))
+    """All claims answered from runs with these seeds and so many measurement points.
+
+    cases: those of the figures by default; with `causes` the reasons say more.
+    """
+    results = Results(run_all(seeds, cases or all_cases(), points, workers, progress))
     run_notes = (
         f"{len(seeds)} seed{'s' if len(seeds) != 1 else ''}, {points} measurement points of "
         f"{TURN_S:g} s each. ± is half the width of the 95 % interval of the mean over seeds; "

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 
 import numpy as np
@@ -21,9 +21,18 @@ from tidegate.lab.reproduce.fugu_world import TURN_S, FuguWorld, Monitored
 from tidegate.policies.base import Policy
 from tidegate.policies.global_threshold import GlobalThreshold
 from tidegate.policies.local_threshold import LocalThreshold
-from tidegate.policies.sarsa import Sarsa
+from tidegate.policies.sarsa import Sarsa, SarsaMemory
 
-__all__ = ["CONFIGURATIONS", "LEARNING", "Case", "Measures", "all_cases", "run_all", "run_case"]
+__all__ = [
+    "CONFIGURATIONS",
+    "LEARNING",
+    "Case",
+    "Measures",
+    "all_cases",
+    "causes",
+    "run_all",
+    "run_case",
+]
 
 TARGET = 0.6
 CONFIGURATIONS = {
@@ -45,20 +54,26 @@ RECENT_TURNS = 3
 
 @dataclass(frozen=True, order=True)
 class Case:
-    """One bar of a figure. policy: local, global or sarsa; the others as in the paper."""
+    """One bar of a figure. policy: local, global or sarsa; the others as in the paper.
+
+    To find causes there are also local thresholds that act on a single measurement (hasty), and
+    variants of the world, see `FuguWorld`.
+    """
 
     policy: str
     configuration: str = "default"
     day: int = 1
     learning: str = "default"
+    variant: str = "as-assumed"
 
     def build(self) -> Policy:
         """The policy with its settings."""
         lower, upper = CONFIGURATIONS[self.configuration]
-        if self.policy == "local":
-            return LocalThreshold(target=TARGET, lower=lower, upper=upper)
+        if self.policy in ("local", "hasty"):
+            count = 1 if self.policy == "hasty" else 3
+            return LocalThreshold(target=TARGET, lower=lower, upper=upper, violations=count)
         if self.policy == "global":
-            return GlobalThreshold(target=TARGET, lower=lower, upper=upper)
+            return GlobalThreshold(target=TARGET, lower=lower, upper=upper, violations=3)
         impact, duration = LEARNING[self.learning]
         return Sarsa(target=TARGET, lower=lower, upper=upper, impact=impact, duration=duration)
 
@@ -71,13 +86,24 @@ def all_cases() -> tuple[Case, ...]:
     return tuple(cases)
 
 
+def causes() -> tuple[Case, ...]:
+    """Runs that change one thing, to tell why a claim does not hold."""
+    return (
+        Case("hasty"),
+        Case("local", variant="calm-sectors"),
+        Case("local", variant="slow-moves"),
+        Case("local", "upper 0.7", variant="slow-moves"),
+    )
+
+
 @dataclass(frozen=True)
 class Measures:
     """What a run comes to. Loads are shares, latencies seconds.
 
     decisions: turns that changed the deployment; overload: share of host measurements in which
     more was wanted than the host has; from_…: share of all latency at points with an overload, at
-    points without but shortly after a move, and at the others.
+    points without but shortly after a move, and at the others; unlearnt: share of the overfull
+    host measurements at hosts whose learning has come to never scale out.
     """
 
     load_min: float
@@ -94,11 +120,12 @@ class Measures:
     from_overload: float
     from_moves: float
     from_rest: float
+    unlearnt: float = 0.0
 
 
 def run_case(seed: int, case: Case, points: int) -> Measures:
     """Let the policy drive the world of a seed through a day, and measure."""
-    world = FuguWorld(seed, points)
+    world = FuguWorld(seed, points, case.variant)
     cloud = world.simulation(case.day, TARGET)
     monitored = Monitored(cloud)
     controller = Controller(monitored, case.build(), seed=seed)
@@ -108,7 +135,7 @@ def run_case(seed: int, case: Case, points: int) -> Measures:
     wanted: list[float] = []
     overloaded: list[bool] = []
     moves: list[int] = []
-    decisions = 0
+    decisions = overfull = unlearnt = 0
     before = cloud.durations()
     for _ in range(points):
         turn = controller.step()
@@ -125,8 +152,14 @@ def run_case(seed: int, case: Case, points: int) -> Measures:
         loads.append((min(seen), sum(seen) / len(seen), max(seen)))
         hosts.append(len(snapshot.hosts))
         wanted += monitored.wanted.values()
-        overloaded.append(any(value > 1 for value in monitored.wanted.values()))
-    return _measures(loads, latency, hosts, wanted, overloaded, moves, decisions)
+        full = [host for host, value in monitored.wanted.items() if value > 1]
+        overloaded.append(bool(full))
+        overfull += len(full)
+        if isinstance(controller.memory, SarsaMemory):
+            tables = (controller.memory.tables.get(host) for host in full)
+            unlearnt += sum(table is not None and table.thresholds[1] is None for table in tables)
+    found = _measures(loads, latency, hosts, wanted, overloaded, moves, decisions)
+    return replace(found, unlearnt=unlearnt / max(1, overfull))
 
 
 def _mean_latency(

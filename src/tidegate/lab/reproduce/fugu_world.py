@@ -42,6 +42,7 @@ SETTINGS = CloudSettings(
     decision_s=TURN_S,
     end_to_end_slo_s=2.0,
 )
+SLOW_MOVES = replace(SETTINGS, bandwidth_mbps=10.0, migration_pause_s=5.0)
 
 # Share of all trades of mapped stocks, mean of the six Xetra days with symbols (2017 and 2018).
 SECTORS = {
@@ -141,13 +142,15 @@ def draw_queries(seed: int) -> tuple[Query, ...]:
 class SectorDay:
     """The ticks of a day by sector, an exchange day played in `duration_s` seconds.
 
-    seed: which day; level: ticks per second on average; duration_s: of the whole day.
+    seed: which day; level: ticks per second on average; duration_s: of the whole day; sectors:
+    those that somebody listens to; wobble: how much their shares wander, 1 as measured.
     """
 
     seed: int
     level: float
     duration_s: float = POINTS * TURN_S
     sectors: tuple[str, ...] = tuple(SECTORS)
+    wobble: float = 1.0
 
     @cached_property
     def shares(self) -> FloatArray:
@@ -158,7 +161,7 @@ class SectorDay:
             sd = min(_WOBBLE_MOST, _WOBBLE_SD * (0.18 / share) ** 0.5)
             log = _wandering(random, sd, _WOBBLE_KEEP)
             log += _wandering(random, _MOOD_SD, float(np.exp(-1 / _MOOD_MINUTES)))
-            rows.append(share * np.exp(log))
+            rows.append(share * np.exp(self.wobble * log))
         table = np.array(rows)
         return np.asarray(table / table.sum(axis=0))
 
@@ -200,11 +203,14 @@ def _wandering(random: np.random.Generator, sd: float, keep: float) -> FloatArra
 class FuguWorld:
     """Queries, days and hosts of one seed; a fresh simulation of any day is made from it.
 
-    points: measurement points of a run, in which the whole day is played.
+    points: measurement points of a run, in which the whole day is played. variant: ``as-assumed``,
+    or a world in which one assumption is changed, to find a cause: ``calm-sectors`` (their shares
+    never change), ``slow-moves`` (every pause ten times as long).
     """
 
     seed: int
     points: int = POINTS
+    variant: str = "as-assumed"
 
     @cached_property
     def queries(self) -> tuple[Query, ...]:
@@ -236,7 +242,8 @@ class FuguWorld:
         first, seed = DAYS * (self.seed - 1) + 1, DAYS * (self.seed - 1) + number
         ratio = ExchangeDay(seed).level_per_s / ExchangeDay(first).level_per_s
         used = tuple(source.name for source in self.topology.sources)
-        return SectorDay(seed, TICKS_PER_S * ratio, self.points * TURN_S, used)
+        wobble = 0.0 if self.variant == "calm-sectors" else 1.0
+        return SectorDay(seed, TICKS_PER_S * ratio, self.points * TURN_S, used, wobble)
 
     def initial(self, day: SectorDay, target: float) -> Deployment:
         """The queries packed up to the target at the load of the first ten minutes."""
@@ -261,13 +268,14 @@ class FuguWorld:
     def simulation(self, day: int, target: float) -> SimulatedCloud:
         """A fresh cloud with the queries running, at the beginning of a day."""
         ticks = self.day(day)
+        settings = SLOW_MOVES if self.variant == "slow-moves" else SETTINGS
         return SimulatedCloud(
             self.topology,
             HostOffer(HOST, max_hosts=MAX_HOSTS),
             ticks,
             seed=self.seed,
             initial=self.initial(ticks, target),
-            settings=SETTINGS,
+            settings=settings,
         )
 
 
