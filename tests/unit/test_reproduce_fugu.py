@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.lab.claims import claims
 from tidegate.lab.reproduce import fugu, fugu_claims
-from tidegate.lab.reproduce.fugu_claims import Results
+from tidegate.lab.reproduce.fugu_results import Results, half_width, what_learning_adds
 from tidegate.lab.reproduce.fugu_runs import (
     CONFIGURATIONS,
     Case,
@@ -17,6 +17,7 @@ from tidegate.lab.reproduce.fugu_runs import (
     _mean_latency,
     _measures,
     all_cases,
+    causes,
     run_case,
 )
 from tidegate.lab.reproduce.fugu_world import (
@@ -233,8 +234,8 @@ def test_table_one_is_checked_to_four_digits() -> None:
 
 
 def test_the_interval_is_students() -> None:
-    assert fugu_claims.half_width([1.0]) is None
-    assert fugu_claims.half_width([1.0, 2.0, 3.0]) == pytest.approx(4.3027 / 3**0.5, rel=1e-4)
+    assert half_width([1.0]) is None
+    assert half_width([1.0, 2.0, 3.0]) == pytest.approx(4.3027 / 3**0.5, rel=1e-4)
 
 
 def test_a_difference_within_its_interval_is_called_so() -> None:
@@ -247,7 +248,33 @@ def test_a_difference_within_its_interval_is_called_so() -> None:
     )
     answer = fugu_claims.f03(Results(noisy))
     assert answer.verdict == "reproduced"
-    assert "1 of the 2 differences" in answer.reason
+    assert "1 of 2 differences" in answer.reason
+
+
+def test_reasons_name_what_was_unlearnt_only_if_it_was() -> None:
+    assert "unlearnt" not in what_learning_adds(_results({}))
+    assert "40 %" in what_learning_adds(_results({Case("sarsa", day=3): {"unlearnt": 0.4}}))
+
+
+def test_reasons_use_the_runs_that_look_for_causes() -> None:
+    runs = {case: (run, run) for case, run in _as_published().items()}
+    runs |= {case: (replace(PLAIN, load_mean=0.77),) * 2 for case in causes()}
+    runs[LOCAL] = (replace(PLAIN, load_mean=0.6, load_max=0.9),) * 2
+    found = {a.claim: a for a in fugu_claims.answers(Results(runs))}
+    assert "never changed, the default would have a mean load of 0.77" in found["F-02"].reason
+    assert "never changed" in found["F-09"].reason
+    assert "n = 1: +0.170" in found["F-12"].reason or found["F-12"].verdict == "reproduced"
+
+
+def test_one_assumption_changes_at_a_time() -> None:
+    usual, calm = FuguWorld(1), FuguWorld(1, variant="calm-sectors")
+    slow = FuguWorld(1, variant="slow-moves").simulation(1, 0.6).settings
+    assert usual.queries == calm.queries
+    assert np.array_equal(usual.day(1).minutes, calm.day(1).minutes)
+    assert np.ptp(calm.day(1).shares, axis=1).max() < 1e-12 < np.ptp(usual.day(1).shares)
+    before = usual.simulation(1, 0.6).settings
+    assert slow.migration_pause_s == 10 * before.migration_pause_s
+    assert slow.bandwidth_mbps == before.bandwidth_mbps / 10
 
 
 # --- from end to end ----------------------------------------------------------------------------

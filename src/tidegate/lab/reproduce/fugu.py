@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from tidegate.lab.claims import Experiment
-from tidegate.lab.reproduce.fugu_claims import Results, answers
+from tidegate.lab.reproduce.fugu_claims import answers
+from tidegate.lab.reproduce.fugu_results import Results
 from tidegate.lab.reproduce.fugu_runs import (
     CONFIGURATIONS,
     LEARNING,
