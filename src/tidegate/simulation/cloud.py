@@ -21,7 +21,7 @@ from tidegate.simulation.report import RunReport, make_report
 from tidegate.simulation.series import BoundedSeries
 from tidegate.simulation.settings import Arrivals, CloudSettings, SeededArrivals
 from tidegate.simulation.sketch import LatencySketch
-from tidegate.simulation.state import SOJOURN_S
+from tidegate.simulation.state import DURATION_S, PROCESSED, SOJOURN_S
 from tidegate.topology import Topology
 from tidegate.units import finite
 
@@ -84,6 +84,7 @@ class SimulatedCloud:
             initial = packing.deployment
         self._fleet.begin(initial)
         self._meter = Meter(topology, offer, self.settings, self._engine, self._fleet, seed)
+        self._fleet.before_move = self._meter.settle
         self._series = BoundedSeries(len(topology.operators), self.settings.series_rows)
         self._shed_fraction = 0.0
         self._chunk = -1
@@ -104,7 +105,7 @@ class SimulatedCloud:
         self._shed_fraction = plan.shed_fraction
         outcome = self._fleet.apply(plan, self.time_s)
         for step in outcome.steps:
-            if step.kind in ("start", "move") and step.instance in self._fleet.instances:
+            if step.kind == "start" and step.instance in self._fleet.instances:
                 instance = self._fleet.instances[step.instance]
                 self._meter.forget(instance.number, instance.slot)
         self._snapshot = None
@@ -191,3 +192,14 @@ class SimulatedCloud:
         operators = len(self.topology.operators)
         counts = net.sketch[operators] + net.sketch[operators + 1]
         return LatencySketch(counts, float(net.whole[SOJOURN_S]))
+
+    def durations(self) -> dict[str, tuple[int, float]]:
+        """Items processed so far and the seconds that they took, waiting included, by operator.
+
+        The difference between two moments gives each operator's mean latency in between.
+        """
+        tally = self._engine.net.tally
+        return {
+            name: (int(tally[o, PROCESSED]), float(tally[o, DURATION_S]))
+            for o, name in enumerate(self.topology.by_name)
+        }

@@ -88,6 +88,8 @@ def difference(
         for s in range(slot_f.shape[2]):
             if slot_i[o, ALIVE, s] == NO_SERVER:
                 slots[0, o, s] = slots[1, o, s] = 0.0
+                marks.busy[o, s] = 0.0
+                marks.done[o, s] = 0
                 continue
             busy = slot_f[o, BUSY_S, s]
             if slot_i[o, ROOT, s] >= 0:

@@ -216,6 +216,9 @@ class ItemEngine:
             net.slot_f[operator, :, rest] = net.slot_f[operator, :, slot]
             net.slot_i[operator, :, rest] = net.slot_i[operator, :, slot]
             net.slot_i[operator, ALIVE, rest] = LEAVING
+            # The rest of the item in hand is all that this server has still to do.
+            ahead = max(0.0, float(net.slot_f[operator, FREE_S, slot]) - now_s)
+            net.slot_f[operator, BUSY_S:, rest] -= net.slot_f[operator, BUSY_S, slot] - ahead
         net.slot_i[operator, ROOT, slot] = -1
         net.slot_f[operator, FREE_S, slot] = resumes
         net.slot_i[operator, HOST, slot] = host

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -85,6 +86,7 @@ class Fleet:
         self.rescales = 0
         self.refused = 0
         self.steps: Counter[str] = Counter()
+        self.before_move: Callable[[int, int, float], None] | None = None
         self._index = {name: i for i, name in enumerate(topology.by_name)}
         self._host_lots = stream(seed, HOST_START)
         self._instance_lots = stream(seed, INSTANCE_START)
@@ -263,6 +265,8 @@ class Fleet:
         settings = self.settings
         pause = settings.migration_pause_s + state_mb * 8 / settings.bandwidth_mbps
         old, new = self.hosts[instance.works_on], self.hosts[instance.host]
+        if self.before_move is not None:
+            self.before_move(instance.number, instance.slot, now_s)
         resumes = self.engine.move(instance.number, instance.slot, new.number, pause, now_s)
         instance.works_on = instance.host
         instance.ready_s = resumes

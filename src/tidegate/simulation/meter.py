@@ -31,13 +31,19 @@ from tidegate.simulation.lots import stream
 from tidegate.simulation.settings import CloudSettings
 from tidegate.simulation.state import (
     ARRIVED,
+    BUSY_S,
+    CORES,
+    DONE,
     DROPPED,
+    FREE_S,
     GAP_S,
     GAP_SQUARE,
     GAPS,
+    HOST,
     HOST_CORES,
     PROCESSED,
     RECENT,
+    ROOT,
     SAMPLES,
     SERVICE_S,
     SERVICE_SQUARE,
@@ -87,12 +93,30 @@ class Meter:
         self._batches: deque[float] = deque(maxlen=RECENT)
         self._marks = empty_marks(engine.net)
         self._marked_s = 0.0
+        self._left: dict[int, float] = {}
 
     def forget(self, operator: int, slot: int) -> None:
         """A slot has got a new instance: its counters begin at zero."""
         if slot < self._marks.busy.shape[1]:
             self._marks.busy[operator, slot] = 0.0
             self._marks.done[operator, slot] = 0
+
+    def settle(self, operator: int, slot: int, now_s: float) -> None:
+        """An instance is about to move: what it has used since the last turn, its old host pays.
+
+        The engine begins its seconds anew at the new place.
+        """
+        net = self._engine.net
+        busy = float(net.slot_f[operator, BUSY_S, slot])
+        if net.slot_i[operator, ROOT, slot] >= 0:
+            busy -= max(0.0, float(net.slot_f[operator, FREE_S, slot]) - now_s)
+        if slot < self._marks.busy.shape[1]:
+            busy -= float(self._marks.busy[operator, slot])
+            self._marks.busy[operator, slot] = 0.0
+            self._marks.done[operator, slot] = net.slot_i[operator, DONE, slot]
+        host = int(net.slot_i[operator, HOST, slot])
+        used = busy * float(net.ops_f[operator, CORES])
+        self._left[host] = self._left.get(host, 0.0) + used
 
     # --- measuring ----------------------------------------------------------------------------
 
@@ -131,6 +155,9 @@ class Meter:
             cores,
             times,
         )
+        for host, used in self._left.items():
+            cores[host] += used
+        self._left.clear()
         noise = [1.0] * (2 * operators + 1)
         if self._settings.measurement_noise > 0 and span > 0:
             lots = stream(self._seed, NOISE, round(now_s * 1000))
