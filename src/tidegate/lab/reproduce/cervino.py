@@ -165,7 +165,9 @@ def _notes(scale: float) -> tuple[str, ...]:
         "10 and 100 tuples are run. Drops are counted exactly.",
         "The algorithm is invoked every 30 s, at a phase that differs between seeds and does not "
         f"coincide with the steps. It forgives {TOLERANCE:.0%} of the input under way; as printed "
-        "(0 %) is run too. The tolerance was added after the printed form had been seen to fail.",
+        "(0 %) is run too. The tolerance was added after the printed form had been seen to "
+        "fail; so were, after a first look, the error by second in C-08, its comparison of means "
+        "over seeds, and the policy that sheds in C-06.",
         "Fig. 5: another VM when those that run would exceed 95 % of their capacity. C-06: one "
         "small VM at 30,000 tuples/s against the same at 15,000, and all of Fig. 7 with a policy "
         "that sheds. C-08: drops plus the capacity of VMs beyond those needed, as a share of the "
