@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tidegate.lab.claims import Experiment, claims
-from tidegate.lab.reproduce import _cervino_answers as answers
 from tidegate.lab.reproduce import cervino
-from tidegate.lab.reproduce._cervino_world import (
+from tidegate.lab.reproduce import cervino_answers as answers
+from tidegate.lab.reproduce.cervino_world import (
     LARGE,
     SMALL,
     Steady,

@@ -8,13 +8,13 @@ from collections import Counter
 import pytest
 
 from tidegate.lab.claims import Experiment, claims
-from tidegate.lab.reproduce import _drs_answers as answers
-from tidegate.lab.reproduce import _drs_model as model
 from tidegate.lab.reproduce import drs
-from tidegate.lab.reproduce._drs_answers import Row, Six
-from tidegate.lab.reproduce._drs_control import Controlled, rebalance
-from tidegate.lab.reproduce._drs_world import FPD, FPD_FAN_OUT, HOP_S, VLD, chain, measure
-from tidegate.lab.reproduce._world import mean_between, ranks
+from tidegate.lab.reproduce import drs_answers as answers
+from tidegate.lab.reproduce import drs_model as model
+from tidegate.lab.reproduce.drs_answers import Row, Six
+from tidegate.lab.reproduce.drs_control import Controlled, rebalance
+from tidegate.lab.reproduce.drs_world import FPD, FPD_FAN_OUT, HOP_S, VLD, chain, measure
+from tidegate.lab.reproduce.worlds import mean_between, ranks
 from tidegate.model import HostOffer
 from tidegate.policies.base import NoMemory
 from tidegate.policies.drs import Drs

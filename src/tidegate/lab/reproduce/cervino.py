@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tidegate.lab.claims import Experiment
-from tidegate.lab.reproduce import _cervino_answers as answers
-from tidegate.lab.reproduce._cervino_answers import Ramp
-from tidegate.lab.reproduce._cervino_world import (
+from tidegate.lab.reproduce import cervino_answers as answers
+from tidegate.lab.reproduce.cervino_answers import Ramp
+from tidegate.lab.reproduce.cervino_world import (
     LARGE,
     SERVICE_SCV,
     SMALL,

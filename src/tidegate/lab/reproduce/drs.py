@@ -13,16 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from tidegate.lab.claims import Experiment
-from tidegate.lab.reproduce import _drs_answers as answers
-from tidegate.lab.reproduce import _drs_figures as figures
-from tidegate.lab.reproduce._drs_answers import Row, Six
-from tidegate.lab.reproduce._drs_control import Controlled, add_or_remove, rebalance
-from tidegate.lab.reproduce._drs_model import (
+from tidegate.lab.reproduce import drs_answers as answers
+from tidegate.lab.reproduce import drs_figures as figures
+from tidegate.lab.reproduce.drs_answers import Row, Six
+from tidegate.lab.reproduce.drs_control import Controlled, add_or_remove, rebalance
+from tidegate.lab.reproduce.drs_model import (
     fewest_is_minimal,
     greedy_is_optimal,
     scheduling_ms,
 )
-from tidegate.lab.reproduce._drs_world import (
+from tidegate.lab.reproduce.drs_world import (
     FPD,
     FPD_FAN_OUT,
     HOP_S,
@@ -34,7 +34,7 @@ from tidegate.lab.reproduce._drs_world import (
     measure,
     shape,
 )
-from tidegate.lab.reproduce._world import mean
+from tidegate.lab.reproduce.worlds import mean
 
 __all__ = ["run"]
 

@@ -9,7 +9,6 @@ import itertools
 import math
 from dataclasses import dataclass, field
 
-from tidegate.lab.reproduce._world import Fed
 from tidegate.lab.run import run
 from tidegate.model import Deployment, HostOffer, Instance
 from tidegate.policies.adaptive_provisioning import AdaptiveProvisioning
@@ -40,7 +39,7 @@ def _world(
     return SimulatedCloud(
         topology,
         HostOffer(Resources(1.0)),
-        Fed(workload),
+        workload,
         seed=seed,
         initial=Deployment(hosts, tuple(Instance(f"engine-{h[5:]}", "engine", h) for h in hosts)),
         settings=CloudSettings(

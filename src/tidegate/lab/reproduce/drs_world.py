@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tidegate.lab.reproduce._world import Fed, deviation_s
+from tidegate.lab.reproduce.worlds import deviation_s
 from tidegate.model import Deployment, HostOffer, Instance
 from tidegate.queueing import Station, sojourn_s
 from tidegate.simulation import CloudSettings, RunReport, SimulatedCloud
@@ -210,7 +210,7 @@ def measure(
     world = SimulatedCloud(
         topology,
         HostOffer(Resources(10_000)),
-        Fed(app.workload(duration_s, seed)),
+        app.workload(duration_s, seed),
         seed=seed,
         initial=deployment,
         settings=CloudSettings(monitoring_s=min(600.0, duration_s)),

@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
 from tidegate.simulation import LatencySketch, RunReport
 from tidegate.simulation.sketch import BUCKETS, bucket_middle
-from tidegate.workloads import Workload
-from tidegate.workloads.protocol import FloatArray
 
-__all__ = ["Fed", "deviation_s", "mean", "mean_between", "ranks", "spread"]
-
-
-@dataclass(frozen=True)
-class Fed:
-    """A workload as the simulator wants it: it draws from its own seed, not the simulator's."""
-
-    base: Workload
-
-    def arrivals(self, start_s: float, end_s: float, _: object = None) -> Mapping[str, FloatArray]:
-        """Arrival times by source."""
-        return self.base.arrivals(start_s, end_s)
+__all__ = ["deviation_s", "mean", "mean_between", "ranks", "spread"]
 
 
 def mean(values: Sequence[float]) -> float:

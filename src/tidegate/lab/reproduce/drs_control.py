@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tidegate.backend import Outcome
-from tidegate.lab.reproduce._drs_world import Allocation, App
-from tidegate.lab.reproduce._world import Fed, mean_between
+from tidegate.lab.reproduce.drs_world import Allocation, App
+from tidegate.lab.reproduce.worlds import mean_between
 from tidegate.lab.run import run
 from tidegate.model import Deployment, HostOffer, Instance, Plan
 from tidegate.policies.drs import Drs
@@ -117,7 +117,7 @@ def _drive(
     world = kind(
         topology,
         offer,
-        Fed(app.workload(END_S, seed)),
+        app.workload(END_S, seed),
         seed=seed,
         initial=Deployment(tuple(rooms), instances),
         settings=CloudSettings(monitoring_s=ROW_S, decision_s=turn_s),

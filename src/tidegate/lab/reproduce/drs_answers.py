@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.lab.claims import Answer, Verdict
-from tidegate.lab.reproduce._answers import because, failing, join, overall
-from tidegate.lab.reproduce._drs_control import Controlled
-from tidegate.lab.reproduce._drs_model import PAPER_MS
-from tidegate.lab.reproduce._drs_world import Allocation, shape
-from tidegate.lab.reproduce._world import mean, ranks, spread
+from tidegate.lab.reproduce.answers import because, failing, join, overall
+from tidegate.lab.reproduce.drs_control import Controlled
+from tidegate.lab.reproduce.drs_model import PAPER_MS
+from tidegate.lab.reproduce.drs_world import Allocation, shape
+from tidegate.lab.reproduce.worlds import mean, ranks, spread
 
 __all__ = [
     "Row",

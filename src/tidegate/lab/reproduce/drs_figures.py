@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tidegate.lab.reproduce._drs_answers import Six
-from tidegate.lab.reproduce._drs_control import Controlled
-from tidegate.lab.reproduce._drs_model import PAPER_MS
-from tidegate.lab.reproduce._drs_world import shape
-from tidegate.lab.reproduce._world import mean
+from tidegate.lab.reproduce.drs_answers import Six
+from tidegate.lab.reproduce.drs_control import Controlled
+from tidegate.lab.reproduce.drs_model import PAPER_MS
+from tidegate.lab.reproduce.drs_world import shape
+from tidegate.lab.reproduce.worlds import mean
 from tidegate.report import Series, bars, lines, scatter
 
 __all__ = ["allocations", "cpu_time", "estimates", "machines", "starts", "table_2"]

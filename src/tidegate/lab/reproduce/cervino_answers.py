@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tidegate.lab.claims import Answer
-from tidegate.lab.reproduce._answers import because, overall
-from tidegate.lab.reproduce._cervino_world import Steady, Stepped
-from tidegate.lab.reproduce._world import mean, spread
+from tidegate.lab.reproduce.answers import because, overall
+from tidegate.lab.reproduce.cervino_world import Steady, Stepped
+from tidegate.lab.reproduce.worlds import mean, spread
 
 __all__ = ["Ramp", "follows", "latency", "one_suffices", "period", "scales", "untestable"]
 
