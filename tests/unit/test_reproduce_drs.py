@@ -14,7 +14,7 @@ from tidegate.lab.reproduce import drs_model as model
 from tidegate.lab.reproduce.drs_answers import Row, Six
 from tidegate.lab.reproduce.drs_control import Controlled, rebalance
 from tidegate.lab.reproduce.drs_world import FPD, FPD_FAN_OUT, HOP_S, VLD, chain, measure
-from tidegate.lab.reproduce.worlds import mean_between, ranks
+from tidegate.lab.reproduce.statistics import mean_between, ranks
 from tidegate.model import HostOffer
 from tidegate.policies.base import NoMemory
 from tidegate.policies.drs import Drs

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from tidegate.lab.claims import Answer
 from tidegate.lab.reproduce.answers import because, overall
 from tidegate.lab.reproduce.cervino_world import Steady, Stepped
-from tidegate.lab.reproduce.worlds import mean, spread
+from tidegate.lab.reproduce.statistics import mean, spread
 
 __all__ = ["Ramp", "follows", "latency", "one_suffices", "period", "scales", "untestable"]
 

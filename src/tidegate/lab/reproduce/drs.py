@@ -34,7 +34,7 @@ from tidegate.lab.reproduce.drs_world import (
     measure,
     shape,
 )
-from tidegate.lab.reproduce.worlds import mean
+from tidegate.lab.reproduce.statistics import mean
 
 __all__ = ["run"]
 

@@ -12,7 +12,7 @@ from tidegate.lab.reproduce.answers import because, failing, join, overall
 from tidegate.lab.reproduce.drs_control import Controlled
 from tidegate.lab.reproduce.drs_model import PAPER_MS
 from tidegate.lab.reproduce.drs_world import Allocation, shape
-from tidegate.lab.reproduce.worlds import mean, ranks, spread
+from tidegate.lab.reproduce.statistics import mean, ranks, spread
 
 __all__ = [
     "Row",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tidegate.backend import Outcome
 from tidegate.lab.reproduce.drs_world import Allocation, App
-from tidegate.lab.reproduce.worlds import mean_between
+from tidegate.lab.reproduce.statistics import mean_between
 from tidegate.lab.run import run
 from tidegate.model import Deployment, HostOffer, Instance, Plan
 from tidegate.policies.drs import Drs

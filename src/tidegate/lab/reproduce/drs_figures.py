@@ -9,7 +9,7 @@ from tidegate.lab.reproduce.drs_answers import Six
 from tidegate.lab.reproduce.drs_control import Controlled
 from tidegate.lab.reproduce.drs_model import PAPER_MS
 from tidegate.lab.reproduce.drs_world import shape
-from tidegate.lab.reproduce.worlds import mean
+from tidegate.lab.reproduce.statistics import mean
 from tidegate.report import Series, bars, lines, scatter
 
 __all__ = ["allocations", "cpu_time", "estimates", "machines", "starts", "table_2"]

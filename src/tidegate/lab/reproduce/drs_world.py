@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tidegate.lab.reproduce.worlds import deviation_s
+from tidegate.lab.reproduce.statistics import deviation_s
 from tidegate.model import Deployment, HostOffer, Instance
 from tidegate.queueing import Station, sojourn_s
 from tidegate.simulation import CloudSettings, RunReport, SimulatedCloud

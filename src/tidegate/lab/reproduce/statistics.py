@@ -1,4 +1,4 @@
-"""What the papers' experiments share: arrivals with lots of their own, and small statistics."""
+"""Small statistics that the papers' experiments share."""
 
 from __future__ import annotations
 
