@@ -28,7 +28,7 @@ from tidegate.reshape import (
     without_scale_in,
     without_scale_out,
 )
-from tidegate.units import show_duration
+from tidegate.units import show_duration, weekly_period
 
 __all__ = [
     "Bounds",
@@ -332,9 +332,6 @@ class MissingMetrics(Guard):
         return Reshaped(kept), f"nothing is released while {missing[0]}{more} is missing", own
 
 
-DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-
-
 @dataclass(frozen=True)
 class ExcludedPeriods(Guard):
     """Touch nothing at certain times of the day, in UTC: ``mon-fri 09:30-11:00, 23:00-01:00``."""
@@ -348,7 +345,7 @@ class ExcludedPeriods(Guard):
         self._parsed()
 
     def _parsed(self) -> list[tuple[frozenset[int], int, int]]:
-        return [_period(text) for text in self.periods.split(",") if text.strip()]
+        return [weekly_period(text) for text in self.periods.split(",") if text.strip()]
 
     def limit(self, snapshot: Snapshot, plan: Plan, own: NoMemory) -> tuple[Reshaped, str, Any]:
         """Hold inside a period."""
@@ -363,25 +360,6 @@ class ExcludedPeriods(Guard):
             if inside:
                 return _hold(snapshot), f"{moment:%a %H:%M} UTC is an excluded period", own
         return _unchanged(plan), "", own
-
-
-def _period(text: str) -> tuple[frozenset[int], int, int]:
-    allowed, remedy = "a period", "write it as [mon-fri] HH:MM-HH:MM"
-    words = text.lower().split()
-    try:
-        first, _, last = words[0].partition("-") if len(words) > 1 else ("mon", "", "sun")
-        start, end = DAYS.index(first), DAYS.index(last or first)
-        days = {(start + n) % 7 for n in range((end - start) % 7 + 1)}
-        minutes = []
-        for clock in words[-1].split("-"):
-            hour, _, minute = clock.partition(":")
-            minutes.append(int(hour) * 60 + range(60)[int(minute)])
-        begin, finish = minutes
-    except (ValueError, IndexError):
-        raise SettingError("excluded_periods", text.strip(), allowed, remedy) from None
-    if len(words) > 2 or not (0 <= begin < 1440 and 0 <= finish <= 1440):
-        raise SettingError("excluded_periods", text.strip(), allowed, remedy)
-    return frozenset(days), begin, finish
 
 
 @dataclass(frozen=True)

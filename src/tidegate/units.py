@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 
-from tidegate.errors import InputError
+from tidegate.errors import InputError, SettingError
 
-__all__ = ["duration_s", "finite", "show_duration"]
+__all__ = ["duration_s", "finite", "show_duration", "weekly_period"]
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*([a-zµ]*)\s*")
@@ -87,3 +87,32 @@ def show_duration(seconds: float, digits: int = 3) -> str:
             return f"{seconds * scale:.{digits}g} {unit}"
     value, unit = (seconds / 60, "min") if seconds < 3600 else (seconds / 3600, "h")
     return f"{value:.{digits}g} {unit}"
+
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+
+def weekly_period(text: str, key: str = "excluded_periods") -> tuple[frozenset[int], int, int]:
+    """Days of the week (0 is Monday) and minutes of the day, from ``mon-fri 09:30-11:00``.
+
+    Without days it is every day; an end before the start is on the next day.
+
+    >>> weekly_period("sat-sun 22:00-01:30")
+    (frozenset({5, 6}), 1320, 90)
+    """
+    allowed, remedy = "a period", "write it as [mon-fri] HH:MM-HH:MM"
+    words = text.lower().split()
+    try:
+        first, _, last = words[0].partition("-") if len(words) > 1 else ("mon", "", "sun")
+        start, end = DAYS.index(first), DAYS.index(last or first)
+        days = {(start + n) % 7 for n in range((end - start) % 7 + 1)}
+        minutes = []
+        for clock in words[-1].split("-"):
+            hour, _, minute = clock.partition(":")
+            minutes.append(int(hour) * 60 + range(60)[int(minute)])
+        begin, finish = minutes
+    except (ValueError, IndexError):
+        raise SettingError(key, text.strip(), allowed, remedy) from None
+    if len(words) > 2 or not (0 <= begin < 1440 and 0 <= finish <= 1440):
+        raise SettingError(key, text.strip(), allowed, remedy)
+    return frozenset(days), begin, finish

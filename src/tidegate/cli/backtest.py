@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tidegate.cli.show import console, print_json, table
+from tidegate.cli.show import console, print_json, progress_bar, table
 from tidegate.errors import InputError
 from tidegate.lab.backtest import Result, backtest, bound_of, pareto, suits_fluid
 from tidegate.lab.bound import Bound
@@ -158,26 +157,13 @@ def _introduce(name: str, scenario: Scenario, fluid: bool) -> None:
     )
 
 
-def _progress(quiet: bool) -> Progress:
-    out = console()
-    return Progress(
-        TextColumn("{task.description:26}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f} %"),
-        TimeElapsedColumn(),
-        console=out,
-        transient=True,
-        disable=quiet or not out.is_terminal,
-    )
-
-
 def _run(
     test: Callable[[Callable[[str, float], None], Bound], list[Result]],
     find_bound: Callable[[], Bound],
     names: list[str],
     quiet: bool,
 ) -> tuple[Bound, list[Result]]:
-    with _progress(quiet) as bar:
+    with progress_bar(quiet) as bar:
         task = bar.add_task("the bound in hindsight", total=len(names) + 1)
         bound = find_bound()
         bar.update(task, completed=1)
@@ -243,7 +229,7 @@ def _bound_plain(bound: Bound) -> dict[str, Any]:
 
 
 def _tune(scenario: Scenario, name: str, seed: int, as_json: bool) -> None:
-    with _progress(as_json) as bar:
+    with progress_bar(as_json) as bar:
         task = bar.add_task(f"tuning {name}", total=1.0)
         front = tune(scenario, name, seed=seed, progress=lambda s: bar.update(task, completed=s))
     if as_json:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import TaskID
 
-from tidegate.cli.show import console, print_json, table
+from tidegate.cli.show import console, print_json, progress_bar, table
 from tidegate.errors import InputError
 from tidegate.lab.claims import Experiment, claims, ledger
 from tidegate.lab.reproduce import PAPERS, run_paper
@@ -64,23 +64,13 @@ def reproduce(
 
 
 def _run(papers: tuple[str, ...], quick: bool, seeds: int, quiet: bool) -> list[Experiment]:
-    out = console()
     done = []
-    bar = Progress(
-        TextColumn("{task.description:40}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f} %"),
-        TimeElapsedColumn(),
-        console=out,
-        transient=True,
-        disable=quiet or not out.is_terminal,
-    )
-    with bar:
+    with progress_bar(quiet, width=50) as bar:
         for paper in papers:
             task = bar.add_task(paper, total=1.0)
 
-            def progress(share: float, what: str, paper: str = paper, task: object = task) -> None:
-                bar.update(task, completed=share, description=f"{paper}: {what}")  # type: ignore[arg-type]
+            def progress(share: float, what: str, paper: str = paper, task: TaskID = task) -> None:
+                bar.update(task, completed=share, description=f"{paper}: {what}")
 
             done.append(run_paper(paper, quick, seeds, progress))
             bar.update(task, completed=1.0)

@@ -7,9 +7,10 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-__all__ = ["bar", "console", "print_json", "table"]
+__all__ = ["bar", "console", "print_json", "progress_bar", "table"]
 
 
 def console() -> Console:
@@ -39,3 +40,20 @@ def bar(share: float, width: int = 10) -> str:
 def print_json(value: Any) -> None:
     """A value for machines, indented."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def progress_bar(quiet: bool, width: int = 30) -> Progress:
+    """A bar for long work, gone when it is done. quiet: none at all, as in a log or for machines.
+
+    width: characters for what is being done.
+    """
+    out = console()
+    return Progress(
+        TextColumn("{task.description:" + str(width) + "}"),
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f} %"),
+        TimeElapsedColumn(),
+        console=out,
+        transient=True,
+        disable=quiet or not out.is_terminal,
+    )
