@@ -25,6 +25,7 @@ __all__ = [
     "shown",
     "slow_moves",
     "uncertainty",
+    "unlearning",
     "what_learning_adds",
     "where_latency_arises",
 ]
@@ -139,11 +140,27 @@ def what_learning_adds(results: Results) -> str:
         f"Learning adds {shown(results.more(default, none, UTILISATION), 3, sign=True)}: a table "
         "dies with its host, and a release teaches its host nothing"
     )
-    lost = max(results.mean(case, "unlearnt") for case in results.runs if case.policy == "sarsa")
-    if lost > 0.005:
-        sentences.append(
-            "A scale-out that finds no room is cancelled and penalised, after which a full host "
-            f"prefers to do nothing: up to {100 * lost:.0f} % of the overfull measurements of a "
-            "case are at hosts that have unlearnt to scale out"
+    sentences.append(unlearning(results))
+    return ". ".join(sentence for sentence in sentences if sentence) + "."
+
+
+def unlearning(results: Results) -> str:
+    """How much of the overload is at hosts that have learnt never to scale out, and why."""
+    mine = [case for case in results.runs if case.policy == "sarsa"]
+    lost = max(results.mean(case, "unlearnt") for case in mine)
+    if lost <= 0.005:
+        return ""
+    text = (
+        "A scale-out that finds no room is cancelled and penalised, after which a full host "
+        f"prefers to do nothing: up to {100 * lost:.0f} % of the overfull measurements of a "
+        "case are at hosts that have unlearnt to scale out"
+    )
+    case, local = (Case(policy, variant="more-hosts") for policy in ("sarsa", "local"))
+    if case in results.runs:
+        late, base = (milliseconds(results.of(c, P90)) for c in (case, local))
+        text += (
+            f"; without a limit of ten hosts it is {100 * results.mean(case, 'unlearnt'):.0f} %, "
+            f"p90 {late} (local {base}) and the utilisation "
+            f"{shown(results.more(case, local, UTILISATION), 3, sign=True)} against local"
         )
-    return ". ".join(sentences) + "."
+    return text

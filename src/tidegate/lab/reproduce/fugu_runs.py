@@ -93,6 +93,8 @@ def causes() -> tuple[Case, ...]:
         Case("local", variant="calm-sectors"),
         Case("local", variant="slow-moves"),
         Case("local", "upper 0.7", variant="slow-moves"),
+        Case("local", variant="more-hosts"),
+        Case("sarsa", variant="more-hosts"),
     )
 
 

@@ -205,7 +205,7 @@ class FuguWorld:
 
     points: measurement points of a run, in which the whole day is played. variant: ``as-assumed``,
     or a world in which one assumption is changed, to find a cause: ``calm-sectors`` (their shares
-    never change), ``slow-moves`` (every pause ten times as long).
+    never change), ``slow-moves`` (every pause ten times as long), ``more-hosts`` (no limit of ten).
     """
 
     seed: int
@@ -271,7 +271,7 @@ class FuguWorld:
         settings = SLOW_MOVES if self.variant == "slow-moves" else SETTINGS
         return SimulatedCloud(
             self.topology,
-            HostOffer(HOST, max_hosts=MAX_HOSTS),
+            HostOffer(HOST, max_hosts=None if self.variant == "more-hosts" else MAX_HOSTS),
             ticks,
             seed=self.seed,
             initial=self.initial(ticks, target),
@@ -306,18 +306,20 @@ class Monitored:
             replace(host, utilisation=1.0) if self.wanted.get(host.id, 0.0) > 1 else host
             for host in seen.hosts
         )
+        changed = any(value > 1 for value in self.wanted.values())
         readings = []
         for reading in seen.instances:
             load, wanted = reading.load, self.wanted.get(reading.host, 0.0)
             if load is None:
                 load = self._known.get(reading.id)
+                changed |= load is not None
             elif wanted > 1:
                 load = Resources(load.cpu_cores / wanted, load.memory_mb, load.network_mbps)
             if load is not None:
                 self._known[reading.id] = load
             readings.append(reading if load is reading.load else replace(reading, load=load))
         self._seen = seen
-        self._shown = replace(seen, hosts=hosts, instances=tuple(readings))
+        self._shown = replace(seen, hosts=hosts, instances=tuple(readings)) if changed else seen
         return self._shown
 
     def apply(self, plan: Plan) -> Outcome:
