@@ -13,6 +13,7 @@ from tidegate.errors import SettingError
 from tidegate.model import OperatorReading, Plan, Snapshot
 from tidegate.policies.base import NoMemory
 from tidegate.policies.drs import Drs
+from tidegate.queueing import Station, assign_processors, sojourn_s
 from tidegate.testing import station_snapshot
 
 RATES = {"extract": (40.0, 5.714), "match": (40.0, 5.333), "aggregate": (40.0, 400.0)}
@@ -175,3 +176,24 @@ def test_parameters_out_of_range_are_refused() -> None:
         Drs(t_max_s=0)
     with pytest.raises(SettingError, match="one of mmk, ggk"):
         Drs.with_settings({"model": "mm1"})
+
+
+def test_hosts_that_stay_for_safety_are_used_as_best_they_can() -> None:
+    rates = {"extract": (40.0, 5.714), "match": (40.0, 5.333), "aggregate": (40.0, 400.0)}
+    stations = [Station(name, *pair) for name, pair in rates.items()]
+    twenty = sojourn_s(stations, assign_processors(stations, 20), 40.0)
+    lopsided = station_snapshot(rates, (8, 16, 1), cores_per_host=5)
+    plan = decide(lopsided, t_max_s=1.01 * twenty, reserved=0)  # four hosts would just do
+    assert plan.bounded_target == 5
+    assert shape(plan) == assign_processors(stations, 25)
+
+
+def test_a_backlog_counts_as_arrivals_until_it_is_worked_off() -> None:
+    now = station_snapshot({"work": (40.0, 5.0)}, (12,), cores_per_host=4)
+    waiting = replace(
+        now, operators=(OperatorReading("work", arrival_rate_per_s=40.0, queue_length=1240.0),)
+    )
+    calm, late = decide(now, reserved=0), decide(waiting, reserved=0)
+    assert late.deployment.counts["work"] >= (40 + 1200 / 60) / 5 > calm.deployment.counts["work"]
+    ignored = decide(waiting, reserved=0, catch_up_s=0.0)
+    assert ignored.deployment == calm.deployment

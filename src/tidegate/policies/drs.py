@@ -93,9 +93,13 @@ class Drs(Policy):
             packing.unmet.append(unmet)
 
         hosts_now = len(packing.hosts)
-        worth = then_s <= now_s * (1 - self.min_gain) if math.isfinite(now_s) else True
         safe = correction * then_s <= self.t_max_s * (1 - self.min_gain)
-        if (hosts == hosts_now and not worth) or (hosts < hosts_now and not safe):
+        if hosts < hosts_now and not safe:  # they stay, and may as well be used as best they can
+            hosts = hosts_now
+            wanted = self._assigned(stations, hosts * slots - self.reserved)
+            then_s = sojourn_s(stations, wanted, external)
+        worth = then_s <= now_s * (1 - self.min_gain) if math.isfinite(now_s) else True
+        if hosts == hosts_now and not worth:
             return packing.plan(Prediction(sojourn_s=_known(correction * now_s))), memory
 
         target = dict(zip((s.name for s in stations), wanted, strict=True))
@@ -179,11 +183,15 @@ class Drs(Policy):
             short = sum(fewest) - (most * slots - self.reserved)
             unmet.append(Unmet("", short, f"the offer ends at {most} hosts"))
             hosts = most
-        processors = hosts * slots - self.reserved
+        return self._assigned(stations, hosts * slots - self.reserved), hosts, unmet
+
+    @staticmethod
+    def _assigned(stations: tuple[Station, ...], processors: int) -> tuple[int, ...]:
+        """The best distribution, or one by load where some queue grows in any case."""
         try:
-            return assign_processors(stations, processors), hosts, unmet
+            return assign_processors(stations, processors)
         except Infeasible:
-            return _by_load(stations, processors), hosts, unmet
+            return _by_load(stations, processors)
 
 
 def _slots(snapshot: Snapshot) -> int:
