@@ -276,7 +276,7 @@ def f15(results: Results) -> Answer:
     )
     reason = uncertainty(load, latency)
     if not all(holds):
-        reason += f" {unlearning(results)}."
+        reason += f" {unlearning(results) or 'See F-11'}."
     return Answer("F-15", measured, _verdict(*holds), reason.strip())
 
 

@@ -77,7 +77,7 @@ ASSUMPTIONS = (
     f"from {WINDOWS_S[0]:g} to {WINDOWS_S[1]:g} s. A tick costs a fixed part and as much again in "
     "proportion to the window (equal at the mean window), exponentially distributed.",
     f"Costs are scaled so that Day 1 needs {MEAN_DEMAND_HOSTS:g} full hosts on average: the "
-    "paper's 0.5 hosts saved by 0.05 more utilisation at 0.52 mean 5.6 hosts in use.",
+    "paper's 0.5 hosts saved by 0.05 more utilisation at 0.52 mean about 5.6 hosts in use.",
     f"State is the window's ticks at {TICK_KB:g} kB. A migration pauses the query for 0.5 s of "
     "coordination plus the state at 100 Mbit/s (extraction, transfer and replay together).",
     "Hosts come from a pool of running nodes: 5 to 10 s until one is there (the paper: 'within "
