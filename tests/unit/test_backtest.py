@@ -173,3 +173,21 @@ def test_the_scenario_tells_what_defaults_cannot(tide: Scenario) -> None:
     assert suited_settings("static", tide)["hosts"] == 10
     assert suited_settings("drs", tide)["t_max_s"] == 1.0
     assert suited_settings("sarsa", tide) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--slo", "soon"), "--slo is 'soon'"),
+        (("--btu", "0s"), "--btu is '0s'"),
+        (("--mode", "exact"), "auto, items or fluid"),
+        (("--max-hosts", "0"), "--max-hosts is 0"),
+        (("--price", "-1"), "--price is -1"),
+        (("--speed", "0"), "--speed is 0"),
+        (("--stabilise", "long"), "--stabilise is 'long'"),
+    ],
+)
+def test_a_bad_option_is_one_sentence(trace: Path, options: tuple[str, ...], words: str) -> None:
+    done = tidegate("backtest", trace, "--policies", "static", *options)
+    assert done.returncode == 2
+    assert words in done.stderr and done.stderr.count("\n") == 1

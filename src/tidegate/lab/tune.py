@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from tidegate.errors import SettingError
@@ -47,7 +46,7 @@ def tune(
         if progress is not None:
             progress((number + 1) / candidates)
     best = set(pareto(tried))
-    front = [replace(result) for result in tried if result.policy in best]
+    front = [result for result in tried if result.policy in best]
     return sorted(front, key=lambda result: result.report.resource_cost_usd)
 
 
