@@ -266,6 +266,13 @@ def test_reasons_use_the_runs_that_look_for_causes() -> None:
     assert "n = 1: +0.170" in found["F-12"].reason or found["F-12"].verdict == "reproduced"
 
 
+def test_hosts_saved_by_not_scaling_out_are_called_so() -> None:
+    answer = fugu_claims.f12(_results({SARSA: {"unlearnt": 0.3}}))
+    assert answer.verdict == "reproduced"
+    assert "For the wrong cause: 30 %" in answer.reason
+    assert "wrong cause" not in fugu_claims.f12(_results({})).reason
+
+
 def test_one_assumption_changes_at_a_time() -> None:
     usual, calm = FuguWorld(1), FuguWorld(1, variant="calm-sectors")
     slow = FuguWorld(1, variant="slow-moves").simulation(1, 0.6).settings

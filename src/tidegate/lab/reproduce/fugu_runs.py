@@ -21,7 +21,7 @@ from tidegate.lab.reproduce.fugu_world import TURN_S, FuguWorld, Monitored
 from tidegate.policies.base import Policy
 from tidegate.policies.global_threshold import GlobalThreshold
 from tidegate.policies.local_threshold import LocalThreshold
-from tidegate.policies.sarsa import Sarsa, SarsaMemory
+from tidegate.policies.sarsa import QTable, Sarsa, SarsaMemory
 
 __all__ = [
     "CONFIGURATIONS",
@@ -105,7 +105,8 @@ class Measures:
     decisions: turns that changed the deployment; overload: share of host measurements in which
     more was wanted than the host has; from_…: share of all latency at points with an overload, at
     points without but shortly after a move, and at the others; unlearnt: share of the overfull
-    host measurements at hosts whose learning has come to never scale out.
+    host measurements at hosts whose learning has come to never scale out; lower_moved, upper_moved:
+    share of all tables, turn by turn, whose threshold is no longer the one that it began with.
     """
 
     load_min: float
@@ -123,6 +124,8 @@ class Measures:
     from_moves: float
     from_rest: float
     unlearnt: float = 0.0
+    lower_moved: float = 0.0
+    upper_moved: float = 0.0
 
 
 def run_case(seed: int, case: Case, points: int) -> Measures:
@@ -138,6 +141,8 @@ def run_case(seed: int, case: Case, points: int) -> Measures:
     overloaded: list[bool] = []
     moves: list[int] = []
     decisions = overfull = unlearnt = 0
+    begun_with = QTable.from_thresholds(*CONFIGURATIONS[case.configuration]).thresholds
+    moved: list[tuple[bool, bool]] = [(False, False)]
     before = cloud.durations()
     for _ in range(points):
         turn = controller.step()
@@ -160,8 +165,11 @@ def run_case(seed: int, case: Case, points: int) -> Measures:
         if isinstance(controller.memory, SarsaMemory):
             tables = (controller.memory.tables.get(host) for host in full)
             unlearnt += sum(table is not None and table.thresholds[1] is None for table in tables)
+            for learnt in (table.thresholds for table in controller.memory.tables.values()):
+                moved.append((learnt[0] != begun_with[0], learnt[1] != begun_with[1]))
     found = _measures(loads, latency, hosts, wanted, overloaded, moves, decisions)
-    return replace(found, unlearnt=unlearnt / max(1, overfull))
+    low, high = np.mean(moved, axis=0).tolist()
+    return replace(found, unlearnt=unlearnt / max(1, overfull), lower_moved=low, upper_moved=high)
 
 
 def _mean_latency(
