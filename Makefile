@@ -30,7 +30,7 @@ lint: setup
 unit: setup
 	$(BIN)/pytest
 
-demo: setup ## a control loop, then a backtest with pictures (two minutes)
+demo: setup ## a control loop, then a backtest with pictures (a minute)
 	$(BIN)/python examples/first_loop.py
 	$(BIN)/python examples/first_backtest.py out/demo.html
 
