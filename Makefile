@@ -41,8 +41,8 @@ bench-lab: setup ## the simulator against SimPy and Ciw, and the bound (some min
 	$(BIN)/python benchmarks/simulation.py --quick
 	$(BIN)/python benchmarks/bound.py
 
-ledger: setup ## write docs/claims.md anew (ten minutes)
-	$(BIN)/tidegate reproduce all --quick --ledger docs/claims.md --report out/papers.html
+ledger: setup ## write docs/claims.md anew (a quarter of an hour)
+	$(BIN)/tidegate reproduce all --ledger docs/claims.md --report out/papers.html
 
 clean: ## remove what setup and tests have made
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist out
