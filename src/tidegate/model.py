@@ -88,6 +88,20 @@ class InstanceReading(Instance):
 
 
 @dataclass(frozen=True, slots=True)
+class BatchReading(Value):
+    """Micro-batches: how often one is triggered and how long the last ones took, oldest first.
+
+    trigger_interval_s: zero when the next batch begins as soon as the last one has ended.
+    overhead_s: the part of a batch that more processors do not shorten (planning, commits),
+    None when not measured.
+    """
+
+    trigger_interval_s: float
+    recent_durations_s: tuple[float, ...]
+    overhead_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorReading(Value):
     """What was measured of all instances of an operator together since the last turn.
 
@@ -98,6 +112,7 @@ class OperatorReading(Value):
     recent_durations_s: time in the operator, waiting included, of the last items sampled,
         oldest first.
     pending_tasks, running_tasks: scheduler's view, where there is a scheduler with tasks.
+    batches: where the operator is a query of its own that works in micro-batches.
     """
 
     operator: str
@@ -111,6 +126,7 @@ class OperatorReading(Value):
     recent_durations_s: tuple[float, ...] | None = None
     pending_tasks: int | None = None
     running_tasks: int | None = None
+    batches: BatchReading | None = None
 
     def __post_init__(self) -> None:
         for name in ("arrival_rate_per_s", "service_time_s", "queue_length"):
@@ -127,14 +143,6 @@ class Latency(Value):
     p50_s: float | None = None
     p95_s: float | None = None
     p99_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BatchReading(Value):
-    """Micro-batches: how often one is triggered and how long the last ones took, oldest first."""
-
-    trigger_interval_s: float
-    recent_durations_s: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -174,7 +182,7 @@ class Snapshot(Value):
     time_s: seconds on the world's clock (Unix time when live, from zero in a simulation).
     topology: what runs. offer: what else can be leased.
     hosts: in the order of their leases; instances; operators: what was measured.
-    latency: end to end. batches: where the world works in micro-batches.
+    latency: end to end. batches: where the world works in micro-batches (of the slowest query).
     interval_s: seconds until the next decision, None when unknown.
     leased_so_far: hosts ever leased, so that a new one gets a name nobody had.
     """

@@ -33,7 +33,7 @@ class DStreamsRatio(Policy):
 
     Every `interval_s` the mean of processing time over batch interval is taken; at `up` or more,
     round(mean) hosts come, at least one; at `down` or less, one goes, drawn by lot as Spark does.
-    Where there are no batches the mean utilisation of the hosts stands for the ratio.
+    Without batches, or without an interval, the mean utilisation of the hosts stands for the ratio.
 
     Spark's defaults: 60 s, 0.9, 0.3. Batches of 9.5 s every 10 s bring one host more:
 
@@ -95,7 +95,7 @@ class DStreamsRatio(Policy):
 
 
 def _ratios(snapshot: Snapshot) -> list[float]:
-    if snapshot.batches is not None:
+    if snapshot.batches is not None and snapshot.batches.trigger_interval_s > 0:
         interval_s = snapshot.batches.trigger_interval_s
         return [took_s / interval_s for took_s in snapshot.batches.recent_durations_s]
     busy = [host.utilisation for host in snapshot.running_hosts]
