@@ -1,1 +1,30 @@
-"""Tidegate on Apache Spark: what it measures there and what it changes."""
+"""Tidegate on Apache Spark: an autoscaler for a running Structured Streaming application.
+
+::
+
+    from tidegate.spark import Autoscaler
+
+    with Autoscaler(spark, slo="5s", policy="drs", min_executors=1, max_executors=8):
+        query.awaitTermination()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidegate.spark.autoscaler import Autoscaler
+    from tidegate.spark.cluster import LocalCluster
+
+__all__ = ["Autoscaler", "LocalCluster"]
+
+_HOME = {"Autoscaler": "autoscaler", "LocalCluster": "cluster"}
+
+
+def __getattr__(name: str) -> Any:
+    # Late, so that the pure parts of this package are read without PySpark.
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,0 +1,147 @@
+"""Processes that Tidegate starts: each in a group of its own, and none outlives its owner."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tidegate.errors import BackendError
+
+__all__ = ["Process", "memory_available_mb", "spark_home"]
+
+_alive: weakref.WeakSet[Process] = weakref.WeakSet()
+
+
+class Process:
+    """A child process with its output in a file.
+
+    It leads a group of its own, so that Ctrl-C in the terminal reaches the owner alone, who then
+    ends things in order; should the owner die without a word, a watchdog ends the child too.
+
+    command, env: as for `subprocess`; log: the file for both its outputs.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.log = log
+        with log.open("ab") as output:
+            self._popen = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(env),
+                start_new_session=True,
+            )
+        self.pid = self._popen.pid
+        _alive.add(self)
+        _watchdog.tell(f"+{self.pid}")
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._popen.poll() is None
+
+    def wait_for(self, pattern: str, timeout_s: float) -> re.Match[str]:
+        """The first match of a pattern in its output; BackendError when it does not come.
+
+        timeout_s: how long to wait at most, in seconds.
+        """
+        end_s = time.monotonic() + timeout_s
+        while True:
+            ended = not self.running
+            text = self.log.read_text(encoding="utf-8", errors="replace")
+            found = re.search(pattern, text)
+            if found:
+                return found
+            if ended or time.monotonic() > end_s:
+                why = "it ended" if ended else f"nothing came in {timeout_s:g} s"
+                last = text.strip().splitlines()[-1:] or ["nothing"]
+                raise BackendError(f"{self.log.stem} did not start: {why}; it last said: {last[0]}")
+            time.sleep(0.05)
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """End it and all that it started: kindly first, after `timeout_s` seconds by force."""
+        self._signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(timeout_s)
+        self.kill()
+
+    def kill(self) -> None:
+        """End it and all that it started, at once."""
+        self._signal(signal.SIGKILL)
+        self._popen.wait()
+        if self in _alive:
+            _alive.discard(self)
+            _watchdog.tell(f"-{self.pid}")
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            os.killpg(self.pid, number)
+
+
+_WATCHDOG = """
+while read -r line; do
+  case $line in
+    +*) all="$all ${line#+}" ;;
+    -*) left=; for p in $all; do [ "$p" = "${line#-}" ] || left="$left $p"; done; all=$left ;;
+  esac
+done
+for p in $all; do kill -9 -- "-$p" 2>/dev/null; done
+"""
+"""Reads which process groups live; when its input ends, the owner is gone and they go too."""
+
+
+class _Watchdog:
+    """Ends our processes should we be killed without a chance to do so (kill -9, say)."""
+
+    def __init__(self) -> None:
+        self._popen: subprocess.Popen[str] | None = None
+
+    def tell(self, line: str) -> None:
+        """``+pid``: this group lives; ``-pid``: it has ended."""
+        if self._popen is None:
+            self._popen = subprocess.Popen(
+                ["sh", "-c", _WATCHDOG], stdin=subprocess.PIPE, start_new_session=True, text=True
+            )
+        assert self._popen.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._popen.stdin.write(line + "\n")
+            self._popen.stdin.flush()
+
+
+_watchdog = _Watchdog()
+
+
+@atexit.register
+def _end_all() -> None:
+    for process in list(_alive):
+        process.kill()
+
+
+def spark_home() -> Path:
+    """Where Spark is: that of the installed `pyspark` package."""
+    try:
+        import pyspark
+    except ImportError:
+        remedy = "install it with: pip install 'tidegate[spark]'"
+        raise BackendError(f"PySpark is not installed: {remedy}") from None
+    return Path(pyspark.__file__).parent
+
+
+def memory_available_mb() -> float | None:
+    """Memory that a new process could have, None where the system does not say."""
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        return None
+    found = re.search(r"MemAvailable:\s+(\d+) kB", text)
+    return int(found.group(1)) / 1024 if found else None
