@@ -54,7 +54,8 @@ class Autoscaler:
     dry_run: decide and journal, touch nothing.
     price_per_hour, billing_unit: of an executor, for policies and reports that count money.
     cluster: the embedded cluster, whose workers are then leased and given back.
-    topology, dials: of a running `StreamTopology`. seed: for policies that draw lots.
+    topology, dials: of a running `StreamTopology`. lags: rows waiting for a query, by its name,
+    where Spark's progress does not tell (files). seed: for policies that draw lots.
     on_turn: called after each turn with it.
     """
 
@@ -77,6 +78,7 @@ class Autoscaler:
         cluster: LocalCluster | None = None,
         topology: Topology | None = None,
         dials: Settable | None = None,
+        lags: Mapping[str, Callable[[], float | None]] | None = None,
         seed: int = 0,
         on_turn: Callable[[Turn], None] | None = None,
     ) -> None:
@@ -129,6 +131,7 @@ class Autoscaler:
             interval_s=self.interval_s,
             topology=topology,
             dials=dials,
+            lags=lags,
         )
         memory = self._remembered(journal) if journal is not None else None
         self.journal = Journal(journal) if journal is not None else None

@@ -57,6 +57,7 @@ class SparkWorld:
     slo_s: the latency that is wanted. interval_s: between turns.
     topology: operators by query name, None: every query is an operator of its own.
     dials: where the operators read their parallelism and what to shed, None where they do not.
+    lags: rows waiting for an operator, by its name, for sources that Spark itself cannot ask.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class SparkWorld:
         interval_s: float = 10.0,
         topology: Topology | None = None,
         dials: Settable | None = None,
+        lags: Mapping[str, Callable[[], float | None]] | None = None,
         shards: int = 16,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -81,6 +83,7 @@ class SparkWorld:
         self.interval_s = interval_s
         self.given_topology = topology
         self.dials = dials
+        self.lags = dict(lags or {})
         self.shards = shards
         self.clock = clock
         self.errors: dict[str, str] = {}
@@ -286,6 +289,8 @@ class SparkWorld:
         if meter is None:
             return OperatorReading(name)
         reading = meter.reading(name, now_s, self._triggers.get(name))
+        if name in self.lags:
+            reading = replace(reading, queue_length=self.lags[name]())
         pending, running = self.gateway.tasks_of(meter.run) if meter.run else (None, None)
         return replace(reading, pending_tasks=pending, running_tasks=running)
 
