@@ -37,6 +37,7 @@ from tidegate.policies import create
 from tidegate.policies.base import Policy
 from tidegate.topology import Topology
 from tidegate.units import finite
+from tidegate.usefulness import Effect, UsefulHosts
 
 __all__ = ["GUARDS", "guarded", "load_policy", "load_topology", "policy_from"]
 
@@ -48,6 +49,8 @@ GUARDS: dict[str, type[Guard]] = {
         CoolDown,
         StepLimit,
         Budget,
+        UsefulHosts,
+        Effect,
         Bounds,
         ExcludedPeriods,
         Pause,

@@ -90,6 +90,8 @@ class Autoscaler:
         every: dict[str, Mapping[str, Any]] = {
             "missing-metrics": {},
             "stabilisation": {"down_s": duration_s(stabilise, "stabilise")},
+            "useful-hosts": {},
+            "effect": {"settle_s": 3 * self.interval_s},
             "bounds": bounds,
             **(guards or {}),
         }
