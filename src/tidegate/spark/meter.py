@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections import deque
@@ -99,7 +100,7 @@ class QueryMeter:
         batches = None
         if recent and trigger_s is not None:
             took = tuple(batch.duration_s for batch in recent)
-            batches = BatchReading(trigger_s, took, self._overhead_s(recent))
+            batches = BatchReading(trigger_s, took, self._overhead_s())
         arrived, done = _rates(window)
         return OperatorReading(
             operator,
@@ -128,19 +129,37 @@ class QueryMeter:
         return batches[-count:] if len(batches) >= 2 else []
 
     def _service_time_s(self) -> float | None:
-        """Slot-seconds a row, over the recent batches of which both are known."""
-        seen = [(b.rows, self._work[b.batch]) for b in self._batches if b.batch in self._work]
-        rows = sum(count for count, _ in seen[-2 * RECENT :])
-        run_s = sum(work.run_s for _, work in seen[-2 * RECENT :])
-        return run_s / rows if rows and run_s else None
+        """Slot-seconds that one more row takes, over the recent batches of which both are known.
 
-    def _overhead_s(self, recent: Sequence[Progress]) -> float | None:
-        """The usual part of a batch that its tasks do not explain."""
+        Tasks cost something even without rows; where batches differ enough in size to tell, that
+        is left to the overhead. The median of all slopes between two batches does not mind the
+        slow first batches of a fresh executor.
+        """
+        known = [(b.rows, self._work[b.batch].run_s) for b in self._recent() if b.rows]
+        if not known:
+            return None
+        share = statistics.median(run_s / rows for rows, run_s in known)
+        slopes = [
+            (y - b) / (x - a)
+            for (a, b), (x, y) in itertools.combinations(known, 2)
+            if abs(x - a) > 0.2 * max(x, a)
+        ]
+        if len(slopes) < RECENT:
+            return share or None
+        return min(share, max(statistics.median(slopes), share / 4)) or None
+
+    def _recent(self) -> list[Progress]:
+        """The last batches whose work is known."""
+        return [b for b in self._batches if b.batch in self._work][-2 * RECENT :]
+
+    def _overhead_s(self) -> float | None:
+        """The usual part of a batch that the work on its rows does not explain."""
+        service_s = self._service_time_s()
         parts = []
-        for batch in recent:
-            work = self._work.get(batch.batch)
-            if work is not None and work.tasks and batch.rows:
-                parallel_s = work.run_s / min(work.slots, work.tasks)
+        for batch in self._recent()[-RECENT:]:
+            work = self._work[batch.batch]
+            if work.tasks and batch.rows and service_s is not None:
+                parallel_s = batch.rows * service_s / min(work.slots, work.tasks)
                 parts.append(max(0.0, batch.duration_s - parallel_s))
         return statistics.median(parts) if parts else None
 
