@@ -167,9 +167,13 @@ class Gateway:
     def work_of(self, run: str, after_job: int) -> list[JobWork]:
         """Finished jobs of a query's run with a number above `after_job`, in order."""
         with _translated("the status store did not answer"):
-            jobs = self._context.statusTracker().getJobIdsForGroup(run)
-            found = [self._job(job) for job in sorted(jobs) if job > after_job]
+            found = [self._job(job) for job in self._jobs_of(run) if job > after_job]
         return [job for job in found if job is not None]
+
+    def _jobs_of(self, run: str) -> list[int]:
+        # As JSON: PySpark would fetch a thousand remembered jobs one by one.
+        ids = self._context.statusTracker()._jtracker.getJobIdsForGroup(run)
+        return sorted(json.loads(self._json.writeValueAsString(ids)))
 
     def _job(self, job: int) -> JobWork | None:
         store = self._scala.statusStore()
@@ -203,7 +207,7 @@ class Gateway:
         with _translated("the status tracker did not answer"):
             tracker = self._context.statusTracker()
             waiting = running = 0
-            for job in set(tracker.getJobIdsForGroup(run)) & set(tracker.getActiveJobsIds()):
+            for job in set(self._jobs_of(run)) & set(tracker.getActiveJobsIds()):
                 information = tracker.getJobInfo(job)
                 for stage in information.stageIds if information else ():
                     seen = tracker.getStageInfo(stage)
