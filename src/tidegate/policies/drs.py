@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -10,13 +11,8 @@ from tidegate.errors import Infeasible, LatencyUnreachable, NotEnoughProcessors
 from tidegate.model import Plan, Prediction, Snapshot, Unmet
 from tidegate.packing import Packing
 from tidegate.policies.base import NoMemory, Policy, Style, setting
-from tidegate.queueing import (
-    Station,
-    assign_processors,
-    fewest_processors,
-    machines_for,
-    sojourn_s,
-)
+from tidegate.policies.networks import Network, read_network
+from tidegate.queueing import machines_for
 from tidegate.sizing import consolidate, set_counts
 from tidegate.units import show_duration
 
@@ -33,6 +29,12 @@ class Drs(Policy):
     raised by the same factor, and a backlog counts as arrivals over `catch_up_s`. At an unchanged
     number of hosts, instances only change when the estimate falls by `min_gain`; hosts are only
     released when the bound holds with that margin.
+
+    Where every operator's reading tells of micro-batches and their overhead, the model is that of
+    `tidegate.microbatch` in place of the queues, and the bound is on the latency of the *oldest*
+    item of a batch, so that nearly all items are in time. Of the backlog, what a period usually
+    gathers is no backlog. Hosts are then released down to where `headroom` more input would still
+    be in time, so that noise in the measurements moves nothing.
 
     The paper's Fig. 10, ExpA: 17 processors on four machines of five (three reserved) miss
     500 ms; a fifth machine and 10:11:1 hold it.
@@ -54,7 +56,9 @@ class Drs(Policy):
     style: ClassVar[Style] = "instances"
     needs: ClassVar[tuple[str, ...]] = ("operator.arrival_rate_per_s", "operator.service_time_s")
 
-    t_max_s: float = setting(1.0, "bound on the mean end-to-end latency, s", low=1e-6)
+    t_max_s: float = setting(
+        1.0, "bound on the mean end-to-end latency (micro-batches: the oldest item's), s", low=1e-6
+    )
     model: Literal["mmk", "ggk"] = setting(
         "mmk", "mmk: exponential; ggk: measured variability (Allen–Cunneen)", choices=("mmk", "ggk")
     )
@@ -71,38 +75,46 @@ class Drs(Policy):
     )
     reserved: int = setting(0, "processors taken by something else, on all hosts together", low=0)
 
+    headroom: float = setting(
+        0.2,
+        "micro-batches: hosts are released when the bound holds with so much more input, share",
+        low=0,
+    )
+
     def decide(self, snapshot: Snapshot, memory: NoMemory) -> tuple[Plan, NoMemory]:
         """Estimate, correct, and allocate where it is worth it."""
         packing = Packing(snapshot)
-        stations = self._stations(snapshot)
-        external = sum((snapshot.external_rates() or {}).values())
-        if not stations or external <= 0:
+        network = read_network(
+            snapshot,
+            t_max_s=self.t_max_s,
+            catch_up_s=self.catch_up_s,
+            headroom=self.headroom,
+            general=self.model == "ggk",
+        )
+        if network is None:
             packing.because("missing", "an arrival rate or service time is not known: no change")
             return packing.plan(), memory
 
         slots = _slots(snapshot)
         _set_aside(packing, self.reserved, slots)
         counts = packing.counts
-        now_s = sojourn_s(stations, [counts[s.name] for s in stations], external)
+        now_s = network.bounded_s([counts[name] for name in network.names])
         running = snapshot.running.counts
-        estimated_s = sojourn_s(stations, [running[s.name] for s in stations], external)
+        estimated_s = network.mean_s([running[name] for name in network.names])
         correction = self._correction(snapshot.latency.mean_s, estimated_s)
-        wanted, hosts, met = self._allocation(snapshot, stations, external, correction, slots)
-        then_s = sojourn_s(stations, wanted, external)
-        for unmet in met:
-            packing.unmet.append(unmet)
+        hosts, unmet = self._fewest_hosts(snapshot, network, correction, slots)
+        packing.unmet.extend(unmet)
 
         hosts_now = len(packing.hosts)
-        safe = correction * then_s <= self.t_max_s * (1 - self.min_gain)
-        if hosts < hosts_now and not safe:  # they stay, and may as well be used as best they can
-            hosts = hosts_now
-            wanted = self._assigned(stations, hosts * slots - self.reserved)
-            then_s = sojourn_s(stations, wanted, external)
+        if hosts < hosts_now:  # what is not safe to release may as well be used as best it can
+            hosts = self._safe_hosts(network, correction, slots, hosts, hosts_now)
+        wanted = _assigned(network, hosts * slots - self.reserved)
+        then_s = network.bounded_s(wanted)
         worth = then_s <= now_s * (1 - self.min_gain) if math.isfinite(now_s) else True
         if hosts == hosts_now and not worth:
             return packing.plan(Prediction(sojourn_s=_known(correction * now_s))), memory
 
-        target = dict(zip((s.name for s in stations), wanted, strict=True))
+        target = dict(zip(network.names, wanted, strict=True))
         if target != {name: counts[name] for name in target}:
             shape = ":".join(str(k) for k in wanted)
             text = (
@@ -115,67 +127,33 @@ class Drs(Policy):
         consolidate(packing, at_least=hosts)
         return packing.plan(Prediction(sojourn_s=_known(correction * then_s))), memory
 
-    def _stations(self, snapshot: Snapshot) -> tuple[Station, ...]:
-        """The operators as queues, none of them when a measurement is missing."""
-        stations = []
-        for operator in snapshot.topology.operators:
-            reading = snapshot.reading[operator.name]
-            service_s = snapshot.service_time_s(operator.name)
-            if reading.arrival_rate_per_s is None or not service_s:
-                return ()
-            general = self.model == "ggk"
-            service_scv = (
-                operator.service_scv if reading.service_scv is None else reading.service_scv
-            )
-            arrival_scv = 1.0 if reading.arrival_scv is None else reading.arrival_scv
-            # The model is of a steady state, where only the usual few wait; a backlog is extra.
-            usual = reading.arrival_rate_per_s * self.t_max_s
-            backlog = max(0.0, (reading.queue_length or 0.0) - usual)
-            extra = backlog / self.catch_up_s if self.catch_up_s else 0.0
-            stations.append(
-                Station(
-                    operator.name,
-                    reading.arrival_rate_per_s + extra,
-                    1 / service_s,
-                    arrival_scv if general else 1.0,
-                    service_scv if general else 1.0,
-                    operator.max_instances,
-                )
-            )
-        return tuple(stations)
-
     def _correction(self, measured_s: float | None, estimated_s: float) -> float:
-        """Measured over estimated latency: the model is never trusted to be too slow."""
+        """Measured over estimated mean latency: the model is never trusted to be too slow."""
         if measured_s is None or not math.isfinite(estimated_s) or estimated_s <= 0:
             return 1.0
         return min(self.max_correction, max(1.0, measured_s / estimated_s))
 
-    def _allocation(
-        self,
-        snapshot: Snapshot,
-        stations: tuple[Station, ...],
-        external: float,
-        correction: float,
-        slots: int,
-    ) -> tuple[tuple[int, ...], int, list[Unmet]]:
-        """Processors by station, hosts that carry them, and what could not be met."""
+    def _fewest_hosts(
+        self, snapshot: Snapshot, network: Network, correction: float, slots: int
+    ) -> tuple[int, list[Unmet]]:
+        """Hosts that carry the fewest processors, and what could not be met."""
         unmet = []
         bound_s = self.t_max_s
         fewest: tuple[int, ...] = ()
         try:
             while not fewest:
                 try:
-                    fewest = fewest_processors(stations, bound_s, external, correction)
+                    fewest = network.fewest(bound_s, correction)
                 except LatencyUnreachable as error:
                     # Near the best there is; its last millisecond would cost everything.
                     unmet.append(Unmet("", 0, str(error)))
-                    bound_s = 1.05 * error.floor_s
+                    bound_s = network.near_best * error.floor_s
         except NotEnoughProcessors as error:
             # Some operator may not have as many instances as it needs: all that it may, then.
             unmet.append(Unmet("", error.needed - error.available, str(error)))
-            limits = (s.max_processors or s.least_processors for s in stations)
+            least = (math.floor(load) + 1 for load in network.loads)
             fewest = tuple(
-                min(s.least_processors, limit) for s, limit in zip(stations, limits, strict=True)
+                min(k, limit or k) for k, limit in zip(least, network.limits, strict=True)
             )
         hosts = machines_for(sum(fewest), slots, self.reserved)
         most = snapshot.offer.max_hosts
@@ -183,15 +161,25 @@ class Drs(Policy):
             short = sum(fewest) - (most * slots - self.reserved)
             unmet.append(Unmet("", short, f"the offer ends at {most} hosts"))
             hosts = most
-        return self._assigned(stations, hosts * slots - self.reserved), hosts, unmet
+        return hosts, unmet
 
-    @staticmethod
-    def _assigned(stations: tuple[Station, ...], processors: int) -> tuple[int, ...]:
-        """The best distribution, or one by load where some queue grows in any case."""
-        try:
-            return assign_processors(stations, processors)
-        except Infeasible:
-            return _by_load(stations, processors)
+    def _safe_hosts(
+        self, network: Network, correction: float, slots: int, fewest: int, hosts_now: int
+    ) -> int:
+        """The fewest hosts, from `fewest` on, that keep the bound with a margin."""
+        for hosts in range(fewest, hosts_now if network.fine else fewest + 1):
+            wanted = _assigned(network, hosts * slots - self.reserved)
+            if correction * network.cautious_s(wanted) <= self.t_max_s * (1 - self.min_gain):
+                return hosts
+        return hosts_now
+
+
+def _assigned(network: Network, processors: int) -> tuple[int, ...]:
+    """The best distribution, or one by load where some queue grows in any case."""
+    try:
+        return network.assign(processors)
+    except Infeasible:
+        return _by_load(network.loads, processors)
 
 
 def _slots(snapshot: Snapshot) -> int:
@@ -220,11 +208,11 @@ def _set_aside(packing: Packing, reserved: int, slots: int) -> None:
             reserved -= taken
 
 
-def _by_load(stations: tuple[Station, ...], processors: int) -> tuple[int, ...]:
+def _by_load(loads: Sequence[float], processors: int) -> tuple[int, ...]:
     """Too few for every queue to stay finite: one each, the rest in proportion to the load."""
-    counts = [1] * len(stations)
-    for _ in range(processors - len(stations)):
-        neediest = max(range(len(stations)), key=lambda i: stations[i].load / counts[i])
+    counts = [1] * len(loads)
+    for _ in range(processors - len(loads)):
+        neediest = max(range(len(loads)), key=lambda i: loads[i] / counts[i])
         counts[neediest] += 1
     return tuple(counts)
 

@@ -1,0 +1,206 @@
+"""How late items of micro-batches are, and how many processors that takes.
+
+A batch takes D = o + n·s/k: an overhead o that no processor shortens (planning, offsets, commit)
+and the work of its n items, s seconds each, on k processors. It takes in what came while the one
+before ran, or since the last trigger. With λ items a second, the load is a = λs, and batches
+settle where they take in as much as comes in a period P:
+
+    P = max(T, o·k / (k − a))        T: trigger interval; 0: the next batch starts at once
+    D = o + a·P/k                    equal to P when batches run back to back
+
+The oldest item of a batch has waited a whole period, so its latency is P + D; the mean one has
+waited half of it, P/2 + D. Along a chain of queries the latencies add up.
+
+Both are convex and decreasing in k. For k > a: o·k/(k − a) = o + o·a/(k − a) is, and
+D − o = max(a·T/k, o·a/(k − a)) is the larger of two such functions; the maximum and the sum of
+convex functions are convex. So each processor gains less than the one before it, and giving them
+one at a time, always where it gains most, is optimal for every sum on the way, as in DRS
+(Theorem 1 of Fu et al. 2015).
+
+The model is a fluid: items are many and divide evenly over the processors. A batch of fewer items
+or tasks than processors takes longer than it says; `max_processors` is where tasks run out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heapify, heapreplace
+
+from tidegate.codec import Value
+from tidegate.errors import LatencyUnreachable, NotEnoughProcessors
+from tidegate.units import finite
+
+__all__ = ["BatchQuery", "assign", "fewest", "mean_s", "oldest_s"]
+
+NEAR = 1e-3
+"""A bound so near to the best there is, as a share of it, takes more processors than anybody has:
+what k processors leave to be gained only falls with 1/k."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchQuery(Value):
+    """A query that works in micro-batches.
+
+    arrival_rate_per_s: λ, items per second; service_time_s: s, seconds that one processor is busy
+    with one item; overhead_s: o, seconds of each batch that no processor shortens.
+    trigger_interval_s: T, zero when the next batch starts at once.
+    max_processors: more are of no use (tasks of a batch), None when there is no limit.
+
+    200 items a second of 10 ms each keep two processors busy; with four, half of each batch is
+    overhead, and it takes a second:
+
+    >>> query = BatchQuery("q", 200, 0.01, overhead_s=0.5)
+    >>> query.period_s(4), query.duration_s(4), query.oldest_s(4), query.mean_s(4)
+    (1.0, 1.0, 2.0, 1.5)
+    >>> slow = BatchQuery("q", 200, 0.01, overhead_s=0.5, trigger_interval_s=4)
+    >>> slow.period_s(4), slow.duration_s(4), slow.oldest_s(4), slow.mean_s(4)
+    (4.0, 2.5, 6.5, 4.5)
+    """
+
+    name: str
+    arrival_rate_per_s: float
+    service_time_s: float
+    overhead_s: float
+    trigger_interval_s: float = 0.0
+    max_processors: int | None = None
+
+    def __post_init__(self) -> None:
+        finite(self.arrival_rate_per_s, f"{self.name}: arrival rate", low=0)
+        finite(self.service_time_s, f"{self.name}: service time", low=0)
+        finite(self.overhead_s, f"{self.name}: overhead", low=0)
+        finite(self.trigger_interval_s, f"{self.name}: trigger interval", low=0)
+        if self.max_processors is not None:
+            finite(self.max_processors, f"{self.name}: max processors", low=1)
+
+    @property
+    def load(self) -> float:
+        """The load a = λs: processors that are busy on average."""
+        return self.arrival_rate_per_s * self.service_time_s
+
+    @property
+    def least_processors(self) -> int:
+        """The fewest processors with which batches do not grow without end."""
+        return math.floor(self.load) + 1
+
+    @property
+    def floor_s(self) -> float:
+        """The latency of the oldest item with as many processors as are of any use."""
+        if self.max_processors is not None:
+            return self.oldest_s(self.max_processors)
+        return max(self.trigger_interval_s, self.overhead_s) + self.overhead_s
+
+    def period_s(self, processors: int) -> float:
+        """P: seconds from the start of a batch to the next, infinite when the load is too much."""
+        if processors <= self.load:
+            return math.inf
+        back_to_back = self.overhead_s * processors / (processors - self.load)
+        return max(float(self.trigger_interval_s), back_to_back)
+
+    def duration_s(self, processors: int) -> float:
+        """D: seconds that a batch takes."""
+        if processors <= self.load:
+            return math.inf
+        return self.overhead_s + self.load * self.period_s(processors) / processors
+
+    def oldest_s(self, processors: int) -> float:
+        """P + D: the latency that no item exceeds."""
+        return self.period_s(processors) + self.duration_s(processors)
+
+    def mean_s(self, processors: int) -> float:
+        """P/2 + D: the mean latency."""
+        return self.period_s(processors) / 2 + self.duration_s(processors)
+
+
+def oldest_s(queries: Sequence[BatchQuery], allocation: Sequence[int]) -> float:
+    """Latency of the oldest items along a chain of queries, seconds.
+
+    allocation: processors of each. Where queries run side by side, this is more than any way
+    through them takes.
+    """
+    return math.fsum(q.oldest_s(k) for q, k in zip(queries, allocation, strict=True))
+
+
+def mean_s(queries: Sequence[BatchQuery], allocation: Sequence[int]) -> float:
+    """Mean latency along a chain of queries, seconds."""
+    return math.fsum(q.mean_s(k) for q, k in zip(queries, allocation, strict=True))
+
+
+class _Greedy:
+    """Processors given one at a time, always where they take away most latency."""
+
+    def __init__(self, queries: Sequence[BatchQuery]) -> None:
+        self.queries = queries
+        self.counts = [query.least_processors for query in queries]
+        for query in queries:
+            most = query.max_processors
+            if most is not None and query.least_processors > most:
+                raise NotEnoughProcessors(needed=query.least_processors, available=most)
+        # (change that the next processor brings, load a processor to break ties, which query)
+        self._queue = [self._entry(i) for i in range(len(queries))]
+        heapify(self._queue)
+
+    def _entry(self, i: int) -> tuple[float, float, int]:
+        query, k = self.queries[i], self.counts[i]
+        if query.max_processors is not None and k >= query.max_processors:
+            return math.inf, 0.0, i
+        return query.oldest_s(k + 1) - query.oldest_s(k), -query.load / k, i
+
+    @property
+    def total_s(self) -> float:
+        """The latency of the oldest items with the processors given so far."""
+        return oldest_s(self.queries, self.counts)
+
+    def give(self) -> float:
+        """One more processor; returns by how many seconds latency changes, infinite: no room."""
+        change, _, i = self._queue[0]
+        if change < math.inf:
+            self.counts[i] += 1
+            heapreplace(self._queue, self._entry(i))
+        return change
+
+
+def assign(queries: Sequence[BatchQuery], processors: int) -> tuple[int, ...]:
+    """The distribution of so many processors with which the oldest items are the youngest.
+
+    Fewer are given where all queries have as many as they may. Raises NotEnoughProcessors when
+    some query's batches would grow without end.
+
+    >>> parse, score = BatchQuery("parse", 200, 0.01, 0.2), BatchQuery("score", 200, 0.03, 0.2)
+    >>> assign((parse, score), 16)
+    (5, 11)
+    """
+    greedy = _Greedy(queries)
+    spare = processors - sum(greedy.counts)
+    if spare < 0:
+        raise NotEnoughProcessors(sum(greedy.counts), processors)
+    for _ in range(spare):
+        if greedy.give() == math.inf:
+            break
+    return tuple(greedy.counts)
+
+
+def fewest(
+    queries: Sequence[BatchQuery], bound_s: float, correction: float = 1.0
+) -> tuple[int, ...]:
+    """The fewest processors with which even the oldest items are within a bound.
+
+    bound_s: in seconds; correction: measured over estimated latency, by which the estimate is
+    multiplied. Raises LatencyUnreachable when no number of processors is enough (or only an absurd
+    one, see `NEAR`), NotEnoughProcessors when a query may not have those that it needs.
+
+    >>> fewest((BatchQuery("q", 200, 0.01, overhead_s=0.5),), bound_s=1.5)
+    (6,)
+    """
+    finite(bound_s, "bound_s", above=0)
+    finite(correction, "correction", above=0)
+    greedy = _Greedy(queries)
+    floor_s = correction * math.fsum(query.floor_s for query in queries)
+    endless = any(query.max_processors is None for query in queries)
+    if correction * greedy.total_s > bound_s and bound_s < floor_s * (1 + NEAR * endless):
+        raise LatencyUnreachable(bound_s, floor_s)
+    while correction * greedy.total_s > bound_s:
+        if greedy.give() == math.inf:  # every query has as many as it may
+            raise LatencyUnreachable(bound_s, floor_s)
+    return tuple(greedy.counts)

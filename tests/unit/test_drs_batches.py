@@ -1,0 +1,175 @@
+"""DRS where the world works in micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tidegate.model import (
+    BatchReading,
+    Host,
+    HostOffer,
+    InstanceReading,
+    Latency,
+    OperatorReading,
+    Plan,
+    Snapshot,
+)
+from tidegate.policies.base import NoMemory
+from tidegate.policies.drs import Drs
+from tidegate.policies.networks import BatchNetwork, JacksonNetwork, read_network
+from tidegate.topology import Edge, Operator, Resources, Source, Topology
+
+
+def query_snapshot(
+    rate_per_s: float,
+    hosts: int,
+    *,
+    cores: int = 2,
+    service_s: float = 0.02,
+    overhead_s: float | None = 0.5,
+    trigger_s: float = 0.0,
+    queue: float | None = None,
+    mean_s: float | None = None,
+    tasks: int | None = None,
+    max_hosts: int | None = None,
+) -> Snapshot:
+    """A query on executors of two cores that are all its own."""
+    capacity = Resources(cores)
+    batches = BatchReading(trigger_s, (1.0,), overhead_s)
+    slots = min(hosts * cores, tasks or hosts * cores)
+    return Snapshot(
+        0.0,
+        Topology(
+            (Operator("q", Resources(1), max_instances=tasks),),
+            (Source("in"),),
+            (Edge("in", "q"),),
+        ),
+        HostOffer(capacity, max_hosts=max_hosts),
+        tuple(Host(f"host-{n}", capacity) for n in range(1, hosts + 1)),
+        tuple(InstanceReading(f"q-{n + 1}", "q", f"host-{1 + n // cores}") for n in range(slots)),
+        (
+            OperatorReading(
+                "q",
+                arrival_rate_per_s=rate_per_s,
+                service_time_s=service_s,
+                queue_length=queue,
+                batches=batches,
+            ),
+        ),
+        Latency(mean_s=mean_s),
+        batches,
+        leased_so_far=hosts,
+    )
+
+
+def decide(snapshot: Snapshot, t_max_s: float = 2.0, **settings: Any) -> Plan:
+    plan, _ = Drs(t_max_s=t_max_s, **settings).decide(snapshot, NoMemory())
+    return plan
+
+
+def hosts(rates: Sequence[float], start: int = 1) -> list[int]:
+    """Hosts turn by turn, each plan in place at the next turn."""
+    seen = [start]
+    for rate in rates:
+        seen.append(decide(query_snapshot(rate, seen[-1])).bounded_target)
+    return seen[1:]
+
+
+def test_the_oldest_item_is_kept_within_the_bound() -> None:
+    plan = decide(query_snapshot(200, 1))  # load 4; oldest = 2 · 0.5 · k / (k − 4) ≤ 2 from k = 8
+    assert plan.bounded_target == 4
+    assert plan.deployment.counts["q"] == 8
+    assert plan.predicted.sojourn_s == pytest.approx(2.0)
+    assert "8 on 4 hosts brings 2 s" in plan.reasons[0].text
+
+
+def test_a_trigger_interval_leaves_less_time_for_the_batch() -> None:
+    often = decide(query_snapshot(200, 1, overhead_s=0.2), t_max_s=4.0).bounded_target
+    rare = decide(query_snapshot(200, 1, overhead_s=0.2, trigger_s=3.0), t_max_s=4.0)
+    assert (often, rare.bounded_target) == (3, 8)  # 0.2 + 4 · 3 / k ≤ 1 from k = 15
+
+
+def test_without_the_overhead_the_queues_decide() -> None:
+    settings = {"t_max_s": 2.0, "catch_up_s": 60.0, "headroom": 0.2}
+    known = read_network(query_snapshot(200, 1), general=False, **settings)
+    unknown = read_network(query_snapshot(200, 1, overhead_s=None), general=False, **settings)
+    assert isinstance(known, BatchNetwork)
+    assert isinstance(unknown, JacksonNetwork)
+
+
+def test_noise_moves_nothing() -> None:
+    noisy = [200 * factor for factor in (1.0, 0.97, 1.0, 0.9, 0.99, 0.93, 1.0, 0.95)]
+    assert hosts(noisy) == [4] * 8
+
+
+def test_hosts_go_down_to_where_there_is_headroom() -> None:
+    # Load 2: three hosts would do; with a fifth more input and the margin, three still do.
+    assert hosts([100], start=9) == [3]
+    assert decide(query_snapshot(100, 9), headroom=1.0).bounded_target == 5
+
+
+def test_what_a_period_gathers_is_no_backlog() -> None:
+    usual = query_snapshot(200, 4, queue=200 * 1.0)  # a period of a second
+    assert decide(usual).deployment == usual.requested
+    behind = decide(query_snapshot(200, 4, queue=200 * 31.0))  # 100/s more for a minute
+    assert behind.bounded_target == 6
+    assert decide(query_snapshot(200, 4, queue=200 * 31.0), catch_up_s=0).bounded_target == 4
+
+
+def test_means_are_compared_with_means() -> None:
+    as_estimated = query_snapshot(200, 4, mean_s=1.5)  # P/2 + D
+    assert decide(as_estimated).deployment == as_estimated.requested
+    assert decide(query_snapshot(200, 4, mean_s=1.8)).bounded_target == 5
+    waiting = query_snapshot(200, 4, mean_s=1.5 + 6000 * 0.02 / 8, queue=6200)
+    assert decide(waiting).bounded_target == 6  # the wait is the backlog's, not the model's
+
+
+def test_no_more_slots_than_tasks() -> None:
+    plan = decide(query_snapshot(200, 1, tasks=6), t_max_s=2.0)
+    assert plan.bounded_target == 3
+    assert plan.deployment.counts["q"] == 6
+    assert "cannot be reached" in plan.unmet[0].why
+    few = decide(query_snapshot(200, 1, tasks=3))
+    assert few.deployment.counts["q"] == 3
+    assert "not enough" in few.unmet[0].why
+
+
+def test_a_bound_below_the_overhead_does_not_lease_the_world() -> None:
+    plan = decide(query_snapshot(200, 1), t_max_s=0.3)
+    assert plan.bounded_target == 10  # a quarter above the best there is
+    assert "the best is 1 s" in plan.unmet[0].why
+    assert decide(query_snapshot(200, 1, max_hosts=3), t_max_s=0.3).bounded_target == 3
+
+
+def test_a_chain_shares_the_bound() -> None:
+    one = query_snapshot(200, 1)
+    capacity = Resources(2)
+    names = ("parse", "score")
+    chain = replace(
+        one,
+        topology=Topology(
+            tuple(Operator(name, Resources(1)) for name in names),
+            (Source("in"),),
+            (Edge("in", "parse"), Edge("parse", "score")),
+        ),
+        hosts=(Host("host-1", capacity),),
+        instances=tuple(InstanceReading(f"{n}-1", n, "host-1") for n in names),
+        operators=tuple(
+            OperatorReading(
+                name,
+                arrival_rate_per_s=200,
+                service_time_s=service_s,
+                batches=BatchReading(0.0, (1.0,), 0.2),
+            )
+            for name, service_s in zip(names, (0.005, 0.02), strict=True)
+        ),
+    )
+    plan = decide(chain)
+    counts = plan.deployment.counts
+    assert sum(counts.values()) == 2 * plan.bounded_target
+    assert counts["score"] > counts["parse"] >= 2
+    assert (plan.predicted.sojourn_s or 0) <= 2.0
