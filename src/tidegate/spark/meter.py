@@ -17,6 +17,8 @@ __all__ = ["QueryMeter", "latency_of"]
 
 KEPT = 200
 RECENT = 10
+WARM_UP_S = 15.0
+"""Batches that begin so soon after a query's start compile and load classes: they do not count."""
 POINTS = 20
 """Into so many equal parts a batch's rows are cut to tell percentiles over batches."""
 
@@ -44,11 +46,13 @@ class QueryMeter:
         self.window_s = window_s
         self._batches: deque[Progress] = deque(maxlen=KEPT)
         self._work: dict[int, _Work] = {}
+        self._warm_s = -math.inf
         self.last_job = -1
 
     def add(self, progress: Progress) -> None:
         """Note a batch, or that there was none. A new run of the query begins afresh."""
-        if self._batches and self._batches[-1].run != progress.run:
+        if not self._batches or self._batches[-1].run != progress.run:
+            self._warm_s = progress.began_s + WARM_UP_S
             self._batches.clear()  # a restart's pause is no quiet time of the source
             self._work.clear()
             self.last_job = -1
@@ -149,8 +153,9 @@ class QueryMeter:
         return min(share, max(statistics.median(slopes), share / 4)) or None
 
     def _recent(self) -> list[Progress]:
-        """The last batches whose work is known."""
-        return [b for b in self._batches if b.batch in self._work][-2 * RECENT :]
+        """The last batches whose work is known, but for those that were cold."""
+        known = [b for b in self._batches if b.batch in self._work and b.began_s >= self._warm_s]
+        return known[-2 * RECENT :]
 
     def _overhead_s(self) -> float | None:
         """The usual part of a batch that the work on its rows does not explain."""
