@@ -17,7 +17,6 @@ from tidegate.model import (
     Deployment,
     Host,
     HostOffer,
-    Instance,
     InstanceReading,
     Latency,
     Lease,
@@ -30,10 +29,11 @@ from tidegate.spark.gateway import Gateway
 from tidegate.spark.hosts import ExecutorHosts
 from tidegate.spark.meter import QueryMeter, latency_of
 from tidegate.spark.progress import read_progress
+from tidegate.spark.slots import filled, part_of, topology_of
 from tidegate.steps import diff
-from tidegate.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.topology import Operator, Resources, Topology
 
-__all__ = ["SparkWorld", "topology_of"]
+__all__ = ["SparkWorld"]
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,8 @@ class SparkWorld:
         self._batch_ended = threading.Event()
         self._wanted = Deployment(())
         self._filled: set[str] = set()
-        self._busy_s: dict[str, tuple[float, float]] = {}
+        self._looks: dict[str, list[tuple[float, float]]] = {}
+        self._span_s = 2.5 * interval_s  # two intervals, with some room for late turns
         self._end_listening: Callable[[], None] | None = None
 
     def start(self) -> None:
@@ -129,7 +130,7 @@ class SparkWorld:
         busy = self._busy(now_s)
         readings = {name: self._reading(name, now_s) for name in topology.by_name}
         parts = self.shards if shown is not topology else 1
-        operators = tuple(_part_of(readings[names[name]], name, parts) for name in shown.by_name)
+        operators = tuple(part_of(readings[names[name]], name, parts) for name in shown.by_name)
         exits = {o.name for o in topology.operators} - {e.origin for e in topology.edges}
         points = [p for n in exits if n in self._meters for p in self._meters[n].latencies(now_s)]
         slowest = max(
@@ -219,50 +220,29 @@ class SparkWorld:
 
         Spark hands out tasks by itself; a host works with all its slots from its first moment on.
         """
-        here = {h.name: h for h in self.hosts.hosts.values() if h.status != "draining"}
-        placed = [
-            i for i in self._wanted.instances if i.host in here and i.operator in topology.by_name
-        ]
+        here = [h.name for h in self.hosts.hosts.values() if h.status != "draining"]
         new = [name for name in here if name not in self._filled]
-        names = list(topology.by_name)
-        single = all(o.max_instances == 1 for o in topology.operators)
-        count = {name: sum(i.operator == name for i in placed) for name in names}
-        if single and not placed:
-            spread = list(here)
-            placed = [
-                Instance(f"{name}-1", name, spread[n % len(spread)])
-                for n, name in enumerate(names)
-                if spread
-            ]
-        elif not single:
-            numbers = {n: max((_number(i.id) for i in placed if i.operator == n), default=0)
-                       for n in names}  # fmt: skip
-            for host in new:
-                for slot in range(round(self.offer.capacity.cpu_cores)):
-                    # One of each first, then evenly.
-                    name = min(names, key=lambda n: (count[n] > 0, count[n]))
-                    limit = topology.by_name[name].max_instances
-                    if len(names) == 1 or slot < len(names) or limit is None or count[name] < limit:
-                        numbers[name] += 1
-                        count[name] += 1
-                        placed.append(Instance(f"{name}-{numbers[name]}", name, host))
+        slots = round(self.offer.capacity.cpu_cores)
+        self._wanted = filled(self._wanted, topology, here, new, slots)
         self._filled = set(here)
-        self._wanted = Deployment(tuple(here), tuple(placed))
 
     def _busy(self, now_s: float) -> dict[str, float]:
-        """Slots in use on average since the last turn, by host; new hosts are missing."""
+        """Slots in use on average in the last two intervals, by host; new hosts are missing.
+
+        Spark counts a task's time when it ends, so that one short look may see more than there is.
+        """
         busy: dict[str, float] = {}
-        seen: dict[str, tuple[float, float]] = {}
+        seen: dict[str, list[tuple[float, float]]] = {}
         for host in self.hosts.hosts.values():
             if host.executor is None:
                 continue
             key = f"{host.name}/{host.executor.id}"
-            seen[key] = (now_s, host.executor.busy_s)
-            if key in self._busy_s:
-                then_s, before = self._busy_s[key]
-                if now_s > then_s:
-                    busy[host.name] = max(0.0, host.executor.busy_s - before) / (now_s - then_s)
-        self._busy_s = seen
+            looks = [look for look in self._looks.get(key, ()) if look[0] >= now_s - self._span_s]
+            seen[key] = [*looks, (now_s, host.executor.busy_s)]
+            (then_s, before), (_, after) = seen[key][0], seen[key][-1]
+            if now_s > then_s:
+                busy[host.name] = min(host.executor.cores, (after - before) / (now_s - then_s))
+        self._looks = seen
         return busy
 
     def _host(self, name: str, busy: Mapping[str, float]) -> Host:
@@ -367,34 +347,3 @@ class SparkWorld:
         with contextlib.suppress(BackendError):
             if self.gateway.active_queries():
                 self._batch_ended.wait(BOUNDARY_WAIT_S)
-
-
-def topology_of(queries: list[str]) -> Topology:
-    """Queries side by side, each an operator with a source of its own; a slot is an instance."""
-    return Topology(
-        tuple(Operator(name, Resources(1.0)) for name in queries),
-        tuple(Source(f"to-{name}") for name in queries),
-        tuple(Edge(f"to-{name}", name) for name in queries),
-    )
-
-
-def _part_of(reading: OperatorReading, name: str, parts: int) -> OperatorReading:
-    """A shard's reading: an equal part of what comes, the same times."""
-
-    def part(value: float | None) -> float | None:
-        return None if value is None else value / parts
-
-    if parts == 1:
-        return reading
-    return replace(
-        reading,
-        operator=name,
-        arrival_rate_per_s=part(reading.arrival_rate_per_s),
-        processed_per_s=part(reading.processed_per_s),
-        queue_length=part(reading.queue_length),
-    )
-
-
-def _number(name: str) -> int:
-    last = name.rpartition("-")[2]
-    return int(last) if last.isdecimal() else 0
