@@ -1,0 +1,1 @@
+"""Tidegate on Apache Spark: what it measures there and what it changes."""
