@@ -69,9 +69,7 @@ def source(folder: Path, name: str = "items") -> FileTopic:
 
 def sink(spark: SparkSession, folder: Path, name: str) -> Counter[tuple[object, ...]]:
     """All rows of a topic, with how often each is there."""
-    topic = FileTopic(folder / "topics" / name)
-    rows = spark.read.schema(topic.schema).option("recursiveFileLookup", "true")
-    return Counter(map(tuple, rows.parquet(topic.folder.as_uri()).collect()))
+    return Counter(map(tuple, FileTopic(folder / "topics" / name).frame(spark).collect()))
 
 
 def expected(spark: SparkSession, first: int, count: int) -> Counter[tuple[object, ...]]:

@@ -120,6 +120,9 @@ class FileTopic:
         from pyspark.sql.types import StructType
 
         self.folder = Path(folder).resolve()
+        if set(str(self.folder)) & set("*?[]{}\\"):
+            remedy = "choose another folder: Spark takes these for a pattern"
+            raise InputError("folder", str(self.folder), "without any of *?[]{}\\", remedy)
         self._lock = threading.RLock()  # of the three caches below
         self._manifests: dict[str, Manifest] = {}
         self._positions: dict[str, Position] = {}
@@ -168,10 +171,19 @@ class FileTopic:
         consumers.mkdir(exist_ok=True)
         entry = {"checkpoint": str(checkpoint.resolve())}
         _write_whole(consumers / f"{name}.json", json.dumps(entry))
-        reader = spark.readStream.schema(self._schema).option("recursiveFileLookup", "true")
+        reader = spark.readStream.schema(self._schema)
         if max_files_per_trigger is not None:
             reader = reader.option("maxFilesPerTrigger", max_files_per_trigger)
-        return reader.parquet(self.folder.as_uri())
+        # A pattern, not the folder: Spark forgives a batch that is trimmed while it lists only
+        # where the batch is a root of the listing. Hidden names do not match.
+        return reader.parquet(f"{_uri(self.folder)}/[A-Za-z0-9]*")
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """All rows that are visible now, as an ordinary DataFrame."""
+        files = [_uri(self.folder / m.name / file) for m in self.batches() for file in m.files]
+        if not files:
+            return spark.createDataFrame([], self._schema)
+        return spark.read.schema(self._schema).parquet(*files)
 
     def consumers(self) -> dict[str, Checkpoint]:
         """The queries that read this topic, by name."""
@@ -262,7 +274,7 @@ class FileTopic:
         if (done := self.already(manifest)) is not None:
             return done
         hidden = self._hidden(manifest)
-        batch.write.parquet(hidden.as_uri())
+        batch.write.parquet(_uri(hidden))
         # Footers count what is in the files: unlike accumulators they are right after any retry.
         files = {f.name: int(pq.read_metadata(f).num_rows) for f in hidden.glob("*.parquet")}
         for name in [name for name, rows in files.items() if rows == 0]:
@@ -388,6 +400,11 @@ def _checked(name: str, key: str) -> str:
     if not _NAME.fullmatch(name):
         raise InputError(key, name, "letters, digits, dots, dashes and underscores, a letter first")
     return name
+
+
+def _uri(path: Path) -> str:
+    """The path for Spark, which wants the scheme and, unlike browsers, no per cent signs."""
+    return f"file://{path}"
 
 
 def _nullable(schema: StructType) -> StructType:
