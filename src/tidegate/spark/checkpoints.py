@@ -1,0 +1,119 @@
+"""What a streaming query has consumed, read from the checkpoint that Spark keeps for it.
+
+Spark writes `offsets/<batch>` before a batch runs and `commits/<batch>` after it has ended. For a
+file source the offset is a position in `sources/<i>`, a log of the files that it has taken up;
+every tenth entry is a `.compact` one that repeats all before it. So the files of any batch, and
+those of all committed batches, are known exactly, whether the query is running or dead.
+
+These formats are Spark's own (version v1 of all three logs): another version is an error, never a
+guess.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from tidegate.errors import BackendError
+
+__all__ = ["Checkpoint", "Position"]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far each source of a query has been read: positions in its logs, -1 before the first."""
+
+    logs: tuple[int, ...] = ()
+
+    def log(self, source: int) -> int:
+        """The position in one source's log."""
+        return self.logs[source] if source < len(self.logs) else -1
+
+
+class Checkpoint:
+    """The checkpoint folder of a query that reads files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def committed(self) -> Position:
+        """Up to where the query's output is complete."""
+        batches = _numbers(self.folder / "commits")
+        return self.position(max(batches)) if batches else Position()
+
+    def position(self, batch_id: int) -> Position:
+        """Where a batch ends; before the first batch that is nowhere."""
+        if batch_id < 0:
+            return Position()
+        lines = _read(self.folder / "offsets" / str(batch_id))
+        return Position(tuple(_log_offset(line) for line in lines[1:]))  # the first is metadata
+
+    def files(self, after: Position, upto: Position) -> Iterator[Path]:
+        """The files that lie between two positions, of all sources."""
+        for source in range(len(upto.logs)):
+            yield from self._log_files(source, after.log(source), upto.log(source))
+
+    def batch_files(self, batch_id: int) -> Iterator[Path]:
+        """The files that a batch reads, known before the batch runs."""
+        return self.files(self.position(batch_id - 1), self.position(batch_id))
+
+    def _log_files(self, source: int, after: int, upto: int) -> Iterator[Path]:
+        log = self.folder / "sources" / str(source)
+        compact = max((n for n in _numbers(log, ".compact") if after < n <= upto), default=None)
+        if compact is not None:
+            for entry in _entries(log / f"{compact}.compact"):
+                if after < entry["batchId"] <= compact:
+                    yield _path(entry)
+            after = compact
+        for n in range(after + 1, upto + 1):
+            yield from map(_path, _entries(log / str(n)))
+
+
+def _numbers(folder: Path, suffix: str = "") -> list[int]:
+    if not folder.is_dir():
+        return []
+    names = (p.name for p in folder.iterdir() if p.name.endswith(suffix))
+    stems = (name.removesuffix(suffix) for name in names)
+    return [int(stem) for stem in stems if stem.isdigit()]
+
+
+def _read(path: Path) -> list[str]:
+    """The lines of a log file after its version."""
+    try:
+        version, *lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise BackendError(
+            f"{path.name} of checkpoint log {path.parent} cannot be read ({error}): "
+            "was the checkpoint removed or copied while its query ran?"
+        ) from error
+    if version != "v1":
+        raise BackendError(
+            f"checkpoint log {path} has version {version!r}; only v1 is understood: "
+            "use a PySpark release that this Tidegate was tested with"
+        )
+    return lines
+
+
+def _log_offset(line: str) -> int:
+    # A source that has had no data yet has no offset, which Spark writes as a dash.
+    if line == "-":
+        return -1
+    offset = json.loads(line)
+    if not isinstance(offset, dict) or "logOffset" not in offset:
+        raise BackendError(
+            f"offset {line} is not that of a file source: only queries that read file topics "
+            "can be followed by their checkpoint"
+        )
+    return int(offset["logOffset"])
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in _read(path)]
+
+
+def _path(entry: dict[str, Any]) -> Path:
+    return Path(unquote(urlparse(entry["path"]).path))

@@ -1,0 +1,95 @@
+"""The dials of a running topology: what it reads at each micro-batch and an autoscaler sets.
+
+A new value takes effect at the next batch of the operator, without a restart. The other way round
+the topology writes its exact counts here. Any thread may read and set.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidegate.codec import Value
+from tidegate.errors import InputError
+from tidegate.units import finite
+
+__all__ = ["Counts", "Dials"]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts(Value):
+    """Items of an operator, exact and since its very first batch, restarts included.
+
+    seen: read from its inputs. dropped: of those, shed before any work. written: rows sent on.
+
+    >>> Counts(10, 2, 16) + Counts(5)
+    Counts(seen=15, dropped=2, written=16)
+    """
+
+    seen: int = 0
+    dropped: int = 0
+    written: int = 0
+
+    def __add__(self, more: Counts) -> Counts:
+        return Counts(
+            self.seen + more.seen, self.dropped + more.dropped, self.written + more.written
+        )
+
+
+class Dials:
+    """Parallelism by operator and the share of input to shed, with the counts that come back.
+
+    default_parallelism: tasks per batch of an operator that nobody has set yet.
+
+    >>> dials = Dials(default_parallelism=2)
+    >>> dials.set_parallelism({"enrich": 6})
+    >>> dials.parallelism("enrich"), dials.parallelism("parse"), dials.shed_fraction
+    (6, 2, 0.0)
+    """
+
+    def __init__(self, default_parallelism: int = 1) -> None:
+        self._default = _tasks(default_parallelism, "default_parallelism")
+        self._lock = threading.Lock()
+        self._parallelism: dict[str, int] = {}
+        self._shed_fraction = 0.0
+        self._counts: dict[str, Counts] = {}
+
+    def parallelism(self, operator: str) -> int:
+        """Parallel tasks k_i that the operator's next batch is cut into."""
+        with self._lock:
+            return self._parallelism.get(operator, self._default)
+
+    def set_parallelism(self, wanted: Mapping[str, int]) -> None:
+        """Set k_i of the operators in `wanted`, all or none of them; others keep theirs."""
+        checked = {name: _tasks(k, f"parallelism of {name}") for name, k in wanted.items()}
+        with self._lock:
+            self._parallelism.update(checked)
+
+    @property
+    def shed_fraction(self) -> float:
+        """Share of the items to drop where they enter, 0 (off) to 1."""
+        with self._lock:
+            return self._shed_fraction
+
+    @shed_fraction.setter
+    def shed_fraction(self, fraction: float) -> None:
+        checked = finite(fraction, "shed_fraction", low=0, high=1)
+        with self._lock:
+            self._shed_fraction = checked
+
+    def counts(self, operator: str) -> Counts:
+        """Exact totals of an operator as of its last batch; zero before its first."""
+        with self._lock:
+            return self._counts.get(operator, Counts())
+
+    def record(self, operator: str, totals: Counts) -> None:
+        """Note totals, not increments: recording a repeated batch again changes nothing."""
+        with self._lock:
+            self._counts[operator] = totals
+
+
+def _tasks(value: int, key: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(key, value, "a whole number of at least 1", "give a number of tasks")
+    return value

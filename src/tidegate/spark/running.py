@@ -1,0 +1,208 @@
+"""A topology that runs: the batches of its operators, and the handle to watch and end it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn
+
+from tidegate.errors import BackendError
+from tidegate.spark.checkpoints import Checkpoint
+from tidegate.spark.dials import Counts, Dials
+from tidegate.spark.shedding import ShedLedger, query_id
+from tidegate.spark.topics import Manifest, Topic
+from tidegate.topology import Edge, Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["RunningOperator", "RunningTopology"]
+
+
+class _Parked(Exception):  # noqa: N818 - not an error: how a batch that must not begin is left
+    """Spark takes an exception with these words for the answer to `stop()`, not for a failure.
+
+    It looks for them with a regular expression that overflows the stack on a long text, such as the
+    trace of a batch that was interrupted at its work; this text is short.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "py4j.protocol.Py4JJavaError: An error occurred while calling z:java.lang.Thread.sleep:"
+            " java.lang.InterruptedException"
+        )
+
+
+class RunningOperator:
+    """One operator of a running topology: what its query does with each batch.
+
+    function: applied to a batch that was cut into k_i parts; None when the query has done the work
+    (stateful), and only the publishing is left.
+    inputs, output: its topics. ledger: where it sheds, None when it does not.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[[DataFrame], DataFrame] | None,
+        inputs: Mapping[str, Topic],
+        output: Topic,
+        checkpoint: Checkpoint,
+        dials: Dials,
+        ledger: ShedLedger | None,
+    ) -> None:
+        self.name = name
+        self.inputs = inputs
+        self.output = output
+        self.query: StreamingQuery | None = None
+        self._function = function
+        self._checkpoint = checkpoint
+        self._dials = dials
+        self._ledger = ledger
+        self._closing = threading.Event()
+        self._parked = threading.Event()
+
+    def run_batch(self, batch: DataFrame, batch_id: int) -> None:
+        """Compute a batch and publish it, unless that was done before a restart."""
+        if self._closing.is_set():
+            self._park(batch)
+        wanted = Manifest(self.name, batch_id, {}, Counts(), Counts(), query=query_id(batch))
+        done = self.output.already(wanted)
+        if done is None:
+            done = self._compute(batch, wanted)
+        self._dials.record(self.name, done.totals)
+
+    def _compute(self, batch: DataFrame, wanted: Manifest) -> Manifest:
+        batch_id = wanted.batch_id
+        # From the manifests of what the batch reads: exact, and without a pass over the data.
+        seen = sum(topic.items_in(self._checkpoint, batch_id) for topic in self.inputs.values())
+        dropped, fraction = 0, 0.0
+        parallelism: int | None = None
+        if self._ledger is not None:
+            batch, shed = self._ledger.settle(batch, batch_id, self._dials.shed_fraction)
+            dropped, fraction = shed.dropped, shed.fraction
+        if self._function is not None:
+            parallelism = self._dials.parallelism(self.name)
+            batch = self._function(batch.repartition(parallelism))
+        manifest = Manifest(
+            self.name,
+            batch_id,
+            {},
+            Counts(seen, dropped),
+            Counts(),
+            parallelism=parallelism,
+            shed_fraction=fraction,
+            query=wanted.query,
+        )
+        return self.output.write(batch, manifest)
+
+    def _park(self, batch: DataFrame) -> NoReturn:
+        """Hold the query before a batch that must not begin, until `stop()` interrupts it."""
+        from py4j.protocol import Py4JJavaError
+
+        self._parked.set()
+        jvm = batch.sparkSession._jvm
+        assert jvm is not None  # a batch has a JVM
+        with suppress(Py4JJavaError):  # interrupted, as it should be
+            jvm.java.lang.Thread.sleep(60_000)  # in the query's own thread
+        raise _Parked
+
+    def close(self) -> None:
+        """No batch begins from now on; the one at work goes on to its end."""
+        self._closing.set()
+
+    def stop(self, timeout_s: float) -> None:
+        """End the query between two batches, or at once when that takes longer than the timeout."""
+        if self.query is None:
+            return
+        self.close()
+        deadline = time.monotonic() + timeout_s
+        while self.query.isActive and time.monotonic() < deadline:
+            if self._parked.wait(0.02) or not self.query.status["isTriggerActive"]:
+                break
+        self.query.stop()
+
+
+class RunningTopology:
+    """The handle of a started topology; as a context manager it stops at the end.
+
+    dials: to turn. queries: by operator. topics: by source and operator.
+    """
+
+    def __init__(
+        self,
+        model: Topology,
+        operators: Iterable[RunningOperator],
+        topics: Mapping[str, Topic],
+        dials: Dials,
+    ) -> None:
+        self.dials = dials
+        self.topics = dict(topics)
+        self._operators = {operator.name: operator for operator in operators}
+        self._model = model
+
+    @property
+    def queries(self) -> dict[str, StreamingQuery]:
+        """Spark's queries by operator, in the order of the stream."""
+        return {o.name: o.query for o in self._operators.values() if o.query is not None}
+
+    def model(self) -> Topology:
+        """The topology for a policy, with measured ratios: rows out per item processed."""
+        ratios = {}
+        for name in self._operators:
+            total = self.dials.counts(name)
+            if total.seen > total.dropped:
+                ratios[name] = total.written / (total.seen - total.dropped)
+        edges = (Edge(e.origin, e.target, ratios.get(e.origin, e.ratio)) for e in self._model.edges)
+        return Topology(self._model.operators, self._model.sources, tuple(edges))
+
+    def lag_items(self) -> dict[str, int]:
+        """Items that wait before each operator or are being worked on, exactly."""
+        return {
+            name: sum(topic.lag_items(name) for topic in operator.inputs.values())
+            for name, operator in self._operators.items()
+        }
+
+    def trim(self, older_than_s: float) -> int:
+        """Remove batches of that age that nobody needs any more, of all topics; their number."""
+        return sum(topic.trim(older_than_s) for topic in self.topics.values())
+
+    def check(self) -> None:
+        """Raise a BackendError that names the operator whose query has failed, if one has."""
+        for name, query in self.queries.items():
+            error = query.exception()
+            if error is not None:
+                raise BackendError(
+                    f"operator {name} has failed: {error}: start the topology again from the same "
+                    "folder, and it goes on where it was"
+                ) from error
+
+    def drain(self) -> None:
+        """Wait until all that the sources hold now has passed through every operator."""
+        for query in self.queries.values():  # each operator stands after its inputs
+            query.processAllAvailable()
+
+    def stop(self, timeout_s: float = 60.0) -> None:
+        """End all queries between two batches each; a start from the same folder goes on.
+
+        timeout_s: how long to wait for a batch at work before it is interrupted.
+        """
+        for operator in self._operators.values():
+            operator.close()
+        for operator in self._operators.values():
+            operator.stop(timeout_s)
+
+    def __enter__(self) -> RunningTopology:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()

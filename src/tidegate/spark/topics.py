@@ -1,0 +1,421 @@
+"""Topics: append-only logs that join streaming queries, exactly once.
+
+A topic is a folder; a batch of a producing query is a folder in it:
+
+::
+
+    ticks/
+      _schema.json                      the rows' schema
+      _consumers/parse.json             who reads it, and where that query's checkpoint is
+      parse-000000000017/               batch 17 of the query `parse`
+        part-00000-….parquet
+        _manifest.json                  rows by file, totals so far
+      .parse-000000000018-5f0c…/        a batch that is being written: nobody sees it
+
+The folder is written under a hidden name and renamed when complete. The rename is atomic, so a
+batch is visible wholly or not at all; and the name tells producer and batch, so a batch that is
+repeated after a crash finds itself done and changes nothing. The manifest moves with the files, so
+counts and data never disagree, whatever was retried.
+
+The folder must be on a file system with atomic renames that driver and executors share (local disk,
+NFS): not an object store. It survives the death of processes, not a loss of power.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import uuid4
+
+from tidegate.errors import BackendError, InputError
+from tidegate.spark.checkpoints import Checkpoint, Position
+from tidegate.spark.dials import Counts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["FileTopic", "Manifest", "Topic"]
+
+_BATCH = re.compile(r"(?P<producer>[A-Za-z0-9][\w.-]*)-(?P<batch_id>[0-9]{12})")
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a batch in a topic consists of.
+
+    files: rows by file. counts: of this batch; totals: of the producer up to and with this batch.
+    parallelism: tasks it was computed in, None when not decided by the dials.
+    shed_fraction: share that was to be dropped. written_at_s: Unix time.
+    query: Spark's id of the query, the same through restarts from one checkpoint.
+    """
+
+    producer: str
+    batch_id: int
+    files: Mapping[str, int]
+    counts: Counts
+    totals: Counts
+    parallelism: int | None = None
+    shed_fraction: float = 0.0
+    written_at_s: float = 0.0
+    query: str = ""
+
+    @property
+    def name(self) -> str:
+        """The batch's folder."""
+        return f"{self.producer}-{self.batch_id:012d}"
+
+
+class Topic(Protocol):
+    """What a topology needs of the log between two operators."""
+
+    @property
+    def schema(self) -> StructType:
+        """The rows' columns and types."""
+
+    def read(
+        self,
+        spark: SparkSession,
+        consumer: str,
+        checkpoint: Path,
+        max_files_per_trigger: int | None = None,
+    ) -> DataFrame:
+        """A streaming DataFrame of all rows, for the query `consumer` with that checkpoint."""
+
+    def items_in(self, checkpoint: Checkpoint, batch_id: int) -> int:
+        """Rows of this topic that a batch of a consuming query reads."""
+
+    def lag_items(self, consumer: str) -> int:
+        """Rows published that the consumer has not finished with."""
+
+    def already(self, manifest: Manifest) -> Manifest | None:
+        """The batch as it was published before a restart, None when it is still to be done."""
+
+    def write(self, batch: DataFrame, manifest: Manifest) -> Manifest:
+        """Publish a batch at once; one that is there already stays as it is."""
+
+    def totals(self, producer: str) -> Counts:
+        """Exact totals of a producer up to its newest batch."""
+
+    def trim(self, older_than_s: float) -> int:
+        """Remove old batches that every consumer has finished with; returns their number."""
+
+
+class FileTopic:
+    """A topic as a folder of Parquet files.
+
+    folder: made when absent. schema: of the rows; may be left out when the topic exists.
+    """
+
+    def __init__(self, folder: Path | str, schema: StructType | None = None) -> None:
+        from pyspark.sql.types import StructType
+
+        self.folder = Path(folder).resolve()
+        if set(str(self.folder)) & set("*?[]{}\\"):
+            remedy = "choose another folder: Spark takes these for a pattern"
+            raise InputError("folder", str(self.folder), "without any of *?[]{}\\", remedy)
+        self._lock = threading.RLock()  # of the three caches below
+        self._manifests: dict[str, Manifest] = {}
+        self._positions: dict[str, Position] = {}
+        self._consumed: dict[str, frozenset[Path]] = {}
+        kept = self.folder / "_schema.json"
+        known = StructType.fromJson(json.loads(kept.read_text())) if kept.exists() else None
+        given = _nullable(schema) if schema is not None else known
+        if given is None:
+            raise InputError(
+                "schema", None, "given for a new topic", f"pass the schema of {self.folder.name}"
+            )
+        if known is not None and known != given:
+            raise InputError(
+                f"schema of topic {self.folder.name}",
+                given.simpleString(),
+                f"{known.simpleString()}, as when the topic was made",
+                "write to a new topic, or remove the old one",
+            )
+        self._schema = given
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if known is None:
+            _write_whole(kept, given.json())
+
+    @property
+    def schema(self) -> StructType:
+        """The rows' columns and types, all of them nullable as files are."""
+        return self._schema
+
+    # Reading
+
+    def read(
+        self,
+        spark: SparkSession,
+        consumer: str,
+        checkpoint: Path,
+        max_files_per_trigger: int | None = None,
+    ) -> DataFrame:
+        """A streaming DataFrame of all rows; from now on the consumer's lag is known.
+
+        consumer: the query's name; checkpoint: its folder; max_files_per_trigger: bound on a batch.
+        Spark ignores files that are seven days older than the newest: a consumer must not fall
+        behind as far.
+        """
+        name = _checked(consumer, "consumer")
+        consumers = self.folder / "_consumers"
+        consumers.mkdir(exist_ok=True)
+        entry = {"checkpoint": str(checkpoint.resolve())}
+        _write_whole(consumers / f"{name}.json", json.dumps(entry))
+        reader = spark.readStream.schema(self._schema)
+        if max_files_per_trigger is not None:
+            reader = reader.option("maxFilesPerTrigger", max_files_per_trigger)
+        # A pattern, not the folder: Spark forgives a batch that is trimmed while it lists only
+        # where the batch is a root of the listing. Hidden names do not match.
+        return reader.parquet(f"{_uri(self.folder)}/[A-Za-z0-9]*")
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """All rows that are visible now, as an ordinary DataFrame."""
+        files = [_uri(self.folder / m.name / file) for m in self.batches() for file in m.files]
+        if not files:
+            return spark.createDataFrame([], self._schema)
+        return spark.read.schema(self._schema).parquet(*files)
+
+    def consumers(self) -> dict[str, Checkpoint]:
+        """The queries that read this topic, by name."""
+        files = sorted((self.folder / "_consumers").glob("*.json"))
+        return {f.stem: Checkpoint(Path(json.loads(f.read_text())["checkpoint"])) for f in files}
+
+    def batches(self) -> tuple[Manifest, ...]:
+        """All batches that are visible now, by producer and batch."""
+        with os.scandir(self.folder) as entries:
+            names = {entry.name for entry in entries if _BATCH.fullmatch(entry.name)}
+        with self._lock:
+            self._manifests = {n: m for n, m in self._manifests.items() if n in names}
+        found = (self._manifest(name) for name in sorted(names))
+        return tuple(manifest for manifest in found if manifest is not None)
+
+    def published(self, producer: str, batch_id: int) -> Manifest | None:
+        """A producer's batch, None when it is not there."""
+        return self._manifest(f"{producer}-{batch_id:012d}")
+
+    def already(self, manifest: Manifest) -> Manifest | None:
+        """The batch as it was published before a restart, None when it is still to be done."""
+        done = self.published(manifest.producer, manifest.batch_id)
+        if done is not None and done.query != manifest.query:
+            raise BackendError(
+                f"batch {manifest.batch_id} of {manifest.producer} was written by another query "
+                f"({done.query or 'none'}, not {manifest.query or 'none'}): a checkpoint was "
+                "removed and its output kept; remove both or neither"
+            )
+        return done
+
+    def totals(self, producer: str) -> Counts:
+        """Exact totals of a producer up to its newest batch."""
+        newest = self._newest(producer)
+        return newest.totals if newest else Counts()
+
+    def items_in(self, checkpoint: Checkpoint, batch_id: int) -> int:
+        """Rows of this topic that a batch of a consuming query reads, by their manifests."""
+        count = 0
+        for path in checkpoint.batch_files(batch_id):
+            if path.parent.parent == self.folder:
+                manifest = self._manifest(path.parent.name)
+                if manifest is None:
+                    raise BackendError(
+                        f"batch {path.parent.name} of topic {self.folder.name} is gone: only "
+                        "trim() may remove batches, or rows are lost"
+                    )
+                count += manifest.files[path.name]
+        return count
+
+    def lag_items(self, consumer: str) -> int:
+        """Rows published that the consumer has not finished with, exactly; needs no running query.
+
+        A batch that the consumer is working on counts until it is committed.
+        """
+        known = self.consumers()
+        if consumer not in known:
+            remedy = "known are " + ", ".join(known) if known else "nobody reads it yet"
+            raise InputError("consumer", consumer, f"a reader of {self.folder.name}", remedy)
+        # First what is consumed, then what is there: the other way a fresh batch could be missed.
+        consumed = self._finished(consumer, known[consumer])
+        return sum(
+            rows
+            for manifest in self.batches()
+            for file, rows in manifest.files.items()
+            if self.folder / manifest.name / file not in consumed
+        )
+
+    def _finished(self, consumer: str, checkpoint: Checkpoint) -> frozenset[Path]:
+        """Files of this topic that the consumer has committed; reads only what is new."""
+        with self._lock:
+            after, upto = self._positions.get(consumer, Position()), checkpoint.committed()
+            files = checkpoint.files(after, upto)
+            consumed = self._consumed.get(consumer, frozenset())
+            consumed |= frozenset(f for f in files if f.parent.parent == self.folder)
+            self._positions[consumer], self._consumed[consumer] = upto, consumed
+            return consumed
+
+    # Writing
+
+    def write(self, batch: DataFrame, manifest: Manifest) -> Manifest:
+        """Publish a batch at once; one that is there already stays as it is.
+
+        manifest: who writes which batch, with what is known of it; files and totals are filled in.
+        """
+        import pyarrow.parquet as pq
+
+        _checked(manifest.producer, "producer")
+        if (done := self.already(manifest)) is not None:
+            return done
+        hidden = self._hidden(manifest)
+        batch.write.parquet(_uri(hidden))
+        # Footers count what is in the files: unlike accumulators they are right after any retry.
+        files = {f.name: int(pq.read_metadata(f).num_rows) for f in hidden.glob("*.parquet")}
+        for name in [name for name, rows in files.items() if rows == 0]:
+            (hidden / name).unlink()
+            del files[name]
+        return self._publish(hidden, manifest, files) or self.write(batch, manifest)
+
+    def append(
+        self,
+        rows: Iterable[Mapping[str, Any]],
+        producer: str = "python",
+        batch_id: int | None = None,
+    ) -> Manifest:
+        """Publish rows as one batch, from Python alone: no Spark, no Java.
+
+        batch_id: give it to make the call repeatable; the producer's next number by default.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        table = pa.Table.from_pylist(list(rows), schema=to_arrow_schema(self._schema))
+        while True:
+            newest = self._newest(_checked(producer, "producer"))
+            number = batch_id if batch_id is not None else newest.batch_id + 1 if newest else 0
+            manifest = Manifest(producer, number, {}, Counts(seen=table.num_rows), Counts())
+            if batch_id is not None and (done := self.published(producer, batch_id)):
+                return done
+            hidden = self._hidden(manifest)
+            hidden.mkdir()
+            pq.write_table(table, hidden / "part-00000.parquet")
+            files = {"part-00000.parquet": table.num_rows}
+            published = self._publish(hidden, manifest, files)
+            if published is not None:
+                return published
+            # Another process has taken the number: take the next one.
+
+    def trim(self, older_than_s: float) -> int:
+        """Remove batches of that age that every consumer has finished with; returns their number.
+
+        Never removed: what a consumer still needs, all of a topic that nobody reads, and the
+        newest batch of a producer, which carries its totals.
+        """
+        consumers = self.consumers()
+        if not consumers:
+            return 0
+        finished = frozenset.intersection(*(self._finished(n, c) for n, c in consumers.items()))
+        batches = self.batches()
+        newest = {manifest.producer: manifest.name for manifest in batches}
+        gone: set[Path] = set()
+        removed = 0
+        for manifest in batches:
+            needed = any(self.folder / manifest.name / f not in finished for f in manifest.files)
+            young = time.time() - manifest.written_at_s < older_than_s
+            if needed or young or manifest.name == newest[manifest.producer]:
+                continue
+            hidden = self._hidden(manifest)
+            (self.folder / manifest.name).rename(hidden)
+            shutil.rmtree(hidden)
+            gone.update(self.folder / manifest.name / file for file in manifest.files)
+            removed += 1
+        with self._lock:
+            self._consumed = {name: files - gone for name, files in self._consumed.items()}
+        return removed
+
+    def sweep(self, producer: str) -> None:
+        """Remove what a dead run of the producer has left half written; call it before a start."""
+        for hidden in self.folder.glob(f".{producer}-{'[0-9]' * 12}-*"):
+            shutil.rmtree(hidden, ignore_errors=True)
+
+    def _publish(
+        self, hidden: Path, manifest: Manifest, files: Mapping[str, int]
+    ) -> Manifest | None:
+        """Make a hidden batch visible; None when somebody else has published it before."""
+        before = self._newest(manifest.producer)
+        counts = manifest.counts + Counts(written=sum(files.values()))
+        complete = Manifest(
+            producer=manifest.producer,
+            batch_id=manifest.batch_id,
+            files=dict(files),
+            counts=counts,
+            totals=(before.totals if before else Counts()) + counts,
+            parallelism=manifest.parallelism,
+            shed_fraction=manifest.shed_fraction,
+            written_at_s=time.time(),
+            query=manifest.query,
+        )
+        (hidden / "_manifest.json").write_text(json.dumps(asdict(complete)), encoding="utf-8")
+        try:
+            hidden.rename(self.folder / manifest.name)
+        except OSError:
+            if not (self.folder / manifest.name).exists():
+                raise
+            shutil.rmtree(hidden)
+            return None
+        return complete
+
+    def _hidden(self, manifest: Manifest) -> Path:
+        return self.folder / f".{manifest.name}-{uuid4().hex}"
+
+    def _newest(self, producer: str) -> Manifest | None:
+        return max(
+            (manifest for manifest in self.batches() if manifest.producer == producer),
+            key=lambda manifest: manifest.batch_id,
+            default=None,
+        )
+
+    def _manifest(self, name: str) -> Manifest | None:
+        with self._lock:
+            if name not in self._manifests:
+                try:
+                    text = (self.folder / name / "_manifest.json").read_text(encoding="utf-8")
+                except FileNotFoundError:
+                    return None
+                fields = json.loads(text)
+                fields["counts"] = Counts(**fields["counts"])
+                fields["totals"] = Counts(**fields["totals"])
+                self._manifests[name] = Manifest(**fields)
+            return self._manifests[name]
+
+
+def _checked(name: str, key: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise InputError(key, name, "letters, digits, dots, dashes and underscores, a letter first")
+    return name
+
+
+def _uri(path: Path) -> str:
+    """The path for Spark, which wants the scheme and, unlike browsers, no per cent signs."""
+    return f"file://{path}"
+
+
+def _nullable(schema: StructType) -> StructType:
+    """The schema as files give it back: every column may be null."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(f.name, f.dataType, True) for f in schema.fields])
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a small file so that a reader sees all of it or none."""
+    hidden = path.with_name(f".{path.name}-{uuid4().hex}")
+    hidden.write_text(text, encoding="utf-8")
+    hidden.rename(path)

@@ -1,0 +1,244 @@
+"""A topology of operators as streaming queries that are joined by topics.
+
+Each operator is a query of its own: it reads its inputs' topics, works in micro-batches and
+publishes each batch in its own topic at once (`topics.py`). A *stateless* operator is a function
+that is applied to each batch after it was cut into k_i parts, k_i being read from the dials at that
+very batch: a new allocation takes effect at the next batch, without a restart. A *stateful* one is
+a function on the endless stream, with its state in Spark's state store; its number of state
+partitions is fixed by its first start, so k_i does not apply and the model says so.
+
+Nothing is lost and nothing repeated, whatever dies: Spark repeats a batch that was not committed
+with the same input, and the topic ignores a batch that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from tidegate.errors import TopologyError
+from tidegate.spark.checkpoints import Checkpoint
+from tidegate.spark.dials import Dials
+from tidegate.spark.running import RunningOperator, RunningTopology
+from tidegate.spark.shedding import ShedLedger
+from tidegate.spark.topics import FileTopic, Topic
+from tidegate.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.units import finite
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["StreamOperator", "StreamTopology"]
+
+# Where a query lists more folders than this, Spark does it by a job, which waits for a free slot.
+_LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_STATE_PARTITIONS = "spark.sql.shuffle.partitions"
+_POOL = "spark.scheduler.pool"
+
+
+@dataclass(frozen=True)
+class StreamOperator:
+    """One processing step.
+
+    name: of the operator, its query, its topic and its scheduler pool.
+    inputs: sources or operators that it reads; several are merged, row after row.
+    function: from rows to rows; of a batch, or of the endless stream when stateful. Its result must
+        depend on its rows alone, and native expressions are much cheaper than Python ones.
+    state_partitions: makes it stateful, with that many partitions for ever; None: stateless.
+    output_mode: what a stateful operator sends on (`append`: final rows, `update`: each change).
+    ratio: rows out per item in, as expected before anything was measured.
+    service_time_s: mean time for one item, None when only measuring tells.
+    shed_by: columns whose hash decides what is shed; none: each row by itself.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    function: Callable[[DataFrame], DataFrame] = field(compare=False)
+    state_partitions: int | None = None
+    output_mode: Literal["append", "update", "complete"] = "append"
+    ratio: float = 1.0
+    service_time_s: float | None = None
+    shed_by: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.inputs or len(set(self.inputs)) != len(self.inputs):
+            allowed = "one or more names, each once"
+            raise TopologyError(f"operator {self.name}: inputs", list(self.inputs), allowed)
+        finite(self.ratio, f"operator {self.name}: ratio", low=0, error=TopologyError)
+        if self.state_partitions is not None:
+            key = f"operator {self.name}: state_partitions"
+            finite(self.state_partitions, key, low=1, error=TopologyError)
+
+
+@dataclass(frozen=True)
+class StreamTopology:
+    """Sources, and operators in the order of the stream: each after its inputs.
+
+    sources: the schema of each source's rows, or a topic that exists elsewhere.
+
+    ::
+
+        topology = StreamTopology(
+            sources={"ticks": schema},
+            operators=(
+                StreamOperator("parse", ("ticks",), parse),
+                StreamOperator("enrich", ("parse",), lambda rows: imitate_call(rows, 0.005)),
+            ),
+        )
+        with topology.start(spark, Path("out/run")) as running:
+            running.dials.set_parallelism({"enrich": 6})
+    """
+
+    sources: Mapping[str, StructType | Topic]
+    operators: tuple[StreamOperator, ...]
+
+    def __post_init__(self) -> None:
+        known = set(self.sources)
+        for operator in self.operators:
+            for name in operator.inputs:
+                if name not in known:
+                    raise TopologyError(
+                        f"operator {operator.name}: input",
+                        name,
+                        "a source or an operator before it",
+                        f"known here are {', '.join(sorted(known))}; loops are not supported",
+                    )
+            known.add(operator.name)
+        self.model()  # names that are taken twice, and whatever else makes no sense
+
+    def model(self) -> Topology:
+        """The topology for a policy: an instance is a task that holds one slot (one core)."""
+        ratios = {operator.name: operator.ratio for operator in self.operators}
+        return Topology(
+            operators=tuple(
+                Operator(
+                    operator.name,
+                    Resources(1.0),
+                    service_time_s=operator.service_time_s,
+                    max_instances=operator.state_partitions,
+                )
+                for operator in self.operators
+            ),
+            sources=tuple(Source(name) for name in self.sources),
+            edges=tuple(
+                Edge(origin, operator.name, ratios.get(origin, 1.0))
+                for operator in self.operators
+                for origin in operator.inputs
+            ),
+        )
+
+    def start(
+        self,
+        spark: SparkSession,
+        folder: Path,
+        dials: Dials | None = None,
+        *,
+        trigger_s: float = 0.1,
+        max_files_per_trigger: int | None = None,
+    ) -> RunningTopology:
+        """Start every operator's query, or go on where a run in the same folder has ended.
+
+        folder: for topics, checkpoints and shedding ledgers, shared by driver and executors.
+        dials: to be turned while it runs; new ones by default (parallelism 1, no shedding).
+        trigger_s: seconds between the beginnings of two batches, at least.
+        max_files_per_trigger: bound on the files (parts of upstream batches) that a batch takes.
+
+        Queries share slots fairly when the application was started with
+        `spark.scheduler.mode=FAIR`: each has a pool of its own.
+        """
+        trigger_ms = round(finite(trigger_s, "trigger_s", low=0) * 1000)
+        dials = dials or Dials()
+        spark.conf.set(_LISTING, 1_000_000)
+        topics = {name: self._source_topic(name, folder) for name in self.sources}
+        started: list[RunningOperator] = []
+        with ExitStack() as undo:  # a topology starts whole or not at all
+            undo.callback(_stop_all, started)
+            for operator in self.operators:
+                running, stream = self._prepare(
+                    operator, spark, folder, topics, dials, max_files_per_trigger
+                )
+                topics[operator.name] = running.output
+                started.append(running)
+                writer = (
+                    stream.writeStream.queryName(operator.name)
+                    .outputMode(operator.output_mode)
+                    .option("checkpointLocation", str(_checkpoint(folder, operator.name)))
+                    .trigger(processingTime=f"{trigger_ms} milliseconds")
+                    .foreachBatch(running.run_batch)
+                )
+                with _query_settings(spark, operator):
+                    running.query = writer.start()
+            undo.pop_all()
+        return RunningTopology(self.model(), started, topics, dials)
+
+    def _source_topic(self, name: str, folder: Path) -> Topic:
+        from pyspark.sql.types import StructType
+
+        given = self.sources[name]
+        return FileTopic(_topic(folder, name), given) if isinstance(given, StructType) else given
+
+    def _prepare(
+        self,
+        operator: StreamOperator,
+        spark: SparkSession,
+        folder: Path,
+        topics: Mapping[str, Topic],
+        dials: Dials,
+        max_files: int | None,
+    ) -> tuple[RunningOperator, DataFrame]:
+        """An operator's topic and batch function, and the stream that its query runs on."""
+        name = operator.name
+        checkpoint = _checkpoint(folder, name)
+        inputs = {origin: topics[origin] for origin in operator.inputs}
+        streams = [topic.read(spark, name, checkpoint, max_files) for topic in inputs.values()]
+        stream = streams[0]
+        for other in streams[1:]:
+            stream = stream.unionByName(other)
+        stateless = operator.state_partitions is None
+        if stateless:
+            # Applied to no rows, the function tells the columns that it yields.
+            result = operator.function(spark.createDataFrame([], stream.schema))
+        else:
+            result = stream = operator.function(stream)
+        output = FileTopic(_topic(folder, name), result.schema)
+        output.sweep(name)
+        dials.record(name, output.totals(name))
+        sheds = stateless and any(origin in self.sources for origin in operator.inputs)
+        ledger = ShedLedger(folder / "shed" / name, operator.shed_by) if sheds else None
+        function = operator.function if stateless else None
+        running = RunningOperator(
+            name, function, inputs, output, Checkpoint(checkpoint), dials, ledger
+        )
+        return running, stream
+
+
+def _stop_all(operators: list[RunningOperator]) -> None:
+    for operator in operators:
+        operator.stop(timeout_s=10.0)
+
+
+def _topic(folder: Path, name: str) -> Path:
+    return folder / "topics" / name
+
+
+def _checkpoint(folder: Path, name: str) -> Path:
+    return folder.resolve() / "checkpoints" / name
+
+
+@contextmanager
+def _query_settings(spark: SparkSession, operator: StreamOperator) -> Iterator[None]:
+    """Settings that a query copies when it starts, and that the session must not keep."""
+    context = spark.sparkContext
+    partitions = spark.conf.get(_STATE_PARTITIONS)
+    context.setLocalProperty(_POOL, operator.name)
+    if operator.state_partitions is not None:
+        spark.conf.set(_STATE_PARTITIONS, operator.state_partitions)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_POOL, "default")
+        spark.conf.set(_STATE_PARTITIONS, str(partitions))
