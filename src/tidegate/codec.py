@@ -14,7 +14,7 @@ from tidegate.errors import InputError
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
 
-__all__ = ["Value", "from_json", "from_plain", "to_json", "to_plain"]
+__all__ = ["Sorted", "Value", "from_json", "from_plain", "to_json", "to_plain"]
 
 T = TypeVar("T")
 
@@ -24,6 +24,18 @@ class Value:
 
     __slots__ = ()
     __pydantic_config__ = {"extra": "forbid", "allow_inf_nan": False}  # noqa: RUF012
+
+
+class Sorted:
+    """Marks a set's annotation: JSON has its members in order, not in that of this run's hashes."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        schema = handler(source)
+        schema["serialization"] = core_schema.plain_serializer_function_ser_schema(sorted)
+        return schema
 
 
 _adapters: dict[Any, TypeAdapter[Any]] = {}

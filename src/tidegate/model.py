@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
 
-from tidegate.codec import Value
+from tidegate.codec import Sorted, Value
 from tidegate.errors import InputError
 from tidegate.leases import HostOffer, Lease
 from tidegate.topology import Operator, Resources, Topology
@@ -59,7 +59,7 @@ class Host(Value):
     status: HostStatus = "running"
     utilisation: float | None = None
     lease: Lease | None = None
-    images: frozenset[str] = frozenset()
+    images: Annotated[frozenset[str], Sorted] = frozenset()
 
     def __post_init__(self) -> None:
         if self.utilisation is not None and not 0 <= self.utilisation < math.inf:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+from time import perf_counter as stopwatch
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
+from numpy.random import normal as bell
 
 from tidegate.codec import Value
 from tidegate.errors import CheckFailed
@@ -48,6 +54,77 @@ class WaitsByTheOtherClock(Quiet):
 class DrawsGlobalLots(Quiet):
     def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
         random.random()
+        return super().decide(snapshot, memory)
+
+
+class ChoosesByGlobalLots(Quiet):
+    def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
+        random.gauss(0, 1)
+        return super().decide(snapshot, memory)
+
+
+class AsksForTheDate(Quiet):
+    def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
+        datetime.now()
+        return super().decide(snapshot, memory)
+
+
+class AsksForTheDateInGreenwich(Quiet):
+    def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
+        datetime.now(UTC)
+        return super().decide(snapshot, memory)
+
+
+class AsksForTheDateAsLongAgo(Quiet):
+    def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
+        datetime.utcnow()
+        return super().decide(snapshot, memory)
+
+
+class AsksForTheDay(Quiet):
+    def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
+        date.today()
+        return super().decide(snapshot, memory)
+
+
+class StopsTheTime(Quiet):
+    def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
+        stopwatch()
+        return super().decide(snapshot, memory)
+
+
+class ReadsTheClockAndHidesIt(Quiet):
+    def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
+        with suppress(Exception):
+            time.time()
+        return super().decide(snapshot, memory)
+
+
+class DrawsNumpysLots(Quiet):
+    def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
+        np.random.random()
+        return super().decide(snapshot, memory)
+
+
+class DrawsNumpysNormalLots(Quiet):
+    def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
+        bell(size=2)
+        return super().decide(snapshot, memory)
+
+
+class DrawsFromTheSystem(Quiet):
+    def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
+        np.random.default_rng().random()
+        return super().decide(snapshot, memory)
+
+
+class KnowsTheCalendar(Quiet):
+    """Nothing wrong: dates that come from the snapshot, and lots from a seed of its own."""
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
+        datetime.fromtimestamp(snapshot.time_s, UTC).weekday()
+        np.random.default_rng(7).random()
+        random.Random(7).random()
         return super().decide(snapshot, memory)
 
 
@@ -183,7 +260,17 @@ class StopsWhatItCannotSee(Quiet):
 BROKEN: list[tuple[type[Policy], str, str]] = [
     (ReadsTheClock, "pure", "time.time"),
     (WaitsByTheOtherClock, "pure", "time.monotonic"),
-    (DrawsGlobalLots, "pure", "random.random"),
+    (DrawsGlobalLots, "pure", "global generator of random;"),
+    (ChoosesByGlobalLots, "pure", "global generator of random;"),
+    (AsksForTheDate, "pure", "datetime.now"),
+    (AsksForTheDateInGreenwich, "pure", "datetime.now"),
+    (AsksForTheDateAsLongAgo, "pure", "datetime.utcnow"),
+    (AsksForTheDay, "pure", "date.today"),
+    (StopsTheTime, "pure", "time.perf_counter"),
+    (ReadsTheClockAndHidesIt, "pure", "time.time"),
+    (DrawsNumpysLots, "pure", "global generator of numpy.random;"),
+    (DrawsNumpysNormalLots, "pure", "global generator of numpy.random;"),
+    (DrawsFromTheSystem, "pure", "os.urandom"),
     (ScribblesInItsMemory, "pure", "changed the memory"),
     (ChangesTheSnapshot, "pure", "changed the snapshot"),
     (CountsInSecret, "deterministic", "two different answers"),
@@ -200,6 +287,7 @@ BROKEN: list[tuple[type[Policy], str, str]] = [
 
 def test_a_policy_with_nothing_wrong_passes() -> None:
     check_policy(Quiet())
+    check_policy(KnowsTheCalendar())
 
 
 @pytest.mark.parametrize(("broken", "rule", "words"), BROKEN)
@@ -217,11 +305,11 @@ def test_a_failed_check_is_an_assertion_error_that_pytest_shows() -> None:
         check_policy(ReadsTheClock())
 
 
-def test_clock_and_lots_work_again_after_a_failed_check() -> None:
+def test_nobody_watches_after_a_failed_check() -> None:
+    before = sys.getprofile()
     with pytest.raises(CheckFailed):
         check_policy(ReadsTheClock())
-    assert time.time() > 0
-    assert 0 <= random.random() < 1
+    assert sys.getprofile() is before
 
 
 @pytest.mark.parametrize("blind", [ReleasesWhatItCannotSee, StopsWhatItCannotSee])

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -15,6 +18,28 @@ def test_a_missing_measurement_is_null_in_json_and_none_again_afterwards() -> No
     host = Host("h", Resources(4), utilisation=None)
     assert '"utilisation":null' in to_json(host)
     assert from_json(Host, to_json(host)).utilisation is None
+
+
+def test_cached_images_are_written_in_order_whatever_their_hashes() -> None:
+    host = Host("h", Resources(4), images=frozenset(f"image-{n:02}" for n in range(50, 0, -1)))
+    assert to_plain(host)["images"] == sorted(host.images)
+    assert from_json(Host, to_json(host)) == from_plain(Host, to_plain(host)) == host
+    program = (
+        "from tidegate.codec import to_json; from tidegate.model import Host, Resources; "
+        "print(to_json(Host('h', Resources(4), images=frozenset({'b', 'a', 'd', 'c'}))))"
+    )
+    written = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(written) == 1
+    assert '"images":["a","b","c","d"]' in written.pop()
 
 
 def test_an_unknown_key_is_refused_with_its_place() -> None:

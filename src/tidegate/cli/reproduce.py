@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import TaskID
 
 from tidegate.cli.show import console, print_json, progress_bar, table
 from tidegate.errors import InputError
-from tidegate.lab.claims import Experiment, claims, ledger
-from tidegate.lab.reproduce import PAPERS, run_paper
+from tidegate.lab.claims import Experiment, ledger
+from tidegate.lab.reproduce import PAPERS, run_paper, usual_seeds
+from tidegate.lab.reproduce.fugu_days import read_days
 from tidegate.report import Page
 from tidegate.units import finite
 
 __all__ = ["reproduce"]
 
+COLUMNS = {
+    "id": "id",
+    "claim": "claim",
+    "published": "published",
+    "criterion": "reproduced when",
+    "partly_when": "partly when",
+    "measured": "measured",
+    "verdict": "verdict",
+    "reason": "reason",
+}
 STYLES = {"reproduced": "green", "partly": "yellow", "not": "red", "untestable": "dim"}
 
 
@@ -24,7 +35,15 @@ def reproduce(
     paper: Annotated[str, typer.Argument(help="fugu, cervino, visp, drs or all.")],
     quick: Annotated[bool, typer.Option("--quick", help="Minutes instead of an hour.")] = False,
     seeds: Annotated[
-        int | None, typer.Option(help="Runs of each experiment; default 5, 3 with --quick.")
+        int | None,
+        typer.Option(help="Runs of each experiment; default 5, with --quick 3 (FUGU: 1)."),
+    ] = None,
+    days: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="With fugu: its day from a trace file (t_s,rate); three times, for Days 1 to 3.",
+            metavar="FILE",
+        ),
     ] = None,
     report: Annotated[
         Path | None, typer.Option(help="Write an HTML report with figures.", metavar="FILE")
@@ -42,20 +61,25 @@ def reproduce(
     """
     if paper not in (*PAPERS, "all"):
         raise InputError("paper", paper, "one of " + ", ".join((*PAPERS, "all")))
-    runs = (3 if quick else 5) if seeds is None else int(finite(seeds, "--seeds", low=1, high=1000))
+    if seeds is not None:
+        finite(seeds, "--seeds", low=1, high=1000)
+    if days and paper != "fugu":
+        raise InputError("--days", str(days[0]), "used with fugu", "no other paper has days")
     if ledger_file is not None and paper != "all":
         raise InputError(
             "--ledger", str(ledger_file), "used with all", "the ledger holds all papers"
         )
     chosen = PAPERS if paper == "all" else (paper,)
-    experiments = _run(chosen, quick, runs, quiet=as_json)
+    more = {"days": read_days(days)} if days else {}
+    experiments = _run(chosen, quick, seeds, as_json, more)
     if report is not None:
         _write_report(experiments, report)
     if ledger_file is not None:
-        words = "tidegate reproduce all" + (" --quick" if quick else "") + f" --seeds {runs}"
+        words = "tidegate reproduce all" + (" --quick" if quick else "")
+        words += "" if seeds is None else f" --seeds {seeds}"
         ledger_file.write_text(ledger(experiments, f"{words} --ledger FILE"), encoding="utf-8")
     if as_json:
-        print_json([row for experiment in experiments for row in _rows(experiment)])
+        print_json([row for experiment in experiments for row in experiment.rows()])
     else:
         _show(experiments)
         for written in (report, ledger_file):
@@ -63,7 +87,9 @@ def reproduce(
                 console().print(f"written: {written}")
 
 
-def _run(papers: tuple[str, ...], quick: bool, seeds: int, quiet: bool) -> list[Experiment]:
+def _run(
+    papers: tuple[str, ...], quick: bool, seeds: int | None, quiet: bool, more: dict[str, Any]
+) -> list[Experiment]:
     done = []
     with progress_bar(quiet, width=50) as bar:
         for paper in papers:
@@ -72,27 +98,10 @@ def _run(papers: tuple[str, ...], quick: bool, seeds: int, quiet: bool) -> list[
             def progress(share: float, what: str, paper: str = paper, task: TaskID = task) -> None:
                 bar.update(task, completed=share, description=f"{paper}: {what}")
 
-            done.append(run_paper(paper, quick, seeds, progress))
+            runs = usual_seeds(paper, quick) if seeds is None else seeds
+            done.append(run_paper(paper, quick, runs, progress, **more))
             bar.update(task, completed=1.0)
     return done
-
-
-def _rows(experiment: Experiment) -> list[dict[str, str]]:
-    rows = []
-    for answer in experiment.answers:
-        claim = claims()[answer.claim]
-        rows.append(
-            {
-                "paper": experiment.paper,
-                "id": claim.id,
-                "claim": claim.claim,
-                "published": claim.published,
-                "measured": answer.measured,
-                "verdict": answer.verdict,
-                "reason": answer.reason,
-            }
-        )
-    return rows
 
 
 def _show(experiments: list[Experiment]) -> None:
@@ -100,7 +109,7 @@ def _show(experiments: list[Experiment]) -> None:
     counts: dict[str, int] = {}
     for experiment in experiments:
         shown = table("claim", "what", "published", "measured", "verdict")
-        for row in _rows(experiment):
+        for row in experiment.rows():
             style = STYLES[row["verdict"]]
             shown.add_row(
                 row["id"],
@@ -112,7 +121,7 @@ def _show(experiments: list[Experiment]) -> None:
             counts[row["verdict"]] = counts.get(row["verdict"], 0) + 1
         out.print(f"\n[bold]{experiment.paper}[/bold]")
         out.print(shown)
-        for row in _rows(experiment):
+        for row in experiment.rows():
             if row["reason"]:
                 out.print(f"[dim]{row['id']}: {row['reason']}[/dim]")
         for note in experiment.notes:
@@ -121,7 +130,7 @@ def _show(experiments: list[Experiment]) -> None:
 
 
 def _write_report(experiments: list[Experiment], path: Path) -> None:
-    rows = [row for experiment in experiments for row in _rows(experiment)]
+    rows = [row for experiment in experiments for row in experiment.rows()]
     held = sum(row["verdict"] == "reproduced" for row in rows)
     names = ", ".join(experiment.paper for experiment in experiments)
     page = Page(
@@ -133,11 +142,8 @@ def _write_report(experiments: list[Experiment], path: Path) -> None:
         for caption, svg in experiment.figures:
             page.picture(svg, caption)
         page.table(
-            ["id", "claim", "published", "measured", "verdict", "reason"],
-            [
-                [r["id"], r["claim"], r["published"], r["measured"], r["verdict"], r["reason"]]
-                for r in _rows(experiment)
-            ],
+            [*COLUMNS.values()],
+            [[row[key] for key in COLUMNS] for row in experiment.rows()],
         )
         for note in experiment.notes:
             page.text(note)

@@ -14,9 +14,10 @@ from tidegate.lab.scenario import Scenario
 from tidegate.policies import create, policy_class
 from tidegate.policies.base import Policy
 from tidegate.simulation import RunReport
-from tidegate.workloads import describe, series
+from tidegate.workloads import Workload, describe, series
+from tidegate.workloads.protocol import FloatArray
 
-__all__ = ["Result", "backtest", "bound_of", "pareto", "suited_settings"]
+__all__ = ["Result", "backtest", "bound_caveat", "bound_of", "pareto", "suited_settings"]
 
 MOST_SLOTS = 360
 """Periods of the bound's program at most: more take minutes and change little."""
@@ -62,45 +63,62 @@ def suited_settings(name: str, scenario: Scenario) -> dict[str, Any]:
 
     Everything else stays at its default.
     """
-    topology = scenario.topology
-    busiest = max(_peak_work(scenario), default=0.0)
-    peak_hosts = max(1, math.ceil(busiest / (0.7 * scenario.offer.capacity.cpu_cores)))
     if name == "static":
-        return {"hosts": peak_hosts}
+        return {"hosts": max(1, math.ceil(_busiest(scenario) / (0.7 * scenario.rounds)))}
     if name == "drs":
         return {"t_max_s": _steady_bound_s(scenario)}
     if name == "lag":
-        work = sum(o.service_time_s or 0.0 for o in topology.operators) / len(topology.operators)
-        host_rate = scenario.offer.capacity.cpu_cores / work if work else 1.0
+        host_rate = scenario.rounds / scenario.bottleneck_s
         return {"threshold": max(1.0, host_rate * scenario.slo_s / 2)}
     return {}
 
 
 def _steady_bound_s(scenario: Scenario) -> float:
     """A mean that leaves the 95th percentile within the SLO: half of it, if that can be reached."""
-    floor_s = sum(o.service_time_s or 0.0 for o in scenario.topology.operators)
+    floor_s = sum(
+        scenario.visits[o.name] * (o.service_time_s or 0.0) for o in scenario.topology.operators
+    )
     return max(scenario.slo_s / 2, 1.2 * floor_s)
 
 
-def _peak_work(scenario: Scenario) -> list[float]:
-    """Cores that the items of each minute keep busy."""
-    work = sum((o.service_time_s or 0.0) * o.demand.cpu_cores for o in scenario.topology.operators)
+def _busiest(scenario: Scenario) -> float:
+    """Instances of the busiest operator that the items of the fullest minute keep busy."""
     step_s = max(60.0, scenario.duration_s / 5000)
     rates = series(scenario.workload, min(step_s, scenario.duration_s))
-    return [float(rate) * work for rate in rates]
+    return max((float(rate) * scenario.bottleneck_s for rate in rates), default=0.0)
 
 
-def bound_of(scenario: Scenario, time_limit_s: float = 20.0) -> Bound:
-    """The least that any policy can pay in a scenario; exact work where service is constant."""
+def bound_caveat(scenario: Scenario) -> str:
+    """Why the bound is only an estimate in a scenario, as a sentence; empty where it is a bound."""
+    lots = [o.name for o in scenario.topology.operators if o.service_scv > 0]
+    ways = [f"{e.origin} → {e.target}" for e in scenario.topology.edges if e.ratio % 1]
+    if not lots and not ways:
+        return ""
+    what = f"service times vary ({', '.join(lots)})" if lots else ""
+    if ways:
+        what += (" and " if what else "") + f"ways are drawn by lot ({', '.join(ways)})"
+    return (
+        f"An estimate, not a strict bound: {what}, while it takes items in time for as much work "
+        "as others. A policy whose late items are the large ones may undercut it."
+    )
+
+
+def bound_of(scenario: Scenario, time_limit_s: float = 20.0, fluid: bool = False) -> Bound:
+    """The least that any policy can pay in a scenario.
+
+    That holds strictly where all items take the same work; `bound_caveat` tells of the others.
+    fluid: for the fluid world, in which the expected items arrive and not those drawn by lot.
+    """
     period_s = max(scenario.interval_s, scenario.duration_s / MOST_SLOTS)
     rates = series(scenario.workload, period_s)
+    if not fluid:
+        rates = _arrived_per_s(scenario.workload, period_s, len(rates))
     (source,) = scenario.topology.sources
-    constant = all(o.service_scv == 0 for o in scenario.topology.operators)
     demand = Demand.from_rates(
         scenario.topology,
         {source.name: [float(rate) for rate in rates]},
         period_s=period_s,
-        confidence=None if constant else 0.99,
+        confidence=0.99 if bound_caveat(scenario) else None,
     )
     return hindsight_bound(
         demand,
@@ -112,6 +130,14 @@ def bound_of(scenario: Scenario, time_limit_s: float = 20.0) -> Bound:
         whole_hosts=len(rates) <= WHOLE_SLOTS,
         time_limit_s=time_limit_s,
     )
+
+
+def _arrived_per_s(workload: Workload, period_s: float, periods: int) -> FloatArray:
+    """Items per second that do arrive in each period, counted."""
+    import numpy as np
+
+    found = (workload.arrivals(n * period_s, (n + 1) * period_s) for n in range(periods))
+    return np.array([sum(map(len, by_source.values())) / period_s for by_source in found])
 
 
 def suits_fluid(scenario: Scenario) -> bool:

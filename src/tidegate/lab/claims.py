@@ -40,13 +40,15 @@ class Answer(Value):
     """What came out for a claim.
 
     measured: our figure, with its spread over seeds where there are any; reason: why the verdict is
-    not plain "reproduced", or what it rests on.
+    not plain "reproduced", or what it rests on; partly: when the verdict is "partly" by the
+    experiment's rule, empty where there is nothing between holding and not.
     """
 
     claim: str
     measured: str
     verdict: Verdict
     reason: str = ""
+    partly: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,26 @@ class Experiment:
     answers: tuple[Answer, ...]
     figures: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = field(default=())
+
+    def rows(self) -> list[dict[str, str]]:
+        """The answers beside the published claims, for people and machines."""
+        found = []
+        for answer in self.answers:
+            claim = claims()[answer.claim]
+            found.append(
+                {
+                    "paper": self.paper,
+                    "id": claim.id,
+                    "claim": claim.claim,
+                    "published": claim.published,
+                    "criterion": claim.criterion,
+                    "partly_when": answer.partly,
+                    "measured": answer.measured,
+                    "verdict": answer.verdict,
+                    "reason": answer.reason,
+                }
+            )
+        return found
 
 
 @cache
@@ -87,8 +109,13 @@ def ledger(experiments: Iterable[Experiment], command: str) -> str:
         f"Written by `{command}`; do not edit. {len(claims())} published claims: {summary}"
         + (f", {missing} not yet measured." if missing else "."),
         "",
-        "| id | where | claim | published | measured | verdict | reason |",
-        "|---|---|---|---|---|---|---|",
+        "*Reproduced when* was agreed on before anything was measured. *Partly when* is the rule "
+        "of the experiment, if there is anything between holding and not; a *world* is one reading "
+        "of what a paper leaves open.",
+        "",
+        "| id | where | claim | published | reproduced when | partly when | measured | verdict "
+        "| reason |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for claim in claims().values():
         found = answers.get(claim.id)
@@ -97,6 +124,8 @@ def ledger(experiments: Iterable[Experiment], command: str) -> str:
             f"{claim.paper}, {claim.where}",
             claim.claim,
             claim.published,
+            claim.criterion,
+            (found.partly if found else "") or "–",
             found.measured if found else "–",
             found.verdict if found else "not yet measured",
             found.reason if found else "",

@@ -12,17 +12,20 @@ from tidegate.workloads.read import Gaps
 __all__ = ["read_workload"]
 
 
-def read_workload(path: str | Path, gaps: Gaps | None = None, seed: int = 0) -> Workload:
+def read_workload(
+    path: str | Path, gaps: Gaps | None = None, seed: int = 0, source: str = "input"
+) -> Workload:
     """A workload from a trace (CSV, .gz, Parquet) or a journal (.jsonl).
 
-    gaps: for rate traces, as in `read_trace`; seed: of the arrivals drawn from rates.
+    gaps: for rate traces, as in `read_trace`; seed: of the arrivals drawn from rates; source: the
+    one that it drives.
     """
     if Path(path).suffix == ".jsonl":
-        return _from_journal(Path(path), seed)
-    return read_trace(path, gaps=gaps, seed=seed)
+        return _from_journal(Path(path), seed, source)
+    return read_trace(path, gaps=gaps, seed=seed, source=source)
 
 
-def _from_journal(path: Path, seed: int) -> RateTrace:
+def _from_journal(path: Path, seed: int, source: str) -> RateTrace:
     """The rate from outside that each turn of a journal saw, from its first turn on.
 
     A turn that measured no rate continues the one before: a gap is not silence.
@@ -44,4 +47,4 @@ def _from_journal(path: Path, seed: int) -> RateTrace:
     if len(times) < 2:
         remedy = "its snapshots must hold arrival rates of the entry operators"
         raise JournalError("journal", str(path), "one with at least two measured rates", remedy)
-    return RateTrace(np.array(times) - times[0], np.array(rates), seed=seed)
+    return RateTrace(np.array(times) - times[0], np.array(rates), seed=seed, source=source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.lab.backtest import Result, pareto
+from tidegate.lab.backtest import Result, bound_caveat, pareto
 from tidegate.lab.bound import Bound
 from tidegate.lab.scenario import Scenario
 from tidegate.report import Page, Series, lines, scatter
@@ -51,12 +51,14 @@ def backtest_page(
     )  # fmt: skip
     if bound is not None:
         gap = "" if bound.gap is None else f", within {bound.gap:.1%} of a plan that reaches it"
+        caveat = bound_caveat(scenario)
         page.text(
             f"No policy can pay less than ${bound.cost_usd:.2f} here, not even one that knows the "
             f"whole trace in advance ({bound.method}{gap})."
+            if not caveat
+            else f"Bound in hindsight: ${bound.cost_usd:.2f} ({bound.method}{gap}). {caveat}"
         )
-    service_s = scenario.topology.operators[0].service_time_s or 1.0
-    per_host = scenario.offer.capacity.cpu_cores / service_s
+    per_host = scenario.rounds / scenario.bottleneck_s
     for result in results:
         s = result.report.series
         hours = [(t or 0.0) / 3600 for t in s.time_s]

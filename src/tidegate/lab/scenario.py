@@ -1,16 +1,18 @@
 """A scenario: what arrives, what processes it, what can be leased, and what counts as in time.
 
 The same scenario suits every style of policy. Policies of style ``engines`` and ``instances``
-scale one operator; those of style ``placement`` move operators that each have one instance, so for
-them the operator is cut into shards and the same items are dealt out to these.
+scale operators; those of style ``placement`` move operators that each have one instance, so for
+them the topology is cut into shards and the same items are dealt out to these.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tidegate.errors import TopologyError
 from tidegate.model import Deployment, HostOffer, Instance
 from tidegate.packing import Style
 from tidegate.simulation import CloudSettings, FluidCloud, SimulatedCloud
@@ -22,7 +24,7 @@ from tidegate.workloads.protocol import FloatArray, generator
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Scenario", "Sharded", "scenario_for"]
+__all__ = ["Scenario", "Sharded", "scenario_for", "scenario_on"]
 
 SHARD_CHUNK_S = 60.0
 
@@ -34,7 +36,7 @@ class Scenario:
     topology, offer, workload: as everywhere. slo_s: an item is in time when all that came of it is
     done so many seconds after its arrival. interval_s: time between two decisions.
     duration_s: how long it runs. initial_hosts: hosts at the start, each running the operators.
-    shards: operators with one instance each that placement policies get, in place of one.
+    shards: copies of the topology, with one instance of each operator, that placement policies get.
     """
 
     topology: Topology
@@ -47,6 +49,24 @@ class Scenario:
     initial_hosts: int = 1
     shards: int = 40
 
+    @cached_property
+    def visits(self) -> dict[str, float]:
+        """How often an item from outside comes to each operator, on average."""
+        return self.topology.arrival_rates({source.name: 1.0 for source in self.topology.sources})
+
+    @cached_property
+    def bottleneck_s(self) -> float:
+        """Time for which an item from outside keeps an instance of the busiest operator busy.
+
+        Operators that cannot have more instances count only where no other is.
+        """
+        return _bottleneck_s(self.topology, self.visits)
+
+    @cached_property
+    def rounds(self) -> int:
+        """Instances of every operator that a host has room for."""
+        return _rounds(self.topology, self.offer.capacity)
+
     def world(self, style: Style, seed: int = 0, fluid: bool = False) -> SimulatedCloud:
         """A fresh world for a policy of that style.
 
@@ -55,7 +75,7 @@ class Scenario:
         topology, workload = self.topology, self.workload
         if style == "placement":
             topology = sharded_topology(topology, self.shards)
-            workload = Sharded(workload, self.shards)
+            workload = Sharded(workload, self.shards, _prefix(self.topology))
         return (FluidCloud if fluid else SimulatedCloud)(
             topology,
             self.offer,
@@ -74,7 +94,7 @@ class Scenario:
             for n, operator in enumerate(topology.operators):
                 placed.append(Instance(f"{operator.name}-1", operator.name, hosts[n % len(hosts)]))
             return Deployment(tuple(hosts), tuple(placed))
-        rounds = _rounds(topology, self.offer)
+        rounds = _rounds(topology, self.offer.capacity)
         for operator in topology.operators:
             most = operator.max_instances or 10**9
             for n in range(1, min(most, rounds * len(hosts)) + 1):
@@ -83,43 +103,57 @@ class Scenario:
         return Deployment(tuple(hosts), tuple(placed))
 
 
-def _rounds(topology: Topology, offer: HostOffer) -> int:
+def _bottleneck_s(topology: Topology, visits: dict[str, float]) -> float:
+    some = [o for o in topology.operators if o.max_instances is None] or topology.operators
+    return max(visits[o.name] * (o.service_time_s or 0.0) for o in some)
+
+
+def _together(topology: Topology) -> Resources:
+    """What one instance of each operator takes."""
+    return sum((operator.demand for operator in topology.operators), Resources(0))
+
+
+def _rounds(topology: Topology, capacity: Resources) -> int:
     """How often a host can run one instance of every operator."""
-    together = Resources(0)
-    for operator in topology.operators:
-        together += operator.demand
+    together = _together(topology)
     shares = [
         have / want
         for have, want in (
-            (offer.capacity.cpu_cores, together.cpu_cores),
-            (offer.capacity.memory_mb, together.memory_mb),
-            (offer.capacity.network_mbps, together.network_mbps),
+            (capacity.cpu_cores, together.cpu_cores),
+            (capacity.memory_mb, together.memory_mb),
+            (capacity.network_mbps, together.network_mbps),
         )
         if want > 0
     ]
     return max(1, math.floor(min(shares, default=1.0) + 1e-9))
 
 
-def sharded_topology(topology: Topology, shards: int) -> Topology:
-    """A topology of one operator, cut into shards that are fed by a source each.
+def _prefix(topology: Topology) -> str:
+    """How the sources of shards begin, after ``to-``."""
+    return topology.operators[0].name + ("." if len(topology.operators) > 1 else "")
 
-    A topology of several operators stays as it is, each with one instance at most.
+
+def sharded_topology(topology: Topology, shards: int) -> Topology:
+    """A topology cut into shards: whole copies of it that are fed by a source each.
+
+    Every operator has one instance in each shard, with an eighth of the memory and network.
     """
-    if len(topology.operators) > 1:
-        operators = tuple(replace(o, max_instances=1) for o in topology.operators)
-        return replace(topology, operators=operators)
-    whole = topology.operators[0]
-    demand = Resources(
-        whole.demand.cpu_cores, whole.demand.memory_mb / 8, whole.demand.network_mbps / 8
-    )
-    names = [f"{whole.name}{n}" for n in range(1, shards + 1)]
+    point = "." if len(topology.operators) > 1 else ""
+    sources = {source.name for source in topology.sources}
+    entry = f"to-{_prefix(topology)}"
+    operators: list[Operator] = []
+    edges: list[Edge] = []
+    for n in range(1, shards + 1):
+        for whole in topology.operators:
+            size = whole.demand
+            demand = Resources(size.cpu_cores, size.memory_mb / 8, size.network_mbps / 8)
+            name, image = f"{whole.name}{point}{n}", whole.image_name
+            operators.append(replace(whole, name=name, demand=demand, image=image, max_instances=1))
+        for edge in topology.edges:
+            origin = f"{entry}{n}" if edge.origin in sources else f"{edge.origin}{point}{n}"
+            edges.append(Edge(origin, f"{edge.target}{point}{n}", edge.ratio))
     return Topology(
-        tuple(
-            replace(whole, name=name, demand=demand, image=whole.image_name, max_instances=1)
-            for name in names
-        ),
-        tuple(Source(f"to-{name}") for name in names),
-        tuple(Edge(f"to-{name}", name) for name in names),
+        tuple(operators), tuple(Source(f"{entry}{n + 1}") for n in range(shards)), tuple(edges)
     )
 
 
@@ -128,6 +162,7 @@ class Sharded:
     """The items of a workload with one source, dealt out by lot to the sources of the shards.
 
     The lots are fixed for each minute, so the same item always goes to the same shard.
+    name: what stands between ``to-`` and the number in the names of these sources.
     """
 
     base: Workload
@@ -184,26 +219,75 @@ def scenario_for(
     interval_s: between decisions. penalty_usd: for each late item; None: ten times what it costs
     to process one. service_scv: variability of service times (0 constant, 1 exponential).
     """
+    finite(instances_per_host, "instances_per_host", low=1)
+    if rate_per_instance is None:
+        peak_per_s = describe(workload).peak_per_s
+        rate_per_instance = peak_per_s / (10 * instances_per_host * 0.7)
+    finite(rate_per_instance, "rate_per_instance", above=0)
+    source = _source_of(workload)
+    work = Operator("work", Resources(1.0, 256), 1 / rate_per_instance, service_scv)
+    return scenario_on(
+        Topology((work,), (Source(source),), (Edge(source, "work"),)),
+        workload,
+        slo_s,
+        capacity=Resources(instances_per_host, 256 * 8 * instances_per_host, 1000),
+        billing_unit_s=billing_unit_s,
+        usd_per_h=usd_per_h,
+        startup_s=startup_s,
+        interval_s=interval_s,
+        max_hosts=max_hosts,
+        penalty_usd=penalty_usd,
+    )
+
+
+def scenario_on(
+    topology: Topology,
+    workload: Workload,
+    slo_s: float,
+    *,
+    instances_per_host: int = 1,
+    capacity: Resources | None = None,
+    billing_unit_s: float = 60.0,
+    usd_per_h: float = 1.0,
+    startup_s: float = 45.0,
+    interval_s: float = 15.0,
+    max_hosts: int | None = None,
+    penalty_usd: float | None = None,
+) -> Scenario:
+    """A scenario in which a trace drives the source of a topology.
+
+    topology: with one source, named as the workload's, and service times. capacity: of a host;
+    None: room for `instances_per_host` instances of every operator. An operator without an SLO of
+    its own gets a share of `slo_s`, in proportion to its service time. The others are as in
+    `scenario_for`.
+    """
     finite(slo_s, "slo_s", above=0)
     finite(instances_per_host, "instances_per_host", low=1)
-    known = describe(workload)
-    if rate_per_instance is None:
-        rate_per_instance = known.peak_per_s / (10 * instances_per_host * 0.7)
-    finite(rate_per_instance, "rate_per_instance", above=0)
-    peak_hosts = math.ceil(known.peak_per_s / (rate_per_instance * instances_per_host * 0.7))
-    first = workload.rate(0.0) / (rate_per_instance * instances_per_host * 0.7)
-    service_s = 1 / rate_per_instance
-    if penalty_usd is None:
-        penalty_usd = 10 * usd_per_h / 3600 * service_s / instances_per_host
-    source = next(iter(workload.arrivals(0.0, min(1.0, workload.duration_s))))
-    return Scenario(
-        topology=Topology(
-            (Operator("work", Resources(1.0, 256), service_s, service_scv, slo_s=slo_s),),
-            (Source(source),),
-            (Edge(source, "work"),),
+    _check(topology, _source_of(workload))
+    (source,) = topology.sources
+    visits = topology.arrival_rates({source.name: 1.0})
+    whole_s = math.fsum(visits[o.name] * (o.service_time_s or 0.0) for o in topology.operators)
+    topology = replace(
+        topology,
+        operators=tuple(
+            replace(o, slo_s=o.slo_s or slo_s * ((o.service_time_s or 0.0) / whole_s))
+            for o in topology.operators
         ),
+    )
+    capacity = capacity or _host_for(topology, instances_per_host)
+    rounds = _rounds(topology, capacity)
+    per_host_s = _bottleneck_s(topology, visits)
+    first, peak = (
+        math.ceil(rate * per_host_s / (rounds * 0.7) - 1e-9)
+        for rate in (workload.rate(0.0), describe(workload).peak_per_s)
+    )
+    if penalty_usd is None:
+        penalty_usd = 10 * usd_per_h / 3600 * per_host_s / rounds
+    limits = [o.max_instances for o in topology.operators if o.max_instances is not None]
+    return Scenario(
+        topology=topology,
         offer=HostOffer(
-            Resources(instances_per_host, 256 * 8 * instances_per_host, 1000),
+            capacity,
             billing_unit_s=billing_unit_s,
             price_per_unit_usd=usd_per_h * billing_unit_s / 3600,
             startup_s=startup_s,
@@ -221,6 +305,38 @@ def scenario_for(
             penalty_usd=penalty_usd,
             decision_s=interval_s,
         ),
-        initial_hosts=max(1, math.ceil(first)),
-        shards=4 * instances_per_host * max(1, peak_hosts) // 3,
+        initial_hosts=max(1, first),
+        shards=max(1, min(4 * rounds * max(1, peak) // 3, *limits, 10**6)),
+    )
+
+
+def _source_of(workload: Workload) -> str:
+    return next(iter(workload.arrivals(0.0, min(1.0, workload.duration_s))))
+
+
+def _check(topology: Topology, driven: str) -> None:
+    """Refuse what a trace cannot drive."""
+    names = [source.name for source in topology.sources]
+    if names != [driven]:
+        remedy = "a trace drives one source: keep that one, and edges from it"
+        raise TopologyError("sources", ", ".join(names), f"one, {driven}", remedy)
+    if not any(edge.origin == driven for edge in topology.edges):
+        remedy = "add an edge from it, or nothing arrives"
+        raise TopologyError(f"source {driven}: edges", 0, "at least 1", remedy)
+    for operator in topology.operators:
+        if operator.service_time_s is None:
+            remedy = "write the seconds for one item, or service_rate_per_s"
+            raise TopologyError(f"operator {operator.name}: service_time_s", None, "given", remedy)
+        if operator.demand.cpu_cores <= 0:
+            key, cores = f"operator {operator.name}: cpu_cores", operator.demand.cpu_cores
+            raise TopologyError(key, cores, "above 0", "say what an instance keeps busy")
+
+
+def _host_for(topology: Topology, instances: int) -> Resources:
+    """Room for so many instances of every operator, with 2 GB a core at least."""
+    one = _together(topology)
+    return Resources(
+        one.cpu_cores * instances,
+        max(one.memory_mb, 2048 * one.cpu_cores) * instances,
+        max(1000.0, one.network_mbps * instances),
     )

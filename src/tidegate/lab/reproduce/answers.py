@@ -10,7 +10,10 @@ from collections.abc import Mapping, Sequence
 
 from tidegate.lab.claims import Verdict
 
-__all__ = ["because", "failing", "join", "overall"]
+__all__ = ["SOMEWHERE", "WORLDS", "because", "failing", "join", "overall"]
+
+SOMEWHERE, WORLDS = "in some worlds or seeds", "in some worlds"
+"""When `overall` says partly, in words; the latter where the criterion is on means over seeds."""
 
 
 def overall(holds: Mapping[str, Sequence[bool]]) -> Verdict:

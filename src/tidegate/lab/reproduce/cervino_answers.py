@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tidegate.lab.claims import Answer
-from tidegate.lab.reproduce.answers import because, overall
+from tidegate.lab.reproduce.answers import SOMEWHERE, WORLDS, because, overall
 from tidegate.lab.reproduce.cervino_world import Steady, Stepped
 from tidegate.lab.reproduce.statistics import mean, spread
 
@@ -37,7 +37,8 @@ def scales(small: Sequence[Ramp], large: Sequence[Ramp], why: str = "") -> Answe
         parts.append(
             f"{counts[0]} to {counts[-1]} {name} VMs, {spread(lowest, 5)} carried at least"
         )
-    return Answer("C-04", "; ".join(parts), overall(holds), because(holds, why))
+    partly = "one size of VM, the comparison, or some seeds"
+    return Answer("C-04", "; ".join(parts), overall(holds), because(holds, why), partly)
 
 
 def follows(runs: Mapping[str, Sequence[Stepped]], why: str = "") -> Answer:
@@ -53,7 +54,7 @@ def follows(runs: Mapping[str, Sequence[Stepped]], why: str = "") -> Answer:
             f"{spread([float(run.late_drops) for run in each], 3)} tuples of these later than two "
             "periods after a rise"
         )
-    return Answer("C-05", "; ".join(parts), overall(holds), because(holds, why))
+    return Answer("C-05", "; ".join(parts), overall(holds), because(holds, why), SOMEWHERE)
 
 
 def latency(runs: Mapping[str, Sequence[tuple[Steady, Steady]]], why: str = "") -> Answer:
@@ -68,7 +69,7 @@ def latency(runs: Mapping[str, Sequence[tuple[Steady, Steady]]], why: str = "") 
             f"{name}: {spread(ratios, 3)} times, {calm:.2%} dropped without overload, "
             f"{hot:.1%} under it"
         )
-    return Answer("C-06", "; ".join(parts), overall(holds), because(holds, why))
+    return Answer("C-06", "; ".join(parts), overall(holds), because(holds, why), SOMEWHERE)
 
 
 def one_suffices(runs: Mapping[str, Sequence[Stepped]], why: str = "") -> Answer:
@@ -80,7 +81,7 @@ def one_suffices(runs: Mapping[str, Sequence[Stepped]], why: str = "") -> Answer
             f"{name}: N at most {max(run.most_vms for run in each)}, "
             f"{spread([run.drop_share for run in each], 3, 100, ' %')} dropped"
         )
-    return Answer("C-07", "; ".join(parts), overall(holds), because(holds, why))
+    return Answer("C-07", "; ".join(parts), overall(holds), because(holds, why), SOMEWHERE)
 
 
 def period(runs: Mapping[str, Mapping[float, Sequence[Stepped]]], why: str = "") -> Answer:
@@ -96,4 +97,4 @@ def period(runs: Mapping[str, Mapping[float, Sequence[Stepped]]], why: str = "")
             for p in sorted(costs)
         )
         parts.append(f"{name}: {each_period}")
-    return Answer("C-08", "; ".join(parts), overall(holds), because(holds, why))
+    return Answer("C-08", "; ".join(parts), overall(holds), because(holds, why), WORLDS)

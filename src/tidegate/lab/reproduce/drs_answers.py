@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.lab.claims import Answer, Verdict
-from tidegate.lab.reproduce.answers import because, failing, join, overall
+from tidegate.lab.reproduce.answers import SOMEWHERE, WORLDS, because, failing, join, overall
 from tidegate.lab.reproduce.drs_control import Controlled
 from tidegate.lab.reproduce.drs_model import PAPER_MS
 from tidegate.lab.reproduce.drs_world import Allocation, shape
@@ -92,7 +92,7 @@ def lowest(claim: str, sixes: Mapping[str, Six], why: str = "") -> Answer:
             f"(lowest in {six.won_stretches():.0%} of stretches of 10 minutes at most)"
         )
     reason = join(because(holds, why), "Simulated, not live.")
-    return Answer(claim, "; ".join(parts), overall(holds), reason)
+    return Answer(claim, "; ".join(parts), overall(holds), reason, WORLDS)
 
 
 def smallest_deviation(sixes: Mapping[str, Six], why: str = "") -> Answer:
@@ -107,7 +107,7 @@ def smallest_deviation(sixes: Mapping[str, Six], why: str = "") -> Answer:
             f"{name}: {spread(mine.deviations_s, 4, 1000, ' ms')}, best other "
             f"{shape(other.allocation)} {spread(other.deviations_s, 4, 1000, ' ms')}"
         )
-    return Answer("D-03", "; ".join(parts), overall(holds), because(holds, why))
+    return Answer("D-03", "; ".join(parts), overall(holds), because(holds, why), WORLDS)
 
 
 def monotonic(sixes: Mapping[str, Six], why: str = "") -> Answer:
@@ -116,7 +116,7 @@ def monotonic(sixes: Mapping[str, Six], why: str = "") -> Answer:
     measured = "rank correlation " + "; ".join(
         f"{name} {six.correlation:.3g}" for name, six in sixes.items()
     )
-    return Answer("D-04", measured, overall(holds), because(holds, why))
+    return Answer("D-04", measured, overall(holds), because(holds, why), WORLDS)
 
 
 def accuracy(sixes: Mapping[str, Six], why: str = "") -> Answer:
@@ -126,7 +126,7 @@ def accuracy(sixes: Mapping[str, Six], why: str = "") -> Answer:
         f"{name} {min(r.ratio for r in six.rows):.3f} to {max(r.ratio for r in six.rows):.3f}"
         for name, six in sixes.items()
     )
-    return Answer("D-05", measured, overall(holds), because(holds, why))
+    return Answer("D-05", measured, overall(holds), because(holds, why), WORLDS)
 
 
 def more_underestimated(patterns: Mapping[str, Six], logos: Six, why: str = "") -> Answer:
@@ -135,7 +135,7 @@ def more_underestimated(patterns: Mapping[str, Six], logos: Six, why: str = "") 
     measured = f"measured/estimated on average: logo detection {logos.ratio:.3f}; " + "; ".join(
         f"{name} {six.ratio:.3f}" for name, six in patterns.items()
     )
-    return Answer("D-06", measured, overall(holds), because(holds, why))
+    return Answer("D-06", measured, overall(holds), because(holds, why), WORLDS)
 
 
 def falls(ratios: Mapping[float, Sequence[float]], why: str = "") -> Answer:
@@ -145,7 +145,7 @@ def falls(ratios: Mapping[float, Sequence[float]], why: str = "") -> Answer:
     measured = "measured/estimated " + ", ".join(
         f"{spread(ratios[cpu], 4)} at {cpu:.4g} ms" for cpu in sorted(ratios)
     )
-    return Answer("D-07", measured, overall({"": steps}), why)
+    return Answer("D-07", measured, overall({"": steps}), why, "at some of the five steps")
 
 
 def meeting(
@@ -173,7 +173,8 @@ def meeting(
     missed = [name for name, values in reached.items() if not all(values)]
     other = f"Another allocation was chosen at first from {', '.join(missed)}." if missed else ""
     reason = join(where, other, why) if verdict != "reproduced" else ""
-    return Answer("D-08", "; ".join(parts), verdict, reason)
+    partly = "times meet from some starts or seeds, or all after another allocation"
+    return Answer("D-08", "; ".join(parts), verdict, reason, partly)
 
 
 def pauses(runs: Mapping[str, Sequence[Controlled]], why: str = "") -> Answer:
@@ -188,7 +189,7 @@ def pauses(runs: Mapping[str, Sequence[Controlled]], why: str = "") -> Answer:
         rises = f"{rise:+.0%}" if abs(rise) < 10 else f"times {1 + rise:.0f}"
         longest = max(waits, default=math.nan)
         parts.append(f"{name}: pause {longest:.2g} s at most, minute {rises}")
-    return Answer("D-09", "; ".join(parts), overall(holds), because(holds, why))
+    return Answer("D-09", "; ".join(parts), overall(holds), because(holds, why), SOMEWHERE)
 
 
 def machines(
@@ -220,7 +221,7 @@ def machines(
             f"{target[1]} machines at first in {sum(first)}, for good in {sum(kept)} of "
             f"{len(each)} runs, machines changed again {mean([float(h) for h in hosts]):.1f} times"
         )
-    return Answer(claim, "; ".join(parts), overall(holds), because(holds, why))
+    return Answer(claim, "; ".join(parts), overall(holds), because(holds, why), SOMEWHERE)
 
 
 def peaks(runs: Mapping[str, Sequence[tuple[Controlled, Controlled]]], why: str = "") -> Answer:
@@ -234,7 +235,7 @@ def peaks(runs: Mapping[str, Sequence[tuple[Controlled, Controlled]]], why: str 
             f"{name}: {spread(adding, 3, 1000, ' ms')} adding, "
             f"{spread(removing, 3, 1000, ' ms')} removing"
         )
-    return Answer("D-12", "; ".join(parts), overall(holds), because(holds, why))
+    return Answer("D-12", "; ".join(parts), overall(holds), because(holds, why), SOMEWHERE)
 
 
 def scheduling(took_ms: Mapping[int, float], why: str = "") -> Answer:
@@ -248,11 +249,12 @@ def scheduling(took_ms: Mapping[int, float], why: str = "") -> Answer:
     measured += f"; {took_ms[max(took_ms)] / took_ms[base]:.1f} times as long for "
     measured += f"{max(took_ms) // base} times the processors"
     holds = {"faster": faster, "linear": linear}
-    return Answer("D-13", measured, overall(holds), join(failing(holds), why))
+    partly = "faster at some K, or linear up to some"
+    return Answer("D-13", measured, overall(holds), join(failing(holds), why), partly)
 
 
 def exact(claim: str, solved: int, instances: int, extra: str = "") -> Answer:
     """D-14, D-15: equal to the exhaustive search on every instance."""
     measured = f"{solved} of {instances} random instances equal{extra}"
     verdict: Verdict = "reproduced" if solved == instances > 0 else "partly" if solved else "not"
-    return Answer(claim, measured, verdict)
+    return Answer(claim, measured, verdict, partly="on some instances")

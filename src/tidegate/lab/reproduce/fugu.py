@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tidegate.lab.claims import Experiment
 from tidegate.lab.reproduce.fugu_claims import answers
+from tidegate.lab.reproduce.fugu_days import DAYS, RecordedDay
 from tidegate.lab.reproduce.fugu_results import Results
 from tidegate.lab.reproduce.fugu_runs import (
     CONFIGURATIONS,
@@ -20,7 +21,7 @@ from tidegate.lab.reproduce.fugu_runs import (
     causes,
     run_all,
 )
-from tidegate.lab.reproduce.fugu_world import ASSUMPTIONS, DAYS, POINTS, TURN_S, FuguWorld
+from tidegate.lab.reproduce.fugu_world import ASSUMPTIONS, POINTS, TURN_S, FuguWorld
 from tidegate.report import Series, bars, lines
 
 __all__ = ["experiment", "run"]
@@ -32,15 +33,24 @@ PUBLISHED: Mapping[Case, tuple[float, float]] = {
     Case("sarsa", learning="none"): (0.55, 2100),
     Case("sarsa"): (0.58, 1700),
 }
-QUICK_SEEDS = 1
 WORKERS = 2
 
 
-def run(quick: bool, seeds: int, progress: Callable[[float, str], None]) -> Experiment:
-    """Run everything. quick: one seed, one process, and no runs that only look for causes."""
-    count = min(seeds, QUICK_SEEDS) if quick else seeds
+def run(
+    quick: bool,
+    seeds: int,
+    progress: Callable[[float, str], None],
+    points: int = POINTS,
+    days: tuple[RecordedDay, ...] = (),
+) -> Experiment:
+    """Run everything.
+
+    quick: one process, and no runs that only look for causes; seeds: runs of each; points:
+    measurement points of a run; days: from files, in place of the generator's.
+    """
     cases = all_cases() if quick else all_cases() + causes()
-    return experiment(range(1, count + 1), POINTS, 1 if quick else WORKERS, progress, cases=cases)
+    workers = 1 if quick else WORKERS
+    return experiment(range(1, seeds + 1), points, workers, progress, cases, days)
 
 
 def experiment(
@@ -49,21 +59,28 @@ def experiment(
     workers: int,
     progress: Callable[[float, str], None],
     cases: Sequence[Case] | None = None,
+    days: tuple[RecordedDay, ...] = (),
 ) -> Experiment:
     """All claims answered from runs with these seeds and so many measurement points.
 
     cases: those of the figures by default; with `causes` the reasons say more.
     """
-    results = Results(run_all(seeds, cases or all_cases(), points, workers, progress))
-    run_notes = (
+    results = Results(run_all(seeds, cases or all_cases(), points, workers, progress, days))
+    run_notes = [
         f"{len(seeds)} seed{'s' if len(seeds) != 1 else ''}, {points} measurement points of "
         f"{TURN_S:g} s each. ± is half the width of the 95 % interval of the mean over seeds; "
         "without it there was one seed only.",
         "Latency comes from queues under CPU contention and from migration pauses in the "
         "item-level simulation. An overfull host is one whose queries want more CPU than it has.",
-    )
-    drawn = figures(results, FuguWorld(seeds[0], points))
-    return Experiment("fugu", answers(results), drawn, run_notes + ASSUMPTIONS)
+    ]
+    if days:
+        run_notes.append(
+            "Days from files, the same for all seeds: "
+            + ", ".join(f"{day.name} (mean {day.level_per_s:.4g}/s)" for day in days)
+            + ". How ticks divide among sectors and cluster within a minute is drawn."
+        )
+    drawn = figures(results, FuguWorld(seeds[0], points, days=days))
+    return Experiment("fugu", answers(results), drawn, (*run_notes, *ASSUMPTIONS))
 
 
 def figures(results: Results, world: FuguWorld) -> tuple[tuple[str, str], ...]:

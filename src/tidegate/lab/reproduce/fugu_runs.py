@@ -17,6 +17,7 @@ import numpy as np
 
 from tidegate.control import Controller
 from tidegate.errors import BackendError
+from tidegate.lab.reproduce.fugu_days import RecordedDay
 from tidegate.lab.reproduce.fugu_world import TURN_S, FuguWorld, Monitored
 from tidegate.policies.base import Policy
 from tidegate.policies.global_threshold import GlobalThreshold
@@ -128,9 +129,12 @@ class Measures:
     upper_moved: float = 0.0
 
 
-def run_case(seed: int, case: Case, points: int) -> Measures:
-    """Let the policy drive the world of a seed through a day, and measure."""
-    world = FuguWorld(seed, points, case.variant)
+def run_case(seed: int, case: Case, points: int, days: tuple[RecordedDay, ...] = ()) -> Measures:
+    """Let the policy drive the world of a seed through a day, and measure.
+
+    points: measurement points; days: from files, in place of the generator's.
+    """
+    world = FuguWorld(seed, points, case.variant, days)
     cloud = world.simulation(case.day, TARGET)
     monitored = Monitored(cloud)
     controller = Controller(monitored, case.build(), seed=seed)
@@ -218,7 +222,7 @@ def _measures(
     )
 
 
-def _job(job: tuple[int, Case, int]) -> Measures:
+def _job(job: tuple[int, Case, int, tuple[RecordedDay, ...]]) -> Measures:
     return run_case(*job)
 
 
@@ -228,15 +232,16 @@ def run_all(
     points: int,
     workers: int,
     progress: Callable[[float, str], None],
+    days: tuple[RecordedDay, ...] = (),
 ) -> dict[Case, tuple[Measures, ...]]:
     """All cases with all seeds, by case in order of the seeds."""
     order = list(seeds)
-    jobs = [(seed, case, points) for seed in order for case in cases]
+    jobs = [(seed, case, points, days) for seed in order for case in cases]
     found: list[Measures] = []
 
     def book(measures: Measures) -> None:
         found.append(measures)
-        seed, case, _ = jobs[len(found) - 1]
+        seed, case, *_ = jobs[len(found) - 1]
         progress(len(found) / len(jobs), f"seed {seed}, {case.policy}, {case.configuration}")
 
     if workers == 1:

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from tidegate.backend import Outcome
+from tidegate.lab.reproduce.fugu_days import DAYS, RecordedDay
 from tidegate.model import Deployment, HostOffer, Instance, Plan, Snapshot
 from tidegate.placement import Item, first_fit_decreasing
 from tidegate.simulation import CloudSettings, SimulatedCloud
@@ -25,7 +26,6 @@ from tidegate.workloads.protocol import FloatArray, generator, word
 __all__ = ["ASSUMPTIONS", "POINTS", "TURN_S", "FuguWorld", "Monitored", "Query", "SectorDay"]
 
 QUERIES, MAX_HOSTS, POINTS, TURN_S = 35, 10, 700, 5.0
-DAYS = 3
 TICKS_PER_S = 1000.0
 MEAN_DEMAND_HOSTS = 2.9
 WINDOWS_S = (10.0, 300.0)
@@ -68,9 +68,9 @@ ASSUMPTIONS = (
     "Hosts have one core and 3.75 GB, as EC2's m1.medium that the paper compares itself with; "
     "at most ten of them.",
     f"Ticks come at {TICKS_PER_S:g} per second on average of Day 1 (the axis of Fig. 3 has four "
-    "digits); Days 2 and 3 are larger or smaller as the generator's days are.",
+    "digits); Days 2 and 3 are larger or smaller as the generated or recorded days are.",
     "A day of 511 minutes is played within the run, so a new rate comes every 7 s. Each seed has "
-    "three days, a set of queries and service times of its own.",
+    "three days (unless they come from files), a set of queries and service times of its own.",
     "Sectors have the shares of trades, and the minute-to-minute wandering of these shares, that "
     "six real Xetra days have; trades come in bursts (dispersion 9).",
     "35 queries, each one operator with one instance; its sector is drawn uniformly, its window "
@@ -143,7 +143,8 @@ class SectorDay:
     """The ticks of a day by sector, an exchange day played in `duration_s` seconds.
 
     seed: which day; level: ticks per second on average; duration_s: of the whole day; sectors:
-    those that somebody listens to; wobble: how much their shares wander, 1 as measured.
+    those that somebody listens to; wobble: how much their shares wander, 1 as measured; curve: the
+    rate minute by minute as a multiple of the average, drawn by the seed when it is empty.
     """
 
     seed: int
@@ -151,6 +152,7 @@ class SectorDay:
     duration_s: float = POINTS * TURN_S
     sectors: tuple[str, ...] = tuple(SECTORS)
     wobble: float = 1.0
+    curve: tuple[float, ...] = ()
 
     @cached_property
     def shares(self) -> FloatArray:
@@ -168,7 +170,8 @@ class SectorDay:
     @cached_property
     def minutes(self) -> FloatArray:
         """Ticks per second in each minute of the day."""
-        return exchange_minutes(self.seed) * self.level
+        curve = np.array(self.curve) if self.curve else exchange_minutes(self.seed)
+        return np.asarray(curve * self.level)
 
     @cached_property
     def streams(self) -> Mapping[str, Bursty]:
@@ -206,11 +209,13 @@ class FuguWorld:
     points: measurement points of a run, in which the whole day is played. variant: ``as-assumed``,
     or a world in which one assumption is changed, to find a cause: ``calm-sectors`` (their shares
     never change), ``slow-moves`` (every pause ten times as long), ``more-hosts`` (no limit of ten).
+    days: three days from files, generated ones when there are none.
     """
 
     seed: int
     points: int = POINTS
     variant: str = "as-assumed"
+    days: tuple[RecordedDay, ...] = ()
 
     @cached_property
     def queries(self) -> tuple[Query, ...]:
@@ -240,10 +245,15 @@ class FuguWorld:
     def day(self, number: int) -> SectorDay:
         """Day 1, 2 or 3. Day 1 has the rate that the cluster was sized for."""
         first, seed = DAYS * (self.seed - 1) + 1, DAYS * (self.seed - 1) + number
-        ratio = ExchangeDay(seed).level_per_s / ExchangeDay(first).level_per_s
+        curve: tuple[float, ...] = ()
+        if self.days:
+            ratio = self.days[number - 1].level_per_s / self.days[0].level_per_s
+            curve = self.days[number - 1].curve
+        else:
+            ratio = ExchangeDay(seed).level_per_s / ExchangeDay(first).level_per_s
         used = tuple(source.name for source in self.topology.sources)
         wobble = 0.0 if self.variant == "calm-sectors" else 1.0
-        return SectorDay(seed, TICKS_PER_S * ratio, self.points * TURN_S, used, wobble)
+        return SectorDay(seed, TICKS_PER_S * ratio, self.points * TURN_S, used, wobble, curve)
 
     def initial(self, day: SectorDay, target: float) -> Deployment:
         """The queries packed up to the target at the load of the first ten minutes."""

@@ -73,13 +73,15 @@ CLAIMS: dict[str, Judge] = {
 }
 
 
-def run(quick: bool, seeds: int, progress: Callable[[float, str], None]) -> Experiment:
+def run(
+    quick: bool, seeds: int, progress: Callable[[float, str], None], minutes: float = MINUTES
+) -> Experiment:
     """Run the evaluation.
 
     quick: about a minute, one seed where only one thing is changed. seeds: runs of each.
-    progress: called with the share done and what is being done.
+    progress: called with the share done and what is being done. minutes: length of a run.
     """
-    return experiment(run_all(jobs(quick, seeds), progress, MINUTES))
+    return experiment(run_all(jobs(quick, seeds), progress, minutes))
 
 
 def experiment(results: Results) -> Experiment:
@@ -114,7 +116,7 @@ def answers(results: Results) -> tuple[Answer, ...]:
             reasons.append(WHY[claim])
         if claim == "V-12":
             reasons.append(clock(results))
-        found.append(Answer(claim, measured, verdict, " ".join(reasons)))
+        found.append(Answer(claim, measured, verdict, " ".join(reasons), tables.PARTLY))
     return tuple(found)
 
 

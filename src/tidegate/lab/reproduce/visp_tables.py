@@ -17,6 +17,7 @@ from tidegate.lab.reproduce.visp_world import CONFIGURATIONS, PATTERNS
 __all__ = [
     "COLUMNS",
     "LEVELS",
+    "PARTLY",
     "PUBLISHED",
     "Cell",
     "Finding",
@@ -102,6 +103,10 @@ class Finding:
     def holds(self) -> bool:
         """Whether all of it holds."""
         return self.held == self.of
+
+
+PARTLY = "half of its parts as published, or all as coded"
+"""When `verdict` says partly, in words."""
 
 
 def verdict(paper: Finding, code: Finding) -> Verdict:
