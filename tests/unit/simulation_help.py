@@ -11,7 +11,13 @@ from scipy import stats
 from tidegate.codec import from_json, to_json
 from tidegate.model import Deployment, HostOffer, Instance, Plan, Snapshot
 from tidegate.policies.base import Policy
-from tidegate.simulation import CloudSettings, Poisson, RunReport, SimulatedCloud
+from tidegate.simulation import (
+    CloudSettings,
+    MicroBatchCloud,
+    Poisson,
+    RunReport,
+    SimulatedCloud,
+)
 from tidegate.steps import diff
 from tidegate.topology import Edge, Operator, Resources, Source, Topology
 
@@ -79,7 +85,9 @@ def conserved(report: RunReport) -> bool:
     )
 
 
-def drive(world: SimulatedCloud, policy: Policy, until_s: float, every_s: float = 60.0) -> None:
+def drive(
+    world: SimulatedCloud | MicroBatchCloud, policy: Policy, until_s: float, every_s: float = 60.0
+) -> None:
     """The control loop, without guards."""
     memory = policy.initial_memory(0)
     while world.time_s < until_s:
@@ -89,7 +97,10 @@ def drive(world: SimulatedCloud, policy: Policy, until_s: float, every_s: float 
 
 
 def check_world(
-    build: Callable[[int], SimulatedCloud], policy: Policy, turns: int = 20, every_s: float = 30.0
+    build: Callable[[int], SimulatedCloud | MicroBatchCloud],
+    policy: Policy,
+    turns: int = 20,
+    every_s: float = 30.0,
 ) -> None:
     """The contract of a world that policies are tried in.
 

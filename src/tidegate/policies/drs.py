@@ -102,6 +102,7 @@ class Drs(Policy):
         running = snapshot.running.counts
         estimated_s = network.mean_s([running[name] for name in network.names])
         correction = self._correction(snapshot.latency.mean_s, estimated_s)
+        correction = network.tempered(correction, self.t_max_s)
         hosts, unmet = self._fewest_hosts(snapshot, network, correction, slots)
         packing.unmet.extend(unmet)
 

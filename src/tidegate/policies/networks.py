@@ -4,6 +4,7 @@ Both kinds answer the same questions, so that the policy need not know which it 
 
 - ``bounded_s``: the latency that is to stay within the bound; ``cautious_s``: the same where hosts
   are to be released; ``mean_s``: the mean latency that should be measured now;
+- ``tempered``: how much of a correction (measured over estimated mean) is taken;
 - ``fewest``, ``assign``: processors for a bound, or the best distribution of so many;
 - ``near_best``: a bound that cannot be met is replaced by so many times the best there is;
 - ``fine``: whether hosts are released down to where the bound holds with its margin; otherwise all
@@ -12,8 +13,10 @@ Both kinds answer the same questions, so that the policy need not know which it 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import ClassVar
 
 from tidegate import microbatch, queueing
@@ -58,6 +61,10 @@ class JacksonNetwork:
     cautious_s = bounded_s
     mean_s = bounded_s
 
+    def tempered(self, correction: float, bound_s: float) -> float:
+        """The correction as it is."""
+        return correction
+
     def fewest(self, bound_s: float, correction: float) -> tuple[int, ...]:
         """The paper's Program 6."""
         return queueing.fewest_processors(self.stations, bound_s, self.external_per_s, correction)
@@ -74,12 +81,15 @@ class BatchNetwork:
     backlogs: items of each query beyond those that a period usually gathers; catch_up_s: they
     count as arrivals over so long, not at all when it is 0.
     headroom: share by which the input may grow after hosts were released.
+    steady: whether recent batches were alike; otherwise the latency that was measured is that of a
+    load or a number of slots that is no more, and says nothing about the model.
     """
 
     queries: tuple[BatchQuery, ...]
     backlogs: tuple[float, ...]
     catch_up_s: float
     headroom: float
+    steady: bool = True
     near_best: ClassVar[float] = 1.25  # what is left falls with 1/k only: the rest costs too much
     fine: ClassVar[bool] = True
 
@@ -115,12 +125,25 @@ class BatchNetwork:
         return microbatch.oldest_s(self._busier(self.headroom), counts)
 
     def mean_s(self, counts: Sequence[int]) -> float:
-        """The mean latency; an item that comes now also waits for the backlog before it."""
+        """The mean latency; an item that comes now also waits for the backlog before it.
+
+        Infinite, so not to be compared with anything, while batches are not steady.
+        """
+        if not self.steady:
+            return math.inf
         waits = (
             backlog * query.service_time_s / max(1, k)
             for query, backlog, k in zip(self.queries, self.backlogs, counts, strict=True)
         )
         return microbatch.mean_s(self.queries, counts) + sum(waits)
+
+    def tempered(self, correction: float, bound_s: float) -> float:
+        """A correction that does not turn a bound that can be had into one that costs everything.
+
+        It multiplies the overhead too, which no processor shortens.
+        """
+        floor_s = self.near_best * sum(query.floor_s for query in self.queries)
+        return min(correction, max(1.0, bound_s / floor_s)) if floor_s > 0 else correction
 
     def fewest(self, bound_s: float, correction: float) -> tuple[int, ...]:
         """The fewest processors with which even the oldest items are in time."""
@@ -205,4 +228,10 @@ def _batches(
         usual = query.arrival_rate_per_s * min(query.period_s(running[operator.name]), t_max_s)
         queries.append(query)
         backlogs.append(max(0.0, (reading.queue_length or 0.0) - usual))
-    return BatchNetwork(tuple(queries), tuple(backlogs), catch_up_s, headroom)
+    steady = all(_steady(batch.recent_durations_s) for batch in batches)
+    return BatchNetwork(tuple(queries), tuple(backlogs), catch_up_s, headroom, steady)
+
+
+def _steady(durations_s: Sequence[float]) -> bool:
+    """Whether no batch took more than twice as long as the usual one."""
+    return not durations_s or max(durations_s) <= 2 * median(durations_s)

@@ -12,6 +12,7 @@
 
 - `SimulatedCloud`: item by item. `FluidCloud`: the same interface, with a flow in place of items;
   its cost does not grow with the rate, and it is less exact; for wide sweeps.
+- `MicroBatchCloud` with `BatchSettings`: a Spark application whose queries work in micro-batches.
 - ``observe() -> Snapshot``, ``apply(plan) -> Outcome``: the backend protocol;
   ``advance(seconds)`` lets time pass; ``time_s`` is the clock, in seconds from 0;
   ``report() -> RunReport`` at any time; ``latencies() -> LatencySketch`` to merge runs.
@@ -30,6 +31,7 @@ from __future__ import annotations
 from tidegate.simulation.arrivals import Poisson
 from tidegate.simulation.cloud import SimulatedCloud
 from tidegate.simulation.fluid import FluidCloud
+from tidegate.simulation.microbatch import BatchSettings, MicroBatchCloud
 from tidegate.simulation.report import Compliance, OperatorReport, RunReport, Series
 from tidegate.simulation.settings import (
     Arrivals,
@@ -42,10 +44,12 @@ from tidegate.simulation.sketch import LatencySketch
 
 __all__ = [
     "Arrivals",
+    "BatchSettings",
     "CloudSettings",
     "Compliance",
     "FluidCloud",
     "LatencySketch",
+    "MicroBatchCloud",
     "OperatorReport",
     "Poisson",
     "RunReport",

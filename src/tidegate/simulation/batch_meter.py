@@ -1,0 +1,222 @@
+"""From the books of simulated micro-batches to a Snapshot, as the live world would take it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tidegate.model import (
+    BatchReading,
+    Host,
+    HostOffer,
+    HostStatus,
+    InstanceReading,
+    Latency,
+    Lease,
+    OperatorReading,
+    Snapshot,
+)
+from tidegate.simulation.batch_books import QueryBooks, WholeBooks
+from tidegate.simulation.batching import Batch, Query, QueryEngine
+from tidegate.simulation.fleet import Fleet
+from tidegate.topology import Resources, Topology
+
+__all__ = ["BatchMeter"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """What was measured since the last turn. busy: slot-seconds by host number."""
+
+    time_s: float
+    span_s: float
+    operators: tuple[OperatorReading, ...]
+    latency: Latency
+    batches: BatchReading | None
+    busy: dict[int, float]
+    cores: tuple[float, ...]
+
+
+class BatchMeter:
+    """Measures queries and their executors; reading it twice at one moment changes nothing."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        offer: HostOffer,
+        engine: QueryEngine,
+        fleet: Fleet,
+        books: list[QueryBooks],
+        whole: WholeBooks,
+        *,
+        lag_visible: bool,
+        decision_s: float | None,
+    ) -> None:
+        self._topology, self._offer = topology, offer
+        self._engine, self._fleet, self._books, self._whole = engine, fleet, books, whole
+        self._lag_visible, self._decision_s = lag_visible, decision_s
+        self._seen = [(0, 0) for _ in books]
+        self._shed = 0
+        self._window: _Window | None = None
+
+    def loads(self, start_s: float, end_s: float) -> list[float]:
+        """Busy share of the slots of each running executor in a stretch of time."""
+        busy = self._busy(start_s, end_s)
+        cores = self._offer.capacity.cpu_cores
+        return [
+            busy.get(host.number, 0.0) / (cores * (end_s - max(start_s, host.ready_s)))
+            for host in self._fleet.hosts.values()
+            if host.ready_s < end_s and not host.draining
+        ]
+
+    def snapshot(self, now_s: float) -> Snapshot:
+        """What can be measured now."""
+        before = self._window.time_s if self._window else 0.0
+        if self._window is None or now_s > before:
+            self._window = self._measure(before, now_s)
+        seen = self._window
+        self._fleet.forget_gone(now_s)
+        return Snapshot(
+            now_s,
+            self._topology,
+            self._offer,
+            tuple(self._hosts(now_s, seen)),
+            tuple(self._instances(now_s, seen)),
+            seen.operators,
+            seen.latency,
+            seen.batches,
+            self._decision_s,
+            self._fleet.leased_so_far,
+        )
+
+    # --- measuring ----------------------------------------------------------------------------
+
+    def _busy(self, start_s: float, end_s: float) -> dict[int, float]:
+        busy: dict[int, float] = {}
+        for query in self._engine.queries:
+            for batch in self._known(query, start_s):
+                used = batch.busy_between(start_s, end_s) / sum(batch.hosts.values())
+                for host, slots in batch.hosts.items():
+                    busy[host] = busy.get(host, 0.0) + used * slots
+        return busy
+
+    def _known(self, query: Query, start_s: float) -> list[Batch]:
+        """Batches that may overlap with a stretch: those not read yet, recent ones, the running."""
+        known = {id(b): b for b in (*query.recent, *query.window)}
+        if query.running:
+            known[id(query.running)] = query.running
+        return [batch for batch in known.values() if batch.end_s > start_s]
+
+    def _measure(self, start_s: float, now_s: float) -> _Window:
+        span = now_s - start_s
+        busy = self._busy(start_s, now_s) if span > 0 else {}
+        readings, cores = [], []
+        for n, query in enumerate(self._engine.queries):
+            used = sum(b.busy_between(start_s, now_s) for b in self._known(query, start_s))
+            cores.append(used / span if span > 0 else 0.0)
+            readings.append(self._reading(n, query, now_s, span))
+            query.window.clear()
+        self._shed = self._whole.shed
+        latencies = self._whole.take_window()
+        latency = Latency()
+        if len(latencies):
+            p50, p95, p99 = np.percentile(latencies, (50, 95, 99)).tolist()
+            latency = Latency(float(latencies.mean()), p50, p95, p99)
+        known = [r.batches for r in readings if r.batches and r.batches.recent_durations_s]
+        slowest = max(known, key=lambda b: float(np.mean(b.recent_durations_s)), default=None)
+        if self._engine.pooled:
+            shards = len(self._topology.operators)
+            whole = readings[0]
+            readings = [_share(whole, name, shards) for name in self._topology.by_name]
+            cores = [cores[0] / shards] * shards
+        return _Window(now_s, span, tuple(readings), latency, slowest, busy, tuple(cores))
+
+    def _reading(self, n: int, query: Query, now_s: float, span: float) -> OperatorReading:
+        books, name = self._books[n], query.operator.name
+        waiting = float(query.queued(now_s)) if self._lag_visible else None
+        arrived, processed = self._seen[n]
+        self._seen[n] = (books.arrived, books.processed)
+        if span <= 0:
+            return OperatorReading(name, queue_length=waiting)
+        recent = query.recent
+        items = sum(len(b.items.came_s) for b in recent)
+        work = sum(b.busy * (b.end_s - b.start_s - b.overhead_s) for b in recent)
+        batches = None
+        if recent:
+            overhead = sum(b.overhead_s for b in recent) / len(recent)
+            durations = tuple(b.end_s - b.start_s for b in recent)
+            batches = BatchReading(query.trigger_s, durations, overhead)
+        tasks, running = query.operator.max_instances, query.running
+        slots = sum(running.hosts.values()) if running else 0
+        entry = n == 0 or name in self._topology.entries
+        return OperatorReading(
+            name,
+            arrival_rate_per_s=(books.arrived - arrived) / span,
+            processed_per_s=(books.processed - processed) / span,
+            dropped_per_s=(self._whole.shed - self._shed) / span if entry else 0.0,
+            service_time_s=work / items if items else None,
+            queue_length=waiting,
+            recent_durations_s=tuple(books.last_s.tolist()) if len(books.last_s) else None,
+            pending_tasks=None if tasks is None else max(0, tasks - slots) * (running is not None),
+            running_tasks=None if tasks is None else min(tasks, slots),
+            batches=batches,
+        )
+
+    # --- assembling ---------------------------------------------------------------------------
+
+    def _hosts(self, now_s: float, seen: _Window) -> list[Host]:
+        offer, hosts = self._offer, []
+        for host in self._fleet.hosts.values():
+            status: HostStatus = "running"
+            if host.draining:
+                status = "draining"
+            elif host.ready_s > now_s:
+                status = "starting"
+            there = min(seen.span_s, seen.time_s - host.ready_s)
+            used = None
+            if status != "starting" and there > 0:
+                used = seen.busy.get(host.number, 0.0) / (there * offer.capacity.cpu_cores)
+            lease = Lease(offer.billing_unit_s, offer.price_per_unit_usd, host.leased_s)
+            hosts.append(Host(host.id, offer.capacity, status, used, lease))
+        return hosts
+
+    def _instances(self, now_s: float, seen: _Window) -> list[InstanceReading]:
+        running: dict[str, int] = {}
+        for instance in self._fleet.instances.values():
+            if instance.ready_s <= now_s:
+                running[instance.operator] = running.get(instance.operator, 0) + 1
+        rates = {r.operator: r.processed_per_s for r in seen.operators}
+        readings = []
+        for i in self._fleet.instances.values():
+            if i.ready_s > now_s:
+                readings.append(InstanceReading(i.id, i.operator, i.host, "starting"))
+                continue
+            load = rate = None
+            if seen.span_s > 0:
+                share = running[i.operator]
+                demand = self._topology.by_name[i.operator].demand
+                cores = seen.cores[i.number] / share
+                load = Resources(cores, demand.memory_mb, demand.network_mbps)
+                done = rates[i.operator]
+                rate = None if done is None else done / share
+            readings.append(InstanceReading(i.id, i.operator, i.host, "running", load, rate))
+        return readings
+
+
+def _share(whole: OperatorReading, name: str, shards: int) -> OperatorReading:
+    """One of so many equal parts of a query's reading."""
+
+    def part(value: float | None) -> float | None:
+        return None if value is None else value / shards
+
+    return OperatorReading(
+        name,
+        arrival_rate_per_s=part(whole.arrival_rate_per_s),
+        processed_per_s=part(whole.processed_per_s),
+        dropped_per_s=part(whole.dropped_per_s),
+        service_time_s=whole.service_time_s,
+        queue_length=part(whole.queue_length),
+        recent_durations_s=whole.recent_durations_s,
+        batches=whole.batches,
+    )
