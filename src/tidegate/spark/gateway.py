@@ -110,7 +110,10 @@ class Gateway:
     @property
     def stopped(self) -> bool:
         """Whether the application has ended."""
-        return self._context._jsc is None or bool(self._scala.isStopped())
+        try:
+            return self._context._jsc is None or bool(self._scala.isStopped())
+        except Exception:  # nobody answers any more
+            return True
 
     # --- executors ----------------------------------------------------------------------------
 
