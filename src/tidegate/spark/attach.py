@@ -137,12 +137,13 @@ def _on_first_session(make: Callable[[SparkSession], Autoscaler]) -> list[Autosc
     """
     from pyspark.sql import SparkSession
 
-    original = SparkSession.Builder.getOrCreate
+    maker: Any = SparkSession.Builder
+    original = maker.getOrCreate
     attached: list[Autoscaler] = []
 
     def get_or_create(builder: SparkSession.Builder) -> SparkSession:
-        spark = original(builder)
-        SparkSession.Builder.getOrCreate = original  # type: ignore[method-assign]
+        spark: SparkSession = original(builder)
+        maker.getOrCreate = original
         try:
             attached.append(make(spark).start())
         except InputError as error:
@@ -152,5 +153,5 @@ def _on_first_session(make: Callable[[SparkSession], Autoscaler]) -> list[Autosc
             log.warning("not attached, the application runs without: %s", error)
         return spark
 
-    SparkSession.Builder.getOrCreate = get_or_create  # type: ignore[method-assign]
+    maker.getOrCreate = get_or_create
     return attached

@@ -6,8 +6,10 @@ one executor; leasing a host starts a worker, giving it back stops it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -99,6 +101,13 @@ class LocalCluster:
     def wait_for_host(self, name: str, timeout_s: float = START_S) -> None:
         """Wait until a host has registered with the master."""
         self.workers[name].wait_for("Successfully registered with master", timeout_s)
+
+    def drain(self, name: str) -> None:
+        """Have a host take no new work and end when its running tasks have; returns at once."""
+        worker = self.workers.get(name)
+        if worker is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker.pid, signal.SIGPWR)  # Spark's word for "leave in good order"
 
     def give_back(self, name: str) -> None:
         """End a host; drain it first if anything on it matters."""

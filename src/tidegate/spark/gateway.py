@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -171,7 +172,10 @@ class Gateway:
         """Finished jobs of a query's run with a number above `after_job`, in order."""
         with _translated("the status store did not answer"):
             jobs = self._context.statusTracker().getJobIdsForGroup(run)
-            found = [self._job(job) for job in sorted(jobs) if job > after_job]
+            running = set(self._context.statusTracker().getActiveJobsIds())
+            # One that still runs hides those after it, or it would be passed over for good.
+            end = min(running & set(jobs), default=math.inf)
+            found = [self._job(job) for job in sorted(jobs) if after_job < job < end]
         return [job for job in found if job is not None]
 
     def _job(self, job: int) -> JobWork | None:
