@@ -38,6 +38,10 @@ class Recorder:
         self.events: list[tuple[str, str]] = []
         (folder / "in").mkdir(parents=True)
 
+    def hear(self, kind: str, text: str) -> None:
+        """Note an event."""
+        self.events.append((kind, text))
+
     def feed(self, number: int, rows: int = 20) -> None:
         """A new file of so many rows in the input folder."""
         now_s = time.time()
@@ -129,10 +133,11 @@ def stateful(it: Recorder) -> None:
 
 def failing(it: Recorder) -> None:
     """A query that fails on its second file and is restarted from its checkpoint."""
-    for number in range(1, 3):
-        it.feed(number, rows=10 * number)
+    it.feed(1, rows=10)
     broken = it.read(maxFilesPerTrigger=1).where("v < 15 or assert_true(v < 15) is null")
     it.start(broken, "fragile")
+    it.wait("progress", 1, rows=True)
+    it.feed(2, rows=20)
     it.wait("ended", 1)
     query = it.start(it.read(maxFilesPerTrigger=1), "fragile")
     it.wait("progress", 2, rows=True)
@@ -202,8 +207,7 @@ def main() -> None:
     for name in asked.only or [n for n in SCENARIOS if n != "kafka" or asked.kafka]:
         with tempfile.TemporaryDirectory() as folder:
             recorder = Recorder(spark, Path(folder), asked.kafka)
-            events = recorder.events
-            end = gateway.listen(lambda kind, text, events=events: events.append((kind, text)))
+            end = gateway.listen(recorder.hear)
             SCENARIOS[name](recorder)
             end()
             (OUT / f"{name}.jsonl").write_text("\n".join(recorder.lines()) + "\n")
