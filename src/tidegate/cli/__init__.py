@@ -13,6 +13,7 @@ from tidegate.cli.backtest import backtest_command
 from tidegate.cli.policies import policies
 from tidegate.cli.replay import replay
 from tidegate.cli.reproduce import reproduce
+from tidegate.cli.submit import SubmitCommand, submit
 from tidegate.errors import TidegateError
 
 __all__ = ["app", "main"]
@@ -30,6 +31,7 @@ app.command()(policies)
 app.command()(replay)
 app.command("backtest")(backtest_command)
 app.command()(reproduce)
+app.command(cls=SubmitCommand)(submit)
 
 
 def _version(asked: bool) -> None:

@@ -17,6 +17,7 @@ from tidegate.journal import Journal, Turn, read_journal
 from tidegate.model import HostOffer
 from tidegate.policies import create, policy_class
 from tidegate.policies.base import Policy
+from tidegate.spark.dry_run import DryRunBooks
 from tidegate.spark.gateway import Gateway
 from tidegate.spark.hosts import ExecutorHosts, WorkerHosts
 from tidegate.spark.world import Settable, SparkWorld
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from tidegate.spark.cluster import LocalCluster
 
-__all__ = ["Autoscaler"]
+__all__ = ["Autoscaler", "policy_stack"]
 
 log = logging.getLogger(__name__)
 
@@ -86,23 +87,16 @@ class Autoscaler:
         self.interval_s = duration_s(interval, "interval")
         billing_unit_s = duration_s(billing_unit, "billing_unit")
         finite(price_per_hour, "price_per_hour", low=0)
-        bounds = {"min_hosts": min_executors, "max_hosts": max_executors}
-        every: dict[str, Mapping[str, Any]] = {
-            "missing-metrics": {},
-            "stabilisation": {"down_s": duration_s(stabilise, "stabilise")},
-            "useful-hosts": {},
-            "effect": {"settle_s": 3 * self.interval_s},
-            "bounds": bounds,
-            **(guards or {}),
-        }
-        if dry_run:
-            every["dry-run"] = {}
-        if isinstance(policy, str):
-            chosen = create(policy, **self._suited(policy, dict(parameters or {})))
-            self.policy = guarded(chosen, every)
-        else:
-            self.policy = guarded(policy, every)
-
+        self.policy = policy_stack(
+            policy,
+            slo_s=self.slo_s,
+            parameters=parameters,
+            guards=guards,
+            min_executors=min_executors,
+            max_executors=max_executors,
+            stabilise=stabilise,
+            dry_run=dry_run,
+        )
         self.gateway = Gateway(spark)
         if not self.gateway.scalable and not dry_run:
             raise SettingError(
@@ -138,6 +132,8 @@ class Autoscaler:
         memory = self._remembered(journal) if journal is not None else None
         self.journal = Journal(journal) if journal is not None else None
         self.controller = Controller(self.world, self.policy, self.journal, memory, seed)
+        self.books = DryRunBooks() if dry_run else None
+        """What would have been done, in a dry run."""
         self.on_turn = on_turn
         self.last: Turn | None = None
         self.failures = 0
@@ -180,8 +176,11 @@ class Autoscaler:
     # --- the loop -----------------------------------------------------------------------------
 
     def _run(self) -> None:
-        if self._await_queries():
-            self.controller.run(self.interval_s, self._after, wait=self._stop.wait)
+        try:
+            if self._await_queries():
+                self.controller.run(self.interval_s, self._after, wait=self._stop.wait)
+        except Exception:  # the journal's disk is full, say: the query goes on without us
+            log.exception("the autoscaler has ended; the application goes on as it is")
 
     def _await_queries(self) -> bool:
         """Wait for the first streaming query; False when the end comes before it."""
@@ -197,6 +196,8 @@ class Autoscaler:
     def _after(self, turn: Turn) -> bool:
         """Note how the turn went; say whether there is another."""
         self.last = turn
+        if self.books is not None:
+            self.books.add(turn)
         watched = self.watching
         self.failures = self.failures + 1 if turn.error else 0
         if self.watching and not watched:
@@ -211,13 +212,6 @@ class Autoscaler:
         return not self._stop.is_set() and not self.gateway.stopped and self._await_queries()
 
     # --- settings -----------------------------------------------------------------------------
-
-    def _suited(self, name: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        """The parameters, and the latency bound where the policy takes one and none is given."""
-        takes = {parameter.name for parameter in policy_class(name).parameters()}
-        if "t_max_s" in takes:
-            parameters.setdefault("t_max_s", self.slo_s)
-        return parameters
 
     def _executor_size(self, cluster: LocalCluster | None) -> Resources:
         if cluster is not None:
@@ -247,3 +241,37 @@ class Autoscaler:
             return None
         log.info("going on after turn %d of %s", last.number, path)
         return memory
+
+
+def policy_stack(
+    policy: str | Policy,
+    *,
+    slo_s: float,
+    parameters: Mapping[str, Any] | None = None,
+    guards: Mapping[str, Mapping[str, Any]] | None = None,
+    min_executors: int = 1,
+    max_executors: int | None = None,
+    stabilise: str | float = "60s",
+    dry_run: bool = False,
+) -> Policy:
+    """The policy inside the guards of an autoscaler, each wrong setting an error.
+
+    slo_s: seconds, the latency bound of a policy that takes one and is given none; the rest as in
+    `Autoscaler`.
+    """
+    every: dict[str, Mapping[str, Any]] = {
+        "missing-metrics": {},
+        "stabilisation": {"down_s": duration_s(stabilise, "stabilise")},
+        "useful-hosts": {},
+        "effect": {},
+        "bounds": {"min_hosts": min_executors, "max_hosts": max_executors},
+        **(guards or {}),
+    }
+    if dry_run:
+        every["dry-run"] = {}
+    if isinstance(policy, Policy):
+        return guarded(policy, every)
+    settings = dict(parameters or {})
+    if "t_max_s" in {parameter.name for parameter in policy_class(policy).parameters()}:
+        settings.setdefault("t_max_s", slo_s)
+    return guarded(create(policy, **settings), every)

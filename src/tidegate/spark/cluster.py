@@ -6,8 +6,10 @@ one executor; leasing a host starts a worker, giving it back stops it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -100,6 +102,13 @@ class LocalCluster:
         """Wait until a host has registered with the master."""
         self.workers[name].wait_for("Successfully registered with master", timeout_s)
 
+    def drain(self, name: str) -> None:
+        """Have a host take no new work and end when its running tasks have; returns at once."""
+        worker = self.workers.get(name)
+        if worker is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker.pid, signal.SIGPWR)  # Spark's word for "leave in good order"
+
     def give_back(self, name: str) -> None:
         """End a host; drain it first if anything on it matters."""
         worker = self.workers.pop(name, None)
@@ -143,6 +152,7 @@ class LocalCluster:
             "spark.executor.cores": str(self.cores),
             "spark.executor.memory": f"{self.memory_mb}m",
             "spark.executor.extraJavaOptions": "-XX:+UseSerialGC",
+            "spark.pyspark.python": sys.executable,  # the one that has what the driver has
             "spark.decommission.enabled": "true",
             "spark.storage.decommission.enabled": "true",
             # A host that comes or goes is the normal case here, no reason to give up a job.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -110,7 +111,10 @@ class Gateway:
     @property
     def stopped(self) -> bool:
         """Whether the application has ended."""
-        return self._context._jsc is None or bool(self._scala.isStopped())
+        try:
+            return self._context._jsc is None or bool(self._scala.isStopped())
+        except Exception:  # nobody answers any more
+            return True
 
     # --- executors ----------------------------------------------------------------------------
 
@@ -167,7 +171,11 @@ class Gateway:
     def work_of(self, run: str, after_job: int) -> list[JobWork]:
         """Finished jobs of a query's run with a number above `after_job`, in order."""
         with _translated("the status store did not answer"):
-            found = [self._job(job) for job in self._jobs_of(run) if job > after_job]
+            jobs = self._jobs_of(run)
+            running = set(self._context.statusTracker().getActiveJobsIds())
+            # One that still runs hides those after it, or it would be passed over for good.
+            end = min(running & set(jobs), default=math.inf)
+            found = [self._job(job) for job in jobs if after_job < job < end]
         return [job for job in found if job is not None]
 
     def _jobs_of(self, run: str) -> list[int]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -24,10 +21,14 @@ DRAIN_LIMIT_S = 60.0
 
 @dataclass
 class LeasedHost:
-    """A host in the books. leased_s: since when; executor: None while it is still to come."""
+    """A host in the books. leased_s: since when; executor: None while it is still to come.
+
+    waiting_s: since when its executor is awaited: later than the lease if one has died on it.
+    """
 
     name: str
     leased_s: float
+    waiting_s: float
     executor: ExecutorInfo | None = None
     draining_s: float | None = None
 
@@ -59,7 +60,7 @@ class ExecutorHosts:
         self._match(executors)
         now_s = self.clock()
         for host in list(self.hosts.values()):
-            if host.status == "starting" and now_s - host.leased_s > START_LIMIT_S:
+            if host.status == "starting" and now_s - host.waiting_s > START_LIMIT_S:
                 log.warning("%s did not come in %g s and is given up", host.name, START_LIMIT_S)
                 self._forget(host.name)
                 self._set_total()
@@ -102,14 +103,15 @@ class ExecutorHosts:
             self._arrived(host, executor)
 
     def _arrived(self, host: LeasedHost, executor: ExecutorInfo) -> None:
-        if host.leased_s < executor.added_s:
-            self.startups_s.append(executor.added_s - host.leased_s)
+        if host.waiting_s < executor.added_s:
+            self.startups_s.append(executor.added_s - host.waiting_s)
         host.leased_s = min(host.leased_s, executor.added_s)
         host.executor = executor
 
     def _book(self, name: str) -> LeasedHost:
         self.leased_so_far += 1
-        self.hosts[name] = host = LeasedHost(name, self.clock())
+        now_s = self.clock()
+        self.hosts[name] = host = LeasedHost(name, now_s, waiting_s=now_s)
         return host
 
     def _forget(self, name: str) -> None:
@@ -148,15 +150,14 @@ class WorkerHosts(ExecutorHosts):
     def release(self, names: Sequence[str]) -> None:
         """Decommission workers: no new work, the running tasks end, then they stop."""
         for name in names:
-            host, worker = self.hosts.get(name), self.cluster.workers.get(name)
+            host = self.hosts.get(name)
             if host is None:
                 continue
             host.draining_s = self.clock()
-            if host.executor is None or worker is None:
+            if host.executor is None:
                 self._forget(name)
             else:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(worker.pid, signal.SIGPWR)  # Spark's word for "leave in good order"
+                self.cluster.drain(name)
         self._set_total()
 
     def _match(self, executors: dict[str, ExecutorInfo]) -> None:
@@ -165,13 +166,13 @@ class WorkerHosts(ExecutorHosts):
         for host in list(self.hosts.values()):
             here = [executors[e] for e in self.cluster.executors_on(host.name) if e in executors]
             if here:
-                if host.executor is None or host.executor.id != here[-1].id:
+                if host.executor is None:
                     self._arrived(host, here[-1])
                 host.executor = here[-1]
             elif host.draining_s is not None:
                 self._forget(host.name)
-            else:
-                host.executor = None  # its executor died; the worker starts another
+            elif host.executor is not None:  # it died, and the worker starts another
+                host.executor, host.waiting_s = None, self.clock()
             if host.draining_s is not None and self.clock() - host.draining_s > DRAIN_LIMIT_S:
                 log.warning("%s was not empty after %g s and is ended", host.name, DRAIN_LIMIT_S)
                 self._forget(host.name)

@@ -25,9 +25,13 @@ POINTS = 20
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What one batch took. run_s: slot-seconds; slots: that were there; tasks: of its widest."""
+    """What one batch took. run_s: slot-seconds; slots: that were there; tasks: of its longest job.
+
+    longest_s: slot-seconds of that job.
+    """
 
     run_s: float = 0.0
+    longest_s: float = 0.0
     cpu_s: float = 0.0
     tasks: int = 0
     slots: int = 1
@@ -64,9 +68,10 @@ class QueryMeter:
         if work.batch is None:
             return
         before = self._work.get(work.batch, _Work())
-        longest = work.run_s >= before.run_s
+        longest = work.run_s >= before.longest_s
         self._work[work.batch] = _Work(
             before.run_s + work.run_s,
+            max(before.longest_s, work.run_s),
             before.cpu_s + work.cpu_s,
             work.tasks if longest else before.tasks,
             slots,

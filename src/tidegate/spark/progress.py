@@ -119,8 +119,8 @@ def read_progress(text: str) -> Progress:
 def lag_of(sources: Any) -> Lag:
     """What all sources together have left; missing in one is missing in all.
 
-    Kafka tells the latest offset of each partition beside the one read; files are counted where
-    the source limits how many it takes at a time. A rate source tells nothing.
+    Kafka tells the latest offset of each partition beside the one read. Spark's own file and rate
+    sources tell nothing, with or without a limit; some vendors' count files and bytes outstanding.
     """
     items: list[float | None] = []
     files: list[float | None] = []

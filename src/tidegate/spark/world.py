@@ -121,6 +121,7 @@ class SparkWorld:
     def observe(self) -> Snapshot:
         """What can be measured now."""
         now_s = self.clock()
+        self._names.update(self.gateway.active_queries())
         self.hosts.update()
         slots = sum(h.executor.cores for h in self.hosts.hosts.values() if h.executor)
         self._digest(slots)
@@ -163,7 +164,8 @@ class SparkWorld:
                 self._ended(run, error)
             elif kind in ("progress", "idle"):
                 progress = read_progress(text)
-                name = self._names.setdefault(progress.query, progress.name)
+                # The word that nothing came tells no name.
+                name = self._names.setdefault(progress.query, progress.name or progress.query[:8])
                 meter = self._meters.setdefault(name, QueryMeter(2 * self.interval_s))
                 meter.add(progress)
                 self.errors.pop(name, None)
@@ -176,6 +178,7 @@ class SparkWorld:
         for name, meter in list(self._meters.items()):
             if meter.run == run:
                 del self._meters[name]
+                self._triggers.pop(name, None)
                 if error:
                     self.errors[name] = error.strip().splitlines()[0]
                     log.warning("query %s has failed: %s", name, self.errors[name])
@@ -338,7 +341,7 @@ class SparkWorld:
                 f"{plan.shed_fraction:.0%} should be shed, but this query reads no dials: start it "
                 "with tidegate.spark.dials, or set shed to false"
             )
-        done = tuple(s for s in steps if s.kind != "lease" or s.host in here)
+        done = tuple(s for s in steps if s.host in here or s.kind in ("stop", "release"))
         return Outcome(done, tuple(refused))
 
     def _await_boundary(self) -> None:

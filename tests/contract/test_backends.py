@@ -1,0 +1,62 @@
+"""All backends that need no JVM, held to one contract; `tests/spark` holds the live one to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.contract.backend import check_backend
+from tests.unit.spark_fakes import FakeCluster, FakeGateway
+from tidegate.backend import Backend
+from tidegate.model import HostOffer
+from tidegate.packing import Style
+from tidegate.spark import world as world_module
+from tidegate.spark.hosts import ExecutorHosts, WorkerHosts
+from tidegate.spark.world import SparkWorld
+from tidegate.topology import Resources
+from tidegate.worlds import ImaginaryWorld
+
+STYLES: tuple[Style, ...] = ("engines", "instances", "placement")
+TURNS = 30
+
+
+def until(advance: Callable[[], None]) -> Callable[[Callable[[], bool]], None]:
+    def wait(true: Callable[[], bool]) -> None:
+        for _ in range(TURNS):
+            if true():
+                return
+            advance()
+        raise AssertionError(f"it did not come true in {TURNS} turns")
+
+    return wait
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_the_imagined_world(style: Style) -> None:
+    world = ImaginaryWorld(3, style)
+    check_backend(world, until(world.advance))
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("embedded", [False, True])
+def test_spark_behind_a_fake_gateway(
+    style: Style, embedded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world_module, "BOUNDARY_WAIT_S", 0.05)
+    gateway = FakeGateway(2)
+    gateway.query("ticks")
+    cluster = FakeCluster(gateway, 2)
+    hosts = (
+        WorkerHosts(gateway, gateway.clock, cluster)
+        if embedded
+        else ExecutorHosts(gateway, gateway.clock)
+    )
+    offer = HostOffer(Resources(2), max_hosts=6)
+    world: Backend = SparkWorld(gateway, hosts, offer, style=style, clock=gateway.clock)
+
+    def advance() -> None:
+        gateway.advance(2)
+        cluster.settle()
+
+    check_backend(world, until(advance))

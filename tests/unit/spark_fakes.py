@@ -1,0 +1,230 @@
+"""A Spark application without Spark: executors come late and die, batches end when told to.
+
+The clock stands still until `advance`. What the real gateway and cluster promise these keep too:
+`tests/contract` holds both to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from tidegate.errors import BackendError
+from tidegate.spark.cluster import LocalCluster
+from tidegate.spark.gateway import ExecutorInfo, Gateway, JobWork
+
+START_S = 1_800_000_000.0
+
+
+def progress_json(
+    name: str = "ticks",
+    batch: int = 0,
+    began_s: float = START_S,
+    duration_s: float = 1.0,
+    rows: int = 0,
+    run: str = "",
+    behind: float | None = None,
+    **more: Any,
+) -> str:
+    """A progress event as Spark writes it. behind: offsets that a Kafka source has left."""
+    source: dict[str, Any] = {"endOffset": None, "latestOffset": None}
+    if behind is not None:
+        source = {"endOffset": {"t": {"0": 100}}, "latestOffset": {"t": {"0": 100 + behind}}}
+    event = {
+        "id": f"id-of-{name}",
+        "runId": run or f"run-of-{name}",
+        "name": name,
+        "batchId": batch,
+        "timestamp": moment(began_s),
+        "durationMs": {"triggerExecution": round(duration_s * 1000)},
+        "numInputRows": rows,
+        "sources": [source],
+    }
+    return json.dumps(event | more)
+
+
+def moment(time_s: float) -> str:
+    """Unix seconds as Spark writes them."""
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+class FakeGateway(Gateway):
+    """An application of which executors and queries are made by the test.
+
+    cores: slots of an executor; startup_s: from the request until it is up, in seconds.
+    """
+
+    def __init__(self, executors: int = 1, cores: int = 2, startup_s: float = 5.0) -> None:
+        self.now_s = START_S
+        self.cores = cores
+        self.startup_s = startup_s
+        self.up: dict[str, ExecutorInfo] = {}
+        self.coming: list[float] = []
+        self.leaving: set[str] = set()
+        self.total = executors
+        self.requests: list[int] = []
+        self.queries: dict[str, str] = {}
+        self.triggers: dict[str, float] = {}
+        self.works: dict[str, list[JobWork]] = {}
+        self.tasks: dict[str, tuple[int, int]] = {}
+        self.broken = ""
+        self._numbers = 0
+        self._hear: Callable[[str, str], None] | None = None
+        for _ in range(executors):
+            self._add()
+
+    def clock(self) -> float:
+        return self.now_s
+
+    # --- what the test does -------------------------------------------------------------------
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass: what was asked for comes, what was let go goes."""
+        self.now_s += seconds
+        for executor in self.leaving:
+            self.up.pop(executor, None)
+        self.leaving.clear()
+        self.coming = self.coming[: max(0, self.total - len(self.up))]
+        while len(self.up) + len(self.coming) < self.total:
+            self.coming.append(self.now_s - seconds + self.startup_s)
+        for due_s in [due for due in self.coming if due <= self.now_s]:
+            self.coming.remove(due_s)
+            self._add(due_s)
+
+    def kill(self, executor: str) -> None:
+        """An executor is gone from one moment to the next."""
+        del self.up[executor]
+
+    def work(self, executor: str, busy_s: float) -> None:
+        """An executor has finished tasks that took so many seconds of slots."""
+        seen = self.up[executor]
+        self.up[executor] = replace(seen, busy_s=seen.busy_s + busy_s)
+
+    def query(self, name: str, trigger_s: float = 0.0) -> None:
+        """A query starts."""
+        self.queries[f"id-of-{name}"] = name
+        self.triggers[f"id-of-{name}"] = trigger_s
+
+    def batch(
+        self, name: str, batch: int, rows: int, tasks: int = 8, run_s: float = 1.0, **more: Any
+    ) -> None:
+        """A batch ends now that has taken a second and `run_s` seconds of slots."""
+        run = f"run-of-{name}"
+        self.works.setdefault(run, []).append(JobWork(batch, batch, run_s, run_s / 2, tasks))
+        text = progress_json(name, batch, self.now_s - 1, 1.0, rows, run, **more)
+        self.tell("progress", text)
+
+    def tell(self, kind: str, text: str) -> None:
+        """The listener hears something."""
+        if self._hear is not None:
+            self._hear(kind, text)
+
+    def _add(self, at_s: float | None = None) -> str:
+        name = str(self._numbers)
+        self._numbers += 1
+        added_s = self.now_s if at_s is None else at_s
+        self.up[name] = ExecutorInfo(name, self.cores, 512.0, 0.0, 0, added_s)
+        return name
+
+    # --- what Tidegate asks -------------------------------------------------------------------
+
+    def setting(self, key: str, default: str = "") -> str:
+        return default
+
+    @property
+    def scalable(self) -> bool:
+        return True
+
+    @property
+    def stopped(self) -> bool:
+        return False
+
+    def executors(self) -> list[ExecutorInfo]:
+        if self.broken:
+            raise BackendError(self.broken)
+        return list(self.up.values())
+
+    def request_total(self, executors: int) -> None:
+        self.requests.append(executors)
+        self.total = executors
+
+    def decommission(self, ids: Sequence[str], why: str) -> None:
+        self.leaving |= set(ids)
+        self.total = max(0, self.total - len(ids))
+
+    def work_of(self, run: str, after_job: int) -> list[JobWork]:
+        return [work for work in self.works.get(run, []) if work.job > after_job]
+
+    def tasks_of(self, run: str) -> tuple[int, int]:
+        return self.tasks.get(run, (0, 0))
+
+    def trigger_interval_s(self, query: str) -> float | None:
+        return self.triggers.get(query)
+
+    def active_queries(self) -> dict[str, str]:
+        return dict(self.queries)
+
+    def listen(self, hear: Callable[[str, str], None]) -> Callable[[], None]:
+        self._hear = hear
+
+        def end() -> None:
+            self._hear = None
+
+        return end
+
+
+class FakeCluster(LocalCluster):
+    """Workers that carry an executor each, for the executors of a `FakeGateway`.
+
+    room: how many workers the machine carries.
+    """
+
+    def __init__(self, gateway: FakeGateway, hosts: int = 1, room: int = 9) -> None:
+        self.gateway = gateway
+        self.cores, self.memory_mb, self.room = gateway.cores, 512, room
+        self.here: dict[str, list[str]] = {}
+        self.dead: set[str] = set()
+        self.workers = {}
+        self.drained: list[str] = []
+        for number in range(1, hosts + 1):
+            self.lease(f"host-{number}")
+        self.settle()
+
+    def lease(self, name: str) -> None:
+        if len(self.here) >= self.room:
+            raise BackendError(f"{name} is refused: the machine is full: end something")
+        self.here[name] = []
+        self.workers[name] = None  # type: ignore[assignment]
+
+    def settle(self) -> None:
+        """Give every executor that is up a worker that has none, as a master would."""
+        homes = {e for on in self.here.values() for e in on}
+        for executor in self.gateway.up:
+            if executor not in homes:
+                for name, on in self.here.items():
+                    if name not in self.drained and not any(e in self.gateway.up for e in on):
+                        on.append(executor)
+                        break
+
+    def drain(self, name: str) -> None:
+        self.drained.append(name)
+        self.gateway.leaving |= set(self.here[name])
+
+    def give_back(self, name: str) -> None:
+        for executor in self.here.pop(name, []):
+            self.gateway.up.pop(executor, None)
+        self.workers.pop(name, None)
+        if name in self.drained:
+            self.drained.remove(name)
+
+    def lost(self) -> list[str]:
+        gone = [name for name in self.here if name in self.dead]
+        for name in gone:
+            self.give_back(name)
+        return gone
+
+    def executors_on(self, name: str) -> list[str]:
+        return self.here[name]
