@@ -17,8 +17,8 @@ def idle(at_s: float) -> Progress:
     return read_progress(text)
 
 
-def fed(*batches: Progress, window_s: float = 20.0) -> QueryMeter:
-    meter = QueryMeter(window_s)
+def fed(*batches: Progress, window_s: float = 20.0, warm_up_s: float = 0.0) -> QueryMeter:
+    meter = QueryMeter(window_s, warm_up_s)
     for batch in batches:
         meter.add(batch)
     return meter
@@ -165,3 +165,22 @@ def test_a_recorded_restart_clears_the_rates() -> None:
     second = next(n for n, one in enumerate(read) if one.run != read[0].run)
     meter = fed(*read[: second + 1])
     assert meter.reading("fragile", read[second].committed_s, 0.5).arrival_rate_per_s is None
+
+
+def test_cold_batches_tell_no_service_time() -> None:
+    meter = fed(batch(0, 0, 100), batch(1, 14, 100), batch(2, 16, 100), warm_up_s=15)
+    for number, run_s in enumerate((9.0, 5.0, 1.0)):
+        meter.add_work(JobWork(number, number, run_s, 1.0, 4), slots=2)
+        expected = 0.01 if number == 2 else None
+        assert reading(meter, 20).service_time_s == expected
+
+
+def test_the_service_time_is_what_one_more_row_takes() -> None:
+    meter = QueryMeter(warm_up_s=0)
+    for number in range(12):
+        rows = 100 + 50 * (number % 4)
+        meter.add(batch(number, number, rows))
+        # 24 tasks cost 0.48 s whatever they do, and each row 8 ms.
+        meter.add_work(JobWork(number, number, 0.48 + 0.008 * rows, 0.1, 24), slots=4)
+    seen = reading(meter, 12)
+    assert seen.service_time_s == pytest.approx(0.008)

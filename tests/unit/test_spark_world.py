@@ -32,7 +32,7 @@ def started(gateway: FakeGateway, style: Style = "engines", **more: Any) -> Spar
     """A world on executors that listens."""
     hosts = more.pop("hosts", None) or ExecutorHosts(gateway, gateway.clock)
     world = SparkWorld(
-        gateway, hosts, OFFER, style=style, slo_s=5.0, clock=gateway.clock, **more
+        gateway, hosts, OFFER, style=style, slo_s=5.0, warm_up_s=0, clock=gateway.clock, **more
     )  # fmt: skip
     world.start()
     return world

@@ -13,12 +13,12 @@ from tidegate.model import BatchReading, Latency, OperatorReading
 from tidegate.spark.gateway import JobWork
 from tidegate.spark.progress import Progress
 
-__all__ = ["QueryMeter", "latency_of"]
+__all__ = ["WARM_UP_S", "QueryMeter", "latency_of"]
 
 KEPT = 200
 RECENT = 10
 WARM_UP_S = 15.0
-"""Batches that begin so soon after a query's start compile and load classes: they do not count."""
+"""So long a query that was just started compiles and loads classes, in seconds."""
 POINTS = 20
 """Into so many equal parts a batch's rows are cut to tell percentiles over batches."""
 
@@ -44,10 +44,12 @@ class QueryMeter:
 
     window_s: rates and latencies are those of the batches of the last so many seconds; of the last
     batch when it took longer.
+    warm_up_s: batches that begin so soon after the query's start do not tell its service time.
     """
 
-    def __init__(self, window_s: float = 20.0) -> None:
+    def __init__(self, window_s: float = 20.0, warm_up_s: float = WARM_UP_S) -> None:
         self.window_s = window_s
+        self.warm_up_s = warm_up_s
         self._batches: deque[Progress] = deque(maxlen=KEPT)
         self._work: dict[int, _Work] = {}
         self._warm_s = -math.inf
@@ -56,7 +58,7 @@ class QueryMeter:
     def add(self, progress: Progress) -> None:
         """Note a batch, or that there was none. A new run of the query begins afresh."""
         if not self._batches or self._batches[-1].run != progress.run:
-            self._warm_s = progress.began_s + WARM_UP_S
+            self._warm_s = progress.began_s + self.warm_up_s
             self._batches.clear()  # a restart's pause is no quiet time of the source
             self._work.clear()
             self.last_job = -1

@@ -27,7 +27,7 @@ from tidegate.model import (
 from tidegate.packing import Style
 from tidegate.spark.gateway import Gateway
 from tidegate.spark.hosts import ExecutorHosts
-from tidegate.spark.meter import QueryMeter, latency_of
+from tidegate.spark.meter import WARM_UP_S, QueryMeter, latency_of
 from tidegate.spark.progress import read_progress
 from tidegate.spark.slots import filled, part_of, topology_of
 from tidegate.steps import diff
@@ -58,6 +58,7 @@ class SparkWorld:
     topology: operators by query name, None: every query is an operator of its own.
     dials: where the operators read their parallelism and what to shed, None where they do not.
     lags: rows waiting for an operator, by its name, for sources that Spark itself cannot ask.
+    warm_up_s: a query's batches of the first so many seconds do not tell its service time.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class SparkWorld:
         dials: Settable | None = None,
         lags: Mapping[str, Callable[[], float | None]] | None = None,
         shards: int = 16,
+        warm_up_s: float = WARM_UP_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.gateway = gateway
@@ -85,6 +87,7 @@ class SparkWorld:
         self.dials = dials
         self.lags = dict(lags or {})
         self.shards = shards
+        self.warm_up_s = warm_up_s
         self.clock = clock
         self.errors: dict[str, str] = {}
         """What ended a query, by its name."""
@@ -166,7 +169,9 @@ class SparkWorld:
                 progress = read_progress(text)
                 # The word that nothing came tells no name.
                 name = self._names.setdefault(progress.query, progress.name or progress.query[:8])
-                meter = self._meters.setdefault(name, QueryMeter(2 * self.interval_s))
+                meter = self._meters.setdefault(
+                    name, QueryMeter(2 * self.interval_s, self.warm_up_s)
+                )
                 meter.add(progress)
                 self.errors.pop(name, None)
         for meter in self._meters.values():
