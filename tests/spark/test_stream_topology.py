@@ -24,6 +24,7 @@ from tidegate.spark.dials import Counts, Dials
 from tidegate.spark.shedding import shedding
 from tidegate.spark.topics import FileTopic
 from tidegate.spark.topology import StreamOperator, StreamTopology
+from tidegate.spark.waits import imitate_call
 
 
 def same(rows: DataFrame) -> DataFrame:
@@ -227,6 +228,13 @@ def test_stopping_at_work_is_quiet_and_a_start_goes_on(
     with CHAIN.start(spark, tmp_path) as running:
         running.drain()
     assert sink(spark, tmp_path, "enrich") == expected(spark, 0, 160)
+
+
+def test_an_imitated_call_waits_for_each_row(spark: SparkSession) -> None:
+    rows = imitate_call(spark.range(40).repartition(1), 0.02)
+    began = time.monotonic()
+    assert len(rows.select("id").collect()) == 40
+    assert time.monotonic() - began >= 40 * 0.02
 
 
 def test_an_operator_stands_after_its_inputs() -> None:

@@ -230,12 +230,12 @@ def _checkpoint(folder: Path, name: str) -> Path:
 def _query_settings(spark: SparkSession, operator: StreamOperator) -> Iterator[None]:
     """Settings that a query copies when it starts, and that the session must not keep."""
     context = spark.sparkContext
-    partitions = spark.conf.get(_STATE_PARTITIONS)
+    pool, partitions = context.getLocalProperty(_POOL), spark.conf.get(_STATE_PARTITIONS)
     context.setLocalProperty(_POOL, operator.name)
     if operator.state_partitions is not None:
         spark.conf.set(_STATE_PARTITIONS, operator.state_partitions)
     try:
         yield
     finally:
-        context.setLocalProperty(_POOL, "default")
+        context.setLocalProperty(_POOL, pool or "default")
         spark.conf.set(_STATE_PARTITIONS, str(partitions))
