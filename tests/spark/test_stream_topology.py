@@ -14,15 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark import chains
 from tests.spark.chains import CHAIN, ROWS, enrich, expected, mark, sink, some, source
-from tidegate.errors import TopologyError
+from tidegate.errors import BackendError, TopologyError
 from tidegate.spark.dials import Counts, Dials
 from tidegate.spark.shedding import shedding
 from tidegate.spark.topics import FileTopic
 from tidegate.spark.topology import StreamOperator, StreamTopology
+from tidegate.spark.waits import imitate_call
 
 
 def same(rows: DataFrame) -> DataFrame:
@@ -77,9 +79,11 @@ def test_a_killed_driver_loses_and_repeats_nothing(spark: SparkSession, tmp_path
     for n in range(12):
         items.append(some(n * 20, 20))
     driver = subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.chains", str(tmp_path)], start_new_session=True
+        [sys.executable, "-m", "tests.spark.chains", str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        start_new_session=True,
     )
-    done = tmp_path / "topics" / "enrich" / f"enrich-{2:012d}"
+    done = tmp_path / "topics" / "enrich" / f"enrich-{1:012d}"
     deadline = time.monotonic() + 120
     try:
         while not done.exists() and driver.poll() is None and time.monotonic() < deadline:
@@ -132,6 +136,14 @@ def test_what_is_shed_is_counted_and_a_replay_sheds_the_same(
     assert sink(spark, tmp_path, "gate") == before
     assert again.counts("gate") == counts
 
+    # Without its checkpoint the query begins at batch 0 again, which the topic takes for done.
+    shutil.rmtree(tmp_path / "checkpoints")
+    with gate.start(spark, tmp_path) as running:
+        with pytest.raises(StreamingQueryException, match="remove both or neither"):
+            running.drain()
+        with pytest.raises(BackendError, match="operator gate has failed"):
+            running.check()
+
 
 def test_shedding_before_a_function_of_ones_own(spark: SparkSession, tmp_path: Path) -> None:
     items, dials = source(tmp_path), Dials()
@@ -173,10 +185,10 @@ def test_splits_joins_state_and_trimming(spark: SparkSession, tmp_path: Path) ->
     assert topology.model().by_name["count"].max_instances == 3
     folder = tmp_path / "with a space"
     items = source(folder)
-    for n in range(300):
-        items.append(some(n, 1))
+    for n in range(150):
+        items.append(some(2 * n, 2))
     for n in (300, 360):  # the second life finds the topics trimmed and the state as it was
-        with topology.start(spark, folder, trigger_s=0) as running:
+        with topology.start(spark, folder, trigger_s=0.02) as running:
             running.drain()
             items.append(some(n, 60))
             running.trim(0)  # hundreds of batches vanish while the queries look for the next
@@ -216,6 +228,13 @@ def test_stopping_at_work_is_quiet_and_a_start_goes_on(
     with CHAIN.start(spark, tmp_path) as running:
         running.drain()
     assert sink(spark, tmp_path, "enrich") == expected(spark, 0, 160)
+
+
+def test_an_imitated_call_waits_for_each_row(spark: SparkSession) -> None:
+    rows = imitate_call(spark.range(40).repartition(1), 0.02)
+    began = time.monotonic()
+    assert len(rows.select("id").collect()) == 40
+    assert time.monotonic() - began >= 40 * 0.02
 
 
 def test_an_operator_stands_after_its_inputs() -> None:

@@ -45,6 +45,9 @@ def test_a_repeated_batch_changes_nothing_and_an_unfinished_one_is_not_there(
     first = topic.append(some(0, 10), "feed", batch_id=0)
     assert topic.append(some(50, 3), "feed", batch_id=0) == first
     topic.append(some(10, 5), "feed")
+    topic.append(some(15, 1), "feed", batch_id=7)
+    with pytest.raises(InputError, match="number batches upwards"):
+        topic.append(some(16, 1), "feed", batch_id=6)
     (tmp_path / "t" / f".feed-{2:012d}-torn").mkdir()
     topic.append([], "other")
 
@@ -52,9 +55,10 @@ def test_a_repeated_batch_changes_nothing_and_an_unfinished_one_is_not_there(
     assert [(m.producer, m.batch_id, m.counts.written) for m in again.batches()] == [
         ("feed", 0, 10),
         ("feed", 1, 5),
+        ("feed", 7, 1),
         ("other", 0, 0),
     ]
-    assert again.totals("feed") == Counts(seen=15, written=15)
+    assert again.totals("feed") == Counts(seen=16, written=16)
     again.sweep("feed")
     assert not list((tmp_path / "t").glob(".feed*"))
 

@@ -6,14 +6,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 from tidegate.errors import BackendError
 from tidegate.spark.checkpoints import Checkpoint
 from tidegate.spark.dials import Counts, Dials
+from tidegate.spark.manifests import Manifest
 from tidegate.spark.shedding import ShedLedger, query_id
-from tidegate.spark.topics import Manifest, Topic
+from tidegate.spark.topics import Topic
 from tidegate.topology import Edge, Topology
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ class RunningOperator:
         """Compute a batch and publish it, unless that was done before a restart."""
         if self._closing.is_set():
             self._park(batch)
-        wanted = Manifest(self.name, batch_id, {}, Counts(), Counts(), query=query_id(batch))
+        wanted = Manifest(self.name, batch_id, query=query_id(batch))
         done = self.output.already(wanted)
         if done is None:
             done = self._compute(batch, wanted)
@@ -88,15 +90,11 @@ class RunningOperator:
         if self._function is not None:
             parallelism = self._dials.parallelism(self.name)
             batch = self._function(batch.repartition(parallelism))
-        manifest = Manifest(
-            self.name,
-            batch_id,
-            {},
-            Counts(seen, dropped),
-            Counts(),
+        manifest = replace(
+            wanted,
+            counts=Counts(seen, dropped),
             parallelism=parallelism,
             shed_fraction=fraction,
-            query=wanted.query,
         )
         return self.output.write(batch, manifest)
 

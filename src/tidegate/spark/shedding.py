@@ -62,13 +62,12 @@ class ShedLedger:
         wanted: share of the items to drop, 0 to 1.
         """
         query = query_id(batch)
-        kept = self._on_file(batch_id)
-        if kept is not None and kept.query != query:
+        if any(_read(path).query != query for path in self.folder.glob("[0-9]*.json")):
             raise BackendError(
-                f"shedding of batch {batch_id} in {self.folder} was decided by another query: a "
-                "checkpoint was removed and its ledger kept; remove both or neither"
+                f"{self.folder} is the ledger of another query: the checkpoint was removed and "
+                "the ledger kept; remove both or neither"
             )
-        decision = kept or self._decide(batch, batch_id, wanted, query)
+        decision = self._on_file(batch_id) or self._decide(batch, batch_id, wanted, query)
         if decision.fraction == 0:
             return batch, decision
         return batch.filter(~self._unlucky(batch, batch_id, decision.fraction)), decision
@@ -112,10 +111,14 @@ class ShedLedger:
 
     def _on_file(self, batch_id: int) -> Decision | None:
         path = self._path(batch_id)
-        return Decision(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+        return _read(path) if path.exists() else None
 
     def _path(self, batch_id: int) -> Path:
         return self.folder / f"{batch_id:012d}.json"
+
+
+def _read(path: Path) -> Decision:
+    return Decision(**json.loads(path.read_text(encoding="utf-8")))
 
 
 def shedding(

@@ -30,7 +30,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
@@ -38,6 +38,7 @@ from uuid import uuid4
 from tidegate.errors import BackendError, InputError
 from tidegate.spark.checkpoints import Checkpoint, Position
 from tidegate.spark.dials import Counts
+from tidegate.spark.manifests import Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,33 +47,9 @@ if TYPE_CHECKING:
 __all__ = ["FileTopic", "Manifest", "Topic"]
 
 _BATCH = re.compile(r"(?P<producer>[A-Za-z0-9][\w.-]*)-(?P<batch_id>[0-9]{12})")
+# With more folders than this Spark lists them by a job, which waits for a free slot.
+_LISTING = ("spark.sql.sources.parallelPartitionDiscovery.threshold", 1_000_000)
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What a batch in a topic consists of.
-
-    files: rows by file. counts: of this batch; totals: of the producer up to and with this batch.
-    parallelism: tasks it was computed in, None when not decided by the dials.
-    shed_fraction: share that was to be dropped. written_at_s: Unix time.
-    query: Spark's id of the query, the same through restarts from one checkpoint.
-    """
-
-    producer: str
-    batch_id: int
-    files: Mapping[str, int]
-    counts: Counts
-    totals: Counts
-    parallelism: int | None = None
-    shed_fraction: float = 0.0
-    written_at_s: float = 0.0
-    query: str = ""
-
-    @property
-    def name(self) -> str:
-        """The batch's folder."""
-        return f"{self.producer}-{self.batch_id:012d}"
 
 
 class Topic(Protocol):
@@ -174,6 +151,7 @@ class FileTopic:
         reader = spark.readStream.schema(self._schema)
         if max_files_per_trigger is not None:
             reader = reader.option("maxFilesPerTrigger", max_files_per_trigger)
+        spark.conf.set(*_LISTING)
         # A pattern, not the folder: Spark forgives a batch that is trimmed while it lists only
         # where the batch is a root of the listing. Hidden names do not match.
         return reader.parquet(f"{_uri(self.folder)}/[A-Za-z0-9]*")
@@ -205,14 +183,15 @@ class FileTopic:
 
     def already(self, manifest: Manifest) -> Manifest | None:
         """The batch as it was published before a restart, None when it is still to be done."""
-        done = self.published(manifest.producer, manifest.batch_id)
-        if done is not None and done.query != manifest.query:
+        newest = self._newest(manifest.producer)
+        if newest is not None and newest.query != manifest.query:
             raise BackendError(
-                f"batch {manifest.batch_id} of {manifest.producer} was written by another query "
-                f"({done.query or 'none'}, not {manifest.query or 'none'}): a checkpoint was "
-                "removed and its output kept; remove both or neither"
+                f"topic {self.folder.name} holds batches of {newest.query or 'no query'}, not of "
+                f"{manifest.query or 'no query'}: the checkpoint of {manifest.producer} was "
+                "removed and its output kept, so that old batches would hide new ones; remove "
+                "both or neither"
             )
-        return done
+        return self.published(manifest.producer, manifest.batch_id)
 
     def totals(self, producer: str) -> Counts:
         """Exact totals of a producer up to its newest batch."""
@@ -300,9 +279,9 @@ class FileTopic:
         while True:
             newest = self._newest(_checked(producer, "producer"))
             number = batch_id if batch_id is not None else newest.batch_id + 1 if newest else 0
-            manifest = Manifest(producer, number, {}, Counts(seen=table.num_rows), Counts())
-            if batch_id is not None and (done := self.published(producer, batch_id)):
-                return done
+            manifest = Manifest(producer, number, counts=Counts(seen=table.num_rows))
+            if batch_id is not None and newest is not None and newest.batch_id >= batch_id:
+                return self._repeated(producer, batch_id)
             hidden = self._hidden(manifest)
             hidden.mkdir()
             pq.write_table(table, hidden / "part-00000.parquet")
@@ -311,6 +290,17 @@ class FileTopic:
             if published is not None:
                 return published
             # Another process has taken the number: take the next one.
+
+    def _repeated(self, producer: str, batch_id: int) -> Manifest:
+        done = self.published(producer, batch_id)
+        if done is None:
+            raise InputError(
+                "batch_id",
+                batch_id,
+                f"above that of the newest batch of {producer}, or that of a batch still there",
+                "number batches upwards; this one was left out, or has been trimmed",
+            )
+        return done
 
     def trim(self, older_than_s: float) -> int:
         """Remove batches of that age that every consumer has finished with; returns their number.
@@ -351,18 +341,14 @@ class FileTopic:
         """Make a hidden batch visible; None when somebody else has published it before."""
         before = self._newest(manifest.producer)
         counts = manifest.counts + Counts(written=sum(files.values()))
-        complete = Manifest(
-            producer=manifest.producer,
-            batch_id=manifest.batch_id,
+        complete = replace(
+            manifest,
             files=dict(files),
             counts=counts,
             totals=(before.totals if before else Counts()) + counts,
-            parallelism=manifest.parallelism,
-            shed_fraction=manifest.shed_fraction,
             written_at_s=time.time(),
-            query=manifest.query,
         )
-        (hidden / "_manifest.json").write_text(json.dumps(asdict(complete)), encoding="utf-8")
+        (hidden / "_manifest.json").write_text(complete.json(), encoding="utf-8")
         try:
             hidden.rename(self.folder / manifest.name)
         except OSError:
@@ -389,10 +375,7 @@ class FileTopic:
                     text = (self.folder / name / "_manifest.json").read_text(encoding="utf-8")
                 except FileNotFoundError:
                     return None
-                fields = json.loads(text)
-                fields["counts"] = Counts(**fields["counts"])
-                fields["totals"] = Counts(**fields["totals"])
-                self._manifests[name] = Manifest(**fields)
+                self._manifests[name] = Manifest.from_json(text)
             return self._manifests[name]
 
 

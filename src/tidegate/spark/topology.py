@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamOperator", "StreamTopology"]
 
-# Where a query lists more folders than this, Spark does it by a job, which waits for a free slot.
-_LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _STATE_PARTITIONS = "spark.sql.shuffle.partitions"
 _POOL = "spark.scheduler.pool"
 
@@ -152,7 +150,6 @@ class StreamTopology:
         """
         trigger_ms = round(finite(trigger_s, "trigger_s", low=0) * 1000)
         dials = dials or Dials()
-        spark.conf.set(_LISTING, 1_000_000)
         topics = {name: self._source_topic(name, folder) for name in self.sources}
         started: list[RunningOperator] = []
         with ExitStack() as undo:  # a topology starts whole or not at all
@@ -233,12 +230,12 @@ def _checkpoint(folder: Path, name: str) -> Path:
 def _query_settings(spark: SparkSession, operator: StreamOperator) -> Iterator[None]:
     """Settings that a query copies when it starts, and that the session must not keep."""
     context = spark.sparkContext
-    partitions = spark.conf.get(_STATE_PARTITIONS)
+    pool, partitions = context.getLocalProperty(_POOL), spark.conf.get(_STATE_PARTITIONS)
     context.setLocalProperty(_POOL, operator.name)
     if operator.state_partitions is not None:
         spark.conf.set(_STATE_PARTITIONS, operator.state_partitions)
     try:
         yield
     finally:
-        context.setLocalProperty(_POOL, "default")
+        context.setLocalProperty(_POOL, pool or "default")
         spark.conf.set(_STATE_PARTITIONS, str(partitions))

@@ -1,0 +1,48 @@
+"""What a batch in a topic consists of: the small file that moves with its data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from tidegate.spark.dials import Counts
+
+__all__ = ["Manifest"]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a batch in a topic consists of.
+
+    files: rows by file. counts: of this batch; totals: of the producer up to and with this batch.
+    parallelism: tasks it was computed in, None when not decided by the dials.
+    shed_fraction: share that was to be dropped. written_at_s: Unix time.
+    query: Spark's id of the query, the same through restarts from one checkpoint.
+    """
+
+    producer: str
+    batch_id: int
+    files: Mapping[str, int] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
+    totals: Counts = field(default_factory=Counts)
+    parallelism: int | None = None
+    shed_fraction: float = 0.0
+    written_at_s: float = 0.0
+    query: str = ""
+
+    @property
+    def name(self) -> str:
+        """The batch's folder."""
+        return f"{self.producer}-{self.batch_id:012d}"
+
+    def json(self) -> str:
+        """As it is kept beside the files."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """The manifest that `json` wrote."""
+        fields = json.loads(text)
+        counts, totals = Counts(**fields.pop("counts")), Counts(**fields.pop("totals"))
+        return cls(**fields, counts=counts, totals=totals)
