@@ -264,6 +264,23 @@ class Snapshot(Value):
         measured = self.reading[name].service_time_s
         return measured if measured is not None else self.operator(name).service_time_s
 
+    def backlog(self, name: str) -> float | None:
+        """Items that wait for an operator longer than they must; None when not measured.
+
+        That is all of them, but in micro-batches: there what came since the last batch began waits
+        for the next in any case. A batch longer than half the SLO is no excuse, since what waits
+        for one and is then in the next is late: what it holds beyond that is a backlog too.
+        """
+        reading = self.reading[name]
+        waiting, batches = reading.queue_length, reading.batches
+        if waiting is None or batches is None or reading.arrival_rate_per_s is None:
+            return waiting
+        limit_s = self.operator(name).slo_s
+        period_s = max(batches.trigger_interval_s, *batches.recent_durations_s[-1:])
+        usual_s = period_s if limit_s is None else min(period_s, limit_s / 2)
+        rate = reading.arrival_rate_per_s
+        return max(0.0, waiting - rate * usual_s, rate * (period_s - usual_s))
+
     def external_rates(self) -> dict[str, float] | None:
         """Items per second from outside at each entry; None when a rate that this needs is missing.
 

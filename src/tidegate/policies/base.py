@@ -64,6 +64,8 @@ class Policy(ABC):
     style: ``engines`` (so many identical hosts), ``instances`` (so many of each operator) or
         ``placement`` (each operator on its host, by measured load).
     needs: the measurements that it cannot scale in without, in the form of `Snapshot.missing`.
+    picks_its_moment: it releases hosts at moments of its own choosing, such as the end of a paid
+        unit; to wait until the wish has lasted would hide it.
     """
 
     name: ClassVar[str]
@@ -71,6 +73,7 @@ class Policy(ABC):
     style: ClassVar[Style]
     needs: ClassVar[tuple[str, ...]]
     memory_type: ClassVar[type] = NoMemory
+    picks_its_moment: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for parameter in self.parameters():

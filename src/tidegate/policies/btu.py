@@ -83,6 +83,7 @@ class Btu(Policy):
     style: ClassVar[Style] = "instances"
     needs: ClassVar[tuple[str, ...]] = ("operator.queue_length", "operator.recent_durations_s")
     memory_type: ClassVar[type] = BtuMemory
+    picks_its_moment: ClassVar[bool] = True
 
     observations: int = setting(5, "N: durations that the trend is taken from", low=2)
     scaling_threshold: float = setting(50.0, "items that must wait before scaling up", low=0)
@@ -190,7 +191,7 @@ class _Turn:
 
     def utility(self, packing: Packing, operator: str) -> float:
         """Algorithm 3; what is not measured cannot be spared."""
-        waiting = self.snapshot.reading[operator].queue_length
+        waiting = self.snapshot.backlog(operator)
         durations = self.durations(operator)
         if waiting is None or durations is None:
             return -1.0

@@ -83,7 +83,8 @@ class Ds2(Policy):
         outside = snapshot.external_rates()
         if outside is None:
             return {}
-        for name, reading in snapshot.reading.items():
-            if reading.queue_length is not None and self.catch_up_s > 0:
-                outside[name] = outside.get(name, 0.0) + reading.queue_length / self.catch_up_s
+        for name in snapshot.reading:
+            backlog = snapshot.backlog(name)
+            if backlog is not None and self.catch_up_s > 0:
+                outside[name] = outside.get(name, 0.0) + backlog / self.catch_up_s
         return snapshot.topology.propagate(outside)

@@ -53,8 +53,8 @@ class QueueThreshold(Policy):
         """One look at each queue."""
         packing = Packing(snapshot)
         counts = packing.counts
-        for operator, reading in snapshot.reading.items():
-            waiting = reading.queue_length
+        for operator in snapshot.reading:
+            waiting = snapshot.backlog(operator)
             if waiting is None:
                 continue
             if waiting > self.up:

@@ -15,8 +15,6 @@ from tidegate.topology import Operator
 __all__ = ["QueryBooks", "Rows", "WholeBooks"]
 
 Floats = NDArray[np.float64]
-SAMPLED = 32
-"""Durations of recent items that a reading shows."""
 
 
 @dataclass
@@ -28,7 +26,6 @@ class QueryBooks:
     processed: int = 0
     late: list[int] = field(default_factory=lambda: [0, 0, 0])
     durations: LatencySketch = field(default_factory=LatencySketch)
-    last_s: Floats = field(default_factory=lambda: np.empty(0))
     busy_s: float = 0.0
 
     def book(self, batch: Batch) -> None:
@@ -36,7 +33,6 @@ class QueryBooks:
         taken = batch.end_s - batch.items.came_s
         self.processed += len(taken)
         self.durations.add(taken)
-        self.last_s = taken[-SAMPLED:]
         if self.operator.slo_s is not None:
             for n, times in enumerate((1, 2, 5)):
                 self.late[n] += int(np.count_nonzero(taken > times * self.operator.slo_s))

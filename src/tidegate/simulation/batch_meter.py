@@ -147,6 +147,9 @@ class BatchMeter:
             overhead = sum(b.overhead_s for b in recent) / len(recent)
             durations = tuple(b.end_s - b.start_s for b in recent)
             batches = BatchReading(query.trigger_s, durations, overhead)
+        # One a batch, since all its items end as one: a trend over them is one over batches.
+        done = [b for b in recent if len(b.items.came_s)]
+        delays = tuple(b.end_s - float(b.items.came_s.mean()) for b in done)
         tasks, running = query.operator.max_instances, query.running
         slots = sum(running.hosts.values()) if running else 0
         entry = n == 0 or name in self._topology.entries
@@ -157,7 +160,7 @@ class BatchMeter:
             dropped_per_s=(self._whole.shed - self._shed) / span if entry else 0.0,
             service_time_s=work / items if items else None,
             queue_length=waiting,
-            recent_durations_s=tuple(books.last_s.tolist()) if len(books.last_s) else None,
+            recent_durations_s=delays or None,
             pending_tasks=None if tasks is None else max(0, tasks - slots) * (running is not None),
             running_tasks=None if tasks is None else min(tasks, slots),
             batches=batches,

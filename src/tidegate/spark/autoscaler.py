@@ -34,6 +34,13 @@ __all__ = ["Autoscaler", "policy_stack"]
 log = logging.getLogger(__name__)
 
 FAILURES_UNTIL_WATCHING = 3
+AIM = 0.6
+"""Share of the SLO that is aimed at: the rest is for the time that a new executor takes to come."""
+SUITED: dict[str, dict[str, Any]] = {
+    # An executor has several slots and a query few executors: 20 % of them is less than one.
+    "btu": {"release_limit": 0.3},
+}
+"""Settings that differ from a policy's defaults where an instance is a task slot."""
 
 
 class Autoscaler:
@@ -123,7 +130,7 @@ class Autoscaler:
             hosts,
             self.offer,
             style=self.policy.style,
-            slo_s=self.slo_s,
+            slo_s=AIM * self.slo_s,
             interval_s=self.interval_s,
             topology=topology,
             dials=dials,
@@ -256,22 +263,24 @@ def policy_stack(
 ) -> Policy:
     """The policy inside the guards of an autoscaler, each wrong setting an error.
 
-    slo_s: seconds, the latency bound of a policy that takes one and is given none; the rest as in
-    `Autoscaler`.
+    slo_s: seconds; a policy that takes a latency bound and is given none aims at `AIM` of it. The
+    rest as in `Autoscaler`.
     """
+    if isinstance(policy, str):
+        settings = dict(SUITED.get(policy, {})) | dict(parameters or {})
+        if "t_max_s" in {parameter.name for parameter in policy_class(policy).parameters()}:
+            settings.setdefault("t_max_s", AIM * slo_s)
+        policy = create(policy, **settings)
     every: dict[str, Mapping[str, Any]] = {
         "missing-metrics": {},
         "stabilisation": {"down_s": duration_s(stabilise, "stabilise")},
         "useful-hosts": {},
         "effect": {},
         "bounds": {"min_hosts": min_executors, "max_hosts": max_executors},
-        **(guards or {}),
     }
+    if policy.picks_its_moment:
+        del every["stabilisation"]
+    every |= guards or {}
     if dry_run:
         every["dry-run"] = {}
-    if isinstance(policy, Policy):
-        return guarded(policy, every)
-    settings = dict(parameters or {})
-    if "t_max_s" in {parameter.name for parameter in policy_class(policy).parameters()}:
-        settings.setdefault("t_max_s", slo_s)
-    return guarded(create(policy, **settings), every)
+    return guarded(policy, every)
