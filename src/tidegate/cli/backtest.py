@@ -10,8 +10,16 @@ import typer
 
 from tidegate.cli.show import console, print_json, progress_bar, table
 from tidegate.errors import InputError
+from tidegate.journal import read_journal
 from tidegate.lab.backtest import Result, backtest, bound_of, pareto, suits_fluid
 from tidegate.lab.bound import Bound
+from tidegate.lab.calibrate import (
+    BatchWorld,
+    batch_scenario,
+    calibrate,
+    has_batches,
+    load_world,
+)
 from tidegate.lab.inputs import read_workload
 from tidegate.lab.picture import backtest_page
 from tidegate.lab.scenario import Scenario, scenario_for
@@ -71,6 +79,15 @@ def backtest_command(
     mode: Annotated[
         str, typer.Option(help="items: one by one; fluid: quicker, less exact; auto: by size.")
     ] = "auto",
+    world: Annotated[
+        Path | None,
+        typer.Option(
+            help="A Spark application in micro-batches, as tidegate calibrate wrote it; it brings "
+            "its own executors, prices and intervals. A journal with batches is calibrated by "
+            "itself.",
+            metavar="FILE",
+        ),
+    ] = None,
     tune_policy: Annotated[
         str | None, typer.Option("--tune", help="Search this policy's parameters.", metavar="NAME")
     ] = None,
@@ -96,18 +113,25 @@ def backtest_command(
         from tidegate.workloads import Scaled
 
         workload = Scaled(workload, rate_factor=1 / speed, speed=speed, seed=seed)
-    scenario = scenario_for(
-        workload,
-        duration_s(slo, "--slo"),
-        billing_unit_s=duration_s(btu, "--btu"),
-        usd_per_h=finite(price, "--price", low=0),
-        rate_per_instance=rate_per_instance,
-        instances_per_host=int(finite(instances_per_host, "--instances-per-host", low=1)),
-        startup_s=duration_s(startup, "--startup"),
-        interval_s=duration_s(interval, "--interval"),
-        max_hosts=None if max_hosts is None else int(finite(max_hosts, "--max-hosts", low=1)),
-        penalty_usd=None if penalty is None else finite(penalty, "--penalty", low=0),
-        service_scv=finite(service_scv, "--service-scv", low=0),
+    slo_s = duration_s(slo, "--slo")
+    penalty_usd = None if penalty is None else finite(penalty, "--penalty", low=0)
+    described = _described(trace, world)
+    scenario = (
+        batch_scenario(described, workload, slo_s, penalty_usd)
+        if described is not None
+        else scenario_for(
+            workload,
+            slo_s,
+            billing_unit_s=duration_s(btu, "--btu"),
+            usd_per_h=finite(price, "--price", low=0),
+            rate_per_instance=rate_per_instance,
+            instances_per_host=int(finite(instances_per_host, "--instances-per-host", low=1)),
+            startup_s=duration_s(startup, "--startup"),
+            interval_s=duration_s(interval, "--interval"),
+            max_hosts=None if max_hosts is None else int(finite(max_hosts, "--max-hosts", low=1)),
+            penalty_usd=penalty_usd,
+            service_scv=finite(service_scv, "--service-scv", low=0),
+        )
     )
     if tune_policy is not None:
         _tune(scenario, tune_policy, seed, as_json)
@@ -138,6 +162,15 @@ def backtest_command(
     )
 
 
+def _described(trace: Path, world: Path | None) -> BatchWorld | None:
+    """The application to simulate: the one given, or the one that a journal describes, if any."""
+    if world is not None:
+        return load_world(world)
+    if trace.suffix == ".jsonl" and has_batches(read_journal(trace)):
+        return calibrate(read_journal(trace), trace.name).world
+    return None
+
+
 def _introduce(name: str, scenario: Scenario, fluid: bool) -> None:
     out = console()
     known = describe(scenario.workload)
@@ -151,10 +184,15 @@ def _introduce(name: str, scenario: Scenario, fluid: bool) -> None:
     out.print(
         f"one instance does {1 / service_s:.4g}/s, a host has {cores:g}; a host costs "
         f"${scenario.offer.usd_per_h:g}/h by {show_duration(scenario.offer.billing_unit_s)}; "
-        f"a late item costs ${scenario.settings.penalty_usd:.3g}; "
-        + ("fluid, so approximate: --mode items is exact\n" if fluid else "item by item\n"),
+        f"a late item costs ${scenario.settings.penalty_usd:.3g}; " + _manner(scenario, fluid),
         style="dim",
     )
+
+
+def _manner(scenario: Scenario, fluid: bool) -> str:
+    if scenario.batches is not None:
+        return f"in micro-batches of {show_duration(scenario.batches.overhead_s)} and more\n"
+    return "fluid, so approximate: --mode items is exact\n" if fluid else "item by item\n"
 
 
 def _run(

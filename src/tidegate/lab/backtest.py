@@ -77,7 +77,12 @@ def suited_settings(name: str, scenario: Scenario) -> dict[str, Any]:
 
 
 def _steady_bound_s(scenario: Scenario) -> float:
-    """A mean that leaves the 95th percentile within the SLO: half of it, if that can be reached."""
+    """A mean that leaves the 95th percentile within the SLO: half of it, if that can be reached.
+
+    In micro-batches the bound is on the oldest item: the SLO itself, less a tenth for noise.
+    """
+    if scenario.batches is not None:
+        return 0.9 * scenario.slo_s
     floor_s = sum(o.service_time_s or 0.0 for o in scenario.topology.operators)
     return max(scenario.slo_s / 2, 1.2 * floor_s)
 
@@ -116,7 +121,7 @@ def bound_of(scenario: Scenario, time_limit_s: float = 20.0) -> Bound:
 
 def suits_fluid(scenario: Scenario) -> bool:
     """Whether there are so many items that only the fluid world is quick enough."""
-    return describe(scenario.workload).items > MOST_ITEMS
+    return scenario.batches is None and describe(scenario.workload).items > MOST_ITEMS
 
 
 def run_policy(
