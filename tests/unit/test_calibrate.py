@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.unit.test_cli import tidegate
@@ -43,7 +44,9 @@ TRUTH = BatchWorld(
     BatchSettings(overhead_s=0.6, overhead_scv=0.04),
     interval_s=10.0,
 )
-TRACE = RateTrace((0, 300, 600, 900, 1200), (100, 250, 400, 150, 100), source="events")
+TRACE = RateTrace(
+    np.array([0.0, 300, 600, 900, 1200]), np.array([100.0, 250, 400, 150, 100]), source="events"
+)
 
 
 def record(path: Path, world: BatchWorld = TRUTH, until_s: float = 1500.0) -> Summary:
