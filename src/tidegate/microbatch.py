@@ -32,8 +32,15 @@ from tidegate.codec import Value
 from tidegate.errors import LatencyUnreachable, NotEnoughProcessors
 from tidegate.units import finite
 
-__all__ = ["BatchQuery", "assign", "fewest", "mean_s", "oldest_s"]
+__all__ = ["AIM", "SUITED", "BatchQuery", "assign", "fewest", "mean_s", "oldest_s"]
 
+AIM = 0.6
+"""Share of the SLO to aim at: the rest is for the time that a new executor takes to come."""
+SUITED: dict[str, dict[str, float]] = {
+    # An executor has several slots and a query few executors: 20 % of them is less than one.
+    "btu": {"release_limit": 0.3},
+}
+"""Settings of policies that suit worlds where an instance is a task slot, by policy."""
 NEAR = 1e-3
 """A bound so near to the best there is, as a share of it, takes more processors than anybody has:
 what k processors leave to be gained only falls with 1/k."""

@@ -10,6 +10,7 @@ import typer
 from tidegate import __version__
 from tidegate.cli.allocate import allocate
 from tidegate.cli.backtest import backtest_command
+from tidegate.cli.calibrate import calibrate_command
 from tidegate.cli.policies import policies
 from tidegate.cli.replay import replay
 from tidegate.cli.reproduce import reproduce
@@ -30,6 +31,7 @@ app.command()(allocate)
 app.command()(policies)
 app.command()(replay)
 app.command("backtest")(backtest_command)
+app.command("calibrate")(calibrate_command)
 app.command()(reproduce)
 app.command(cls=SubmitCommand)(submit)
 

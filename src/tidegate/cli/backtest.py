@@ -11,8 +11,16 @@ import typer
 from tidegate.cli.show import console, print_json, progress_bar, table
 from tidegate.config import load_topology
 from tidegate.errors import InputError, TopologyError
+from tidegate.journal import read_journal
 from tidegate.lab.backtest import Result, backtest, bound_caveat, bound_of, pareto, suits_fluid
 from tidegate.lab.bound import Bound
+from tidegate.lab.calibrate import (
+    BatchWorld,
+    batch_scenario,
+    calibrate,
+    has_batches,
+    load_world,
+)
 from tidegate.lab.inputs import read_workload
 from tidegate.lab.picture import backtest_page
 from tidegate.lab.scenario import Scenario, scenario_for, scenario_on
@@ -87,6 +95,15 @@ def backtest_command(
     mode: Annotated[
         str, typer.Option(help="items: one by one; fluid: quicker, less exact; auto: by size.")
     ] = "auto",
+    world: Annotated[
+        Path | None,
+        typer.Option(
+            help="A Spark application in micro-batches, as tidegate calibrate wrote it; it brings "
+            "its own executors, prices and intervals. A journal with batches is calibrated by "
+            "itself.",
+            metavar="FILE",
+        ),
+    ] = None,
     tune_policy: Annotated[
         str | None, typer.Option("--tune", help="Search this policy's parameters.", metavar="NAME")
     ] = None,
@@ -118,7 +135,14 @@ def backtest_command(
         many = int(finite(instances_per_host, "--instances-per-host", low=1))
         options["instances_per_host"] = many
     slo_s = duration_s(slo, "--slo")
-    if topology is None:
+    described = _described(trace, world)
+    if described is not None:
+        if topology is not None:
+            remedy = "the world has its own operators"
+            raise InputError("--topology", str(topology), "left out with a Spark world", remedy)
+        workload = _read(trace, gaps, seed, speed)
+        scenario = batch_scenario(described, workload, slo_s, options["penalty_usd"])
+    elif topology is None:
         options["rate_per_instance"] = rate_per_instance
         options["service_scv"] = finite(service_scv or 0.0, "--service-scv", low=0)
         scenario = scenario_for(_read(trace, gaps, seed, speed), slo_s, **options)
@@ -165,6 +189,15 @@ def backtest_command(
     )
 
 
+def _described(trace: Path, world: Path | None) -> BatchWorld | None:
+    """The application to simulate: the one given, or the one that a journal describes, if any."""
+    if world is not None:
+        return load_world(world)
+    if trace.suffix == ".jsonl" and has_batches(read_journal(trace)):
+        return calibrate(read_journal(trace), trace.name).world
+    return None
+
+
 def _read_topology(path: Path) -> tuple[Topology, str]:
     """A topology and the name of its source, which must be one."""
     topology = load_topology(path)
@@ -205,10 +238,15 @@ def _introduce(name: str, scenario: Scenario, fluid: bool) -> None:
     out.print(
         f"{one_does}; a host costs "
         f"${scenario.offer.usd_per_h:g}/h by {show_duration(scenario.offer.billing_unit_s)}; "
-        f"a late item costs ${scenario.settings.penalty_usd:.3g}; "
-        + ("fluid, so approximate: --mode items is exact\n" if fluid else "item by item\n"),
+        f"a late item costs ${scenario.settings.penalty_usd:.3g}; " + _manner(scenario, fluid),
         style="dim",
     )
+
+
+def _manner(scenario: Scenario, fluid: bool) -> str:
+    if scenario.batches is not None:
+        return f"in micro-batches of {show_duration(scenario.batches.overhead_s)} and more\n"
+    return "fluid, so approximate: --mode items is exact\n" if fluid else "item by item\n"
 
 
 def _run(

@@ -11,6 +11,7 @@ from tidegate.config import guarded
 from tidegate.lab.bound import Bound, Demand, hindsight_bound
 from tidegate.lab.run import run
 from tidegate.lab.scenario import Scenario
+from tidegate.microbatch import AIM, SUITED
 from tidegate.policies import create, policy_class
 from tidegate.policies.base import Policy
 from tidegate.simulation import RunReport
@@ -70,11 +71,16 @@ def suited_settings(name: str, scenario: Scenario) -> dict[str, Any]:
     if name == "lag":
         host_rate = scenario.rounds / scenario.bottleneck_s
         return {"threshold": max(1.0, host_rate * scenario.slo_s / 2)}
-    return {}
+    return dict(SUITED.get(name, {})) if scenario.batches is not None else {}
 
 
 def _steady_bound_s(scenario: Scenario) -> float:
-    """A mean that leaves the 95th percentile within the SLO: half of it, if that can be reached."""
+    """A mean that leaves the 95th percentile within the SLO: half of it, if that can be reached.
+
+    In micro-batches the bound is on the oldest item, and part of the SLO is for start-ups.
+    """
+    if scenario.batches is not None:
+        return AIM * scenario.slo_s
     floor_s = sum(
         scenario.visits[o.name] * (o.service_time_s or 0.0) for o in scenario.topology.operators
     )
@@ -142,7 +148,7 @@ def _arrived_per_s(workload: Workload, period_s: float, periods: int) -> FloatAr
 
 def suits_fluid(scenario: Scenario) -> bool:
     """Whether there are so many items that only the fluid world is quick enough."""
-    return describe(scenario.workload).items > MOST_ITEMS
+    return scenario.batches is None and describe(scenario.workload).items > MOST_ITEMS
 
 
 def run_policy(

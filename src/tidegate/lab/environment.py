@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tidegate.lab.scenario import Scenario
 from tidegate.packing import Packing
-from tidegate.simulation import SimulatedCloud
+from tidegate.simulation import MicroBatchCloud, SimulatedCloud
 from tidegate.sizing import set_engines
 
 __all__ = ["TideEnv"]
@@ -46,7 +46,7 @@ class TideEnv(gymnasium.Env[Observation, np.int64]):
         self._host_rate = scenario.offer.capacity.cpu_cores / service_s
         self.action_space = gymnasium.spaces.Discrete(2 * max_step + 1)
         self.observation_space = gymnasium.spaces.Box(-1.0, 1e6, (6,), np.float32)
-        self._world: SimulatedCloud | None = None
+        self._world: SimulatedCloud | MicroBatchCloud | None = None
         self._spent = 0.0
 
     def reset(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tidegate.errors import JournalError
 from tidegate.journal import read_journal
+from tidegate.model import Snapshot
 from tidegate.workloads import RateTrace, Workload, read_trace
 from tidegate.workloads.read import Gaps
 
@@ -28,14 +29,15 @@ def read_workload(
 def _from_journal(path: Path, seed: int, source: str) -> RateTrace:
     """The rate from outside that each turn of a journal saw, from its first turn on.
 
-    A turn that measured no rate continues the one before: a gap is not silence.
+    Where arrivals were not measured, what was processed stands for them. A turn that measured
+    neither continues the one before: a gap is not silence.
     """
     import numpy as np
 
     times: list[float] = []
     rates: list[float] = []
     for turn in read_journal(path):
-        outside = turn.snapshot.external_rates() if turn.snapshot else None
+        outside = _outside(turn.snapshot) if turn.snapshot else None
         if turn.snapshot is None or outside is None:
             continue
         if times and turn.snapshot.time_s <= times[-1]:
@@ -48,3 +50,13 @@ def _from_journal(path: Path, seed: int, source: str) -> RateTrace:
         remedy = "its snapshots must hold arrival rates of the entry operators"
         raise JournalError("journal", str(path), "one with at least two measured rates", remedy)
     return RateTrace(np.array(times) - times[0], np.array(rates), seed=seed, source=source)
+
+
+def _outside(snapshot: Snapshot) -> dict[str, float] | None:
+    """Items per second that came in, or else that the entries processed."""
+    rates = snapshot.external_rates()
+    if rates is not None:
+        return rates
+    done = {name: snapshot.reading[name].processed_per_s for name in snapshot.topology.entries}
+    known = {name: rate for name, rate in done.items() if rate is not None}
+    return known if len(known) == len(done) else None

@@ -8,13 +8,13 @@ from tidegate.control import Controller
 from tidegate.errors import BackendError
 from tidegate.journal import Journal
 from tidegate.policies.base import Policy
-from tidegate.simulation import RunReport, SimulatedCloud
+from tidegate.simulation import MicroBatchCloud, RunReport, SimulatedCloud
 
 __all__ = ["run"]
 
 
 def run(
-    world: SimulatedCloud,
+    world: SimulatedCloud | MicroBatchCloud,
     policy: Policy,
     *,
     duration_s: float,

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 from tidegate.errors import TopologyError
 from tidegate.model import Deployment, HostOffer, Instance
 from tidegate.packing import Style
-from tidegate.simulation import CloudSettings, FluidCloud, SimulatedCloud
+from tidegate.simulation import (
+    BatchSettings,
+    CloudSettings,
+    FluidCloud,
+    MicroBatchCloud,
+    SimulatedCloud,
+)
 from tidegate.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.units import finite
 from tidegate.workloads import Workload, describe
@@ -37,6 +43,7 @@ class Scenario:
     done so many seconds after its arrival. interval_s: time between two decisions.
     duration_s: how long it runs. initial_hosts: hosts at the start, each running the operators.
     shards: copies of the topology, with one instance of each operator, that placement policies get.
+    batches: where the world is a Spark application in micro-batches, how that behaves.
     """
 
     topology: Topology
@@ -48,6 +55,7 @@ class Scenario:
     settings: CloudSettings
     initial_hosts: int = 1
     shards: int = 40
+    batches: BatchSettings | None = None
 
     @cached_property
     def visits(self) -> dict[str, float]:
@@ -67,11 +75,16 @@ class Scenario:
         """Instances of every operator that a host has room for."""
         return _rounds(self.topology, self.offer.capacity)
 
-    def world(self, style: Style, seed: int = 0, fluid: bool = False) -> SimulatedCloud:
+    def world(
+        self, style: Style, seed: int = 0, fluid: bool = False
+    ) -> SimulatedCloud | MicroBatchCloud:
         """A fresh world for a policy of that style.
 
-        seed: of service times and start-ups; fluid: the cheaper, less exact world.
+        seed: of service times and start-ups; fluid: the cheaper, less exact world, where there is
+        one.
         """
+        if self.batches is not None:
+            return self._batch_world(self.batches, style, seed)
         topology, workload = self.topology, self.workload
         if style == "placement":
             topology = sharded_topology(topology, self.shards)
@@ -83,6 +96,23 @@ class Scenario:
             seed=seed,
             initial=self.initial(topology),
             settings=self.settings,
+        )
+
+    def _batch_world(self, batches: BatchSettings, style: Style, seed: int) -> MicroBatchCloud:
+        # A chain has no shards: each of its queries would have a single slot.
+        pooled = style == "placement" and len(self.topology.operators) == 1
+        topology = self.topology
+        if pooled:
+            batches = replace(batches, tasks=topology.operators[0].max_instances)
+            topology = sharded_topology(topology, self.shards)
+        return MicroBatchCloud(
+            topology,
+            self.offer,
+            self.workload,
+            seed=seed,
+            initial=self.initial(topology),
+            settings=batches,
+            pooled=pooled,
         )
 
     def initial(self, topology: Topology) -> Deployment:

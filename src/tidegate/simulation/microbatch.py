@@ -48,7 +48,7 @@ class BatchSettings(Value):
     tells how many items wait. tasks: of a batch of a pooled query, None: any number.
     decision_s: what snapshots say about the time until the next decision; monitoring_s: a row of
     the time series each. end_to_end_slo_s: bound on an item's whole way; penalty_usd: for each
-    item that takes a query longer than its SLO.
+    item that takes longer than that (without it: that takes a query longer than its SLO).
     """
 
     overhead_s: float = 0.5
@@ -303,6 +303,7 @@ class MicroBatchCloud:
         processed = sum(books.processed for books in bound)
         late = [sum(books.late[n] for books in bound) for n in range(3)]
         slo, loads = self.settings.end_to_end_slo_s, self._rows.loads()
+        late_items = late[0] if slo is None else whole.late
         quantile = whole.latencies.quantile
         return RunReport(
             duration_s=now,
@@ -322,8 +323,8 @@ class MicroBatchCloud:
             latency_max_s=whole.longest_s if whole.out else None,
             paid_units=units,
             resource_cost_usd=units * self.offer.price_per_unit_usd,
-            late_items=late[0],
-            penalty_cost_usd=late[0] * self.settings.penalty_usd,
+            late_items=late_items,
+            penalty_cost_usd=late_items * self.settings.penalty_usd,
             rescales=fleet.rescales,
             steps={
                 kind: fleet.steps[kind] for kind in ("lease", "release", "start", "stop", "move")

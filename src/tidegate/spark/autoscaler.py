@@ -14,6 +14,7 @@ from tidegate.config import guarded
 from tidegate.control import Controller
 from tidegate.errors import InputError, SettingError
 from tidegate.journal import Journal, Turn, read_journal
+from tidegate.microbatch import AIM, SUITED
 from tidegate.model import HostOffer
 from tidegate.policies import create, policy_class
 from tidegate.policies.base import Policy
@@ -34,13 +35,6 @@ __all__ = ["Autoscaler", "policy_stack"]
 log = logging.getLogger(__name__)
 
 FAILURES_UNTIL_WATCHING = 3
-AIM = 0.6
-"""Share of the SLO that is aimed at: the rest is for the time that a new executor takes to come."""
-SUITED: dict[str, dict[str, Any]] = {
-    # An executor has several slots and a query few executors: 20 % of them is less than one.
-    "btu": {"release_limit": 0.3},
-}
-"""Settings that differ from a policy's defaults where an instance is a task slot."""
 
 
 class Autoscaler:
@@ -267,7 +261,7 @@ def policy_stack(
     rest as in `Autoscaler`.
     """
     if isinstance(policy, str):
-        settings = dict(SUITED.get(policy, {})) | dict(parameters or {})
+        settings = {**SUITED.get(policy, {}), **(parameters or {})}
         if "t_max_s" in {parameter.name for parameter in policy_class(policy).parameters()}:
             settings.setdefault("t_max_s", AIM * slo_s)
         policy = create(policy, **settings)

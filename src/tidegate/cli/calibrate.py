@@ -1,0 +1,57 @@
+"""``tidegate calibrate``: fit the simulated application to a journal that a live run has left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidegate.cli.show import console, print_json, table
+from tidegate.codec import to_plain
+from tidegate.journal import read_journal
+from tidegate.lab.calibrate import Fit, calibrate, save_world
+from tidegate.units import show_duration
+
+__all__ = ["calibrate_command"]
+
+
+def calibrate_command(
+    journal: Annotated[Path, typer.Argument(help="A journal of a live run, or of a dry run.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where to write the application, for backtest --world.", metavar="FILE"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Fit the simulator to a recorded run: what an item, a batch and a start-up cost.
+
+    [bold]tidegate calibrate journal.jsonl --out world.yaml[/bold]
+    """
+    found = calibrate(read_journal(journal), journal.name)
+    if out is not None:
+        save_world(found.world, out)
+    if as_json:
+        print_json(to_plain(found))
+        return
+    screen = console()
+    shown = table("what", "fitted", "off by", "from", numbers=" rrr")
+    for fit in found.fits:
+        off = "–" if fit.residual is None else f"{fit.residual:.1%}"
+        shown.add_row(fit.name, _value(fit), off, str(fit.turns) if fit.turns else "–")
+    screen.print(shown)
+    screen.print(
+        f"{found.turns} turns; off by: how far single turns are from the fit; from: how many turns "
+        "(executors, for their start-up); –: the journal does not tell",
+        style="dim",
+    )
+    world = f" --world {out}" if out is not None else ""
+    screen.print(f"next: tidegate backtest {journal}{world} --slo 5s")
+
+
+def _value(fit: Fit) -> str:
+    if fit.value is None:
+        return "missing"
+    if fit.unit == "s":
+        return show_duration(fit.value)
+    return f"{fit.value:.4g}{fit.unit and ' ' + fit.unit}"
