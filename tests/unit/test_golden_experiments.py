@@ -26,9 +26,9 @@ from tidegate.lab.reproduce import PAPERS, cervino, drs, run_paper
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SIZES: dict[str, dict[str, Any]] = {
-    "fugu": {"points": 30},
+    "fugu": {"points": 20},
     "cervino": {"lengths": cervino.Lengths(scale=400.0, ramp_step_s=10.0, hold_s=20.0)},
-    "visp": {"minutes": 15.0},
+    "visp": {"minutes": 12.0},
     "drs": {
         "lengths": drs.Lengths(
             logo_s=1800.0, pattern_s=20.0, chain_items=5000, pattern_seeds=0, instances=30, rounds=1
