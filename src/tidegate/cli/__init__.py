@@ -12,6 +12,7 @@ from tidegate.cli.allocate import allocate
 from tidegate.cli.backtest import backtest_command
 from tidegate.cli.policies import policies
 from tidegate.cli.replay import replay
+from tidegate.cli.report import report_command
 from tidegate.cli.reproduce import reproduce
 from tidegate.errors import TidegateError
 
@@ -29,6 +30,7 @@ app.command()(allocate)
 app.command()(policies)
 app.command()(replay)
 app.command("backtest")(backtest_command)
+app.command("report")(report_command)
 app.command()(reproduce)
 
 
