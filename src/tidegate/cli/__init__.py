@@ -10,6 +10,7 @@ import typer
 from tidegate import __version__
 from tidegate.cli.allocate import allocate
 from tidegate.cli.backtest import backtest_command
+from tidegate.cli.demo import demo
 from tidegate.cli.policies import policies
 from tidegate.cli.replay import replay
 from tidegate.cli.report import report_command
@@ -31,6 +32,7 @@ app.command()(policies)
 app.command()(replay)
 app.command("backtest")(backtest_command)
 app.command("report")(report_command)
+app.command()(demo)
 app.command()(reproduce)
 
 

@@ -29,16 +29,28 @@ from tidegate.spark.cluster import LocalCluster
 from tidegate.units import duration_s, finite
 from tidegate.workloads import ConstantRate, ExchangeDay, Scaled, Workload
 
-__all__ = ["DayRun", "RunResult", "Stopped", "exchange_day", "run_day"]
+__all__ = ["DayRun", "RunResult", "Stop", "Stopped", "exchange_day", "run_day"]
 
 QUERY = "ticks"
 WINDOW_S = 10
 DAY_S = 511 * 60.0
 OPENING_SHARE = 0.05
+TRICKLE_PER_S = 10.0
+"""Until the first batches have compiled the query: no backlog should come of that."""
 
 
 class Stopped(Exception):  # noqa: N818 - nothing is wrong
     """Somebody asked to end, before there was anything to measure."""
+
+
+class Stop(threading.Event):
+    """Set it to have a run end early, in order.
+
+    starting: while this is true the run is inside calls that look at no event: who sets it from a
+    signal handler should raise `Stopped` there as well.
+    """
+
+    starting = True
 
 
 @dataclass(frozen=True)
@@ -107,7 +119,7 @@ def run_day(
     run: DayRun,
     say: Callable[[str], None],
     on_turn: Callable[[Turn], None],
-    stop: threading.Event,
+    stop: Stop,
 ) -> RunResult:
     """Run a day and close the books.
 
@@ -115,20 +127,20 @@ def run_day(
     early; then `Stopped` is raised when the day had not begun.
     """
     day = exchange_day(run.mean_per_s, run.seconds, run.seed)
-    opening = float(np.mean([day.rate(t) for t in np.linspace(0, OPENING_SHARE * run.seconds, 20)]))
+    moments = np.linspace(0, OPENING_SHARE * run.seconds, 20)
+    opening = ConstantRate(float(np.mean([day.rate(t) for t in moments])), 1e9, run.seed + 1)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-day-")))
         source, sink, checkpoint = folder / "ticks", folder / "bars", folder / "checkpoint"
         say("starting the cluster: a master and a first host, each a process of its own")
-        cluster = LocalCluster(run.slots, run.memory_mb, run.max_hosts)
-        stack.enter_context(cluster)  # starts the master
-        cluster.lease("host-1")
-        cluster.wait_for_host("host-1")
+        cluster = stack.enter_context(
+            LocalCluster(run.slots, run.memory_mb, run.max_hosts).start(hosts=1)
+        )
         say("starting Spark's driver")
         spark = stack.enter_context(
             session(cluster, run.driver_log, SETTINGS | dict(run.settings), "tidegate demo")
         )
-        feed = Feed(source, ConstantRate(opening / 4, duration_s=1e9, seed=run.seed), seed=run.seed)
+        feed = Feed(source, ConstantRate(TRICKLE_PER_S, 1e9, run.seed), seed=run.seed)
         ledger = Ledger(feed, checkpoint)
         say("starting the query; its first batch compiles it")
         feed.start()
@@ -138,12 +150,10 @@ def run_day(
             partitions=run.partitions, window_s=WINDOW_S,
         )  # fmt: skip
         stack.callback(_stop_query, query)
+        stop.starting = False
 
         def failed() -> None:
-            error = query.exception()
-            if error is not None:
-                lines = str(error).strip().splitlines()
-                raise BackendError(f"the query has failed: {lines[0]}; see {run.driver_log}")
+            _complain(query, run.driver_log)
 
         _wait(lambda: ledger.batches >= 2, 300.0, stop, failed)
         if stop.is_set():
@@ -156,7 +166,7 @@ def run_day(
         )  # fmt: skip
         with scaler:
             say("warming up at the rate of the opening; not counted")
-            feed.play(ConstantRate(opening, duration_s=1e9, seed=run.seed + 1))
+            feed.play(opening)
             _wait(lambda: False, run.warm_up_s, stop, failed)
             if stop.is_set():
                 raise Stopped
@@ -228,6 +238,14 @@ def _wait(
         if left_s <= 0:
             return
         stop.wait(min(0.5, left_s))
+
+
+def _complain(query: Any, log: Path) -> None:
+    """BackendError when the query has failed."""
+    error = query.exception()
+    if error is not None:
+        lines = str(error).strip().splitlines()
+        raise BackendError(f"the query has failed: {lines[0]}; see {log}")
 
 
 def _stop_query(query: Any) -> None:

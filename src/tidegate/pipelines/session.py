@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shutil import which
@@ -73,10 +75,11 @@ def session(
     log: the file for all that the JVM has to say. settings: Spark settings.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    with _errors_into(log):
-        spark = cluster.session(app_name, **settings)
-        spark.sparkContext.setLogLevel("ERROR")
+    spark = None
     try:
+        with _errors_into(log), _own_interrupt():
+            spark = cluster.session(app_name, **settings)
+            spark.sparkContext.setLogLevel("ERROR")
         yield spark
     finally:
         _end(spark)
@@ -100,12 +103,24 @@ def _errors_into(log: Path) -> Iterator[None]:
         os.close(kept)
 
 
-def _end(spark: SparkSession) -> None:
+@contextlib.contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Keep this process's answer to Ctrl-C: PySpark's own cancels all jobs, which fails queries."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
+def _end(spark: SparkSession | None) -> None:
     """Stop a session and the JVM behind it: it would linger until this process ends."""
     from pyspark import SparkContext
 
-    with contextlib.suppress(Exception):  # the connection may be broken already
-        spark.stop()
+    if spark is not None:
+        with contextlib.suppress(Exception):  # the connection may be broken already
+            spark.stop()
     gateway = SparkContext._gateway
     SparkContext._gateway = SparkContext._jvm = None
     process = getattr(gateway, "proc", None)
