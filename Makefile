@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test lint unit demo bench bench-lab ledger java clean
+.PHONY: help setup test lint unit demo demo-lab bench bench-lab ledger java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,9 +30,12 @@ lint: setup
 unit: setup
 	$(BIN)/pytest
 
-demo: setup ## a control loop, then a backtest with pictures (a minute)
+demo: setup java ## the main job, live: a Spark cluster that follows an exchange day (some minutes)
+	$(BIN)/tidegate demo --out out/demo
+
+demo-lab: setup ## without Spark: a control loop, then a backtest with pictures (a minute)
 	$(BIN)/python examples/first_loop.py
-	$(BIN)/python examples/first_backtest.py out/demo.html
+	$(BIN)/python examples/first_backtest.py out/demo-lab.html
 
 bench: setup ## measure the speeds that the README quotes, as ratios in one run
 	$(BIN)/python benchmarks/decisions.py

@@ -2,7 +2,7 @@
 
 Covers: a topology, a world to control, a policy by name inside guards, the controller, the
 journal and replaying it with another policy. Everything here is a recording; nothing is started.
-Run it with ``make demo``.
+Run it with ``make demo-lab``.
 """
 
 from __future__ import annotations

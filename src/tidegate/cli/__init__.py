@@ -11,8 +11,10 @@ from tidegate import __version__
 from tidegate.cli.allocate import allocate
 from tidegate.cli.backtest import backtest_command
 from tidegate.cli.calibrate import calibrate_command
+from tidegate.cli.demo import demo
 from tidegate.cli.policies import policies
 from tidegate.cli.replay import replay
+from tidegate.cli.report import report_command
 from tidegate.cli.reproduce import reproduce
 from tidegate.cli.submit import SubmitCommand, submit
 from tidegate.errors import TidegateError
@@ -32,6 +34,8 @@ app.command()(policies)
 app.command()(replay)
 app.command("backtest")(backtest_command)
 app.command("calibrate")(calibrate_command)
+app.command("report")(report_command)
+app.command()(demo)
 app.command()(reproduce)
 app.command(cls=SubmitCommand)(submit)
 

@@ -1,0 +1,55 @@
+"""``tidegate report``: what a recorded run came to, with pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidegate.cli.show import console, print_json, table
+from tidegate.codec import to_plain
+from tidegate.journal import read_journal
+from tidegate.report.live import figures, live_page
+from tidegate.report.summary import LiveSummary, summarise
+from tidegate.units import duration_s
+
+__all__ = ["report_command", "show_summary"]
+
+
+def report_command(
+    journal: Annotated[Path, typer.Argument(help="A journal that Tidegate wrote.")],
+    out: Annotated[Path, typer.Option(help="Where to write the HTML report.")] = Path(
+        "out/report.html"
+    ),
+    slo: Annotated[
+        str | None, typer.Option(help="The latency wanted; default: the journal's own.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="For machines; writes no report.")
+    ] = False,
+) -> None:
+    """Say what a run came to: latency, executors, cost, and every decision with its reason.
+
+    Of a journal alone latencies are estimates, from the percentiles that each turn saw.
+    """
+    slo_s = None if slo is None else duration_s(slo, "--slo")
+    turns = list(read_journal(journal))
+    summary = summarise(turns, slo_s)
+    if as_json:
+        print_json(to_plain(summary))
+        return
+    show_summary(summary)
+    page = live_page(journal.stem, turns, summary)
+    console().print(f"\npictures and decisions: {page.write(out)}")
+
+
+def show_summary(summary: LiveSummary) -> None:
+    """The figures of a run as a table."""
+    shown = table("", "")
+    shown.show_header = False
+    for name, value in figures(summary):
+        shown.add_row(name, f"[bold]{value}[/bold]")
+    out = console()
+    out.print(f"[dim]{summary.policy}[/dim]")
+    out.print(shown)

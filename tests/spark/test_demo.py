@@ -1,0 +1,55 @@
+"""The main job for real, as small as it can be: cluster, day, query, autoscaler, books, report."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from pathlib import Path
+from shutil import which
+
+import pytest
+
+pytestmark = pytest.mark.skipif(which("java") is None, reason="Spark needs Java")
+
+COMMAND = "import sys; sys.argv[0] = 'tidegate'; from tidegate.cli import main; main()"
+
+
+def still_running(mark: str) -> list[str]:
+    """Processes that have inherited a variable with this word in it, after some seconds' grace."""
+    end_s = time.monotonic() + 10
+    while True:
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has ended meanwhile, or is not ours
+                if mark.encode() in (folder / "environ").read_bytes():
+                    found.append((folder / "cmdline").read_text().replace("\0", " "))
+        if not found or time.monotonic() > end_s:
+            return found
+        time.sleep(0.2)
+
+
+def test_the_demo_runs_keeps_every_tick_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"  # every process of the demo inherits this
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    words = ["demo", "--seconds", "15", "--rate", "30", "--executors", "2", "--slo", "30s"]
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, *words, "--out", str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert "executor-seconds" in done.stdout and "within 30 s" in done.stdout
+    assert "lost · repeated" in done.stdout and "0 · 0" in done.stdout
+    assert "all right" in done.stdout
+    assert "<svg" in (tmp_path / "out" / "report.html").read_text()
+    assert (tmp_path / "out" / "journal.jsonl").stat().st_size > 0
+    assert still_running(str(scratch)) == []
+    assert list(scratch.iterdir()) == []
