@@ -17,8 +17,8 @@ def idle(at_s: float) -> Progress:
     return read_progress(text)
 
 
-def fed(*batches: Progress, window_s: float = 20.0, warm_up_s: float = 0.0) -> QueryMeter:
-    meter = QueryMeter(window_s, warm_up_s)
+def fed(*batches: Progress, window_s: float = 20.0) -> QueryMeter:
+    meter = QueryMeter(window_s)
     for batch in batches:
         meter.add(batch)
     return meter
@@ -167,16 +167,24 @@ def test_a_recorded_restart_clears_the_rates() -> None:
     assert meter.reading("fragile", read[second].committed_s, 0.5).arrival_rate_per_s is None
 
 
-def test_cold_batches_tell_no_service_time() -> None:
-    meter = fed(batch(0, 0, 100), batch(1, 14, 100), batch(2, 16, 100), warm_up_s=15)
-    for number, run_s in enumerate((9.0, 5.0, 1.0)):
+def test_cold_batches_count_only_until_there_are_warm_ones() -> None:
+    meter = QueryMeter(warm_up_s=15)
+    expected = [None, 0.05, 0.01]  # the very first never counts
+    for number, (at_s, run_s) in enumerate([(0, 9.0), (14, 5.0), (16, 1.0)]):
+        meter.add(batch(number, at_s, 100), fresh=True)
         meter.add_work(JobWork(number, number, run_s, 1.0, 4), slots=2)
-        expected = 0.01 if number == 2 else None
-        assert reading(meter, 20).service_time_s == expected
+        assert reading(meter, 20).service_time_s == expected[number]
+
+
+def test_a_query_that_ran_before_anybody_looked_is_warm() -> None:
+    meter = QueryMeter(warm_up_s=15)
+    meter.add(batch(7, 0, 100))
+    meter.add_work(JobWork(7, 7, 2.0, 1.0, 4), slots=2)
+    assert reading(meter, 2).service_time_s == 0.02
 
 
 def test_the_service_time_is_what_one_more_row_takes() -> None:
-    meter = QueryMeter(warm_up_s=0)
+    meter = QueryMeter()
     for number in range(12):
         rows = 100 + 50 * (number % 4)
         meter.add(batch(number, number, rows))

@@ -99,6 +99,12 @@ class Ledger:
         """Ticks written and not yet in a committed batch."""
         return float(self.feed.rows - self.rows_done())
 
+    def waiting(self) -> float:
+        """Ticks written and not yet in any batch, not even the one that runs: the source's lag."""
+        self.update()
+        taken = (self.feed.files.get(name) for name in list(self._offset_of))
+        return float(self.feed.rows - sum(len(file.event_s) for file in taken if file))
+
     def latencies(self, from_s: float = 0.0, until_s: float = float("inf")) -> tuple[Floats, int]:
         """Seconds from event to commit of each tick, and how many ticks are still to be done.
 

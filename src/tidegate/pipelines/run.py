@@ -62,7 +62,8 @@ class DayRun:
     `Autoscaler`. max_hosts: hosts at most, with `slots` task slots and memory_mb of heap each.
     mean_per_s: ticks a second over the day. enrich_ms, partitions: as for `ticks.bars`.
     journal: where the turns are written; driver_log: where Spark's driver says what it says.
-    seed: which day. settings: Spark settings.
+    seed: which day. settings: Spark settings. workload: in place of the exchange day.
+    hosts: at the start. watch_only: leave the executors alone (Spark's own allocation may not).
     """
 
     journal: Path
@@ -84,6 +85,9 @@ class DayRun:
     partitions: int = 24
     seed: int = 1
     settings: Mapping[str, str] = field(default_factory=dict)
+    workload: Workload | None = None
+    hosts: int = 1
+    watch_only: bool = False
 
     def __post_init__(self) -> None:
         finite(self.seconds, "seconds", above=0)
@@ -132,7 +136,7 @@ def run_day(
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-day-")))
         source, sink, checkpoint = folder / "ticks", folder / "bars", folder / "checkpoint"
-        say("starting the cluster: a master and a first host, each a process of its own")
+        say("starting the cluster: a master and its first hosts, each a process of its own")
         cluster = stack.enter_context(
             LocalCluster(run.slots, run.memory_mb, run.max_hosts).start(hosts=1)
         )
@@ -162,7 +166,8 @@ def run_day(
             spark, slo=run.slo, policy=run.policy, parameters=run.parameters, min_executors=1,
             max_executors=run.max_hosts, interval=run.interval, stabilise=run.stabilise,
             journal=run.journal, price_per_hour=run.price_per_hour, billing_unit=run.billing_unit,
-            cluster=cluster, lags={QUERY: ledger.lag}, seed=run.seed, on_turn=on_turn,
+            cluster=None if run.watch_only else cluster, dry_run=run.watch_only,
+            lags={QUERY: ledger.waiting}, seed=run.seed, on_turn=on_turn,
         )  # fmt: skip
         with scaler:
             say("warming up at the rate of the opening; not counted")
@@ -171,7 +176,8 @@ def run_day(
             if stop.is_set():
                 raise Stopped
             from_s = feed.play(day)
-            say(f"an exchange day in {run.seconds:.0f} s, {run.mean_per_s:g} ticks/s on average")
+            what = "an exchange day" if run.workload is None else "the traffic"
+            say(f"{what} in {run.seconds:.0f} s")
             _wait(lambda: False, run.seconds, stop, failed)
             interrupted = stop.is_set()
             feed.stop()

@@ -98,7 +98,7 @@ class Autoscaler:
             stabilise=stabilise,
             dry_run=dry_run,
         )
-        self.gateway = Gateway(spark)
+        self.gateway = Gateway(spark, watch_only=dry_run)
         if not self.gateway.scalable and not dry_run:
             raise SettingError(
                 "spark.master",

@@ -67,9 +67,10 @@ class Gateway:
 
     spark: a classic session (one with a SparkContext in this process). Raises SettingError when
     the application cannot be scaled from outside, and says why.
+    watch_only: nobody will scale it, so Spark may do so itself.
     """
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, watch_only: bool = False) -> None:
         context = getattr(spark, "_sc", None)
         if context is None:
             raise SettingError(
@@ -86,12 +87,13 @@ class Gateway:
         self.version: str = context.version
         if not self.version.startswith(KNOWN_VERSIONS):
             log.warning("Spark %s is not among those tested: %s", self.version, KNOWN_VERSIONS)
-        if self.setting("spark.dynamicAllocation.enabled", "false") == "true":
+        if not watch_only and self.setting("spark.dynamicAllocation.enabled", "false") == "true":
             raise SettingError(
                 "spark.dynamicAllocation.enabled",
                 "true",
                 "false",
-                "two autoscalers on one application undo each other's work: switch Spark's off",
+                "two autoscalers on one application undo each other's work: switch Spark's off, "
+                "or watch it with dry_run=True",
             )
 
     def setting(self, key: str, default: str = "") -> str:

@@ -44,7 +44,8 @@ class QueryMeter:
 
     window_s: rates and latencies are those of the batches of the last so many seconds; of the last
     batch when it took longer.
-    warm_up_s: batches that begin so soon after the query's start do not tell its service time.
+    warm_up_s: batches that begin so soon after the query's start tell its service time only as long
+    as there are no others, and the very first one never.
     """
 
     def __init__(self, window_s: float = 20.0, warm_up_s: float = WARM_UP_S) -> None:
@@ -55,10 +56,13 @@ class QueryMeter:
         self._warm_s = -math.inf
         self.last_job = -1
 
-    def add(self, progress: Progress) -> None:
-        """Note a batch, or that there was none. A new run of the query begins afresh."""
+    def add(self, progress: Progress, fresh: bool = False) -> None:
+        """Note a batch, or that there was none. A new run of the query begins afresh.
+
+        fresh: the query was seen starting, so that its next batches are cold.
+        """
         if not self._batches or self._batches[-1].run != progress.run:
-            self._warm_s = progress.began_s + self.warm_up_s
+            self._warm_s = progress.began_s + self.warm_up_s if fresh else -math.inf
             self._batches.clear()  # a restart's pause is no quiet time of the source
             self._work.clear()
             self.last_job = -1
@@ -160,9 +164,10 @@ class QueryMeter:
         return min(share, max(statistics.median(slopes), share / 4)) or None
 
     def _recent(self) -> list[Progress]:
-        """The last batches whose work is known, but for those that were cold."""
-        known = [b for b in self._batches if b.batch in self._work and b.began_s >= self._warm_s]
-        return known[-2 * RECENT :]
+        """The last batches whose work is known; cold ones only where there are no others."""
+        known = [b for b in self._batches if b.batch in self._work]
+        warm = [b for b in known if b.began_s >= self._warm_s]
+        return warm[-2 * RECENT :] or known[1:]
 
     def _overhead_s(self) -> float | None:
         """The usual part of a batch that the work on its rows does not explain."""

@@ -95,6 +95,7 @@ class SparkWorld:
         self._triggers: dict[str, float | None] = {}
         self._names: dict[str, str] = {}
         self._heard: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._fresh: set[str] = set()  # runs that were seen starting
         self._batch_ended = threading.Event()
         self._wanted = Deployment(())
         self._filled: set[str] = set()
@@ -162,8 +163,11 @@ class SparkWorld:
                 kind, text = self._heard.get_nowait()
             except queue.Empty:
                 break
-            if kind == "ended":
+            if kind == "started":
+                self._fresh.add(text)
+            elif kind == "ended":
                 run, _, error = text.partition("\n")
+                self._fresh.discard(run)
                 self._ended(run, error)
             elif kind in ("progress", "idle"):
                 progress = read_progress(text)
@@ -172,7 +176,7 @@ class SparkWorld:
                 meter = self._meters.setdefault(
                     name, QueryMeter(2 * self.interval_s, self.warm_up_s)
                 )
-                meter.add(progress)
+                meter.add(progress, fresh=progress.run in self._fresh)
                 self.errors.pop(name, None)
         for meter in self._meters.values():
             if meter.run is not None:
