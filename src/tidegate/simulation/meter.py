@@ -6,6 +6,7 @@ was processed, a host is still starting) is None, never zero.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from itertools import repeat
@@ -19,8 +20,8 @@ from tidegate.model import (
     HostOffer,
     HostStatus,
     InstanceReading,
+    InstanceStatus,
     Latency,
-    Lease,
     OperatorReading,
     Snapshot,
 )
@@ -221,7 +222,7 @@ class Meter:
 
     def _hosts(self, now_s: float, seen: _Readings | None) -> list[Host]:
         hosts = []
-        offer = self._offer
+        capacity = self._offer.capacity
         for host in self._fleet.hosts.values():
             status: HostStatus = "running"
             if host.draining:
@@ -233,30 +234,34 @@ class Meter:
                 there = min(seen.span_s, seen.time_s - host.ready_s)
                 if there > 0:
                     used = seen.utilisation[host.number] / there
-            images = frozenset(name for name, since in host.images.items() if since <= now_s)
-            lease = Lease(offer.billing_unit_s, offer.price_per_unit_usd, host.leased_s)
-            hosts.append(Host(host.id, offer.capacity, status, used, lease, images))
+            hosts.append(Host(host.id, capacity, status, used, host.lease, host.cached(now_s)))
         return hosts
 
     def _instances(self, now_s: float, seen: _Readings | None) -> list[InstanceReading]:
         readings = []
-        weights = self._weights
+        measured_s, span_s, slots = -math.inf, 0.0, 0
+        if seen:
+            measured_s, span_s, slots = seen.time_s, seen.span_s, len(seen.busy[0])
         for instance in self._fleet.instances.values():
-            name, operator, host = instance.id, instance.operator, instance.host
             ready_s, slot = instance.ready_s, instance.slot
-            if ready_s > now_s:
-                readings.append(InstanceReading(name, operator, host, "starting"))
-                continue
+            status: InstanceStatus = "running" if ready_s <= now_s else "starting"
             load = rate = None
-            if seen and ready_s < seen.time_s and slot < len(seen.busy[instance.number]):
-                o = instance.number
-                there = min(seen.span_s, seen.time_s - ready_s)
+            if seen and ready_s < measured_s and ready_s <= now_s and slot < slots:
+                there = measured_s - ready_s
+                if there > span_s:
+                    there = span_s
                 if there > 0:
-                    share = max(0.0, seen.busy[o][slot] / there)
-                    cores, memory_mb, mbps = weights[o]
+                    o = instance.number
+                    share, rate = seen.busy[o][slot] / there, seen.done[o][slot] / there
+                    if share < 0:
+                        share = 0.0
+                    if rate < 0:
+                        rate = 0.0
+                    cores, memory_mb, mbps = self._weights[o]
                     load = Resources(share * cores, memory_mb, share * mbps)
-                    rate = max(0.0, seen.done[o][slot] / there)
-            readings.append(InstanceReading(name, operator, host, "running", load, rate))
+            readings.append(
+                InstanceReading(instance.id, instance.operator, instance.host, status, load, rate)
+            )
         return readings
 
 
