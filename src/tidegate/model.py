@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
-from typing import Literal
+from typing import Any, Literal
 
 from tidegate.codec import Value
 from tidegate.errors import InputError
@@ -205,7 +205,7 @@ class Snapshot(Value):
         if len(known) != len(self.hosts):
             raise InputError("hosts", [h.id for h in self.hosts], "unique by id")
         names = self.topology.by_name
-        # All at once, which is quicker than one by one; the culprit is looked for when there is one.
+        # All at once is quicker than one by one; a culprit is looked for when there is one.
         if not (
             len({instance.id for instance in self.instances}) == len(self.instances)
             and {instance.host for instance in self.instances} <= known
@@ -216,6 +216,16 @@ class Snapshot(Value):
             if reading.operator not in names:
                 allowed = "an operator of the topology"
                 raise InputError("reading of operator", reading.operator, allowed)
+
+    @classmethod
+    def unchecked(cls, **values: Any) -> Snapshot:
+        """A snapshot of values that are known to go together, as in a world that made them itself.
+
+        values: all fields by name, and any derived value that is known already.
+        """
+        snapshot = object.__new__(cls)
+        snapshot.__dict__.update(values)
+        return snapshot
 
     def _refuse_instance(self, known: set[str]) -> None:
         names = self.topology.by_name

@@ -65,9 +65,8 @@ class Packing:
         self._leased = max(snapshot.leased_so_far, 0, *map(_number, (*snapshot.host, *order)))
         self._numbers = dict.fromkeys(snapshot.topology.by_name, 0)
         for instance in (*snapshot.instances, *start.instances):
-            number = _number(instance.id)
-            if number > self._numbers[instance.operator]:
-                self._numbers[instance.operator] = number
+            number, operator = _number(instance.id), instance.operator
+            self._numbers[operator] = max(self._numbers[operator], number)
         self.sizes = sizes_of(snapshot, start, measure)
         self._counts = dict.fromkeys(snapshot.topology.by_name, 0)
         for instance in start.instances:
