@@ -120,7 +120,8 @@ class OperatorReading(Value):
             ("queue_length", self.queue_length),
         ):
             # Asked here first: the name for the message is not free, and this runs each turn.
-            if value is not None and not 0 <= value < math.inf:
+            usual = isinstance(value, float) and 0 <= value < math.inf
+            if value is not None and not usual:
                 finite(value, f"operator {self.operator}: {name}", low=0)
 
 
