@@ -7,8 +7,8 @@
 Times are processor time (one thread), for the machine may be shared; look at the ratios. All
 engines do the same work on the same arrivals, compilation is excluded (it is cached on disk), and
 each fast engine shows the best of several rounds interleaved with the slow ones. What the imports
-left in memory is hidden from the garbage collector (`gc.freeze`) for all engines alike. SimPy is
-written as quick as it allows: a deque a queue, an event of its own for each idle server.
+left in memory is hidden from the garbage collector (`gc.freeze`) for all engines alike. The models
+in SimPy and Ciw are in `peers.py`.
 """
 
 from __future__ import annotations
@@ -16,27 +16,22 @@ from __future__ import annotations
 import argparse
 import gc
 import math
-import random
 import resource
 import statistics
 import time
-from collections import deque
-from collections.abc import Generator, Mapping
-from itertools import repeat
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from peers import SERVERS, STATIONS, SimPyEngine, tandem_ciw, tandem_simpy
 
 from tidegate.model import HostOffer
 from tidegate.policies.base import Policy
 from tidegate.policies.btu import Btu
 from tidegate.policies.queue_threshold import QueueThreshold
-from tidegate.queueing import Station, sojourn_s
+from tidegate.queueing import sojourn_s
 from tidegate.simulation import CloudSettings, FluidCloud, Poisson, RunReport, SimulatedCloud
-from tidegate.simulation import state as book
-from tidegate.simulation.engine import ItemEngine
-from tidegate.simulation.sketch import bucket_of
 from tidegate.simulation.stations import simulate_tandem
 from tidegate.topology import Edge, Operator, Resources, Source, Topology
 
@@ -44,56 +39,7 @@ Floats = NDArray[np.float64]
 
 # --- a tandem of three stations, 10:11:1 servers ------------------------------------------------
 
-STATIONS = (Station("a", 40, 5.714), Station("b", 40, 5.333), Station("c", 40, 400))
-SERVERS = (10, 11, 1)
 EVENTS_PER_CUSTOMER = 4
-
-
-def tandem_simpy(customers: int, seed: int) -> float:
-    import simpy
-
-    lots = random.Random(seed)
-    env = simpy.Environment()
-    stations = [simpy.Resource(env, capacity=k) for k in SERVERS]
-    total = 0.0
-
-    def customer() -> Generator[Any, Any, None]:
-        nonlocal total
-        born = env.now
-        for resource_, station in zip(stations, STATIONS, strict=True):
-            with resource_.request() as turn:
-                yield turn
-                yield env.timeout(lots.expovariate(station.service_rate_per_s))
-        total += env.now - born
-
-    def source() -> Generator[Any, Any, None]:
-        for _ in range(customers):
-            yield env.timeout(lots.expovariate(40))
-            env.process(customer())
-
-    env.process(source())
-    env.run()
-    return total / customers
-
-
-def tandem_ciw(customers: int, seed: int) -> float:
-    import ciw
-
-    network = ciw.create_network(
-        arrival_distributions=[ciw.dists.Exponential(40), None, None],
-        service_distributions=[ciw.dists.Exponential(s.service_rate_per_s) for s in STATIONS],
-        routing=[[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]],
-        number_of_servers=list(SERVERS),
-    )
-    ciw.seed(seed)
-    simulation = ciw.Simulation(network)
-    simulation.simulate_until_max_customers(customers, method="Finish")
-    born: dict[int, float] = {}
-    left: dict[int, float] = {}
-    for record in simulation.get_all_records():
-        born[record.id_number] = min(record.arrival_date, born.get(record.id_number, math.inf))
-        left[record.id_number] = max(record.exit_date, left.get(record.id_number, 0.0))
-    return statistics.fmean(left[i] - born[i] for i in born)
 
 
 def tandem_cloud(customers: int, seed: int) -> float:
@@ -218,147 +164,6 @@ class Stepwise:
         return {name: np.histogram(times, edges_s)[0] for name, times in counts.items()}
 
 
-class SimPyEngine(ItemEngine):
-    """The same network with SimPy moving the items, written to be as quick as SimPy allows.
-
-    A queue is a deque, and an idle server waits for an event of its own, so an item costs about
-    two SimPy events. Fleet, meter, policy and report are those of the simulated cloud.
-    """
-
-    def __init__(self, topology: Topology, settings: CloudSettings, seed: int) -> None:
-        import simpy
-
-        super().__init__(topology, settings, seed)
-        self.env = simpy.Environment()
-        self.lots = random.Random(seed)
-        n = len(topology.operators)
-        self.queues: list[deque[tuple[float, list[float]]]] = [deque() for _ in range(n)]
-        self.idle: list[deque[Any]] = [deque() for _ in range(n)]
-        self.alive: dict[tuple[int, int], bool] = {}
-        self.index = {name: i for i, name in enumerate(topology.by_name)}
-        self.slo = [operator.slo_s or math.inf for operator in topology.operators]
-        self.out: list[list[tuple[int, float]]] = [
-            [(self.index[e.target], e.ratio) for e in topology.edges if e.origin == o.name]
-            for o in topology.operators
-        ]
-        self.into = [
-            [(self.index[e.target], e.ratio) for e in topology.edges if e.origin == s.name]
-            for s in topology.sources
-        ]
-        self.counts = [[0] * 6 for _ in range(n)]  # arrived, processed, late x 3, sampled
-        self.sums = [[0.0, 0.0] for _ in range(n)]  # durations, services
-        self.done, self.sojourn = 0, 0.0
-        self.came = 0
-
-    def start(self, operator: int, host: int, ready_s: float) -> int:
-        """As the engine's own, with a process that serves."""
-        slot = super().start(operator, host, ready_s)
-        self.env.process(self._server(operator, slot, ready_s))
-        return slot
-
-    def stop(self, operator: int, slot: int, now_s: float) -> float:
-        """The server leaves after the item in hand."""
-        super().stop(operator, slot, now_s)
-        self.alive[operator, slot] = False
-        return now_s
-
-    def _server(self, o: int, slot: int, ready_s: float) -> Generator[Any, Any, None]:
-        env, queue, idle = self.env, self.queues[o], self.idle[o]
-        self.alive[o, slot] = True
-        mean = float(self.net.ops_f[o, book.MEAN_S])
-        busy, holds = self.net.slot_f[o, book.BUSY_S], self.net.slot_i[o, book.ROOT]
-        done, free = self.net.slot_i[o, book.DONE], self.net.slot_f[o, book.FREE_S]
-        if ready_s > env.now:
-            yield env.timeout(ready_s - env.now)
-        while self.alive[o, slot]:
-            if not queue:
-                wake = env.event()
-                idle.append(wake)
-                yield wake
-                continue
-            came, root = queue.popleft()
-            holds[slot], free[slot] = 0, env.now + mean
-            busy[slot] += mean
-            yield env.timeout(mean)
-            holds[slot] = -1
-            done[slot] += 1
-            self._leave(o, came, root, mean)
-        if queue and idle:  # it was woken for an item and has left: somebody else takes it
-            idle.popleft().succeed()
-
-    def _put(self, o: int, root: list[float]) -> None:
-        self.counts[o][0] += 1
-        self.queues[o].append((self.env.now, root))
-        if self.idle[o]:
-            self.idle[o].popleft().succeed()
-
-    def _leave(self, o: int, came: float, root: list[float], service: float) -> None:
-        now = self.env.now
-        duration, counts, slo = now - came, self.counts[o], self.slo[o]
-        counts[1] += 1
-        self.sums[o][0] += duration
-        self.net.sketch[o, bucket_of(duration)] += 1
-        if duration > slo:
-            counts[2] += 1
-            counts[3] += duration > 2 * slo
-            counts[4] += duration > 5 * slo
-        if counts[1] % 10 == 0:
-            self.net.recent[o, counts[5] % book.RECENT] = duration
-            counts[5] += 1
-            self.sums[o][1] += service
-        root[1] -= 1
-        self._send(self.out[o], root)
-
-    def _send(self, edges: list[tuple[int, float]], root: list[float]) -> None:
-        for target, ratio in edges:
-            copies = int(ratio)
-            if ratio > copies and self.lots.random() < ratio - copies:
-                copies += 1
-            for _ in repeat(None, copies):
-                root[1] += 1
-                self._put(target, root)
-        if root[1] == 0:
-            sojourn = self.env.now - root[0]
-            self.done += 1
-            self.sojourn += sojourn
-            self.net.sketch[len(self.slo) + 1, bucket_of(sojourn)] += 1
-
-    def _source(self, source: int, times: list[float]) -> Generator[Any, Any, None]:
-        for moment in times:
-            if moment > self.env.now:
-                yield self.env.timeout(moment - self.env.now)
-            self.came += 1
-            root = [self.env.now, 0.0]
-            self._send(self.into[source], root)
-
-    def run(self, arrivals: Mapping[int, Floats], end_s: float, shed_fraction: float) -> Floats:
-        """Let SimPy run, and bring the books up to date at each monitoring interval."""
-        for source, times in arrivals.items():
-            self.env.process(self._source(source, times.tolist()))
-        rows = self._empty_rows(end_s)
-        filled = 0
-        net = self.net
-        while net.whole[book.NOW] < end_s:
-            stop = min(end_s, float(net.whole[book.NEXT_MONITOR]))
-            self.env.run(until=stop)
-            for o, (counts, sums) in enumerate(zip(self.counts, self.sums, strict=True)):
-                columns = (book.ARRIVED, book.PROCESSED, book.LATE_1, book.LATE_2, book.LATE_5)
-                net.tally[o, [*columns, book.SAMPLES]] = counts
-                net.tally[o, [book.DURATION_S, book.SERVICE_S]] = sums
-                net.ends[o] = 0, len(self.queues[o])
-            net.whole[[book.IN, book.OUT, book.SOJOURN_S]] = self.came, self.done, self.sojourn
-            net.whole[book.NOW] = stop
-            if stop >= net.whole[book.NEXT_MONITOR]:
-                from tidegate.simulation.books import end_interval
-
-                end_interval(
-                    stop, rows[filled], self._before, net.ops_f, net.ends, net.slot_f,
-                    net.slot_i, net.hosts, net.tally, net.whole, net.sketch,
-                )  # fmt: skip
-                filled += 1
-        return rows[:filled]
-
-
 def visp_run(world: SimulatedCloud, policy: Policy, until_s: float = RUN_S) -> RunReport:
     memory = policy.initial_memory(0)
     while world.time_s < until_s:
@@ -369,29 +174,36 @@ def visp_run(world: SimulatedCloud, policy: Policy, until_s: float = RUN_S) -> R
 
 
 def visp(quick: bool) -> None:
-    topology, policy = visp_topology(), QueueThreshold()
-    length = 1200.0 if quick else RUN_S
-    visp_run(SimulatedCloud(topology, OFFER, Stepwise(), seed=0), policy, 300)
-    visp_run(FluidCloud(topology, OFFER, Stepwise(), seed=0), policy, 300)
+    for policy in (QueueThreshold(), Btu()):
+        visp_with(policy, 1200.0 if quick else RUN_S)
+
+
+def visp_with(policy: Policy, length: float) -> None:
+    topology = visp_topology()
+    # Arrivals are fetched for ten minutes at a time; which they are does not depend on it.
+    settings = CloudSettings(arrival_chunk_s=600.0)
     times: dict[str, list[float]] = {"SimPy": [], "items": [], "fluid": []}
     reports: dict[str, RunReport] = {}
 
-    def fast_round() -> None:
-        for name, kind in (("items", SimulatedCloud), ("fluid", FluidCloud)):
-            for _ in range(5):
-                start = time.process_time()
-                world = kind(topology, OFFER, Stepwise(), seed=1)
-                reports[name] = visp_run(world, policy, length)
-                times[name].append(time.process_time() - start)
+    def timed(name: str, build: Callable[[], SimulatedCloud]) -> None:
+        start = time.process_time()
+        reports[name] = visp_run(build(), policy, length)
+        times[name].append(time.process_time() - start)
 
+    def fast_round() -> None:
+        for _ in range(5):
+            timed("items", partial(SimulatedCloud, *world, seed=1, settings=settings))
+            timed("fluid", partial(FluidCloud, *world, seed=1, settings=settings))
+
+    world = (topology, OFFER, Stepwise())
+    for kind in (SimulatedCloud, FluidCloud):
+        visp_run(kind(*world, seed=0), policy, 300)
     fast_round()
-    start = time.process_time()
-    slow = SimulatedCloud(topology, OFFER, Stepwise(), seed=1, engine=SimPyEngine)
-    reports["SimPy"] = visp_run(slow, policy, length)
-    times["SimPy"].append(time.process_time() - start)
+    simpy = partial(SimulatedCloud, *world, seed=1, settings=settings, engine=SimPyEngine)
+    timed("SimPy", simpy)
     fast_round()
     items = sum(operator.processed for operator in reports["items"].operators)
-    print(f"\nVISP, nine operators, {length / 60:g} min, stepwise, queue-threshold every 60 s, "
+    print(f"\nVISP, nine operators, {length / 60:g} min, stepwise, {policy.name} every 60 s, "
           f"monitoring every 15 s; {items:,} operator-items")  # fmt: skip
     print(
         f"{'engine':<10}{'per run':>12}{'x SimPy':>10}{'real-time':>12}{'BTUs':>7}{'rescales':>10}"

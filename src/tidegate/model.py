@@ -16,7 +16,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Literal
+from operator import attrgetter
+from typing import Annotated, Any, Literal
 
 from tidegate.codec import Sorted, Value
 from tidegate.errors import InputError
@@ -129,9 +130,14 @@ class OperatorReading(Value):
     batches: BatchReading | None = None
 
     def __post_init__(self) -> None:
-        for name in ("arrival_rate_per_s", "service_time_s", "queue_length"):
-            value = getattr(self, name)
-            if value is not None:
+        for name, value in (
+            ("arrival_rate_per_s", self.arrival_rate_per_s),
+            ("service_time_s", self.service_time_s),
+            ("queue_length", self.queue_length),
+        ):
+            # Asked here first: the name for the message is not free, and this runs each turn.
+            usual = isinstance(value, float) and 0 <= value < math.inf
+            if value is not None and not usual:
                 finite(value, f"operator {self.operator}: {name}", low=0)
 
 
@@ -161,6 +167,11 @@ class Deployment(Value):
         object.__setattr__(self, "instances", tuple(sorted(self.instances, key=_by_id)))
 
     @cached_property
+    def by_id(self) -> dict[str, Instance]:
+        """Instances by id."""
+        return {instance.id: instance for instance in self.instances}
+
+    @cached_property
     def counts(self) -> Counter[str]:
         """Instances by operator."""
         return Counter(instance.operator for instance in self.instances)
@@ -171,8 +182,7 @@ class Deployment(Value):
         return {instance.id: instance.host for instance in self.instances}
 
 
-def _by_id(instance: Instance) -> str:
-    return instance.id
+_by_id = attrgetter("id")
 
 
 @dataclass(frozen=True)
@@ -204,6 +214,30 @@ class Snapshot(Value):
         if len(known) != len(self.hosts):
             raise InputError("hosts", [h.id for h in self.hosts], "unique by id")
         names = self.topology.by_name
+        # All at once is quicker than one by one; a culprit is looked for when there is one.
+        if not (
+            len({instance.id for instance in self.instances}) == len(self.instances)
+            and {instance.host for instance in self.instances} <= known
+            and {instance.operator for instance in self.instances} <= names.keys()
+        ):
+            self._refuse_instance(known)
+        for reading in self.operators:
+            if reading.operator not in names:
+                allowed = "an operator of the topology"
+                raise InputError("reading of operator", reading.operator, allowed)
+
+    @classmethod
+    def unchecked(cls, **values: Any) -> Snapshot:
+        """A snapshot of values that are known to go together, as in a world that made them itself.
+
+        values: all fields by name, and any derived value that is known already.
+        """
+        snapshot = object.__new__(cls)
+        snapshot.__dict__.update(values)
+        return snapshot
+
+    def _refuse_instance(self, known: set[str]) -> None:
+        names = self.topology.by_name
         seen: set[str] = set()
         for instance in self.instances:
             if instance.operator not in names or instance.host not in known or instance.id in seen:
@@ -211,10 +245,6 @@ class Snapshot(Value):
                 allowed = "unique, of an operator in the topology, on a host in the snapshot"
                 raise InputError("instance", shown, allowed)
             seen.add(instance.id)
-        for reading in self.operators:
-            if reading.operator not in names:
-                allowed = "an operator of the topology"
-                raise InputError("reading of operator", reading.operator, allowed)
 
     @cached_property
     def host(self) -> dict[str, Host]:
@@ -225,7 +255,7 @@ class Snapshot(Value):
     def reading(self) -> dict[str, OperatorReading]:
         """Readings by operator; one without any measurement where none was given."""
         given = {reading.operator: reading for reading in self.operators}
-        return {name: given.get(name, OperatorReading(name)) for name in self.topology.by_name}
+        return {name: given.get(name) or OperatorReading(name) for name in self.topology.by_name}
 
     @cached_property
     def running_hosts(self) -> tuple[Host, ...]:

@@ -8,6 +8,7 @@ room that is left on each host, and turns into a plan at the end.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import Literal
 
 from tidegate.model import (
@@ -26,6 +27,8 @@ __all__ = ["Measure", "Packing", "Style", "capacity_of", "sizes_of"]
 
 Measure = Literal["demand", "load"]
 Style = Literal["engines", "instances", "placement"]
+
+_NOTHING = Prediction()
 
 
 class Packing:
@@ -59,15 +62,13 @@ class Packing:
         self.hosts: dict[str, dict[str, Instance]] = {host: {} for host in order}
         self.free = {host: self._room(capacity_of(snapshot, host), fill) for host in order}
         self.home: dict[str, str] = {}
-        self._leased = max(
-            snapshot.leased_so_far, *(_number(host) for host in (*snapshot.host, *order)), 0
-        )
-        self._numbers: dict[str, int] = {}
+        self._leased = max(snapshot.leased_so_far, 0, *map(_number, (*snapshot.host, *order)))
+        self._numbers = dict.fromkeys(snapshot.topology.by_name, 0)
         for instance in (*snapshot.instances, *start.instances):
-            number = _number(instance.id)
-            if number > self._numbers.get(instance.operator, 0):
-                self._numbers[instance.operator] = number
+            number, operator = _number(instance.id), instance.operator
+            self._numbers[operator] = max(self._numbers[operator], number)
         self.sizes = sizes_of(snapshot, start, measure)
+        self._counts = dict.fromkeys(snapshot.topology.by_name, 0)
         for instance in start.instances:
             self._put(instance)
         self._origin = dict(self.home)
@@ -80,7 +81,7 @@ class Packing:
         twin.__dict__.update(self.__dict__)
         twin.hosts = {host: dict(placed) for host, placed in self.hosts.items()}
         twin.free = {host: list(left) for host, left in self.free.items()}
-        for name in ("sizes", "home", "_numbers", "reasons", "unmet"):
+        for name in ("sizes", "home", "_counts", "_numbers", "reasons", "unmet"):
             setattr(twin, name, self.__dict__[name].copy())
         return twin
 
@@ -89,11 +90,11 @@ class Packing:
     @property
     def counts(self) -> dict[str, int]:
         """Instances by operator, in topology order."""
-        counts = dict.fromkeys(self.snapshot.topology.by_name, 0)
-        for placed in self.hosts.values():
-            for instance in placed.values():
-                counts[instance.operator] += 1
-        return counts
+        return self._counts.copy()
+
+    def count(self, operator: str) -> int:
+        """Instances of one operator."""
+        return self._counts[operator]
 
     def instances_of(self, operator: str) -> list[Instance]:
         """The instances of one operator, by host in lease order."""
@@ -117,7 +118,7 @@ class Packing:
     def may_start(self, operator: str, more: int = 1) -> bool:
         """Whether the operator may have that many instances more."""
         limit = self.snapshot.operator(operator).max_instances
-        return limit is None or len(self.instances_of(operator)) + more <= limit
+        return limit is None or self._counts[operator] + more <= limit
 
     # --- trying -------------------------------------------------------------------------------
 
@@ -142,7 +143,7 @@ class Packing:
 
     def start(self, operator: str, host: str) -> Instance:
         """A new instance of an operator on a host, whether or not there is room."""
-        self._numbers[operator] = number = self._numbers.get(operator, 0) + 1
+        self._numbers[operator] = number = self._numbers[operator] + 1
         instance = Instance(f"{operator}-{number}", operator, host)
         self.sizes[instance.id] = self.snapshot.operator(operator).demand
         self._put(instance)
@@ -152,7 +153,11 @@ class Packing:
         """Take an instance away."""
         host = self.home.pop(instance_id)
         instance = self.hosts[host].pop(instance_id)
-        self._take(host, self.sizes[instance_id], sign=-1)
+        size, left = self.sizes[instance_id], self.free[host]
+        left[0] += size.cpu_cores
+        left[1] += size.memory_mb
+        left[2] += size.network_mbps
+        self._counts[instance.operator] -= 1
         return instance
 
     def move(self, instance_id: str, host: str) -> None:
@@ -207,7 +212,7 @@ class Packing:
 
     def plan(self, predicted: Prediction | None = None) -> Plan:
         """The packing as a plan, with the reasons gathered on the way."""
-        predicted = predicted or Prediction()
+        predicted = predicted or _NOTHING
         cost = len(self.hosts) * self.snapshot.offer.usd_per_h
         return Plan(
             self.deployment,
@@ -229,15 +234,14 @@ class Packing:
         return [capacity.cpu_cores * fill, capacity.memory_mb, capacity.network_mbps]
 
     def _put(self, instance: Instance) -> None:
-        self.hosts[instance.host][instance.id] = instance
-        self.home[instance.id] = instance.host
-        self._take(instance.host, self.sizes[instance.id])
-
-    def _take(self, host: str, size: Resources, sign: int = 1) -> None:
-        left = self.free[host]
-        left[0] -= sign * size.cpu_cores
-        left[1] -= sign * size.memory_mb
-        left[2] -= sign * size.network_mbps
+        name, host = instance.id, instance.host
+        self.hosts[host][name] = instance
+        self.home[name] = host
+        size, left = self.sizes[name], self.free[host]
+        left[0] -= size.cpu_cores
+        left[1] -= size.memory_mb
+        left[2] -= size.network_mbps
+        self._counts[instance.operator] += 1
 
     def _fit(self, names: list[str], hosts: list[str]) -> list[str]:
         """Place what fits on these hosts; return the rest."""
@@ -287,8 +291,8 @@ def capacity_of(snapshot: Snapshot, host: str) -> Resources:
 
 def sizes_of(snapshot: Snapshot, deployment: Deployment, measure: Measure) -> dict[str, Resources]:
     """What each instance takes: its load if that is asked for and measured, else its demand."""
-    demands = {operator.name: operator.demand for operator in snapshot.topology.operators}
-    sizes = {instance.id: demands[instance.operator] for instance in deployment.instances}
+    operators = snapshot.topology.by_name
+    sizes = {instance.id: operators[instance.operator].demand for instance in deployment.instances}
     if measure == "load":
         for reading in snapshot.instances:
             if reading.load is not None and reading.id in sizes:
@@ -296,7 +300,8 @@ def sizes_of(snapshot: Snapshot, deployment: Deployment, measure: Measure) -> di
     return sizes
 
 
+@lru_cache(maxsize=1 << 16)
 def _number(name: str) -> int:
-    """The number after the last dash of an id, 0 without one."""
+    """The number after the last dash of an id, 0 without one; asked of each name in each turn."""
     last = name.rpartition("-")[2]
     return int(last) if last.isdecimal() else 0

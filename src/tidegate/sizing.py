@@ -18,15 +18,13 @@ def set_counts(packing: Packing, wanted: Mapping[str, int]) -> None:
     missing starts by first fit decreasing, on new hosts where the others are full; what finds no
     room at all becomes unmet demand.
     """
-    current = packing.counts
+    missing: list[str] = []
     for operator, count in wanted.items():
-        for instance in _least_missed(packing, operator, current[operator] - max(1, count)):
+        change = _allowed(packing, operator, count) - packing.count(operator)
+        if change > 0:
+            missing += [operator] * change
+        for instance in _least_missed(packing, operator, packing.count(operator) - max(1, count)):
             packing.stop(instance.id)
-    missing = [
-        operator
-        for operator, count in wanted.items()
-        for _ in range(_allowed(packing, operator, count) - current[operator])
-    ]
     missing.sort(key=lambda name: -packing.snapshot.operator(name).demand.cpu_cores)
     for operator in missing:
         start_somewhere(packing, operator)

@@ -54,11 +54,13 @@ def diff(running: Deployment, plan: Plan | Deployment) -> tuple[Step, ...]:
     release h1
     """
     wanted = plan.deployment if isinstance(plan, Plan) else plan
-    before = {instance.id: instance for instance in running.instances}
-    after = {instance.id: instance for instance in wanted.instances}
-
-    starts = [Step("start", i.host, i.id, i.operator) for i in after.values() if i.id not in before]
-    stops = [Step("stop", i.host, i.id, i.operator) for i in before.values() if i.id not in after]
+    before, after = running.by_id, wanted.by_id
+    starts = [
+        Step("start", i.host, name, i.operator) for name, i in after.items() if name not in before
+    ]
+    stops = [
+        Step("stop", i.host, name, i.operator) for name, i in before.items() if name not in after
+    ]
     # Stops beyond those that a start of the same operator makes up for can come first.
     replaced = Counter(step.operator for step in starts)
     early, late = [], []
@@ -83,9 +85,9 @@ def diff(running: Deployment, plan: Plan | Deployment) -> tuple[Step, ...]:
 def _ordered_moves(before: dict[str, Instance], after: dict[str, Instance]) -> list[Step]:
     """Moves out of a host before moves into it, as far as the circles among them allow."""
     moves = [
-        Step("move", i.host, i.id, i.operator, origin=before[i.id].host)
-        for i in after.values()
-        if i.id in before and before[i.id].host != i.host
+        Step("move", i.host, name, i.operator, origin=before[name].host)
+        for name, i in after.items()
+        if name in before and before[name].host != i.host
     ]
     leaving = Counter(step.origin for step in moves)
     ordered: list[Step] = []

@@ -98,16 +98,13 @@ def host_rank(
     >>> host_rank(half, Resources(4, 7168), Resources(3, 512), cached=True)
     -1.0
     """
-    ratios = [
-        have / want
-        for have, want in (
-            (free.cpu_cores, demand.cpu_cores),
-            (free.memory_mb, demand.memory_mb),
-            (free.network_mbps, demand.network_mbps),
-        )
-        if want > 0
-    ]
-    room = min(ratios, default=float("inf"))
+    room = float("inf")
+    if demand.cpu_cores > 0:
+        room = free.cpu_cores / demand.cpu_cores
+    if demand.memory_mb > 0:
+        room = min(room, free.memory_mb / demand.memory_mb)
+    if demand.network_mbps > 0:
+        room = min(room, free.network_mbps / demand.network_mbps)
     if room < 1 - 1e-9:
         return -1.0
     cpu = (free.cpu_cores - demand.cpu_cores) / capacity.cpu_cores

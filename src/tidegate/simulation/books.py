@@ -145,7 +145,9 @@ def book_departures(
     tally, recent, sketch: the operator's rows.
     """
     done, next_sample = tally[PROCESSED], (tally[SAMPLES] + 1.0) * every
-    total_s, late, since_s = 0.0, 0, tally[LATE_SINCE_S]
+    # In variables, not in `tally`: adding to an array over and over waits for memory each time.
+    total_s, late, later, latest = 0.0, 0, 0, 0
+    since_s, last_late_s = tally[LATE_SINCE_S], tally[LAST_LATE_S]
     for i in range(count):
         sent = math.floor(arrived_s[i]) if quantise else arrived_s[i]
         duration = left_s[i] - sent
@@ -155,16 +157,16 @@ def book_departures(
         if duration > slo_s:
             late += 1
             if duration > 2.0 * slo_s:
-                tally[LATE_2] += 1.0
+                later += 1
                 if duration > 5.0 * slo_s:
-                    tally[LATE_5] += 1.0
-                    tally[LAST_LATE_S] = left_s[i]
+                    latest += 1
+                    last_late_s = left_s[i]
                     if since_s < 0.0:
                         since_s = left_s[i]
         elif since_s >= 0.0:
             # Adapted: the first item in time after some that took more than five times the SLO.
             tally[ADAPTED] += 1.0
-            tally[ADAPT_S] += left_s[i] - tally[LAST_LATE_S]
+            tally[ADAPT_S] += left_s[i] - last_late_s
             tally[EPISODE_S] += left_s[i] - since_s
             since_s = -1.0
         if done >= next_sample:
@@ -177,7 +179,9 @@ def book_departures(
     tally[PROCESSED] = done
     tally[DURATION_S] += total_s
     tally[LATE_1] += late
-    tally[LATE_SINCE_S] = since_s
+    tally[LATE_2] += later
+    tally[LATE_5] += latest
+    tally[LATE_SINCE_S], tally[LAST_LATE_S] = since_s, last_late_s
 
 
 @numba.njit(cache=True)

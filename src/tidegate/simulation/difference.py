@@ -18,7 +18,9 @@ from tidegate.simulation.state import (
     HOST,
     NO_SERVER,
     OUT,
+    RECENT,
     ROOT,
+    SAMPLES,
     SOJOURN_S,
     TAIL,
     Floats,
@@ -26,10 +28,20 @@ from tidegate.simulation.state import (
     Network,
 )
 
-__all__ = ["WAITING", "WORKING", "Marks", "difference", "empty_marks"]
+__all__ = [
+    "DURATIONS",
+    "FACTS",
+    "SAMPLED",
+    "WAITING",
+    "WORKING",
+    "Marks",
+    "difference",
+    "empty_marks",
+]
 
-WAITING, WORKING = 19, 20
+WAITING, WORKING, SAMPLED, DURATIONS = 19, 20, 21, 22
 """Columns of the facts about an operator that follow those of `tally`."""
+FACTS = DURATIONS + RECENT
 
 
 class Marks(NamedTuple):
@@ -65,6 +77,7 @@ def difference(
     slot_i: Ints,
     tally: Floats,
     whole: Floats,
+    recent: Floats,
     sketch: Ints,
     marks: Marks,
     facts: Floats,
@@ -74,9 +87,10 @@ def difference(
 ) -> None:
     """Fill in the last four arguments, and bring the marks up to date.
 
-    facts: by operator, the difference in `tally`, then items waiting and being worked on; slots:
-    by operator and slot, seconds busy and items done; cores: core-seconds by host; latency: mean,
-    50th, 95th and 99th percentile of what was finished, NaN if nothing was.
+    facts: by operator, the difference in `tally`, then items waiting and being worked on, how many
+    durations are known and what they are, oldest first; slots: by operator and slot, seconds busy
+    and items done; cores: core-seconds by host; latency: mean, 50th, 95th and 99th percentile of
+    what was finished, NaN if nothing was.
     """
     operators = len(tally)
     cores[:] = 0.0
@@ -103,6 +117,10 @@ def difference(
             cores[slot_i[o, HOST, s]] += slots[0, o, s] * ops_f[o, CORES]
         facts[o, WAITING] = ends[o, TAIL] - ends[o, HEAD]
         facts[o, WORKING] = working
+        sampled = int(tally[o, SAMPLES])
+        facts[o, SAMPLED] = known = min(sampled, RECENT)
+        for i in range(known):
+            facts[o, DURATIONS + i] = recent[o, (sampled - known + i) % RECENT]
     out = np.floor(whole[OUT]) - np.floor(marks.whole[OUT])
     latency[:] = np.nan
     if out > 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
@@ -101,8 +102,12 @@ class ItemEngine:
         self._free_slots: list[list[int]] = [
             list(range(self.net.slot_f.shape[2]))[::-1] for _ in topology.operators
         ]
-        # Cores and megabits that the servers on each host want when all are busy.
+        # Cores and megabits that each operator's servers want when all are busy, that is wanted
+        # on each host, and that it has; in plain numbers, for NumPy's are slow one by one.
+        self._demand: list[list[float]] = self.net.ops_f[:, [CORES, MBPS]].tolist()
         self._wanted: dict[int, tuple[float, float]] = {}
+        self._limits: dict[int, tuple[float, float]] = {}
+        self._unwatched, self._overfull = True, False
 
     # --- hosts --------------------------------------------------------------------------------
 
@@ -121,6 +126,8 @@ class ItemEngine:
         net.hosts[host, FROM_S] = ready_s
         net.hosts[host, UNTIL_S] = np.inf
         self._wanted[host] = (0.0, 0.0)
+        self._limits[host] = (capacity.cpu_cores, capacity.network_mbps)
+        self._unwatched = True
         return host
 
     def close_host(self, host: int, until_s: float) -> None:
@@ -135,25 +142,27 @@ class ItemEngine:
         self._closing = [entry for entry in self._closing if entry[0] >= past]
 
     def _want(self, operator: int, host: int, sign: int) -> None:
-        """Contention has to be worked out only where a host can be asked for too much."""
-        cores, mbps = self._wanted.get(host, (0.0, 0.0))
-        net = self.net
-        cores += sign * net.ops_f[operator, CORES]
-        mbps += sign * net.ops_f[operator, MBPS]
-        self._wanted[host] = (cores, mbps)
+        cores, mbps = self._wanted[host]
+        more_cores, more_mbps = self._demand[operator]
+        self._wanted[host] = (cores + sign * more_cores, mbps + sign * more_mbps)
+        self._unwatched = True
 
     def _watch_contention(self) -> None:
+        """Contention has to be worked out only where a host can be asked for too much."""
         net = self.net
-        overfull = False
-        for host, (cores, mbps) in self._wanted.items():
-            limit = net.hosts[host, HOST_MBPS]
-            if cores > net.hosts[host, HOST_CORES] + 1e-9 or (limit > 0 and mbps > limit + 1e-9):
-                overfull = True
-        if not overfull:
-            net.whole[NEXT_CONTENTION] = np.inf
-            net.hosts[:, SLOW] = 1.0
-            net.slot_f[:, PACE] = 1.0
-        elif net.whole[NEXT_CONTENTION] == np.inf:
+        if self._unwatched:
+            self._unwatched = False
+            self._overfull = any(
+                cores > most_cores + 1e-9 or (most_mbps > 0 and mbps > most_mbps + 1e-9)
+                for (cores, mbps), (most_cores, most_mbps) in zip(
+                    self._wanted.values(), self._limits.values(), strict=True
+                )
+            )
+            if not self._overfull:
+                net.whole[NEXT_CONTENTION] = np.inf
+                net.hosts[:, SLOW] = 1.0
+                net.slot_f[:, PACE] = 1.0
+        if self._overfull and net.whole[NEXT_CONTENTION] == np.inf:
             net.whole[NEXT_CONTENTION] = net.whole[NOW] + self._settings.contention_s
 
     # --- servers ------------------------------------------------------------------------------
@@ -286,8 +295,8 @@ class ItemEngine:
         """
         self._watch_contention()
         parts = [arrivals.get(source, _NOTHING) for source in range(self._sources)]
-        until = np.cumsum([len(part) for part in parts], dtype=np.int64)
-        position = until - [len(part) for part in parts]
+        ends = [0, *accumulate(map(len, parts))]
+        position, until = np.array(ends[:-1], np.int64), np.array(ends[1:], np.int64)
         times = parts[0] if len(parts) == 1 else np.concatenate([*parts, _NOTHING])
         rows = self._empty_rows(end_s)
         filled = 0

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+import numpy as np
+
 from tidegate.backend import Outcome
-from tidegate.model import Deployment, HostOffer, Instance, Plan
+from tidegate.model import Deployment, HostOffer, Instance, Lease, Plan
 from tidegate.simulation.engine import Engine
 from tidegate.simulation.lots import stream
 from tidegate.simulation.settings import CloudSettings
@@ -34,13 +36,21 @@ class SimulatedHost:
 
     id: str
     number: int
-    leased_s: float
+    lease: Lease
     ready_s: float
     images: dict[str, float] = field(default_factory=dict)
     memory_mb: float = 0.0
     draining: bool = False
     gone_s: float = math.inf
     leaving: int = 0
+    _cached: frozenset[str] = frozenset()
+
+    def cached(self, now_s: float) -> frozenset[str]:
+        """Images that are there now; images only come, so once all are there nothing changes."""
+        if len(self._cached) < len(self.images):
+            there = (name for name, since in self.images.items() if since <= now_s)
+            self._cached = frozenset(there)
+        return self._cached
 
 
 @dataclass(slots=True)
@@ -54,6 +64,12 @@ class SimulatedInstance:
     host: str
     ready_s: float
     works_on: str  # where it still works while it moves
+
+
+def _between(bounds: tuple[float, float], lots: np.random.Generator) -> float:
+    """As `lots.uniform`, which takes several times as long to look at its arguments."""
+    low, high = bounds
+    return low + (high - low) * lots.random()
 
 
 class Fleet:
@@ -193,12 +209,14 @@ class Fleet:
     # --- steps --------------------------------------------------------------------------------
 
     def _lease(self, name: str, now_s: float, startup_s: float | None = None) -> None:
-        bounds = self.settings.host_startup_s or (self.offer.startup_s, self.offer.startup_s)
+        offer = self.offer
         if startup_s is None:
-            startup_s = float(self._host_lots.uniform(*bounds))
+            bounds = self.settings.host_startup_s or (offer.startup_s, offer.startup_s)
+            startup_s = _between(bounds, self._host_lots)
         ready = now_s + startup_s
-        number = self.engine.open_host(self.offer.capacity, ready)
-        self.hosts[name] = SimulatedHost(name, number, now_s, ready)
+        number = self.engine.open_host(offer.capacity, ready)
+        lease = Lease(offer.billing_unit_s, offer.price_per_unit_usd, now_s)
+        self.hosts[name] = SimulatedHost(name, number, lease, ready)
         self.leased_so_far += 1
         self.peak_hosts = max(self.peak_hosts, len(self.hosts))
         if self.settings.host_failures_per_h > 0:
@@ -214,7 +232,7 @@ class Fleet:
         if image not in host.images:
             host.images[image] = up + self.settings.image_download_s
         if startup_s is None:
-            startup_s = float(self._instance_lots.uniform(*self.settings.instance_startup_s))
+            startup_s = _between(self.settings.instance_startup_s, self._instance_lots)
         return max(up, host.images[image]) + startup_s
 
     def _start(self, step: Step, now_s: float, startup_s: float | None = None) -> None:
@@ -298,12 +316,12 @@ class Fleet:
 
     def _close(self, host: SimulatedHost) -> None:
         self.paid_units += self.units(host, host.gone_s)
-        self.host_seconds += host.gone_s - host.leased_s
+        self.host_seconds += host.gone_s - host.lease.started_s
         del self.hosts[host.id]
 
     def units(self, host: SimulatedHost, now_s: float) -> int:
         """Billing units begun on a host; a lease that ends with a unit does not begin the next."""
-        used = (min(now_s, host.gone_s) - host.leased_s) / self.offer.billing_unit_s
+        used = (min(now_s, host.gone_s) - host.lease.started_s) / self.offer.billing_unit_s
         return max(1, math.ceil(used - 1e-9))
 
     def _fail(self, name: str, now_s: float) -> bool:

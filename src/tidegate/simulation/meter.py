@@ -6,9 +6,9 @@ was processed, a host is still starting) is None, never zero.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
-from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,20 @@ from tidegate.model import (
     HostOffer,
     HostStatus,
     InstanceReading,
+    InstanceStatus,
     Latency,
-    Lease,
     OperatorReading,
     Snapshot,
 )
-from tidegate.simulation.difference import WAITING, WORKING, difference, empty_marks
+from tidegate.simulation.difference import (
+    DURATIONS,
+    FACTS,
+    SAMPLED,
+    WAITING,
+    WORKING,
+    difference,
+    empty_marks,
+)
 from tidegate.simulation.engine import Engine
 from tidegate.simulation.fleet import Fleet
 from tidegate.simulation.lots import stream
@@ -134,11 +142,10 @@ class Meter:
     def _measure(self, now_s: float) -> _Readings:
         net = self._engine.net
         span = now_s - self._marked_s
-        if self._marks.busy.shape[1] != net.slot_f.shape[2]:
-            self._marks = empty_marks(net, self._marks)
         operators, _, slots = net.slot_f.shape
-        facts = np.empty((operators, WORKING + 1))
-        by_slot = np.empty((2, operators, slots))
+        if self._marks.busy.shape[1] != slots:
+            self._marks = empty_marks(net, self._marks)
+        facts, by_slot = np.empty((operators, FACTS)), np.empty((2, operators, slots))
         cores, times = np.empty(len(net.hosts)), np.empty(4)
         difference(
             now_s,
@@ -148,6 +155,7 @@ class Meter:
             net.slot_i,
             net.tally,
             net.whole,
+            net.recent,
             net.sketch,
             self._marks,
             facts,
@@ -158,30 +166,24 @@ class Meter:
         for host, used in self._left.items():
             cores[host] += used
         self._left.clear()
+        # From here on plain numbers: there are few of them, and NumPy's are slow one by one.
         noise = [1.0] * (2 * operators + 1)
         if self._settings.measurement_noise > 0 and span > 0:
             lots = stream(self._seed, NOISE, round(now_s * 1000))
             sigma = self._settings.measurement_noise
             noise = np.exp(lots.normal(0, sigma, len(noise))).tolist()
-        readings = tuple(
-            map(
-                _reading,
-                repeat(span),
-                self._names,
-                facts.tolist(),
-                net.tally[:, SAMPLES].tolist(),
-                net.recent.tolist(),
-                noise[0:-1:2],
-                noise[1::2],
-            )
-        )
-        load = np.maximum(cores / net.hosts[:, HOST_CORES], 0.0) * noise[-1]
+        facts_of = zip(self._names, facts.tolist(), noise[0:-1:2], noise[1::2], strict=True)
+        readings = tuple([_reading(span, *facts) for facts in facts_of])
+        have = net.hosts[:, HOST_CORES].tolist()
+        load = [
+            max(used / n, 0.0) * noise[-1] for used, n in zip(cores.tolist(), have, strict=True)
+        ]
         busy, done = by_slot.tolist()
         latency = Latency()
-        if times[0] == times[0]:
-            latency = Latency(*(times * noise[-1]).tolist())
+        if not math.isnan(times[0]):
+            latency = Latency(*[seconds * noise[-1] for seconds in times.tolist()])
         batches = self._batch(readings)
-        return _Readings(now_s, span, readings, latency, batches, load.tolist(), busy, done)
+        return _Readings(now_s, span, readings, latency, batches, load, busy, done)
 
     def _batch(self, readings: tuple[OperatorReading, ...]) -> BatchReading | None:
         """The batches that micro-batch processing would have had: the busiest operator's work."""
@@ -201,27 +203,27 @@ class Meter:
     # --- assembling ---------------------------------------------------------------------------
 
     def _assemble(self, now_s: float, seen: _Readings | None) -> Snapshot:
-        fleet, offer = self._fleet, self._offer
+        fleet = self._fleet
         fleet.forget_gone(now_s)
-        snapshot = Snapshot(
-            now_s,
-            self._topology,
-            offer,
-            tuple(self._hosts(now_s, seen)),
-            tuple(self._instances(now_s, seen)),
-            seen.operators if seen else tuple(OperatorReading(name) for name in self._names),
-            seen.latency if seen else Latency(),
-            seen.batches if seen else None,
-            self._settings.decision_s,
-            fleet.leased_so_far,
+        unknown = tuple(map(OperatorReading, self._names)) if seen is None else ()
+        return Snapshot.unchecked(
+            time_s=now_s,
+            topology=self._topology,
+            offer=self._offer,
+            hosts=tuple(self._hosts(now_s, seen)),
+            instances=tuple(self._instances(now_s, seen)),
+            operators=seen.operators if seen else unknown,
+            latency=seen.latency if seen else Latency(),
+            batches=seen.batches if seen else None,
+            interval_s=self._settings.decision_s,
+            leased_so_far=fleet.leased_so_far,
+            # Known already: it would be worked out again from all instances in each turn.
+            requested=fleet.requested,
         )
-        # Known already: it would be worked out again from all instances in each turn.
-        snapshot.__dict__["requested"] = fleet.requested
-        return snapshot
 
     def _hosts(self, now_s: float, seen: _Readings | None) -> list[Host]:
         hosts = []
-        offer = self._offer
+        capacity = self._offer.capacity
         for host in self._fleet.hosts.values():
             status: HostStatus = "running"
             if host.draining:
@@ -233,30 +235,32 @@ class Meter:
                 there = min(seen.span_s, seen.time_s - host.ready_s)
                 if there > 0:
                     used = seen.utilisation[host.number] / there
-            images = frozenset(name for name, since in host.images.items() if since <= now_s)
-            lease = Lease(offer.billing_unit_s, offer.price_per_unit_usd, host.leased_s)
-            hosts.append(Host(host.id, offer.capacity, status, used, lease, images))
+            hosts.append(Host(host.id, capacity, status, used, host.lease, host.cached(now_s)))
         return hosts
 
     def _instances(self, now_s: float, seen: _Readings | None) -> list[InstanceReading]:
         readings = []
-        weights = self._weights
+        measured_s, span_s, slots = -math.inf, 0.0, 0
+        if seen:
+            measured_s, span_s, slots = seen.time_s, seen.span_s, len(seen.busy[0])
         for instance in self._fleet.instances.values():
-            name, operator, host = instance.id, instance.operator, instance.host
             ready_s, slot = instance.ready_s, instance.slot
-            if ready_s > now_s:
-                readings.append(InstanceReading(name, operator, host, "starting"))
-                continue
+            status: InstanceStatus = "running" if ready_s <= now_s else "starting"
             load = rate = None
-            if seen and ready_s < seen.time_s and slot < len(seen.busy[instance.number]):
-                o = instance.number
-                there = min(seen.span_s, seen.time_s - ready_s)
+            if seen and ready_s < measured_s and ready_s <= now_s and slot < slots:
+                there = min(span_s, measured_s - ready_s)
                 if there > 0:
-                    share = max(0.0, seen.busy[o][slot] / there)
-                    cores, memory_mb, mbps = weights[o]
+                    o = instance.number
+                    share, rate = seen.busy[o][slot] / there, seen.done[o][slot] / there
+                    if share < 0:
+                        share = 0.0
+                    if rate < 0:
+                        rate = 0.0
+                    cores, memory_mb, mbps = self._weights[o]
                     load = Resources(share * cores, memory_mb, share * mbps)
-                    rate = max(0.0, seen.done[o][slot] / there)
-            readings.append(InstanceReading(name, operator, host, "running", load, rate))
+            readings.append(
+                InstanceReading(instance.id, instance.operator, instance.host, status, load, rate)
+            )
         return readings
 
 
@@ -264,23 +268,15 @@ def _reading(
     span: float,
     name: str,
     delta: list[float],
-    sampled: float,
-    ring: list[float],
     rate_noise: float,
     time_noise: float,
 ) -> OperatorReading:
-    """What was measured of one operator.
-
-    delta: its facts, see `difference`; sampled: durations sampled ever,
-    of which `ring` holds the last.
-    """
+    """What was measured of one operator. delta: its facts, see `difference`."""
     waiting = delta[WAITING]
     if span <= 0:
         return OperatorReading(name, queue_length=waiting)
-    recent = None
-    if sampled > 0:
-        count, turn = int(sampled), int(sampled) % RECENT
-        recent = tuple(ring[:count] if count <= RECENT else ring[turn:] + ring[:turn])
+    known = int(delta[SAMPLED])
+    recent = tuple(delta[DURATIONS : DURATIONS + known]) if known else None
     service = service_scv = arrival_scv = None
     samples, gaps = delta[SAMPLES], delta[GAPS]
     if samples > 0:

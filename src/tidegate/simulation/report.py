@@ -199,7 +199,7 @@ def make_report(
     counts = net.sketch[len(operators)] + net.sketch[len(operators) + 1]
     quantiles = [_quantile(counts, out, q) for q in (0.5, 0.9, 0.95, 0.99)]
     units = fleet.paid_units + sum(fleet.units(host, now_s) for host in fleet.hosts.values())
-    seconds = sum(min(now_s, host.gone_s) - host.leased_s for host in fleet.hosts.values())
+    seconds = sum(min(now_s, host.gone_s) - host.lease.started_s for host in fleet.hosts.values())
     load_count = float(whole[LOAD_COUNT])
     e2e = settings.end_to_end_slo_s
     return RunReport(
@@ -271,6 +271,8 @@ def _operator(net: Network, o: int, name: str) -> OperatorReport:
 
 
 def _column(values: Floats) -> Column:
+    if not np.isnan(values).any():
+        return tuple(values.tolist())
     return tuple(None if math.isnan(value) else value for value in values.tolist())
 
 

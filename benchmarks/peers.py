@@ -1,0 +1,248 @@
+"""The same models in SimPy and Ciw, for `simulation.py` to compare with.
+
+SimPy is written as quick as it allows: a deque a queue, an event of its own for each idle server.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections import deque
+from collections.abc import Generator, Mapping
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidegate.queueing import Station
+from tidegate.simulation import CloudSettings
+from tidegate.simulation import state as book
+from tidegate.simulation.books import end_interval
+from tidegate.simulation.engine import ItemEngine
+from tidegate.simulation.sketch import bucket_of
+from tidegate.topology import Topology
+
+__all__ = ["SERVERS", "STATIONS", "SimPyEngine", "tandem_ciw", "tandem_simpy"]
+
+Floats = NDArray[np.float64]
+
+# A tandem of three stations, 10:11:1 servers.
+STATIONS = (Station("a", 40, 5.714), Station("b", 40, 5.333), Station("c", 40, 400))
+SERVERS = (10, 11, 1)
+
+
+def tandem_simpy(customers: int, seed: int) -> float:
+    import simpy
+
+    lots = random.Random(seed)
+    env = simpy.Environment()
+    stations = [simpy.Resource(env, capacity=k) for k in SERVERS]
+    total = 0.0
+
+    def customer() -> Generator[Any, Any, None]:
+        nonlocal total
+        born = env.now
+        for resource_, station in zip(stations, STATIONS, strict=True):
+            with resource_.request() as turn:
+                yield turn
+                yield env.timeout(lots.expovariate(station.service_rate_per_s))
+        total += env.now - born
+
+    def source() -> Generator[Any, Any, None]:
+        for _ in range(customers):
+            yield env.timeout(lots.expovariate(40))
+            env.process(customer())
+
+    env.process(source())
+    env.run()
+    return total / customers
+
+
+def tandem_ciw(customers: int, seed: int) -> float:
+    import ciw
+
+    network = ciw.create_network(
+        arrival_distributions=[ciw.dists.Exponential(40), None, None],
+        service_distributions=[ciw.dists.Exponential(s.service_rate_per_s) for s in STATIONS],
+        routing=[[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]],
+        number_of_servers=list(SERVERS),
+    )
+    ciw.seed(seed)
+    simulation = ciw.Simulation(network)
+    simulation.simulate_until_max_customers(customers, method="Finish")
+    born: dict[int, float] = {}
+    left: dict[int, float] = {}
+    for record in simulation.get_all_records():
+        born[record.id_number] = min(record.arrival_date, born.get(record.id_number, math.inf))
+        left[record.id_number] = max(record.exit_date, left.get(record.id_number, 0.0))
+    return statistics.fmean(left[i] - born[i] for i in born)
+
+
+_COUNTS = [book.ARRIVED, book.PROCESSED, book.LATE_1, book.LATE_2, book.LATE_5, book.SAMPLES]
+_SUMS = [book.DURATION_S, book.SERVICE_S, book.SERVICE_SQUARE]
+_GAPS = [book.GAP_S, book.GAP_SQUARE, book.LAST_ARRIVAL_S]
+_ADAPT = [book.ADAPTED, book.ADAPT_S, book.EPISODE_S, book.LATE_SINCE_S, book.LAST_LATE_S]
+_WHOLE = [book.IN, book.OUT, book.SOJOURN_S, book.SOJOURN_MAX_S]
+
+
+class SimPyEngine(ItemEngine):
+    """The same network with SimPy moving the items, written to be as quick as SimPy allows.
+
+    A queue is a deque, and an idle server waits for an event of its own, so an item costs about
+    two SimPy events. Fleet, meter, policy and report are those of the simulated cloud, and so is
+    what is booked of each item.
+    """
+
+    def __init__(self, topology: Topology, settings: CloudSettings, seed: int) -> None:
+        import simpy
+
+        super().__init__(topology, settings, seed)
+        self.env = simpy.Environment()
+        self.lots = random.Random(seed)
+        n = len(topology.operators)
+        self.queues: list[deque[tuple[float, list[float]]]] = [deque() for _ in range(n)]
+        self.idle: list[deque[Any]] = [deque() for _ in range(n)]
+        self.alive: dict[tuple[int, int], bool] = {}
+        self.index = {name: i for i, name in enumerate(topology.by_name)}
+        self.slo = [operator.slo_s or math.inf for operator in topology.operators]
+        self.out: list[list[tuple[int, float]]] = [
+            [(self.index[e.target], e.ratio) for e in topology.edges if e.origin == o.name]
+            for o in topology.operators
+        ]
+        self.into = [
+            [(self.index[e.target], e.ratio) for e in topology.edges if e.origin == s.name]
+            for s in topology.sources
+        ]
+        self.counts = [[0] * 6 for _ in range(n)]  # arrived, processed, late x 3, sampled
+        self.sums = [[0.0] * 3 for _ in range(n)]  # durations, services, their squares
+        self.gaps = [[0.0] * 3 for _ in range(n)]  # sum, squares, last arrival
+        self.adapt = [[0.0, 0.0, 0.0, -1.0, 0.0] for _ in range(n)]  # as in `tally`
+        self.done, self.sojourn, self.longest = 0, 0.0, 0.0
+        self.came = 0
+
+    def start(self, operator: int, host: int, ready_s: float) -> int:
+        """As the engine's own, with a process that serves."""
+        slot = super().start(operator, host, ready_s)
+        self.env.process(self._server(operator, slot, ready_s))
+        return slot
+
+    def stop(self, operator: int, slot: int, now_s: float) -> float:
+        """The server leaves after the item in hand."""
+        super().stop(operator, slot, now_s)
+        self.alive[operator, slot] = False
+        return now_s
+
+    def _server(self, o: int, slot: int, ready_s: float) -> Generator[Any, Any, None]:
+        env, queue, idle = self.env, self.queues[o], self.idle[o]
+        self.alive[o, slot] = True
+        mean = float(self.net.ops_f[o, book.MEAN_S])
+        busy, holds = self.net.slot_f[o, book.BUSY_S], self.net.slot_i[o, book.ROOT]
+        done, free = self.net.slot_i[o, book.DONE], self.net.slot_f[o, book.FREE_S]
+        if ready_s > env.now:
+            yield env.timeout(ready_s - env.now)
+        while self.alive[o, slot]:
+            if not queue:
+                wake = env.event()
+                idle.append(wake)
+                yield wake
+                continue
+            came, root = queue.popleft()
+            holds[slot], free[slot] = 0, env.now + mean
+            busy[slot] += mean
+            yield env.timeout(mean)
+            holds[slot] = -1
+            done[slot] += 1
+            self._leave(o, came, root, mean)
+        if queue and idle:  # it was woken for an item and has left: somebody else takes it
+            idle.popleft().succeed()
+
+    def _put(self, o: int, root: list[float]) -> None:
+        now, gaps = self.env.now, self.gaps[o]
+        gap = now - gaps[2]
+        gaps[0] += gap
+        gaps[1] += gap * gap
+        gaps[2] = now
+        self.counts[o][0] += 1
+        self.queues[o].append((now, root))
+        if self.idle[o]:
+            self.idle[o].popleft().succeed()
+
+    def _leave(self, o: int, came: float, root: list[float], service: float) -> None:
+        now = self.env.now
+        duration, counts, slo = now - came, self.counts[o], self.slo[o]
+        counts[1] += 1
+        self.sums[o][0] += duration
+        self.net.sketch[o, bucket_of(duration)] += 1
+        adapt = self.adapt[o]
+        if duration > slo:
+            counts[2] += 1
+            counts[3] += duration > 2 * slo
+            if duration > 5 * slo:
+                counts[4] += 1
+                adapt[4] = now
+                if adapt[3] < 0:
+                    adapt[3] = now
+        elif adapt[3] >= 0:
+            adapt[0] += 1
+            adapt[1] += now - adapt[4]
+            adapt[2] += now - adapt[3]
+            adapt[3] = -1.0
+        if counts[1] % 10 == 0:
+            self.net.recent[o, counts[5] % book.RECENT] = duration
+            counts[5] += 1
+            self.sums[o][1] += service
+            self.sums[o][2] += service * service
+        root[1] -= 1
+        self._send(self.out[o], root)
+
+    def _send(self, edges: list[tuple[int, float]], root: list[float]) -> None:
+        for target, ratio in edges:
+            copies = int(ratio)
+            if ratio > copies and self.lots.random() < ratio - copies:
+                copies += 1
+            for _ in repeat(None, copies):
+                root[1] += 1
+                self._put(target, root)
+        if root[1] == 0:
+            sojourn = self.env.now - root[0]
+            self.done += 1
+            self.sojourn += sojourn
+            self.longest = max(self.longest, sojourn)
+            self.net.sketch[len(self.slo) + 1, bucket_of(sojourn)] += 1
+
+    def _source(self, source: int, times: list[float]) -> Generator[Any, Any, None]:
+        for moment in times:
+            if moment > self.env.now:
+                yield self.env.timeout(moment - self.env.now)
+            self.came += 1
+            root = [self.env.now, 0.0]
+            self._send(self.into[source], root)
+
+    def run(self, arrivals: Mapping[int, Floats], end_s: float, shed_fraction: float) -> Floats:
+        """Let SimPy run, and bring the books up to date at each monitoring interval."""
+        for source, times in arrivals.items():
+            self.env.process(self._source(source, times.tolist()))
+        rows = self._empty_rows(end_s)
+        filled = 0
+        net = self.net
+        while net.whole[book.NOW] < end_s:
+            stop = min(end_s, float(net.whole[book.NEXT_MONITOR]))
+            self.env.run(until=stop)
+            net.tally[:, _COUNTS] = self.counts
+            net.tally[:, _SUMS] = self.sums
+            net.tally[:, book.GAPS] = net.tally[:, book.ARRIVED]
+            net.tally[:, _GAPS] = self.gaps
+            net.tally[:, _ADAPT] = self.adapt
+            for o, queue in enumerate(self.queues):
+                net.ends[o] = 0, len(queue)
+            net.whole[_WHOLE] = self.came, self.done, self.sojourn, self.longest
+            net.whole[book.NOW] = stop
+            if stop >= net.whole[book.NEXT_MONITOR]:
+                end_interval(
+                    stop, rows[filled], self._before, net.ops_f, net.ends, net.slot_f,
+                    net.slot_i, net.hosts, net.tally, net.whole, net.sketch,
+                )  # fmt: skip
+                filled += 1
+        return rows[:filled]
