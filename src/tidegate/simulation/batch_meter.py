@@ -13,7 +13,6 @@ from tidegate.model import (
     HostStatus,
     InstanceReading,
     Latency,
-    Lease,
     OperatorReading,
     Snapshot,
 )
@@ -180,8 +179,7 @@ class BatchMeter:
             used = None
             if status != "starting" and there > 0:
                 used = seen.busy.get(host.number, 0.0) / (there * offer.capacity.cpu_cores)
-            lease = Lease(offer.billing_unit_s, offer.price_per_unit_usd, host.leased_s)
-            hosts.append(Host(host.id, offer.capacity, status, used, lease))
+            hosts.append(Host(host.id, offer.capacity, status, used, host.lease))
         return hosts
 
     def _instances(self, now_s: float, seen: _Window) -> list[InstanceReading]:

@@ -298,7 +298,7 @@ class MicroBatchCloud:
         now, fleet, whole = self.time_s, self._fleet, self._whole
         fleet.forget_gone(now)
         units = fleet.paid_units + sum(fleet.units(host, now) for host in fleet.hosts.values())
-        seconds = sum(min(now, host.gone_s) - host.leased_s for host in fleet.hosts.values())
+        seconds = sum(min(now, host.gone_s) - host.lease.started_s for host in fleet.hosts.values())
         bound = [books for books in self._books if books.operator.slo_s is not None]
         processed = sum(books.processed for books in bound)
         late = [sum(books.late[n] for books in bound) for n in range(3)]
