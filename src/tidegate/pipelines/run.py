@@ -214,8 +214,9 @@ def _result(
         p50_s=p50_s,
         p95_s=p95_s,
         p99_s=p99_s,
-        lost=checked.lost,
-        repeated=checked.repeated,
+        # Without a window that has closed there was nothing to compare.
+        lost=checked.lost if checked.bars else None,
+        repeated=checked.repeated if checked.bars else None,
     )
     return RunResult(from_s, until_s, measured, checked.bars, checked.wrong_bars, interrupted)
 
