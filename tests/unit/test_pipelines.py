@@ -157,6 +157,19 @@ def test_the_audit_counts_what_is_lost_repeated_or_wrong(tmp_path: Path) -> None
     assert audited("wrong", [bars[0] | {"checksum": 1}, *bars[1:]]) == (0, 0, 1)
 
 
+def test_a_file_that_was_never_read_is_lost_and_one_that_waits_is_not(tmp_path: Path) -> None:
+    from tidegate.pipelines.ledger import _expected
+
+    feed = fed(tmp_path / "in")
+    source, checkpoint, names = tmp_path / "in", tmp_path / "checkpoint", list(feed.files)
+    read = [name for name in names[:-1] if name != names[2]]
+    commit(checkpoint, 0, 0, read, at_s=1_000_070, mark_s=1_000_050)
+    bars = _expected((source / name for name in read), 10).values()
+    sink = sink_of(tmp_path / "out", [b for b in bars if b["end_ms"] <= 1_000_050_000])
+    result = audit(source, sink, Ledger(feed, checkpoint), 10)
+    assert (result.lost, result.repeated) == (len(feed.files[names[2]].event_s), 0)
+
+
 def test_missing_java_and_memory_are_sentences_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,7 +122,7 @@ def _run(run: DayRun, view: LiveView) -> RunResult | None:
     from tidegate.pipelines.run import Stop, Stopped, run_day
 
     stop = Stop()
-    with _signals(stop), _logs_into(run.journal.with_name("tidegate.log")), view:
+    with _signals(stop, view), _logs_into(run.journal.with_name("tidegate.log")), view:
         try:
             return run_day(run, view.say, view.turn, stop)
         except (Stopped, KeyboardInterrupt):
@@ -147,10 +147,10 @@ def _conclude(summary: LiveSummary, result: RunResult | None, run: DayRun, page:
         out.print("stopped early; until then:")
     show_summary(summary)
     if result is not None:
-        wrong = f", {result.wrong_bars} wrong" if result.wrong_bars else ", all right"
-        out.print(
-            f"[dim]{result.bars} bars compared with a computation of the same input{wrong}[/dim]"
-        )
+        wrong = f"{result.wrong_bars} wrong" if result.wrong_bars else "all right"
+        compared = f"{result.bars} bars compared with a computation of the same input, {wrong}"
+        none = "no window had closed yet: no bar to compare"
+        out.print(f"[dim]{compared if result.bars else none}[/dim]")
     out.print(
         f"\npictures and decisions: {page}\n"
         f"next: tidegate replay {run.journal} --policy ds2\n"
@@ -161,15 +161,18 @@ def _conclude(summary: LiveSummary, result: RunResult | None, run: DayRun, page:
 
 
 @contextlib.contextmanager
-def _signals(stop: Stop) -> Iterator[None]:
+def _signals(stop: Stop, view: LiveView) -> Iterator[None]:
     """Ctrl-C and a kind kill end the run in order; while it starts, by an exception."""
     from tidegate.pipelines.run import Stopped
 
     def end(number: int, frame: Any) -> None:
         again = stop.is_set()
         stop.set()
-        if stop.starting and not again:
-            raise Stopped
+        if not again:
+            with contextlib.suppress(RuntimeError):  # it came in the middle of a print
+                view.say("asked to stop: ending in order, which takes some seconds")
+            if stop.starting:
+                raise Stopped
 
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

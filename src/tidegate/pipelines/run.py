@@ -46,8 +46,8 @@ class Stopped(Exception):  # noqa: N818 - nothing is wrong
 class Stop(threading.Event):
     """Set it to have a run end early, in order.
 
-    starting: while this is true the run is inside calls that look at no event: who sets it from a
-    signal handler should raise `Stopped` there as well.
+    starting: while this is true the run waits without looking here: who sets it from a signal
+    handler should raise `Stopped` there as well.
     """
 
     starting = True
@@ -141,9 +141,12 @@ def run_day(
             LocalCluster(run.slots, run.memory_mb, run.max_hosts).start(hosts=1)
         )
         say("starting Spark's driver")
+        stop.starting = False  # a driver's JVM that is left half-way would stay behind
         spark = stack.enter_context(
             session(cluster, run.driver_log, SETTINGS | dict(run.settings), "tidegate demo")
         )
+        if stop.is_set():
+            raise Stopped
         feed = Feed(source, ConstantRate(TRICKLE_PER_S, 1e9, run.seed), seed=run.seed)
         ledger = Ledger(feed, checkpoint)
         say("starting the query; its first batch compiles it")
@@ -154,7 +157,6 @@ def run_day(
             partitions=run.partitions, window_s=WINDOW_S,
         )  # fmt: skip
         stack.callback(_stop_query, query)
-        stop.starting = False
 
         def failed() -> None:
             _complain(query, run.driver_log)
@@ -218,8 +220,9 @@ def _result(
         p50_s=p50_s,
         p95_s=p95_s,
         p99_s=p99_s,
-        lost=checked.lost,
-        repeated=checked.repeated,
+        # Without a window that has closed there was nothing to compare.
+        lost=checked.lost if checked.bars else None,
+        repeated=checked.repeated if checked.bars else None,
     )
     return RunResult(from_s, until_s, measured, checked.bars, checked.wrong_bars, interrupted)
 

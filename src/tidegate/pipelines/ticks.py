@@ -96,6 +96,7 @@ def start_ticks(
     *,
     name: str = "ticks",
     trigger_s: float = 1.0,
+    max_files: int = 40,
     enrich_ms: int = 8,
     partitions: int = 24,
     window_s: int = 10,
@@ -107,9 +108,12 @@ def start_ticks(
     batch that read it has committed.
 
     source, sink, checkpoint: folders. name: of the query. trigger_s: seconds between two batches
-    at least. The rest as in `bars`.
+    at least. max_files: that a batch takes; a backlog is then worked off in several batches, and
+    each of them tells how it went. The rest as in `bars`.
     """
-    ticks = spark.readStream.schema(SCHEMA).json(str(source))
+    finite(max_files, "max_files", low=1)
+    reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", max_files)
+    ticks = reader.json(str(source))
     return (
         bars(ticks, enrich_ms, partitions, window_s, late_s)
         .writeStream.format("json")
