@@ -145,7 +145,7 @@ def test_spark_home_and_its_defaults_are_respected(
         (("--slo", "5s", "--stabilise", "x", "app.py"), "--stabilise is 'x'"),
         (("--slo", "5s", "--billing-unit", "x", "app.py"), "--billing-unit is 'x'"),
         (("--slo", "5s", "--price-per-hour", "-1", "app.py"), "--price-per-hour is -1"),
-        (("--slo", "5s", "--journal", "no/such/j.jsonl", "app.py"), "--journal is"),
+        (("--slo", "5s", "--journal", "app.py/j.jsonl", "app.py"), "a file to write to"),
         (("--slo", "5s", "--config", "none.yaml", "app.py"), "No such file"),
         (("--slo", "5s", "--config", "c", "--policy", "drs", "app.py"), "left out with --config"),
         (("--slo", "5s", "--conf", "spark.x", "app.py"), "key=value"),
