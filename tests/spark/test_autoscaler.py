@@ -16,6 +16,8 @@ from pyspark.sql import SparkSession
 from tests.contract.backend import check_backend
 from tests.spark import ticks
 from tests.spark.live import (
+    CONF,
+    LIGHT,
     LIMIT_S,
     Live,
     Obedient,
@@ -62,7 +64,7 @@ def local_session() -> Iterator[SparkSession]:
         "spark.master": "local[1]",
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
-        "spark.dynamicAllocation.enabled": "true",
+        **LIGHT,  # what its JVM is started with, the sessions after it get too
     }
     builder = SparkSession.builder.appName("local")
     for key, value in settings.items():
@@ -73,9 +75,11 @@ def local_session() -> Iterator[SparkSession]:
 
 
 def test_what_cannot_be_scaled_is_refused(local_session: SparkSession) -> None:
+    conf = local_session.sparkContext._conf
+    conf.set("spark.dynamicAllocation.enabled", "true")
     with pytest.raises(SettingError, match="two autoscalers on one application"):
         Autoscaler(local_session, slo="5s", journal=None)
-    local_session.sparkContext._conf.set("spark.dynamicAllocation.enabled", "false")
+    conf.set("spark.dynamicAllocation.enabled", "false")
     with pytest.raises(SettingError, match="a local master has no executors to add"):
         Autoscaler(local_session, slo="5s", journal=None)
     Autoscaler(local_session, slo="5s", journal=None, dry_run=True)
@@ -171,7 +175,7 @@ def submit(live: Live, folder: Path, files: int) -> subprocess.Popen[str]:
     """The application by itself, with an autoscaler that wants one executor."""
     conf = {
         **live.cluster.conf(),
-        "spark.sql.shuffle.partitions": "2",
+        **CONF,
         "spark.log.level": "ERROR",
         "spark.local.dir": str(folder / "scratch"),
     }
@@ -200,7 +204,7 @@ def test_a_driver_killed_while_it_scales_and_started_again_is_exact(
     live.spark.stop()  # its executors make room
     live.cluster.lease("another")
     live.cluster.wait_for_host("another")
-    files, journal = 4, tmp_path / "journal.jsonl"
+    files, journal = 3, tmp_path / "journal.jsonl"
     ticks.write_input(tmp_path / "in", 0, files)
 
     first = submit(live, tmp_path, files)
