@@ -135,6 +135,10 @@ class FakeGateway(Gateway):
         return default
 
     @property
+    def application(self) -> str:
+        return "app-1"
+
+    @property
     def scalable(self) -> bool:
         return True
 
@@ -226,5 +230,6 @@ class FakeCluster(LocalCluster):
             self.give_back(name)
         return gone
 
-    def executors_on(self, name: str) -> list[str]:
+    def executors_on(self, name: str, application: str) -> list[str]:
+        assert application == self.gateway.application
         return self.here[name]

@@ -79,6 +79,17 @@ def test_before_the_first_batch_nothing_is_measured_and_all_is_known() -> None:
     assert reading.arrival_rate_per_s is None and reading.queue_length is None
 
 
+def test_the_size_of_an_executor_is_seen_when_one_is_there() -> None:
+    gateway = FakeGateway(0, cores=4)
+    gateway.query("ticks")
+    world = started(gateway)
+    assert world.observe().offer.capacity.cpu_cores == 2, "as was thought"
+    gateway.request_total(1)
+    gateway.advance(6)
+    assert world.observe().offer.capacity.cpu_cores == 4
+    assert world.observe().requested.counts == {"ticks": 4}
+
+
 def test_a_busy_application_is_measured() -> None:
     _, world = busy()
     seen = world.observe()

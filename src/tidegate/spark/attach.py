@@ -68,10 +68,12 @@ class Attachment(Value):
             stabilise=self.stabilise,
             dry_run=self.dry_run,
         )
-        folder = Path(self.journal).parent
-        if Path(self.journal).is_dir() or not folder.is_dir():
-            remedy = "a folder must be there already"
-            raise InputError("--journal", self.journal, "a file in a folder that is there", remedy)
+        try:
+            Path(self.journal).parent.mkdir(parents=True, exist_ok=True)
+            Path(self.journal).open("ab").close()
+        except OSError as error:
+            why = error.strerror or "it cannot be opened"
+            raise InputError("--journal", self.journal, "a file to write to", why) from None
 
     def autoscaler(self, spark: SparkSession) -> Autoscaler:
         """The autoscaler of a session, not started."""

@@ -124,13 +124,13 @@ class LocalCluster:
             self.give_back(name)
         return gone
 
-    def executors_on(self, name: str) -> list[str]:
-        """Ids of the executors that a host has run, the youngest last.
+    def executors_on(self, name: str, application: str) -> list[str]:
+        """Ids of the executors that a host has run for an application, the youngest last.
 
         A worker makes a folder for each, which is the one place where the two names meet: on
         loopback all executors have the same address.
         """
-        folders = (self.folder / "work" / name).glob("app-*/*")
+        folders = (self.folder / "work" / name / application).glob("*")
         return [str(n) for n in sorted(int(f.name) for f in folders if f.name.isdecimal())]
 
     def session(self, app_name: str = "tidegate", **settings: Any) -> SparkSession:

@@ -106,6 +106,11 @@ class Gateway:
         return str(self._context.appName)
 
     @property
+    def application(self) -> str:
+        """The id that the cluster manager gave the application."""
+        return str(self._context.applicationId)
+
+    @property
     def scalable(self) -> bool:
         """Whether there is a cluster manager that gives and takes executors."""
         return not str(self._context.master).startswith("local")

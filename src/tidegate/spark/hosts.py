@@ -164,7 +164,8 @@ class WorkerHosts(ExecutorHosts):
         for name in self.cluster.lost():
             self.hosts.pop(name, None)
         for host in list(self.hosts.values()):
-            here = [executors[e] for e in self.cluster.executors_on(host.name) if e in executors]
+            ids = self.cluster.executors_on(host.name, self.gateway.application)
+            here = [executors[e] for e in ids if e in executors]
             if here:
                 if host.executor is None:
                     self._arrived(host, here[-1])

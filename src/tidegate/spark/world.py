@@ -127,8 +127,11 @@ class SparkWorld:
         now_s = self.clock()
         self._names.update(self.gateway.active_queries())
         self.hosts.update()
-        slots = sum(h.executor.cores for h in self.hosts.hosts.values() if h.executor)
-        self._digest(slots)
+        cores = [host.executor.cores for host in self.hosts.hosts.values() if host.executor]
+        if cores:  # the next one will be like the last; before the first nobody knew
+            capacity = replace(self.offer.capacity, cpu_cores=float(cores[-1]))
+            self.offer = replace(self.offer, capacity=capacity)
+        self._digest(sum(cores))
         topology = self._topology()
         shown, names = self._shown(topology)
         self._fill(shown)
