@@ -8,7 +8,7 @@ from tests.unit.spark_fakes import START_S, moment, progress_json
 from tests.unit.test_spark_progress import recorded
 from tidegate.model import Latency, OperatorReading
 from tidegate.spark.gateway import JobWork
-from tidegate.spark.meter import QueryMeter, latency_of
+from tidegate.spark.meter import QueryMeter, SourceCount, latency_of
 from tidegate.spark.progress import Progress, read_progress
 
 
@@ -192,3 +192,15 @@ def test_the_service_time_is_what_one_more_row_takes() -> None:
         meter.add_work(JobWork(number, number, 0.48 + 0.008 * rows, 0.1, 24), slots=4)
     seen = reading(meter, 12)
     assert seen.service_time_s == pytest.approx(0.008)
+
+
+def test_what_the_owner_of_a_source_counts_goes_before_what_spark_sees() -> None:
+    meter = fed(batch(0, 0, 100), batch(1, 2, 100))
+    seen = reading(meter, 3)
+    first = meter.counted(seen, SourceCount(500, 1000), START_S)
+    assert first.arrival_rate_per_s == seen.arrival_rate_per_s and first.queue_length == 500
+    then = meter.counted(seen, SourceCount(900, 3000), START_S + 5)
+    assert then.arrival_rate_per_s == pytest.approx(400)
+    late = meter.counted(seen, SourceCount(0, 3100), START_S + 30)
+    assert late.arrival_rate_per_s == pytest.approx(100 / 25), "older counts are forgotten"
+    assert meter.counted(seen, SourceCount(), START_S + 31).queue_length is None

@@ -17,6 +17,7 @@ from tidegate.packing import Packing, Style
 from tidegate.policies import available, create
 from tidegate.spark import world as world_module
 from tidegate.spark.hosts import ExecutorHosts, WorkerHosts
+from tidegate.spark.meter import SourceCount
 from tidegate.spark.world import SparkWorld
 from tidegate.topology import Edge, Operator, Resources, Source, Topology
 
@@ -168,9 +169,9 @@ def test_recorded_events_make_a_snapshot(scenario: str) -> None:
 
 
 def test_a_given_lag_is_taken_where_spark_tells_none() -> None:
-    _, world = busy(lags={"ticks": lambda: 1234.0})
+    _, world = busy(sources={"ticks": lambda: SourceCount(1234.0)})
     assert world.observe().reading["ticks"].queue_length == 1234
-    _, blind = busy(lags={"ticks": lambda: None})
+    _, blind = busy(sources={"ticks": SourceCount})
     assert blind.observe().reading["ticks"].queue_length is None
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tidegate.codec import Value
 from tidegate.pipelines.feed import Feed
+from tidegate.spark.meter import SourceCount
 
 __all__ = ["Audit", "Ledger", "audit"]
 
@@ -99,11 +100,13 @@ class Ledger:
         """Ticks written and not yet in a committed batch."""
         return float(self.feed.rows - self.rows_done())
 
-    def waiting(self) -> float:
-        """Ticks written and not yet in any batch, not even the one that runs: the source's lag."""
+    def count(self) -> SourceCount:
+        """What the source's owner knows: ticks written, and those that no batch has taken yet."""
         self.update()
+        written = self.feed.rows
         taken = (self.feed.files.get(name) for name in list(self._offset_of))
-        return float(self.feed.rows - sum(len(file.event_s) for file in taken if file))
+        waiting = written - sum(len(file.event_s) for file in taken if file)
+        return SourceCount(float(max(0, waiting)), float(written))
 
     def latencies(self, from_s: float = 0.0, until_s: float = float("inf")) -> tuple[Floats, int]:
         """Seconds from event to commit of each tick, and how many ticks are still to be done.

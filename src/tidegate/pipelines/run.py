@@ -130,7 +130,7 @@ def run_day(
     say: told what is being done. on_turn: told each turn of the autoscaler. stop: set it to end
     early; then `Stopped` is raised when the day had not begun.
     """
-    day = exchange_day(run.mean_per_s, run.seconds, run.seed)
+    day = run.workload or exchange_day(run.mean_per_s, run.seconds, run.seed)
     moments = np.linspace(0, OPENING_SHARE * run.seconds, 20)
     opening = ConstantRate(float(np.mean([day.rate(t) for t in moments])), 1e9, run.seed + 1)
     with contextlib.ExitStack() as stack:
@@ -138,7 +138,7 @@ def run_day(
         source, sink, checkpoint = folder / "ticks", folder / "bars", folder / "checkpoint"
         say("starting the cluster: a master and its first hosts, each a process of its own")
         cluster = stack.enter_context(
-            LocalCluster(run.slots, run.memory_mb, run.max_hosts).start(hosts=1)
+            LocalCluster(run.slots, run.memory_mb, run.max_hosts).start(hosts=run.hosts)
         )
         say("starting Spark's driver")
         stop.starting = False  # a driver's JVM that is left half-way would stay behind
@@ -169,7 +169,7 @@ def run_day(
             max_executors=run.max_hosts, interval=run.interval, stabilise=run.stabilise,
             journal=run.journal, price_per_hour=run.price_per_hour, billing_unit=run.billing_unit,
             cluster=None if run.watch_only else cluster, dry_run=run.watch_only,
-            lags={QUERY: ledger.waiting}, seed=run.seed, on_turn=on_turn,
+            sources={QUERY: ledger.count}, seed=run.seed, on_turn=on_turn,
         )  # fmt: skip
         with scaler:
             say("warming up at the rate of the opening; not counted")

@@ -21,6 +21,7 @@ from tidegate.policies.base import Policy
 from tidegate.spark.dry_run import DryRunBooks
 from tidegate.spark.gateway import Gateway
 from tidegate.spark.hosts import ExecutorHosts, WorkerHosts
+from tidegate.spark.meter import SourceCount
 from tidegate.spark.world import Settable, SparkWorld
 from tidegate.topology import Resources, Topology
 from tidegate.units import duration_s, finite
@@ -56,8 +57,9 @@ class Autoscaler:
     dry_run: decide and journal, touch nothing.
     price_per_hour, billing_unit: of an executor, for policies and reports that count money.
     cluster: the embedded cluster, whose workers are then leased and given back.
-    topology, dials: of a running `StreamTopology`. lags: rows waiting for a query, by its name,
-    where Spark's progress does not tell (files). seed: for policies that draw lots.
+    topology, dials: of a running `StreamTopology`. sources: what whoever fills a query's source
+    knows, by its name, where Spark's progress does not tell the lag (files). seed: for policies
+    that draw lots.
     on_turn: called after each turn with it.
     """
 
@@ -80,7 +82,7 @@ class Autoscaler:
         cluster: LocalCluster | None = None,
         topology: Topology | None = None,
         dials: Settable | None = None,
-        lags: Mapping[str, Callable[[], float | None]] | None = None,
+        sources: Mapping[str, Callable[[], SourceCount]] | None = None,
         seed: int = 0,
         on_turn: Callable[[Turn], None] | None = None,
     ) -> None:
@@ -128,7 +130,7 @@ class Autoscaler:
             interval_s=self.interval_s,
             topology=topology,
             dials=dials,
-            lags=lags,
+            sources=sources,
         )
         memory = self._remembered(journal) if journal is not None else None
         self.journal = Journal(journal) if journal is not None else None

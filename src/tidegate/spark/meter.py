@@ -13,7 +13,7 @@ from tidegate.model import BatchReading, Latency, OperatorReading
 from tidegate.spark.gateway import JobWork
 from tidegate.spark.progress import Progress
 
-__all__ = ["WARM_UP_S", "QueryMeter", "latency_of"]
+__all__ = ["WARM_UP_S", "QueryMeter", "SourceCount", "latency_of"]
 
 KEPT = 200
 RECENT = 10
@@ -21,6 +21,17 @@ WARM_UP_S = 15.0
 """So long a query that was just started compiles and loads classes, in seconds."""
 POINTS = 20
 """Into so many equal parts a batch's rows are cut to tell percentiles over batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCount:
+    """What whoever fills a query's source knows of it, where Spark's progress does not say.
+
+    waiting: rows that no batch has taken yet; arrived: rows that ever came; None: not known.
+    """
+
+    waiting: float | None = None
+    arrived: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +63,7 @@ class QueryMeter:
         self.window_s = window_s
         self.warm_up_s = warm_up_s
         self._batches: deque[Progress] = deque(maxlen=KEPT)
+        self._counts: deque[tuple[float, float]] = deque(maxlen=KEPT)
         self._work: dict[int, _Work] = {}
         self._warm_s = -math.inf
         self.last_job = -1
@@ -86,6 +98,19 @@ class QueryMeter:
         )
         while len(self._work) > KEPT:
             del self._work[next(iter(self._work))]
+
+    def counted(
+        self, reading: OperatorReading, count: SourceCount, now_s: float
+    ) -> OperatorReading:
+        """A reading with what the source's owner knows in place of what Spark could tell."""
+        arrived = reading.arrival_rate_per_s
+        if count.arrived is not None:
+            self._counts.append((now_s, count.arrived))
+            while len(self._counts) > 2 and self._counts[1][0] <= now_s - self.window_s:
+                self._counts.popleft()
+            (then_s, before), (_, after) = self._counts[0], self._counts[-1]
+            arrived = (after - before) / (now_s - then_s) if now_s > then_s else arrived
+        return replace(reading, arrival_rate_per_s=arrived, queue_length=count.waiting)
 
     @property
     def run(self) -> str | None:

@@ -27,7 +27,7 @@ from tidegate.model import (
 from tidegate.packing import Style
 from tidegate.spark.gateway import Gateway
 from tidegate.spark.hosts import ExecutorHosts
-from tidegate.spark.meter import WARM_UP_S, QueryMeter, latency_of
+from tidegate.spark.meter import WARM_UP_S, QueryMeter, SourceCount, latency_of
 from tidegate.spark.progress import read_progress
 from tidegate.spark.slots import filled, part_of, topology_of
 from tidegate.steps import diff
@@ -57,7 +57,7 @@ class SparkWorld:
     slo_s: the latency that is wanted. interval_s: between turns.
     topology: operators by query name, None: every query is an operator of its own.
     dials: where the operators read their parallelism and what to shed, None where they do not.
-    lags: rows waiting for an operator, by its name, for sources that Spark itself cannot ask.
+    sources: what those who fill them know, by operator, where Spark itself cannot tell the lag.
     warm_up_s: a query's batches of the first so many seconds do not tell its service time.
     """
 
@@ -72,7 +72,7 @@ class SparkWorld:
         interval_s: float = 10.0,
         topology: Topology | None = None,
         dials: Settable | None = None,
-        lags: Mapping[str, Callable[[], float | None]] | None = None,
+        sources: Mapping[str, Callable[[], SourceCount]] | None = None,
         shards: int = 16,
         warm_up_s: float = WARM_UP_S,
         clock: Callable[[], float] = time.time,
@@ -85,7 +85,7 @@ class SparkWorld:
         self.interval_s = interval_s
         self.given_topology = topology
         self.dials = dials
-        self.lags = dict(lags or {})
+        self.sources = dict(sources or {})
         self.shards = shards
         self.warm_up_s = warm_up_s
         self.clock = clock
@@ -284,8 +284,8 @@ class SparkWorld:
         if meter is None:
             return OperatorReading(name)
         reading = meter.reading(name, now_s, self._triggers.get(name))
-        if name in self.lags:
-            reading = replace(reading, queue_length=self.lags[name]())
+        if name in self.sources:
+            reading = meter.counted(reading, self.sources[name](), now_s)
         pending, running = self.gateway.tasks_of(meter.run) if meter.run else (None, None)
         return replace(reading, pending_tasks=pending, running_tasks=running)
 
