@@ -96,7 +96,7 @@ def start_ticks(
     *,
     name: str = "ticks",
     trigger_s: float = 1.0,
-    max_files: int = 40,
+    max_files: int = 60,
     enrich_ms: int = 8,
     partitions: int = 24,
     window_s: int = 10,
