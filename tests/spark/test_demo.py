@@ -36,7 +36,7 @@ def test_the_demo_runs_keeps_every_tick_and_leaves_nothing_behind(
     scratch = tmp_path / "scratch"  # every process of the demo inherits this
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))
-    words = ["demo", "--seconds", "15", "--rate", "30", "--executors", "2", "--slo", "30s"]
+    words = ["demo", "--seconds", "10", "--rate", "30", "--executors", "2", "--slo", "30s"]
     done = subprocess.run(
         [sys.executable, "-c", COMMAND, *words, "--out", str(tmp_path / "out")],
         capture_output=True,

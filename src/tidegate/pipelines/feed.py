@@ -48,7 +48,7 @@ class Feed:
         self,
         folder: Path,
         workload: Workload,
-        every_s: float = 0.25,
+        every_s: float = 0.5,
         seed: int = 0,
         clock: Callable[[], float] = time.time,
     ) -> None:

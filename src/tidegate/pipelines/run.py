@@ -37,6 +37,7 @@ DAY_S = 511 * 60.0
 OPENING_SHARE = 0.05
 TRICKLE_PER_S = 10.0
 """Until the first batches have compiled the query: no backlog should come of that."""
+SETTLED = 10 * TRICKLE_PER_S
 
 
 class Stopped(Exception):  # noqa: N818 - nothing is wrong
@@ -161,7 +162,8 @@ def run_day(
         def failed() -> None:
             _complain(query, run.driver_log)
 
-        _wait(lambda: ledger.batches >= 2, 300.0, stop, failed)
+        # What has gathered while the first batch compiled is no load to scale for.
+        _wait(lambda: ledger.batches >= 2 and ledger.lag() < SETTLED, 300.0, stop, failed)
         if stop.is_set():
             raise Stopped
         scaler = Autoscaler(

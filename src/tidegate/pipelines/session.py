@@ -25,7 +25,7 @@ __all__ = ["check_java", "hosts_that_fit", "session"]
 
 JAVA = 17
 DRIVER_AND_MASTER_MB = 1500
-"""What the driver with its heap, the master and this process need together, as measured."""
+"""For the driver with its heap, the master and this process together; an estimate."""
 
 
 def check_java() -> None:
