@@ -5,7 +5,9 @@
 
 Each scenario becomes a file in ``tests/fixtures/progress``: a line an event, as
 `tidegate.spark.gateway.Gateway.listen` tells it, the temporary folder replaced by ``/data``. For
-Kafka a broker must run at HOST:PORT, and the jars are those of Spark's Kafka connector.
+Kafka a broker must run at HOST:PORT, and the jars are those of Spark's Kafka connector. The
+recordings here are of Spark 4.3.0; that of Kafka with the connector of 4.2.0 and its token provider
+of 4.0.0 (no others were to be had at the time) and a broker of version 3.9.1.
 """
 
 from __future__ import annotations

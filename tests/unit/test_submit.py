@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from pathlib import Path
@@ -253,9 +254,9 @@ def test_ctrl_c_ends_the_autoscaler_too(app: Path) -> None:
     assert autoscaler.stopped == 1
 
 
-def test_spark_errors_leave_the_app_alone(app: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_spark_errors_leave_the_app_alone(app: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert wrapped(app, Attached(BackendError("Spark does not answer")), "7") == 7
-    assert "runs without: Spark does not answer" in caplog.text
+    assert "runs without: Spark does not answer" in capsys.readouterr().err
 
 
 def test_wrong_settings_end_it_at_once(app: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -265,10 +266,18 @@ def test_wrong_settings_end_it_at_once(app: Path, capsys: pytest.CaptureFixture[
     assert out.out == "" and out.err.startswith("tidegate: spark.master is 'local'")
 
 
-def test_an_app_without_a_session_is_told_so(app: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_how_the_app_logs_is_its_own_to_say(app: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app.write_text("import logging\nprint(logging.getLogger('tidegate').propagate)\n")
+    handlers = list(logging.getLogger().handlers)
+    assert wrapped(app, Attached()) == 0
+    assert capsys.readouterr().out == "False\n"
+    assert logging.getLogger().handlers == handlers and logging.getLogger("tidegate").propagate
+
+
+def test_an_app_without_a_session_is_told_so(app: Path, capsys: pytest.CaptureFixture[str]) -> None:
     app.write_text("print('no Spark here')\n")
     assert wrapped(app, Attached()) == 0
-    assert "nothing was scaled" in caplog.text
+    assert "tidegate: nothing was scaled" in capsys.readouterr().err
 
 
 # --- the dry run's account --------------------------------------------------------------------

@@ -100,7 +100,11 @@ def run(words: Sequence[str]) -> int:
     words: the `Attachment` as JSON, the application's file, and its own arguments.
     """
     settings, app, *arguments = words
-    logging.basicConfig(level=logging.WARNING, format="tidegate: %(message)s")
+    # Ours alone: how the application logs, and where, is its own to say.
+    ours, handler = logging.getLogger("tidegate"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("tidegate: %(message)s"))
+    ours.addHandler(handler)
+    ours.propagate = False
     attached = _on_first_session(from_json(Attachment, settings).autoscaler)
     sys.argv = [app, *arguments]
     sys.path.insert(0, str(Path(app).resolve().parent))  # as Python itself does for a script
@@ -115,6 +119,8 @@ def run(words: Sequence[str]) -> int:
         return 130
     finally:
         _end(attached)
+        ours.removeHandler(handler)
+        ours.propagate = True
     return 0
 
 
