@@ -36,11 +36,11 @@ from tidegate.spark.autoscaler import policy_stack
 from tidegate.units import duration_s
 from tidegate.workloads import RateTrace
 
-SLO = "6s"
+SLO = "10s"
 HOSTS = 6
 SLOTS = 2
 ENRICH_MS = 16
-NIGHT_PER_S, PEAK_PER_S = 56.0, 560.0
+NIGHT_PER_S, PEAK_PER_S = 45.0, 450.0
 INTERVAL = "5s"
 STABILISE = "10s"
 MODES = ("static", "spark", "drs", "btu")
@@ -77,6 +77,7 @@ def plan(mode: str, seconds: float, out: Path, seed: int) -> DayRun:
         max_hosts=HOSTS,
         slots=SLOTS,
         enrich_ms=ENRICH_MS,
+        partitions=HOSTS * SLOTS,
         seed=seed,
         settings=DYNAMIC if watched else {},
         workload=business_day(seconds, seed),

@@ -84,9 +84,6 @@ def _prepared(
     if fit < executors:
         console().print(f"memory for {fit} of {executors} executors is free: going on with {fit}")
     journal = out / "journal.jsonl"
-    takes = {parameter.name for parameter in policy_class(policy).parameters()}
-    # The bound is of a mean; with half of the SLO for it, the 95th percentile keeps the SLO.
-    parameters = {"t_max_s": duration_s(slo, "--slo") / 2} if "t_max_s" in takes else {}
     try:
         out.mkdir(parents=True, exist_ok=True)
         for old in (journal, out / "driver.log", out / "tidegate.log"):
@@ -101,7 +98,6 @@ def _prepared(
         warm_up_s=min(20.0, seconds / 4),
         slo=slo,
         policy=policy,
-        parameters=parameters,
         mean_per_s=rate,
         max_hosts=fit,
     )
