@@ -80,16 +80,26 @@ def hosts(rates: Sequence[float], start: int = 1) -> list[int]:
 
 
 def test_the_oldest_item_is_kept_within_the_bound() -> None:
-    plan = decide(query_snapshot(200, 1))  # load 4; oldest = 2 · 0.5 · k / (k − 4) ≤ 2 from k = 8
+    # Load 4: the oldest has 2 · 0.5 · k / (k − 4) ≤ 2 s from k = 8 on.
+    plan = decide(query_snapshot(200, 1), headroom=0)
     assert plan.bounded_target == 4
     assert plan.deployment.counts["q"] == 8
     assert plan.predicted.sojourn_s == pytest.approx(2.0)
     assert "8 on 4 hosts brings 2 s" in plan.reasons[0].text
 
 
+def test_growth_is_for_what_comes_while_an_executor_starts() -> None:
+    # A fifth more input is a load of 4.8, for which k = 10 is enough: one host more.
+    assert decide(query_snapshot(200, 1), headroom=0.2).bounded_target == 5
+    # Where nothing has to grow, nothing does.
+    now = query_snapshot(200, 4)
+    assert decide(now, headroom=0.2).deployment == now.requested
+
+
 def test_a_trigger_interval_leaves_less_time_for_the_batch() -> None:
-    often = decide(query_snapshot(200, 1, overhead_s=0.2), t_max_s=4.0).bounded_target
-    rare = decide(query_snapshot(200, 1, overhead_s=0.2, trigger_s=3.0), t_max_s=4.0)
+    exact: dict[str, Any] = {"t_max_s": 4.0, "headroom": 0}
+    often = decide(query_snapshot(200, 1, overhead_s=0.2), **exact).bounded_target
+    rare = decide(query_snapshot(200, 1, overhead_s=0.2, trigger_s=3.0), **exact)
     assert (often, rare.bounded_target) == (3, 8)  # 0.2 + 4 · 3 / k ≤ 1 from k = 15
 
 
@@ -103,7 +113,7 @@ def test_without_the_overhead_the_queues_decide() -> None:
 
 def test_noise_moves_nothing() -> None:
     noisy = [200 * factor for factor in (1.0, 0.97, 1.0, 0.9, 0.99, 0.93, 1.0, 0.95)]
-    assert hosts(noisy) == [4] * 8
+    assert hosts(noisy) == [5] * 8
 
 
 def test_hosts_go_down_to_where_there_is_headroom() -> None:
@@ -115,7 +125,8 @@ def test_hosts_go_down_to_where_there_is_headroom() -> None:
 def test_what_a_period_gathers_is_no_backlog() -> None:
     usual = query_snapshot(200, 4, queue=200 * 1.0)  # a period of a second
     assert decide(usual).deployment == usual.requested
-    behind = decide(query_snapshot(200, 4, queue=200 * 31.0))  # 100/s more for a minute
+    # 100/s more for a minute
+    behind = decide(query_snapshot(200, 4, queue=200 * 31.0), headroom=0)
     assert behind.bounded_target == 6
     assert decide(query_snapshot(200, 4, queue=200 * 31.0), catch_up_s=0).bounded_target == 4
 
@@ -123,9 +134,11 @@ def test_what_a_period_gathers_is_no_backlog() -> None:
 def test_means_are_compared_with_means() -> None:
     as_estimated = query_snapshot(200, 4, mean_s=1.5)  # P/2 + D
     assert decide(as_estimated).deployment == as_estimated.requested
-    assert decide(query_snapshot(200, 4, mean_s=1.8)).bounded_target == 5
+    assert decide(query_snapshot(200, 4, mean_s=1.8), headroom=0).bounded_target == 5
     waiting = query_snapshot(200, 4, mean_s=1.5 + 6000 * 0.02 / 8, queue=6200)
-    assert decide(waiting).bounded_target == 6  # the wait is the backlog's, not the model's
+    assert (
+        decide(waiting, headroom=0).bounded_target == 6
+    )  # the wait is the backlog's, not the model's
 
 
 def test_no_more_slots_than_tasks() -> None:
@@ -139,7 +152,7 @@ def test_no_more_slots_than_tasks() -> None:
 
 
 def test_a_bound_below_the_overhead_does_not_lease_the_world() -> None:
-    plan = decide(query_snapshot(200, 1), t_max_s=0.3)
+    plan = decide(query_snapshot(200, 1), t_max_s=0.3, headroom=0)
     assert plan.bounded_target == 10  # a quarter above the best there is
     assert "the best is 1 s" in plan.unmet[0].why
     assert decide(query_snapshot(200, 1, max_hosts=3), t_max_s=0.3).bounded_target == 3

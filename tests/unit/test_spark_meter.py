@@ -202,5 +202,5 @@ def test_what_the_owner_of_a_source_counts_goes_before_what_spark_sees() -> None
     then = meter.counted(seen, SourceCount(900, 3000), START_S + 5)
     assert then.arrival_rate_per_s == pytest.approx(400)
     late = meter.counted(seen, SourceCount(0, 3100), START_S + 30)
-    assert late.arrival_rate_per_s == pytest.approx(100 / 25), "older counts are forgotten"
+    assert late.arrival_rate_per_s == pytest.approx(100 / 25), "since the last look"
     assert meter.counted(seen, SourceCount(), START_S + 31).queue_length is None

@@ -77,7 +77,8 @@ class Drs(Policy):
 
     headroom: float = setting(
         0.2,
-        "micro-batches: hosts are released when the bound holds with so much more input, share",
+        "micro-batches: grow for so much more input, and release when the bound holds with it, "
+        "share",
         low=0,
     )
 
@@ -104,9 +105,11 @@ class Drs(Policy):
         correction = self._correction(snapshot.latency.mean_s, estimated_s)
         correction = network.tempered(correction, self.t_max_s)
         hosts, unmet = self._fewest_hosts(snapshot, network, correction, slots)
+        hosts_now = len(packing.hosts)
+        if hosts > hosts_now:
+            hosts, unmet = self._fewest_hosts(snapshot, network.ahead(), correction, slots)
         packing.unmet.extend(unmet)
 
-        hosts_now = len(packing.hosts)
         if hosts < hosts_now:  # what is not safe to release may as well be used as best it can
             hosts = self._safe_hosts(network, correction, slots, hosts, hosts_now)
         wanted = _assigned(network, hosts * slots - self.reserved)

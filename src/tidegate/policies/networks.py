@@ -65,6 +65,10 @@ class JacksonNetwork:
         """The correction as it is."""
         return correction
 
+    def ahead(self) -> JacksonNetwork:
+        """As it is: the paper plans for what was measured."""
+        return self
+
     def fewest(self, bound_s: float, correction: float) -> tuple[int, ...]:
         """The paper's Program 6."""
         return queueing.fewest_processors(self.stations, bound_s, self.external_per_s, correction)
@@ -80,7 +84,7 @@ class BatchNetwork:
 
     backlogs: items of each query beyond those that a period usually gathers; catch_up_s: they
     count as arrivals over so long, not at all when it is 0.
-    headroom: share by which the input may grow after hosts were released.
+    headroom: share by which the input may grow after hosts were released, or while new ones start.
     steady: whether recent batches were alike; otherwise the latency that was measured is that of a
     load or a number of slots that is no more, and says nothing about the model.
     """
@@ -144,6 +148,14 @@ class BatchNetwork:
         """
         floor_s = self.near_best * sum(query.floor_s for query in self.queries)
         return min(correction, max(1.0, bound_s / floor_s)) if floor_s > 0 else correction
+
+    def ahead(self) -> BatchNetwork:
+        """The same with the headroom as input: it rises on while a new executor starts."""
+        more = tuple(
+            replace(q, arrival_rate_per_s=q.arrival_rate_per_s * (1 + self.headroom))
+            for q in self.queries
+        )
+        return replace(self, queries=more)
 
     def fewest(self, bound_s: float, correction: float) -> tuple[int, ...]:
         """The fewest processors with which even the oldest items are in time."""

@@ -155,7 +155,8 @@ class LocalCluster:
             "spark.executor.extraJavaOptions": "-XX:+UseSerialGC",
             "spark.pyspark.python": sys.executable,  # the one that has what the driver has
             "spark.decommission.enabled": "true",
-            "spark.storage.decommission.enabled": "true",
+            # What an executor has cached is of no use after its batch, and to move it takes 30 s.
+            "spark.storage.decommission.enabled": "false",
             # A host that comes or goes is the normal case here, no reason to give up a job.
             "spark.task.maxFailures": "8",
             "spark.ui.enabled": "false",

@@ -63,7 +63,7 @@ class QueryMeter:
         self.window_s = window_s
         self.warm_up_s = warm_up_s
         self._batches: deque[Progress] = deque(maxlen=KEPT)
-        self._counts: deque[tuple[float, float]] = deque(maxlen=KEPT)
+        self._counts: deque[tuple[float, float]] = deque(maxlen=2)
         self._work: dict[int, _Work] = {}
         self._warm_s = -math.inf
         self.last_job = -1
@@ -105,9 +105,7 @@ class QueryMeter:
         """A reading with what the source's owner knows in place of what Spark could tell."""
         arrived = reading.arrival_rate_per_s
         if count.arrived is not None:
-            self._counts.append((now_s, count.arrived))
-            while len(self._counts) > 2 and self._counts[1][0] <= now_s - self.window_s:
-                self._counts.popleft()
+            self._counts.append((now_s, count.arrived))  # exact, so that one interval is enough
             (then_s, before), (_, after) = self._counts[0], self._counts[-1]
             arrived = (after - before) / (now_s - then_s) if now_s > then_s else arrived
         return replace(reading, arrival_rate_per_s=arrived, queue_length=count.waiting)
