@@ -26,10 +26,12 @@ from tidegate.lab.calibrate import (
     load_world,
     save_world,
 )
+from tidegate.lab.counterfactual import counterfactual
 from tidegate.lab.run import run
 from tidegate.model import HostOffer
 from tidegate.policies import create
 from tidegate.simulation import BatchSettings
+from tidegate.spark.dry_run import DryRunBooks
 from tidegate.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.workloads import RateTrace
 
@@ -181,3 +183,36 @@ def test_a_journal_that_tells_too_little_ends_in_a_sentence(tmp_path: Path) -> N
     done = tidegate("calibrate", str(path))
     assert done.returncode == 2
     assert "at least two" in done.stderr
+
+
+def test_a_dry_run_tells_what_would_have_been(tmp_path: Path) -> None:
+    # Recorded with four executors all the time; nobody ever saw fewer or more.
+    path = tmp_path / "static.jsonl"
+    scenario = replace(batch_scenario(TRUTH, TRACE, SLO_S), initial_hosts=6)
+    books = DryRunBooks()
+    with Journal(path) as journal:
+        static = run(
+            scenario.world("instances", seed=3),
+            create("static", hosts=6),
+            duration_s=1500.0,
+            interval_s=10.0,
+            journal=journal,
+        )
+    turns = list(read_journal(path))
+    for turn in turns:
+        books.add(turn)
+    drs = create("drs", t_max_s=0.6 * SLO_S)
+    would = counterfactual(turns, drs, SLO_S)
+    # The start-up delay was never seen, so that of the offer counts.
+    truth = run(
+        replace(scenario, initial_hosts=6).world("instances", seed=3),
+        drs,
+        duration_s=1500.0,
+        interval_s=10.0,
+    )
+    assert would.host_seconds < 0.9 * static.host_seconds
+    assert would.host_seconds == pytest.approx(truth.host_seconds, rel=0.1)
+    assert would.slo_compliance == pytest.approx(truth.slo_compliance or 0.0, abs=0.05)
+    told = books.estimate(drs, SLO_S)
+    assert "of the items within 4 s" in told and "rescales" in told
+    assert "too little was seen" in DryRunBooks().estimate(drs, SLO_S)

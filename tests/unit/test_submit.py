@@ -204,6 +204,10 @@ class Attached:
     def stop(self) -> None:
         self.stopped += 1
 
+    def account(self) -> str:
+        assert self.books is not None
+        return self.books.report()
+
 
 def wrapped(app: Path, autoscaler: Attached, *arguments: str) -> int:
     """Run the application in the wrapper, with sessions that are no sessions."""

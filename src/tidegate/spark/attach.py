@@ -134,7 +134,7 @@ def _end(attached: list[Autoscaler]) -> None:
         with suppress(Exception):
             autoscaler.stop()
         if autoscaler.books is not None:
-            print(autoscaler.books.report(), file=sys.stderr)
+            print(autoscaler.account(), file=sys.stderr)
 
 
 def _on_first_session(make: Callable[[SparkSession], Autoscaler]) -> list[Autoscaler]:

@@ -90,16 +90,16 @@ class Autoscaler:
         self.interval_s = duration_s(interval, "interval")
         billing_unit_s = duration_s(billing_unit, "billing_unit")
         finite(price_per_hour, "price_per_hour", low=0)
-        self.policy = policy_stack(
-            policy,
-            slo_s=self.slo_s,
-            parameters=parameters,
-            guards=guards,
-            min_executors=min_executors,
-            max_executors=max_executors,
-            stabilise=stabilise,
-            dry_run=dry_run,
-        )
+        stack: dict[str, Any] = {
+            "slo_s": self.slo_s,
+            "parameters": parameters,
+            "guards": guards,
+            "min_executors": min_executors,
+            "max_executors": max_executors,
+            "stabilise": stabilise,
+        }
+        self.policy = policy_stack(policy, **stack, dry_run=dry_run)
+        self._undry = policy_stack(policy, **stack)
         self.gateway = Gateway(spark, watch_only=dry_run)
         if not self.gateway.scalable and not dry_run:
             raise SettingError(
@@ -170,6 +170,14 @@ class Autoscaler:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+        if self.books is not None:
+            log.warning("%s", self.account())
+
+    def account(self) -> str:
+        """What a dry run would have done, cost and violated, for people; empty without one."""
+        if self.books is None:
+            return ""
+        return f"{self.books.report()}\n{self.books.estimate(self._undry, self.slo_s)}"
 
     @property
     def watching(self) -> bool:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 
+from tidegate.errors import TidegateError
 from tidegate.journal import Turn
 from tidegate.leases import HostOffer
+from tidegate.policies.base import Policy
 from tidegate.units import show_duration
 
 __all__ = ["DryRunBooks"]
+
+KEPT = 20_000
 
 
 @dataclass
@@ -29,12 +34,15 @@ class DryRunBooks:
     changes: int = 0
     """How often the number of executors would have been another than before."""
     offer: HostOffer | None = None
+    turns: deque[Turn] = field(default_factory=lambda: deque(maxlen=KEPT))
+    """The last turns, to simulate what would have been."""
     _last: tuple[float, int, int, int] | None = None
 
     def add(self, turn: Turn) -> None:
         """Note a turn of the loop."""
         if turn.snapshot is None or turn.plan is None:
             return
+        self.turns.append(turn)
         now_s = turn.snapshot.time_s
         planned = next(
             (b.before for b in turn.plan.bindings if b.guard == "dry-run"), turn.plan.bounded_target
@@ -63,6 +71,27 @@ class DryRunBooks:
             + f", in {self.changes} change{'' if self.changes == 1 else 's'}",
         ]
         return "\n".join(lines)
+
+    def estimate(self, policy: Policy, slo_s: float) -> str:
+        """How it would have gone with the policy let loose, by simulation, in two lines.
+
+        policy: with its guards but for the dry run. slo_s: the latency wanted, in seconds.
+        """
+        from tidegate.lab.counterfactual import counterfactual
+
+        try:
+            would = counterfactual(tuple(self.turns), policy, slo_s, "the dry run")
+        except TidegateError as error:
+            return f"  too little was seen to simulate it: {error}"
+        share = "?" if would.slo_compliance is None else f"{would.slo_compliance:.1%}"
+        p95 = "?" if would.latency_p95_s is None else show_duration(would.latency_p95_s)
+        mean = would.host_seconds / would.duration_s if would.duration_s else 0.0
+        cost = f", {would.resource_cost_usd:.4f} $" if would.resource_cost_usd else ""
+        return (
+            f"  simulated, in a world calibrated from this run: {mean:.2f} executors on average"
+            f"{cost},\n  {share} of the items within {show_duration(slo_s)}, p95 {p95}, "
+            f"{would.rescales} rescales"
+        )
 
     def _line(self, what: str, executor_s: float) -> str:
         mean = executor_s / self.watched_s
