@@ -25,7 +25,8 @@ def test_cached_images_are_written_in_order_whatever_their_hashes() -> None:
     assert to_plain(host)["images"] == sorted(host.images)
     assert from_json(Host, to_json(host)) == from_plain(Host, to_plain(host)) == host
     program = (
-        "from tidegate.codec import to_json; from tidegate.model import Host; from tidegate.topology import Resources; "
+        "from tidegate.codec import to_json; from tidegate.model import Host; "
+        "from tidegate.topology import Resources; "
         "print(to_json(Host('h', Resources(4), images=frozenset({'b', 'a', 'd', 'c'}))))"
     )
     written = {
