@@ -40,10 +40,11 @@ SLO = "10s"
 HOSTS = 6
 SLOTS = 2
 ENRICH_MS = 16
+TRIGGER_S = 3.0
 NIGHT_PER_S, PEAK_PER_S = 52.0, 520.0
 INTERVAL = "5s"
 STABILISE = "10s"
-MODES = ("static", "spark", "drs", "btu")
+MODES = ("drs", "static", "spark", "btu")
 POLICIES: dict[str, dict[str, Any]] = {"static": {"hosts": HOSTS}}
 DYNAMIC = {
     "spark.dynamicAllocation.enabled": "true",
@@ -78,6 +79,7 @@ def plan(mode: str, seconds: float, out: Path, seed: int) -> DayRun:
         slots=SLOTS,
         enrich_ms=ENRICH_MS,
         partitions=HOSTS * SLOTS,
+        trigger_s=TRIGGER_S,
         seed=seed,
         settings=DYNAMIC if watched else {},
         workload=business_day(seconds, seed),

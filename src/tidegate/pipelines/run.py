@@ -61,7 +61,7 @@ class DayRun:
     seconds: for the whole exchange day. warm_up_s: before it, at the rate of the opening, not
     counted. slo, policy, parameters, interval, stabilise, price_per_hour, billing_unit: as for
     `Autoscaler`. max_hosts: hosts at most, with `slots` task slots and memory_mb of heap each.
-    mean_per_s: ticks a second over the day. enrich_ms, partitions: as for `ticks.bars`.
+    mean_per_s: ticks a second over the day. enrich_ms, partitions, trigger_s: as for `start_ticks`.
     journal: where the turns are written; driver_log: where Spark's driver says what it says.
     seed: which day. settings: Spark settings. workload: in place of the exchange day.
     hosts: at the start. watch_only: leave the executors alone (Spark's own allocation may not).
@@ -84,6 +84,7 @@ class DayRun:
     mean_per_s: float = 250.0
     enrich_ms: int = 8
     partitions: int = 24
+    trigger_s: float = 1.0
     seed: int = 1
     settings: Mapping[str, str] = field(default_factory=dict)
     workload: Workload | None = None
@@ -155,7 +156,7 @@ def run_day(
         stack.callback(feed.stop)
         query = start_ticks(
             spark, source, sink, checkpoint, name=QUERY, enrich_ms=run.enrich_ms,
-            partitions=run.partitions, window_s=WINDOW_S,
+            partitions=run.partitions, window_s=WINDOW_S, trigger_s=run.trigger_s,
         )  # fmt: skip
         stack.callback(_stop_query, query)
 
