@@ -2,7 +2,6 @@
 
     python benchmarks/live.py                     # all modes, nine minutes each
     python benchmarks/live.py static drs --seconds 120
-    python benchmarks/live.py --overhead          # what watching costs a query, interleaved
 
 The traffic is a business day in seven minutes: a quiet night, a peak ten times as high. Each row
 waits for an enrichment call, which is why a dozen task slots fit on two cores. *Static* has as many
@@ -167,11 +166,13 @@ def gap_table(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("modes", nargs="*", choices=(*MODES, []), default=list(MODES))
+    parser.add_argument("modes", nargs="*", help=f"of {', '.join(MODES)}; default: all")
     parser.add_argument("--seconds", type=float, default=420.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("out/live"))
     options = parser.parse_args()
+    if unknown := set(options.modes) - set(MODES):
+        parser.error(f"modes are {', '.join(MODES)}, not {', '.join(unknown)}")
     options.out.mkdir(parents=True, exist_ok=True)
     rows: dict[str, tuple[LiveSummary, RunResult]] = {}
     for mode in options.modes or MODES:
