@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test lint unit demo demo-lab bench bench-lab ledger java clean
+.PHONY: help setup test lint unit demo demo-lab bench bench-lab bench-live ledger java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,10 @@ bench: setup ## measure the speeds that the README quotes, as ratios in one run
 bench-lab: setup ## the simulator against SimPy and Ciw, and the bound (some minutes)
 	$(BIN)/python benchmarks/simulation.py --quick
 	$(BIN)/python benchmarks/bound.py
+
+bench-live: setup java ## live on Spark: static, Spark's own allocation and Tidegate (half an hour)
+	$(BIN)/python benchmarks/live.py
+	$(BIN)/python benchmarks/live_overhead.py
 
 ledger: setup ## write docs/claims.md anew (a quarter of an hour)
 	$(BIN)/tidegate reproduce all --ledger docs/claims.md --report out/papers.html

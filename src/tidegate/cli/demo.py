@@ -34,7 +34,7 @@ def demo(
     policy: Annotated[
         str, typer.Option(help="Who decides; see tidegate policies.", metavar="NAME")
     ] = "drs",
-    slo: Annotated[str, typer.Option(help="A tick is in time within this.")] = "5s",
+    slo: Annotated[str, typer.Option(help="A tick is in time within this.")] = "10s",
     rate: Annotated[float, typer.Option(help="Ticks per second, on average.")] = 250.0,
     executors: Annotated[int, typer.Option(help="Executors at most.")] = 4,
     out: Annotated[
@@ -149,9 +149,9 @@ def _conclude(summary: LiveSummary, result: RunResult | None, run: DayRun, page:
         out.print(f"[dim]{compared if result.bars else none}[/dim]")
     out.print(
         f"\npictures and decisions: {page}\n"
-        f"next: tidegate replay {run.journal} --policy ds2\n"
-        f"      tidegate backtest {run.journal} --slo {run.slo} --btu {run.billing_unit} "
-        f"--max-hosts {run.max_hosts}",
+        f"next: tidegate backtest {run.journal} --slo {run.slo}      # other policies on this day\n"
+        f"      tidegate calibrate {run.journal}                # what the simulator learnt of it\n"
+        f"      tidegate replay {run.journal} --policy ds2      # where another would differ",
         soft_wrap=True,
     )
 

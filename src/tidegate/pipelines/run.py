@@ -71,7 +71,7 @@ class DayRun:
     driver_log: Path
     seconds: float = 150.0
     warm_up_s: float = 20.0
-    slo: str = "5s"
+    slo: str = "10s"
     policy: str = "drs"
     parameters: Mapping[str, Any] = field(default_factory=dict)
     interval: str = "5s"
@@ -83,8 +83,8 @@ class DayRun:
     memory_mb: int = 512
     mean_per_s: float = 250.0
     enrich_ms: int = 8
-    partitions: int = 24
-    trigger_s: float = 1.0
+    partitions: int = 8
+    trigger_s: float = 2.0
     seed: int = 1
     settings: Mapping[str, str] = field(default_factory=dict)
     workload: Workload | None = None
