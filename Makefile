@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test lint unit demo demo-lab bench bench-lab bench-live ledger java clean
+.PHONY: help setup test lint unit demo demo-lab bench bench-live ledger java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,10 +37,8 @@ demo-lab: setup ## without Spark: a control loop, then a backtest with pictures 
 	$(BIN)/python examples/first_loop.py
 	$(BIN)/python examples/first_backtest.py out/demo-lab.html
 
-bench: setup ## measure the speeds that the README quotes, as ratios in one run
+bench: setup ## decisions, the simulator beside SimPy and Ciw, the bound; ratios in one run (minutes)
 	$(BIN)/python benchmarks/decisions.py
-
-bench-lab: setup ## the simulator against SimPy and Ciw, and the bound (some minutes)
 	$(BIN)/python benchmarks/simulation.py --quick
 	$(BIN)/python benchmarks/bound.py
 
