@@ -20,11 +20,17 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark import chains
 from tests.spark.chains import CHAIN, ROWS, enrich, expected, mark, sink, some, source
 from tidegate.errors import BackendError, TopologyError
+from tidegate.model import HostOffer
+from tidegate.packing import Packing
 from tidegate.spark.dials import Counts, Dials
+from tidegate.spark.gateway import Gateway
+from tidegate.spark.hosts import ExecutorHosts
 from tidegate.spark.shedding import shedding
 from tidegate.spark.topics import FileTopic
 from tidegate.spark.topology import StreamOperator, StreamTopology
 from tidegate.spark.waits import imitate_call
+from tidegate.spark.world import SparkWorld
+from tidegate.topology import Resources
 
 
 def same(rows: DataFrame) -> DataFrame:
@@ -72,6 +78,39 @@ def test_parallelism_changes_at_the_next_batch_and_lag_is_exact(
     assert Counter(row[:3] for row in out.elements()) == expected(spark, 0, 200)
     assert {row[3] for row in out if row[0] < 100} == {0, 1}  # type: ignore[operator]
     assert {row[3] for row in out if row[0] >= 100} == set(range(5))  # type: ignore[operator]
+
+
+def test_a_plan_takes_effect_at_the_next_batch(spark: SparkSession, tmp_path: Path) -> None:
+    items = source(tmp_path)
+    items.append(some(0, 50))
+    with CHAIN.start(spark, tmp_path) as running:
+        given = running.for_autoscaler()
+        gateway = Gateway(spark, watch_only=True)
+        hosts = ExecutorHosts(gateway, time.time)
+        offer = HostOffer(Resources(2))
+        world = SparkWorld(gateway, hosts, offer, style="instances", interval_s=1.0, **given)
+        world.start()
+        try:
+            running.drain()
+            items.append(some(50, 50))
+            running.drain()
+            seen = world.observe()
+            assert seen.requested.counts == {"split": 1, "enrich": 1}, "two slots, one each"
+            assert {o.operator: o.queue_length for o in seen.operators} == {"split": 0, "enrich": 0}
+            packing = Packing(seen)
+            for _ in range(2):
+                packing.start("enrich", packing.instances_of("enrich")[0].host)
+            world.apply(packing.plan())
+            items.append(some(100, 50))
+            running.drain()
+            later = world.observe()
+        finally:
+            world.close()
+    assert later.requested.counts == {"split": 1, "enrich": 3}
+    assert later.reading["split"].service_time_s, "run time of tasks, by query"
+    used = [m.parallelism for m in FileTopic(tmp_path / "topics/enrich").batches()]
+    assert used[-1] == 3
+    assert sink(spark, tmp_path, "enrich") == expected(spark, 0, 150)
 
 
 def test_a_killed_driver_loses_and_repeats_nothing(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tidegate.errors import BackendError
 from tidegate.spark.checkpoints import Checkpoint
 from tidegate.spark.dials import Counts, Dials
 from tidegate.spark.manifests import Manifest
+from tidegate.spark.meter import SourceCount
 from tidegate.spark.shedding import ShedLedger, query_id
 from tidegate.spark.topics import Topic
 from tidegate.topology import Edge, Topology
@@ -164,6 +165,27 @@ class RunningTopology:
             name: sum(topic.lag_items(name) for topic in operator.inputs.values())
             for name, operator in self._operators.items()
         }
+
+    def for_autoscaler(self) -> dict[str, Any]:
+        """What an `Autoscaler` needs to scale this topology, as its keyword arguments.
+
+        ::
+
+            with Autoscaler(spark, slo="5s", **running.for_autoscaler()):
+                running.queries["enrich"].awaitTermination()
+        """
+
+        def count(operator: str) -> Callable[[], SourceCount]:
+            def look() -> SourceCount:
+                waiting = self.lag_items()[operator]
+                return SourceCount(
+                    float(waiting), float(self.dials.counts(operator).seen + waiting)
+                )
+
+            return look
+
+        sources = {name: count(name) for name in self._operators}
+        return {"topology": self.model(), "dials": self.dials, "sources": sources}
 
     def trim(self, older_than_s: float) -> int:
         """Remove batches of that age that nobody needs any more, of all topics; their number."""
