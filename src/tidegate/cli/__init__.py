@@ -10,6 +10,7 @@ import typer
 from tidegate import __version__
 from tidegate.cli.allocate import allocate
 from tidegate.cli.backtest import backtest_command
+from tidegate.cli.fleet import fleet
 from tidegate.cli.policies import policies
 from tidegate.cli.replay import replay
 from tidegate.cli.reproduce import reproduce
@@ -30,6 +31,7 @@ app.command()(policies)
 app.command()(replay)
 app.command("backtest")(backtest_command)
 app.command()(reproduce)
+app.add_typer(fleet)
 
 
 def _version(asked: bool) -> None:
