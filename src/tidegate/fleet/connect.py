@@ -37,6 +37,7 @@ def connect(endpoint: str, session: str) -> Any:
     # PySpark's functions look here for which of its two kinds of columns to make.
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     try:
+        from pyspark.sql.connect.client.retries import DefaultPolicy
         from pyspark.sql.connect.session import SparkSession
     except ImportError as error:
         remedy = "install it with: pip install 'tidegate[fleet]'"
@@ -44,7 +45,11 @@ def connect(endpoint: str, session: str) -> Any:
     url = endpoint if "/;" in endpoint else endpoint.rstrip("/") + "/;"
     joint = "" if url.endswith(";") else ";"
     builder: Any = SparkSession.builder
-    return builder.remote(f"{url}{joint}session_id={session};user_id={USER}").create()
+    made = builder.remote(f"{url}{joint}session_id={session};user_id={USER}").create()
+    # By default a client tries for ten minutes to reach a server that is gone, also when the
+    # process wants to end. Whether a host is gone is for the manager to judge, and soon.
+    made.client.set_retry_policies([DefaultPolicy(max_retries=4, max_backoff=1000)])
+    return made
 
 
 class ConnectHost:
@@ -129,8 +134,10 @@ class ConnectHost:
     def _stop(self, name: str) -> None:
         query = self._active().get(name)
         if query is not None:
-            end_s = time.monotonic() + BOUNDARY_S
+            end_s, first = time.monotonic() + BOUNDARY_S, _last_batch(query)
             while query.status["isTriggerActive"] and time.monotonic() < end_s:
+                if _last_batch(query) != first:  # one has just ended, and the next just begun
+                    break
                 time.sleep(0.05)
             query.stop()
         self._handles.pop(name, None)
@@ -157,6 +164,11 @@ def _progress(event: Any) -> Progress:
     plain = json.loads(event.json)
     plain["numInputRows"] = event.numInputRows  # Connect leaves the total to its sources
     return read_progress(json.dumps(plain))
+
+
+def _last_batch(query: Any) -> int:
+    last = query.lastProgress
+    return -1 if last is None else int(last.batchId)
 
 
 def _failure(handle: Any) -> str | None:
