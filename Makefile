@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test lint unit demo bench bench-lab ledger java clean
+.PHONY: help setup test lint unit demo bench bench-lab bench-fleet storm ledger java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,6 +40,12 @@ bench: setup ## measure the speeds that the README quotes, as ratios in one run
 bench-lab: setup ## the simulator against SimPy and Ciw, and the bound (some minutes)
 	$(BIN)/python benchmarks/simulation.py --quick
 	$(BIN)/python benchmarks/bound.py
+
+storm: setup java ## a storm of faults over a fleet of real hosts (some minutes; SEED=1 FAULTS=10)
+	$(BIN)/python -m tests.fleet.storm --seed $(or $(SEED),1) --faults $(or $(FAULTS),10)
+
+bench-fleet: setup java ## the FUGU experiment on real hosts, live and small (half an hour)
+	$(BIN)/python benchmarks/fleet.py
 
 ledger: setup ## write docs/claims.md anew (a quarter of an hour)
 	$(BIN)/tidegate reproduce all --ledger docs/claims.md --report out/papers.html
