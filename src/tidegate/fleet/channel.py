@@ -69,10 +69,11 @@ class Channel:
 
 def send(folder: Path, request: dict[str, Any], timeout_s: float = 90.0) -> dict[str, Any]:
     """Have a command done by the manager of a folder; BackendError when there is none."""
+    address = _address(folder)
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout_s)
-            connection.connect(_address(folder))
+            connection.connect(address)
             with connection.makefile("rw", encoding="utf-8") as file:
                 file.write(json.dumps(request) + "\n")
                 file.flush()

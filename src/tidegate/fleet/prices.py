@@ -45,10 +45,10 @@ def price_windows(ticks: DataFrame, window_s: int, sector: int, late_s: int = 10
 
 
 def draw_parameters(count: int, seed: int = 0, sectors: int = 5) -> list[dict[str, int]]:
-    """X and y of so many queries, drawn from a seed: windows of 5 to 60 seconds, sectors from 0.
+    """The x and y of so many queries, from a seed: windows of 5 to 60 seconds, sectors from 0.
 
     >>> draw_parameters(2, seed=1)
-    [{'n': 1, 'window_s': 15, 'sector': 4}, {'n': 2, 'window_s': 10, 'sector': 1}]
+    [{'n': 1, 'window_s': 10, 'sector': 4}, {'n': 2, 'window_s': 5, 'sector': 2}]
     """
     lots = random.Random(seed)
     return [
