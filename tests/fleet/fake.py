@@ -38,10 +38,9 @@ class FakeHost:
     hung: bool = False
     refuse: dict[str, Exception] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
-    born_s: float = 0.0
+    place: str = ""
 
     def __post_init__(self) -> None:
-        self.born_s = self.clock()
         self.counted_s = self.clock()
         self.cpu_s = 0.0
 
@@ -108,7 +107,7 @@ class FakeProvider:
     def lease(self, name: str) -> None:
         if self.max_hosts is not None and len(self.hosts) >= self.max_hosts:
             raise BackendError("no more hosts")
-        self.hosts[name] = FakeHost(self.clock, self.loads)
+        self.hosts[name] = FakeHost(self.clock, self.loads, place=name)
         if self.slow:
             self.starting.add(name)
 

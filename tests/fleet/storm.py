@@ -44,14 +44,15 @@ class Storm:
         return fleet
 
     def calm(self) -> None:
-        """Until every query runs where it should, and all hosts that are wanted are up."""
+        """Until all hosts have answered since and every query runs where it should."""
+        began_s = time.time()
 
         def seen() -> bool:
             world = self.fleet.world
             queries = world.queries.values()
             return (
                 bool(world.hosts)
-                and all(h.host is not None for h in world.hosts.values())
+                and all(h.host is not None and h.looked_s > began_s for h in world.hosts.values())
                 and all(e.host and e.host == e.wanted and not e.busy for e in queries)
             )
 

@@ -9,6 +9,7 @@ import re
 import time
 import urllib.request
 import uuid
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -48,6 +49,7 @@ def connect(endpoint: str, session: str) -> Any:
     made = builder.remote(f"{url}{joint}session_id={session};user_id={USER}").create()
     # By default a client tries for ten minutes to reach a server that is gone, also when the
     # process wants to end. Whether a host is gone is for the manager to judge, and soon.
+    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
     made.client.set_retry_policies([DefaultPolicy(max_retries=4, max_backoff=1000)])
     return made
 
@@ -78,23 +80,28 @@ class ConnectHost:
         self._stages = _Stages(ui_url) if ui_url else None
 
     @property
+    def place(self) -> str:
+        """Its address, without its token."""
+        return self.endpoint.partition("/;")[0]
+
+    @property
     def alive(self) -> bool:
         """Whether its process has not ended; True where nobody knows."""
         return self._running is None or self._running()
 
     def look(self, timeout_s: float) -> HostView:
         """What runs on it, with what Spark and the operating system tell of it."""
-        return self._bounded(self._look, timeout_s, f"a look at {self._shown}")
+        return self._bounded(self._look, timeout_s, f"a look at {self.place}")
 
     def warm_up(self, timeout_s: float) -> None:
         """Have a first query done: a JVM is slow at what it does for the first time."""
         warm = lambda: self._connected().range(10).groupBy().count().collect()  # noqa: E731
-        self._bounded(warm, timeout_s, f"a first query on {self._shown}")
+        self._bounded(warm, timeout_s, f"a first query on {self.place}")
         self.look(timeout_s)
 
     def start(self, query: ContinuousQuery, checkpoint: str, timeout_s: float) -> None:
         """Start a query; an error of the query's own function is passed on."""
-        what = f"the start of {query.name} on {self._shown}"
+        what = f"the start of {query.name} on {self.place}"
         self._bounded(lambda: self._start(query, checkpoint), timeout_s, what)
 
     def stop(self, name: str, timeout_s: float) -> None:
@@ -102,20 +109,16 @@ class ConnectHost:
 
         A batch that is cut off is done again from its offsets, so that costs time and no rows.
         """
-        self._bounded(lambda: self._stop(name), timeout_s, f"the stop of {name} on {self._shown}")
+        self._bounded(lambda: self._stop(name), timeout_s, f"the stop of {name} on {self.place}")
 
     # --- inside -------------------------------------------------------------------------------
 
     def _bounded(self, call: Callable[[], T], timeout_s: float, what: str) -> T:
         return bounded(call, timeout_s, what, lambda: self.alive)
 
-    @property
-    def _shown(self) -> str:
-        return self.endpoint.partition("/;")[0]  # without its token
-
     def _connected(self) -> Any:
         if not self.alive:
-            raise BackendError(f"{self._shown} has ended")
+            raise BackendError(f"{self.place} has ended")
         if self._session is None:
             self._session = connect(self.endpoint, self.session_id)
         return self._session

@@ -61,6 +61,10 @@ class FleetHost(Protocol):
     """A host that is up. Every call ends within its time limit, with HostSilent if need be."""
 
     @property
+    def place(self) -> str:
+        """Which server it is, whatever the manager calls it."""
+
+    @property
     def alive(self) -> bool:
         """False when it has certainly ended; True also when nobody knows."""
 

@@ -169,11 +169,15 @@ class FleetManager:
         """Turn after turn until `stop`; in between, commands are answered and moves begun."""
         due_s = clock()
         while not self.stopping.is_set():
-            if clock() >= due_s:
-                self.turn()
-                due_s = max(due_s + self.world.interval_s, clock())
-            self._answer(min(TICK_S, max(0.0, due_s - clock())))
-            self.world.reconcile()
+            try:
+                if clock() >= due_s:
+                    due_s = max(due_s + self.world.interval_s, clock())
+                    self.turn()
+                self._answer(min(TICK_S, max(0.0, due_s - clock())))
+                self.world.reconcile()
+            except Exception:  # whatever it is, the queries go on, and so do we
+                log.exception("a turn failed")
+                self.stopping.wait(TICK_S)
         self.shut_down()
 
     def stop(self) -> None:

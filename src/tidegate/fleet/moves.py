@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tidegate.errors import BackendError
 from tidegate.fleet.hosts import FleetHost, HostSilent
 from tidegate.fleet.queries import ContinuousQuery
 
@@ -25,12 +24,18 @@ Step = Literal["begin", "stopped", "started", "back", "lost"]
 
 @dataclass(frozen=True)
 class Move:
-    """An intent. number: unique in the log; origin: empty for a query that runs nowhere yet."""
+    """An intent. number: unique in the log; origin: empty for a query that runs nowhere yet.
+
+    origin_at, host_at: which servers these are. Hosts get new names under a new manager, servers
+    do not.
+    """
 
     number: int
     query: str
     origin: str
     host: str
+    origin_at: str = ""
+    host_at: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,19 +56,19 @@ class Moved:
 
 @dataclass(frozen=True)
 class Intent:
-    """What the log tells of the last move of a query. step: how far it came."""
+    """What the log tells of the last move of a query: from which server to which, and how far."""
 
     query: str
-    origin: str
-    host: str
+    origin_at: str
+    host_at: str
     step: Step
 
     @property
     def side(self) -> str:
-        """Where the query is, as far as the log can know; empty for nowhere."""
+        """The server that the query is on, as far as the log can know; empty for nowhere."""
         if self.step in ("begin", "back"):
-            return self.origin
-        return self.host if self.step in ("stopped", "started") else ""
+            return self.origin_at
+        return self.host_at if self.step in ("stopped", "started") else ""
 
 
 class MoveLog:
@@ -81,10 +86,12 @@ class MoveLog:
         self._read()
         self._file = path.open("a", encoding="utf-8")
 
-    def begin(self, query: str, origin: str, host: str) -> Move:
-        """Write down that a query is about to go from `origin` to `host`."""
+    def begin(
+        self, query: str, origin: str, host: str, origin_at: str = "", host_at: str = ""
+    ) -> Move:
+        """Write down that a query is about to go from `origin` to `host`, and where these are."""
         self.last += 1
-        move = Move(self.last, query, origin, host)
+        move = Move(self.last, query, origin, host, origin_at or origin, host_at or host)
         self.step(move, "begin")
         return move
 
@@ -94,7 +101,7 @@ class MoveLog:
         self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
         self._file.flush()
         os.fsync(self._file.fileno())
-        self.intents[move.query] = Intent(move.query, move.origin, move.host, step)
+        self.intents[move.query] = Intent(move.query, move.origin_at, move.host_at, step)
 
     def close(self) -> None:
         """Close the file."""
@@ -113,7 +120,7 @@ class MoveLog:
             plain = json.loads(line)
             self.last = max(self.last, plain["number"])
             self.intents[plain["query"]] = Intent(
-                plain["query"], plain["origin"], plain["host"], plain["step"]
+                plain["query"], plain["origin_at"], plain["host_at"], plain["step"]
             )
 
 
@@ -186,18 +193,16 @@ def _roll_back(
     return Moved(move, "", None, why, doubtful)
 
 
-def keeper(copies: list[str], intent: Intent | None) -> str:
+def keeper(copies: Mapping[str, str], intent: Intent | None) -> str:
     """Which of several running copies of a query is the true one: the one that the log says.
 
-    copies: hosts that run one, in the order of their leases.
+    copies: servers by the names of their hosts, in the order of leases.
 
-    >>> keeper(["host-1", "host-2"], Intent("q", "host-1", "host-2", "stopped"))
+    >>> keeper({"host-1": "sc://a", "host-2": "sc://b"}, Intent("q", "sc://a", "sc://b", "stopped"))
     'host-2'
     """
-    if not copies:
-        raise BackendError("nothing to choose from")
     side = intent.side if intent is not None else ""
-    return side if side in copies else copies[0]
+    return next((name for name, place in copies.items() if place == side), next(iter(copies)))
 
 
 def _line(error: Exception) -> str:

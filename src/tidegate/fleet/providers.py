@@ -112,6 +112,9 @@ class EmbeddedProvider:
         if server is None:
             raise BackendError(f"{name} is no host: lease it first")
         self._advance(server)
+        for spare in self._kept:
+            with contextlib.suppress(BackendError):  # one that failed is left out by `lease`
+                self._advance(spare)
         return server.host if server.warm else None
 
     def release(self, name: str) -> None:
@@ -203,6 +206,7 @@ class EmbeddedProvider:
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
             "spark.ui.port": "0",
+            "spark.ui.killEnabled": "false",
             "spark.ui.retainedJobs": "400",
             "spark.ui.retainedStages": "800",
             "spark.ui.retainedTasks": "2000",

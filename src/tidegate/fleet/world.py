@@ -120,7 +120,7 @@ class FleetWorld:
         found = dict(self.provider.survivors())
         limit_s = self.silence_s
         looks = together([partial(h.look, limit_s) for h in found.values()], limit_s)
-        copies: dict[str, list[str]] = {}
+        copies: dict[str, dict[str, str]] = {}
         for (name, host), look in zip(found.items(), looks, strict=True):
             view = look[0] if look is not None else None
             if view is None:
@@ -132,7 +132,7 @@ class FleetWorld:
             self.hosts[name].up_s = self.hosts[name].looked_s = self.clock()
             for query, seen in view.queries.items():
                 if seen.active:
-                    copies.setdefault(query, []).append(name)
+                    copies.setdefault(query, {})[name] = host.place
         for query, where in copies.items():
             entry = self.queries.get(query)
             kept = keeper(where, self.log.intents.get(query)) if entry is not None else ""
@@ -369,15 +369,22 @@ class FleetWorld:
         assert server is not None
         entry.busy = True
         self._under_way += 1
-        move = self.log.begin(entry.query.name, entry.host, target.name)
+        old = origin.host if origin is not None else None
+        old_at = old.place if old is not None else ""
+        name = entry.query.name
+        move = self.log.begin(name, entry.host, target.name, old_at, server.place)
         details = {} if entry.state_mb is None else {"state_mb": round(entry.state_mb, 3)}
 
         def work() -> None:
-            old = origin.host if origin is not None else None
             limit_s = self.move_limit_s
-            self.done.put(
-                carry(move, entry.query, entry.checkpoint, old, server, self.log, limit_s, details)
-            )
+            try:
+                moved = carry(
+                    move, entry.query, entry.checkpoint, old, server, self.log, limit_s, details
+                )
+            except Exception as error:
+                # The log itself failed (a full disk). If a copy runs, the next look finds it.
+                moved = Moved(move, "", None, f"{type(error).__name__}: {error}")
+            self.done.put(moved)
 
         self.spawn(work)
 
