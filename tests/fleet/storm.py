@@ -20,6 +20,7 @@ from pathlib import Path
 from tests.fleet.live import SECTORS, Fleet, Ticks, sink_and_batch
 from tidegate.fleet.connect import connect
 from tidegate.fleet.prices import draw_parameters, price_queries
+from tidegate.fleet.recovery import recover
 
 FAULTS = ("move", "move", "move", "kill", "hang", "drain", "manager")
 
@@ -40,7 +41,7 @@ class Storm:
     def manager(self) -> Fleet:
         fleet = Fleet(self.folder, self.queries, self.hosts)
         fleet.world.silence_s = 30.0
-        fleet.world.recover()
+        recover(fleet.world)
         return fleet
 
     def calm(self) -> None:

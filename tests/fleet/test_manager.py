@@ -116,7 +116,7 @@ def test_a_query_whose_function_raises_is_parked_and_its_error_shown(tmp_path: P
     fleet = Fleet(tmp_path, {"bad": 0.2, "good": 0.2})
     fleet.provider.lease("host-1")
     fleet.provider.hosts["host-1"].refuse["bad"] = ValueError("no such column")
-    fleet.world._book("host-1")
+    fleet.world.book("host-1")
     fleet.turns(20)
     rows = {q["query"]: q for q in fleet.manager.command({"do": "status"})["queries"]}
     assert rows["bad"]["status"] == "parked" and "no such column" in rows["bad"]["error"]

@@ -12,6 +12,7 @@ from tidegate.errors import BackendError
 from tidegate.fleet.hosts import HostSilent
 from tidegate.fleet.moves import Move, MoveLog, carry
 from tidegate.fleet.queries import ContinuousQuery
+from tidegate.fleet.recovery import recover
 from tidegate.fleet.world import FleetWorld
 
 
@@ -138,7 +139,7 @@ def test_a_manager_that_dies_at_any_step_leaves_one_copy_or_none(
     log.close()
     world = FleetWorld(provider, tmp_path, clock=clock, spawn=lambda work: work())
     world.add([query()])
-    world.recover()
+    recover(world)
     entry, copies = world.queries["q"], provider.copies("q")
     assert copies == ([entry.host] if entry.host else [])
     assert set(world.hosts) == set(copies)
@@ -156,7 +157,7 @@ def test_of_two_copies_the_one_in_the_log_stays(tmp_path: Path, step: Any, kept:
     log.step(log.begin("q", "host-1", "host-2"), step)
     world = FleetWorld(provider, tmp_path, clock=clock, spawn=lambda work: work(), move_log=log)
     world.add([query()])
-    world.recover()
+    recover(world)
     assert provider.copies("q") == [kept] == [world.queries["q"].host]
     assert provider.copies("unknown") == []
 
@@ -168,5 +169,5 @@ def test_a_host_that_does_not_answer_at_the_start_is_left_out(tmp_path: Path) ->
     provider.hosts["host-1"].hung = True
     world = FleetWorld(provider, tmp_path, clock=clock)
     world.add([query()])
-    world.recover()
+    recover(world)
     assert not world.hosts and provider.killed == ["host-1"]

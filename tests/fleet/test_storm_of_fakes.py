@@ -9,6 +9,7 @@ import pytest
 
 from tests.fleet.test_manager import Fleet
 from tidegate.fleet.manager import FleetManager
+from tidegate.fleet.recovery import recover
 from tidegate.fleet.world import FleetWorld
 
 
@@ -20,7 +21,7 @@ def restart(fleet: Fleet) -> None:
         fleet.provider, fleet.folder, clock=fleet.clock, spawn=lambda work: work(), moves_at_once=9
     )
     fleet.world.add(queries)
-    fleet.world.recover()
+    recover(fleet.world)
     fleet.manager = FleetManager(fleet.world, fleet.policy)
 
 

@@ -64,6 +64,7 @@ def run(
     from tidegate.fleet.manager import FleetFolder, FleetManager, fleet_policy
     from tidegate.fleet.providers import EmbeddedProvider, StaticProvider
     from tidegate.fleet.queries import load_queries
+    from tidegate.fleet.recovery import recover
     from tidegate.fleet.world import FleetWorld
     from tidegate.topology import Resources
 
@@ -107,7 +108,7 @@ def run(
         move_limit_s=duration_s(move_limit, "--move-limit"),
     )
     world.add(query for name, query in found.items() if name not in home.removed)
-    world.recover()
+    recover(world)
     manager = FleetManager(world, chosen, home, home.path / "journal.jsonl")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: manager.stop())

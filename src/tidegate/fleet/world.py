@@ -18,7 +18,7 @@ from tidegate.backend import Outcome
 from tidegate.errors import BackendError, InputError
 from tidegate.fleet.books import HostEntry, QueryEntry, shares
 from tidegate.fleet.hosts import HostProvider, HostView, together
-from tidegate.fleet.moves import Moved, MoveLog, carry, keeper
+from tidegate.fleet.moves import Moved, MoveLog, carry
 from tidegate.fleet.queries import ContinuousQuery, topology_of
 from tidegate.model import (
     Deployment,
@@ -111,41 +111,6 @@ class FleetWorld:
             raise InputError("query", name, "one of the fleet's", f"known are {known}")
         return self.queries[name]
 
-    def recover(self) -> None:
-        """Ask all hosts that outlived an earlier manager what runs on them, and set that right.
-
-        Of two copies of a query the one stays that the log says is true; one that nobody knows any
-        more is stopped; hosts without queries are given back.
-        """
-        found = dict(self.provider.survivors())
-        limit_s = self.silence_s
-        looks = together([partial(h.look, limit_s) for h in found.values()], limit_s)
-        copies: dict[str, dict[str, str]] = {}
-        for (name, host), look in zip(found.items(), looks, strict=True):
-            view = look[0] if look is not None else None
-            if view is None:
-                log.warning("%s does not answer and is left out", name)
-                self.provider.kill(name)
-                continue
-            self._book(name)
-            self.hosts[name].host = host
-            self.hosts[name].up_s = self.hosts[name].looked_s = self.clock()
-            for query, seen in view.queries.items():
-                if seen.active:
-                    copies.setdefault(query, {})[name] = host.place
-        for query, where in copies.items():
-            entry = self.queries.get(query)
-            kept = keeper(where, self.log.intents.get(query)) if entry is not None else ""
-            for name in where:
-                if name != kept:
-                    self._stop_stale(name, query)
-            if entry is not None:
-                entry.host = entry.wanted = kept
-                entry.since_s = self.clock()
-        for name in [n for n in self.hosts if not self._in_use(n)]:
-            del self.hosts[name]
-            self.provider.release(name)
-
     # --- look: what every turn begins with ----------------------------------------------------
 
     def look(self) -> None:
@@ -210,7 +175,7 @@ class FleetWorld:
             known = self.queries.get(name)
             if known is None or (known.host != entry.name and not known.busy):
                 if seen.active:
-                    self._stop_stale(entry.name, name)
+                    self.stop_stale(entry.name, name)
             elif known.host == entry.name and seen.active:
                 task_s[name], moved_mb[name], batch_s[name] = known.read(seen)
                 if now_s - known.since_s > STEADY_S:
@@ -250,7 +215,7 @@ class FleetWorld:
         entry.retry_s = self.clock() + wait_s
         log.warning("%s failed and starts again in %g s: %s", entry.query.name, wait_s, error)
 
-    def _stop_stale(self, host: str, query: str) -> None:
+    def stop_stale(self, host: str, query: str) -> None:
         """Stop a copy that should not be: never two of one query."""
         log.warning("%s runs a stale copy of %s, which is stopped", host, query)
         server = self.hosts[host].host
@@ -330,9 +295,10 @@ class FleetWorld:
     def lease(self, name: str) -> None:
         """Ask for a host."""
         self.provider.lease(name)
-        self._book(name)
+        self.book(name)
 
-    def _book(self, name: str) -> None:
+    def book(self, name: str) -> None:
+        """Take a host into the books."""
         number = name.rpartition("-")[2]
         self.leased_so_far = max(self.leased_so_far + 1, int(number) if number.isdecimal() else 0)
         self.hosts[name] = HostEntry(name, self.clock())
@@ -355,12 +321,13 @@ class FleetWorld:
             if target is not None and target.host is not None and entry.wanted != entry.host:
                 self._begin(entry, target)
                 self.settle()  # where work is not done beside us but at once
-        for name in [n for n, e in self.hosts.items() if e.leaving and not self._in_use(n)]:
+        for name in [n for n, e in self.hosts.items() if e.leaving and not self.in_use(n)]:
             del self.hosts[name]
             log.info("%s is empty and released", name)
             self.spawn(partial(self.provider.release, name))
 
-    def _in_use(self, host: str) -> bool:
+    def in_use(self, host: str) -> bool:
+        """Whether a query runs there or is to; while anything moves, every host is in use."""
         return any(host in (e.host, e.wanted) or e.busy for e in self.queries.values())
 
     def _begin(self, entry: QueryEntry, target: HostEntry) -> None:
