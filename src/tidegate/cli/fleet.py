@@ -221,8 +221,8 @@ def _show(answer: dict[str, Any]) -> None:
     out.print(hosts)
     out.print()
     queries = table(
-        *("query", "host", "status", "cores", "rows/s", "state", "moves", "pause", "error"),
-        numbers="   rrrrr ",
+        *("query", "host", "status", "cores", "rows/s", "state", "moves", "pause"),
+        numbers="   rrrrr",
     )
     for query in answer["queries"]:
         goes = query["wanted"] and query["wanted"] != query["host"]
@@ -235,15 +235,23 @@ def _show(answer: dict[str, Any]) -> None:
             _number(query["state_mb"], "{:.2f} MB"),
             str(query["moves"]),
             _number(query["last_pause_s"], "{:.1f} s"),
-            (query["error"] or "")[:60],
         )
     out.print(queries)
+    for query in answer["queries"]:
+        if query["error"]:
+            out.print(f"{query['query']}: {query['error']}", soft_wrap=True, markup=False)
     out.print()
-    out.print(f"turn {answer['turn']}, {answer['policy']}, {answer['moves']} moves", soft_wrap=True)
+    out.print(f"turn {answer['turn']}, {answer['policy']}, {_moves(answer)}", soft_wrap=True)
     for reason in answer["reasons"]:
         out.print(f"  {reason}", soft_wrap=True)
     if answer["error"]:
         out.print(f"  the last turn failed: {answer['error']}", soft_wrap=True)
+
+
+def _moves(answer: dict[str, Any]) -> str:
+    count = f"{answer['moves']} move{'' if answer['moves'] == 1 else 's'}"
+    pause_s = answer["mean_pause_s"]
+    return count if pause_s is None else f"{count} with a pause of {pause_s:.1f} s on average"
 
 
 def _number(value: float | None, form: str) -> str:
