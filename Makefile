@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test lint unit demo demo-lab bench bench-live ledger java clean
+.PHONY: help setup test lint unit demo demo-lab bench bench-live bench-fleet storm ledger java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,12 @@ bench: setup ## decisions, the simulator beside SimPy and Ciw, the bound; ratios
 bench-live: setup java ## live on Spark: static, Spark's own allocation and Tidegate (half an hour)
 	$(BIN)/python benchmarks/live.py
 	$(BIN)/python benchmarks/live_overhead.py
+
+storm: setup java ## a storm of faults over a fleet of real hosts (some minutes; SEED=1 FAULTS=10)
+	$(BIN)/python -m tests.fleet.storm --seed $(or $(SEED),1) --faults $(or $(FAULTS),10)
+
+bench-fleet: setup java ## the FUGU experiment on real hosts, live and small (half an hour)
+	$(BIN)/python benchmarks/fleet.py
 
 ledger: setup ## write docs/claims.md anew (a quarter of an hour)
 	$(BIN)/tidegate reproduce all --ledger docs/claims.md --report out/papers.html

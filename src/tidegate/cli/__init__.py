@@ -12,6 +12,7 @@ from tidegate.cli.allocate import allocate
 from tidegate.cli.backtest import backtest_command
 from tidegate.cli.calibrate import calibrate_command
 from tidegate.cli.demo import demo
+from tidegate.cli.fleet import fleet
 from tidegate.cli.policies import policies
 from tidegate.cli.replay import replay
 from tidegate.cli.report import report_command
@@ -38,6 +39,7 @@ app.command("report")(report_command)
 app.command()(demo)
 app.command()(reproduce)
 app.command(cls=SubmitCommand)(submit)
+app.add_typer(fleet)
 
 
 def _version(asked: bool) -> None:

@@ -1,0 +1,258 @@
+"""``tidegate fleet``: many continuous queries over hosts that come and go."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tidegate.cli.show import bar, console, print_json, table
+from tidegate.errors import InputError
+from tidegate.units import duration_s, show_duration
+
+__all__ = ["fleet"]
+
+fleet = typer.Typer(
+    name="fleet",
+    help="Run many continuous queries over Spark hosts that come and go.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+Folder = Annotated[Path, typer.Option(help="The fleet's folder.", metavar="FOLDER")]
+DEFAULT_FOLDER = Path("out/fleet")
+
+
+@fleet.command()
+def run(
+    queries: Annotated[Path, typer.Argument(help="A Python file with @continuous_query in it.")],
+    min_hosts: Annotated[int, typer.Option(help="Hosts that are always kept.")] = 1,
+    max_hosts: Annotated[int, typer.Option(help="Hosts that are never exceeded.")] = 4,
+    policy: Annotated[
+        str, typer.Option(help="local-threshold, global-threshold or sarsa.", metavar="NAME")
+    ] = "sarsa",
+    target: Annotated[float, typer.Option(help="Utilisation that a host is brought to.")] = 0.6,
+    lower: Annotated[float, typer.Option(help="A host below this is underloaded.")] = 0.3,
+    upper: Annotated[float, typer.Option(help="A host above this is overloaded.")] = 0.8,
+    folder: Folder = DEFAULT_FOLDER,
+    interval: Annotated[str, typer.Option(help="Between two turns.")] = "5s",
+    silence: Annotated[
+        str | None, typer.Option(help="A host silent for so long is lost; default: two intervals.")
+    ] = None,
+    cores: Annotated[int, typer.Option(help="Task slots of a host.")] = 2,
+    memory_mb: Annotated[int, typer.Option(help="Heap of a host, MB.")] = 640,
+    spares: Annotated[int, typer.Option(help="Hosts that are kept warm.")] = 0,
+    endpoint: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="An existing Connect server in place of those started here, as often as needed.",
+            metavar="sc://HOST:PORT/;token=…;use_ssl=true",
+        ),
+    ] = None,
+    moves_at_once: Annotated[int, typer.Option(help="Moves under way at a time.")] = 2,
+    move_limit: Annotated[str, typer.Option(help="For each half of a move.")] = "60s",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A parameter of the policy.", metavar="KEY=VALUE"),
+    ] = None,
+) -> None:
+    """Place queries on hosts, and keep them running, until Ctrl-C or `tidegate fleet stop`."""
+    from tidegate.fleet.channel import Channel
+    from tidegate.fleet.manager import FleetFolder, FleetManager, fleet_policy
+    from tidegate.fleet.providers import EmbeddedProvider, StaticProvider
+    from tidegate.fleet.queries import load_queries
+    from tidegate.fleet.recovery import recover
+    from tidegate.fleet.world import FleetWorld
+    from tidegate.topology import Resources
+
+    pairs = dict(_pair(word) for word in settings or [])
+    chosen = fleet_policy(
+        policy,
+        target=target,
+        lower=lower,
+        upper=upper,
+        min_hosts=min_hosts,
+        max_hosts=max_hosts,
+        parameters=pairs,
+    )
+    found = load_queries(queries)
+    home = FleetFolder(folder)
+    for file in home.files:
+        found = {**load_queries(file), **found}
+    home.lock()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    # Its warnings are about every attempt to reach a host that is gone; ours say that once.
+    logging.getLogger("pyspark.sql.connect.logging").setLevel(logging.ERROR)
+    provider: EmbeddedProvider | StaticProvider
+    if endpoint:
+        capacity = Resources(cores, memory_mb, 10_000)
+        provider = StaticProvider(home.id, endpoint, capacity)
+    else:
+        provider = EmbeddedProvider(
+            home.id,
+            home.path.resolve() / "hosts",
+            cores=cores,
+            memory_mb=memory_mb,
+            max_hosts=max_hosts,
+            spares=spares,
+        )
+    world = FleetWorld(
+        provider,
+        home.path,
+        interval_s=duration_s(interval, "--interval"),
+        silence_s=None if silence is None else duration_s(silence, "--silence"),
+        moves_at_once=moves_at_once,
+        move_limit_s=duration_s(move_limit, "--move-limit"),
+    )
+    world.add(query for name, query in found.items() if name not in home.removed)
+    recover(world)
+    manager = FleetManager(world, chosen, home, home.path / "journal.jsonl")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: manager.stop())
+    channel = Channel(home.path, manager.ask)
+    typer.echo(f"{len(world.queries)} queries, {chosen.describe()}; see tidegate fleet status")
+    try:
+        manager.run()
+    finally:
+        channel.close()
+        provider.close()
+
+
+@fleet.command()
+def status(
+    folder: Folder = DEFAULT_FOLDER,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Show hosts and queries: where each runs and how busy it is."""
+    answer = _send(folder, {"do": "status"})
+    if as_json:
+        print_json(answer)
+    else:
+        _show(answer)
+
+
+@fleet.command()
+def move(
+    query: Annotated[str, typer.Argument(help="Which.")],
+    host: Annotated[str, typer.Argument(help="Where to.")],
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Move a query to another host, with its state."""
+    _say(folder, {"do": "move", "query": query, "host": host})
+
+
+@fleet.command()
+def drain(
+    host: Annotated[str, typer.Argument(help="Which.")], folder: Folder = DEFAULT_FOLDER
+) -> None:
+    """Move everything off a host and release it."""
+    _say(folder, {"do": "drain", "host": host})
+
+
+@fleet.command()
+def add(
+    queries: Annotated[Path, typer.Argument(help="A Python file with @continuous_query in it.")],
+    folder: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Add the new queries of a file."""
+    _say(folder, {"do": "add", "file": str(queries.resolve())})
+
+
+@fleet.command()
+def remove(
+    queries: Annotated[list[str], typer.Argument(help="Which.")], folder: Folder = DEFAULT_FOLDER
+) -> None:
+    """Stop queries for good; their checkpoints stay."""
+    _say(folder, {"do": "remove", "queries": queries})
+
+
+@fleet.command()
+def unpark(
+    query: Annotated[str, typer.Argument(help="Which.")], folder: Folder = DEFAULT_FOLDER
+) -> None:
+    """Try a query again that was parked after it had failed too often."""
+    _say(folder, {"do": "unpark", "query": query})
+
+
+@fleet.command()
+def stop(
+    folder: Folder = DEFAULT_FOLDER,
+    leave_queries: Annotated[
+        bool, typer.Option(help="Let queries run on where hosts outlive the manager.")
+    ] = False,
+) -> None:
+    """Stop the queries between batches, release the hosts and end the manager."""
+    _say(folder, {"do": "stop", "leave_queries": leave_queries})
+
+
+def _pair(word: str) -> tuple[str, str]:
+    key, equals, value = word.partition("=")
+    if not equals:
+        raise InputError("--set", word, "a pair", "write it as parameter=value")
+    return key, value
+
+
+def _send(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
+    from tidegate.fleet.channel import send
+
+    return send(folder, request)
+
+
+def _say(folder: Path, request: dict[str, Any]) -> None:
+    typer.echo(_send(folder, request)["done"])
+
+
+def _show(answer: dict[str, Any]) -> None:
+    out = console()
+    hosts = table("host", "status", "busy", "memory", "queries", "age", numbers="   rrr")
+    for host in answer["hosts"]:
+        busy = host["utilisation"]
+        hosts.add_row(
+            host["host"],
+            host["status"],
+            "–" if busy is None else f"{bar(busy)} {busy:4.0%}",
+            _number(host["memory_mb"], "{:.0f} MB"),
+            str(host["queries"]),
+            show_duration(host["age_s"]),
+        )
+    out.print(hosts)
+    out.print()
+    queries = table(
+        *("query", "host", "status", "cores", "rows/s", "state", "moves", "pause"),
+        numbers="   rrrrr",
+    )
+    for query in answer["queries"]:
+        goes = query["wanted"] and query["wanted"] != query["host"]
+        queries.add_row(
+            query["query"],
+            f"{query['host'] or '–'} → {query['wanted']}" if goes else query["host"] or "–",
+            query["status"],
+            _number(query["cpu_cores"], "{:.2f}"),
+            _number(query["rows_per_s"], "{:.0f}"),
+            _number(query["state_mb"], "{:.2f} MB"),
+            str(query["moves"]),
+            _number(query["last_pause_s"], "{:.1f} s"),
+        )
+    out.print(queries)
+    for query in answer["queries"]:
+        if query["error"]:
+            out.print(f"{query['query']}: {query['error']}", soft_wrap=True, markup=False)
+    out.print()
+    out.print(f"turn {answer['turn']}, {answer['policy']}, {_moves(answer)}", soft_wrap=True)
+    for reason in answer["reasons"]:
+        out.print(f"  {reason}", soft_wrap=True)
+    if answer["error"]:
+        out.print(f"  the last turn failed: {answer['error']}", soft_wrap=True)
+
+
+def _moves(answer: dict[str, Any]) -> str:
+    count = f"{answer['moves']} move{'' if answer['moves'] == 1 else 's'}"
+    pause_s = answer["mean_pause_s"]
+    return count if pause_s is None else f"{count} with a pause of {pause_s:.1f} s on average"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "–" if value is None else form.format(value)

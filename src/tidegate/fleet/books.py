@@ -1,0 +1,132 @@
+"""The manager's books: which query is on which host, and what was last seen of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tidegate.fleet.hosts import FleetHost, HostView, QueryView
+from tidegate.fleet.queries import ContinuousQuery
+from tidegate.model import HostStatus
+from tidegate.spark.meter import QueryMeter
+from tidegate.topology import Resources
+
+__all__ = ["HostEntry", "QueryEntry", "QueryStatus", "shares"]
+
+QueryStatus = Literal["waiting", "starting", "running", "moving", "backing off", "parked"]
+
+
+@dataclass
+class QueryEntry:
+    """A query in the books.
+
+    host: where it runs, empty for nowhere; wanted: where it should.
+    busy: whether a move of it is under way. failures: how often it failed by its own fault since
+    it last ran steadily; retry_s: not started before this moment; error: the last one.
+    load: what it took when last measured. cpu_s, traffic_mb: its counters at the last look.
+    """
+
+    query: ContinuousQuery
+    checkpoint: str
+    host: str = ""
+    wanted: str = ""
+    busy: bool = False
+    parked: bool = False
+    removing: bool = False
+    failures: int = 0
+    retry_s: float = 0.0
+    since_s: float = 0.0
+    error: str | None = None
+    run: str = ""
+    batch: int = -1
+    load: Resources | None = None
+    state_mb: float | None = None
+    cpu_s: float = 0.0
+    traffic_mb: float = 0.0
+    moves: int = 0
+    pauses_s: list[float] = field(default_factory=list)
+    meter: QueryMeter = field(default_factory=QueryMeter)
+
+    def status(self, now_s: float) -> QueryStatus:
+        """Where in its life it is."""
+        if self.parked:
+            return "parked"
+        if self.busy:
+            return "moving" if self.host else "starting"
+        if self.host:
+            return "running"
+        return "backing off" if now_s < self.retry_s else "waiting"
+
+    def read(self, view: QueryView) -> tuple[float, float, float]:
+        """Take in a look at it; return (CPU s, megabytes moved, s in batches) since the last.
+
+        A new run starts from zero, as its counters do.
+        """
+        if view.run != self.run:
+            self.run, self.batch, self.cpu_s, self.traffic_mb = view.run, -1, 0.0, 0.0
+        fresh = [p for p in view.progress if p.run == view.run and p.batch > self.batch]
+        for progress in fresh:
+            self.meter.add(progress)
+            if progress.state_mb is not None:
+                self.state_mb = progress.state_mb
+        if fresh:
+            self.batch = fresh[-1].batch
+        cpu_s = max(0.0, (view.cpu_s or 0.0) - self.cpu_s)
+        traffic_mb = max(0.0, (view.traffic_mb or 0.0) - self.traffic_mb)
+        self.cpu_s, self.traffic_mb = view.cpu_s or 0.0, view.traffic_mb or 0.0
+        return cpu_s, traffic_mb, sum(p.duration_s for p in fresh)
+
+
+@dataclass
+class HostEntry:
+    """A host in the books.
+
+    leased_s, up_s: when it was asked for and came up. host: None while it is starting.
+    leaving: whether it is to go when it is empty. looked_s: when it last answered.
+    utilisation: share of its CPU, None when not measured; unattributed: the part of it that no
+    query accounts for.
+    """
+
+    name: str
+    leased_s: float
+    host: FleetHost | None = None
+    up_s: float | None = None
+    leaving: bool = False
+    looked_s: float = 0.0
+    view: HostView | None = None
+    utilisation: float | None = None
+    unattributed: float = 0.0
+
+    @property
+    def status(self) -> HostStatus:
+        """Where in its life it is."""
+        if self.leaving:
+            return "draining"
+        return "running" if self.host is not None else "starting"
+
+
+def shares(
+    host_cpu_s: float | None, task_cpu_s: dict[str, float], batch_s: dict[str, float]
+) -> dict[str, float]:
+    """The CPU time of a host, split among its queries so that the parts sum to it.
+
+    What tasks took is known by query. The rest (planning, commits, compiling, collecting garbage)
+    goes with the time that queries were in batches. Spark counts a task when its stage has ended,
+    so tasks may seem to have taken more than there was; then they are scaled down to it.
+
+    host_cpu_s: None when only the tasks are known. With no batch at all the rest belongs to nobody.
+
+    >>> shares(4.0, {"a": 2.0, "b": 1.0}, {"a": 1.0, "b": 3.0})
+    {'a': 2.25, 'b': 1.75}
+    """
+    tasks = sum(task_cpu_s.values())
+    if host_cpu_s is None:
+        return dict(task_cpu_s)
+    if tasks > host_cpu_s:
+        return {name: took * host_cpu_s / tasks for name, took in task_cpu_s.items()}
+    weights = batch_s if sum(batch_s.values()) > 0 else task_cpu_s
+    total = sum(weights.values())
+    if total <= 0:
+        return dict(task_cpu_s)
+    rest = host_cpu_s - tasks
+    return {name: took + rest * weights[name] / total for name, took in task_cpu_s.items()}

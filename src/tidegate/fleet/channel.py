@@ -1,0 +1,86 @@
+"""How commands reach the manager: a Unix-domain socket in the fleet's folder, for its owner only.
+
+One line of JSON each way. There is no port, so there is nothing for others on the network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tidegate.errors import BackendError, InputError
+
+__all__ = ["Channel", "send"]
+
+# What the kernel allows for the name of a socket, less the zero at its end.
+LONGEST = 107
+
+
+def _address(folder: Path) -> str:
+    path = str((folder / "control.sock").resolve())
+    if len(path) > LONGEST:
+        remedy = "choose a folder with a shorter path"
+        raise InputError("--folder", str(folder), f"at most {LONGEST - 13} characters long", remedy)
+    return path
+
+
+class Channel:
+    """Listens until it is closed. answer: from a request to its answer, in any thread."""
+
+    def __init__(self, folder: Path, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        self._answer = answer
+        self._path = Path(_address(folder))
+        self._path.unlink(missing_ok=True)  # left behind by one that was killed
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(str(self._path))
+        self._path.chmod(0o600)
+        self._socket.listen()
+        threading.Thread(target=self._serve, name="fleet-channel", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return  # closed
+            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def _talk(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            connection.settimeout(90)
+            with connection.makefile("rw", encoding="utf-8") as file:
+                try:
+                    answer = self._answer(json.loads(file.readline()))
+                except ValueError:
+                    answer = {"error": "the command is no line of JSON"}
+                file.write(json.dumps(answer) + "\n")
+                file.flush()
+
+
+def send(folder: Path, request: dict[str, Any], timeout_s: float = 90.0) -> dict[str, Any]:
+    """Have a command done by the manager of a folder; BackendError when there is none."""
+    address = _address(folder)
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(timeout_s)
+            connection.connect(address)
+            with connection.makefile("rw", encoding="utf-8") as file:
+                file.write(json.dumps(request) + "\n")
+                file.flush()
+                answer: dict[str, Any] = json.loads(file.readline())
+    except (OSError, ValueError) as error:
+        remedy = "start it with tidegate fleet run, or name its folder with --folder"
+        raise BackendError(f"no manager answers in {folder} ({error}): {remedy}") from None
+    if "error" in answer and set(answer) == {"error"}:
+        raise BackendError(str(answer["error"]))
+    return answer

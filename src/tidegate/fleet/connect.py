@@ -1,0 +1,236 @@
+"""A Spark Connect server as a host: the only file that speaks Spark Connect."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+import urllib.request
+import uuid
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tidegate.errors import BackendError
+from tidegate.fleet.hosts import HostView, QueryView, bounded
+from tidegate.fleet.queries import ContinuousQuery
+from tidegate.spark.progress import Progress, read_progress
+
+__all__ = ["ConnectHost", "connect", "session_id"]
+
+T = TypeVar("T")
+
+USER = "tidegate"
+BOUNDARY_S = 5.0
+_RUN = re.compile(r"runId = (\S+)")
+
+
+def session_id(fleet: str, endpoint: str) -> str:
+    """The session of a fleet on an endpoint: the same after a restart, so its queries are found."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"tidegate:{fleet}:{endpoint}"))
+
+
+def connect(endpoint: str, session: str) -> Any:
+    """A Spark Connect session. endpoint: ``sc://host:port/;token=…``; session: its id."""
+    # PySpark's functions look here for which of its two kinds of columns to make.
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    try:
+        from pyspark.sql.connect.client.retries import DefaultPolicy
+        from pyspark.sql.connect.session import SparkSession
+    except ImportError as error:
+        remedy = "install it with: pip install 'tidegate[fleet]'"
+        raise BackendError(f"Spark Connect is not installed ({error}): {remedy}") from None
+    url = endpoint if "/;" in endpoint else endpoint.rstrip("/") + "/;"
+    joint = "" if url.endswith(";") else ";"
+    builder: Any = SparkSession.builder
+    made = builder.remote(f"{url}{joint}session_id={session};user_id={USER}").create()
+    # By default a client tries for ten minutes to reach a server that is gone, also when the
+    # process wants to end. Whether a host is gone is for the manager to judge, and soon.
+    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
+    made.client.set_retry_policies([DefaultPolicy(max_retries=4, max_backoff=1000)])
+    return made
+
+
+class ConnectHost:
+    """A Connect server that is up.
+
+    endpoint: its address. session: the id of the session that all our queries live in.
+    ui_url: of its web page, for the CPU time of queries; None: that is not measured.
+    pid: of its process when that is on this machine, for CPU and memory; None: not measured.
+    running: whether its process lives, where that can be asked.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        session: str,
+        ui_url: str | None = None,
+        pid: int | None = None,
+        running: Callable[[], bool] | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.session_id = session
+        self.pid = pid
+        self._session: Any = None
+        self._running = running
+        self._handles: dict[str, Any] = {}
+        self._stages = _Stages(ui_url) if ui_url else None
+
+    @property
+    def place(self) -> str:
+        """Its address, without its token."""
+        return self.endpoint.partition("/;")[0]
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process has not ended; True where nobody knows."""
+        return self._running is None or self._running()
+
+    def look(self, timeout_s: float) -> HostView:
+        """What runs on it, with what Spark and the operating system tell of it."""
+        return self._bounded(self._look, timeout_s, f"a look at {self.place}")
+
+    def warm_up(self, timeout_s: float) -> None:
+        """Have a first query done: a JVM is slow at what it does for the first time."""
+        warm = lambda: self._connected().range(10).groupBy().count().collect()  # noqa: E731
+        self._bounded(warm, timeout_s, f"a first query on {self.place}")
+        self.look(timeout_s)
+
+    def start(self, query: ContinuousQuery, checkpoint: str, timeout_s: float) -> None:
+        """Start a query; an error of the query's own function is passed on."""
+        what = f"the start of {query.name} on {self.place}"
+        self._bounded(lambda: self._start(query, checkpoint), timeout_s, what)
+
+    def stop(self, name: str, timeout_s: float) -> None:
+        """Stop a query when its batch has ended, or after five seconds in the middle of one.
+
+        A batch that is cut off is done again from its offsets, so that costs time and no rows.
+        """
+        self._bounded(lambda: self._stop(name), timeout_s, f"the stop of {name} on {self.place}")
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _bounded(self, call: Callable[[], T], timeout_s: float, what: str) -> T:
+        return bounded(call, timeout_s, what, lambda: self.alive)
+
+    def _connected(self) -> Any:
+        if not self.alive:
+            raise BackendError(f"{self.place} has ended")
+        if self._session is None:
+            self._session = connect(self.endpoint, self.session_id)
+        return self._session
+
+    def _active(self) -> dict[str, Any]:
+        active = {query.name: query for query in self._connected().streams.active if query.name}
+        for name, query in active.items():
+            known = self._handles.get(name)
+            if known is None or known.runId != query.runId:
+                self._handles[name] = query
+        return active
+
+    def _start(self, query: ContinuousQuery, checkpoint: str) -> None:
+        self._handles[query.name] = query.start(self._connected(), checkpoint)
+
+    def _stop(self, name: str) -> None:
+        query = self._active().get(name)
+        if query is not None:
+            end_s, first = time.monotonic() + BOUNDARY_S, _last_batch(query)
+            while query.status["isTriggerActive"] and time.monotonic() < end_s:
+                if _last_batch(query) != first:  # one has just ended, and the next just begun
+                    break
+                time.sleep(0.05)
+            query.stop()
+        self._handles.pop(name, None)
+
+    def _look(self) -> HostView:
+        active = self._active()
+        if self._stages is not None:
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                self._stages.update()
+        views = {}
+        for name, handle in list(self._handles.items()):
+            run = str(handle.runId)
+            cpu_s, traffic_mb = self._stages.of(run) if self._stages else (None, None)
+            if name in active:
+                progress = tuple(_progress(p) for p in handle.recentProgress)
+                views[name] = QueryView(run, True, None, progress, cpu_s, traffic_mb)
+            else:
+                views[name] = QueryView(run, False, _failure(handle), (), cpu_s, traffic_mb)
+        cpu_s, memory_mb = process_usage(self.pid) if self.pid is not None else (None, None)
+        return HostView(views, cpu_s, memory_mb)
+
+
+def _progress(event: Any) -> Progress:
+    plain = json.loads(event.json)
+    plain["numInputRows"] = event.numInputRows  # Connect leaves the total to its sources
+    return read_progress(json.dumps(plain))
+
+
+def _last_batch(query: Any) -> int:
+    last = query.lastProgress
+    return -1 if last is None else int(last.batchId)
+
+
+def _failure(handle: Any) -> str | None:
+    """What ended a query, in one line; None when it was stopped."""
+    try:
+        error = handle.exception()
+    except Exception as problem:  # the server forgets ended queries after a while
+        return f"it ended, and its host does not say why ({type(problem).__name__})"
+    if error is None:
+        return None
+    return str(error).split("JVM stacktrace")[0].strip().splitlines()[0]
+
+
+def process_usage(pid: int) -> tuple[float | None, float | None]:
+    """(seconds of CPU, resident megabytes) of a process, None where the system does not say."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    except OSError:
+        return None, None
+    cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return cpu_s, int(fields[21]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+class _Stages:
+    """CPU time and traffic of the stages that have ended, summed by run, from the REST interface.
+
+    Spark remembers the last few hundred stages only, so each is added when it is first seen.
+    """
+
+    def __init__(self, ui_url: str) -> None:
+        self._ui_url = ui_url.rstrip("/")
+        self._application: str | None = None
+        self._seen: set[tuple[int, int]] = set()
+        self._cpu_s: dict[str, float] = {}
+        self._traffic_mb: dict[str, float] = {}
+
+    def of(self, run: str) -> tuple[float, float]:
+        """(seconds, megabytes) of a run so far."""
+        return self._cpu_s.get(run, 0.0), self._traffic_mb.get(run, 0.0)
+
+    def update(self) -> None:
+        """Add the stages that have ended since the last time."""
+        if self._application is None:
+            self._application = self._get("applications")[0]["id"]
+        done = self._get(f"applications/{self._application}/stages?status=complete")
+        before, self._seen = self._seen, {(s["stageId"], s["attemptId"]) for s in done}
+        for stage in done:
+            found = _RUN.search(stage.get("description") or "")
+            if (stage["stageId"], stage["attemptId"]) in before or found is None:
+                continue
+            run = found[1]
+            took_ns = stage["executorCpuTime"] + stage.get("executorDeserializeCpuTime", 0)
+            moved = sum(
+                stage.get(key, 0)
+                for key in ("inputBytes", "outputBytes", "shuffleReadBytes", "shuffleWriteBytes")
+            )
+            self._cpu_s[run] = self._cpu_s.get(run, 0.0) + took_ns / 1e9
+            self._traffic_mb[run] = self._traffic_mb.get(run, 0.0) + moved / 2**20
+
+    def _get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"{self._ui_url}/api/v1/{path}", timeout=5) as answer:
+            return json.load(answer)

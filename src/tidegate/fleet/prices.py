@@ -1,0 +1,93 @@
+"""FUGU's query: FIRST, MIN, AVG, MAX, LAST(price) WITHIN x SEC GROUP BY comp WHERE sector = y."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from tidegate.fleet.queries import ContinuousQuery, template
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["TICKS", "draw_parameters", "price_queries", "price_windows"]
+
+TICKS = "id long, ts double, comp string, sector int, price double"
+"""A trade: a number that orders trades of one moment, its time in Unix seconds, and the rest."""
+
+
+def price_windows(ticks: DataFrame, window_s: int, sector: int, late_s: int = 10) -> DataFrame:
+    """The template's result: a row for each company of a sector and each `window_s` seconds.
+
+    FIRST and LAST are by event time (the trade's number decides between trades of one moment), so
+    a result does not depend on the order in which rows are read.
+
+    ticks: of the schema `TICKS`, a stream or a batch; late_s: seconds that a stream waits for rows.
+    """
+    from pyspark.sql import functions as fn
+
+    order = fn.struct("at", "id")
+    return (
+        ticks.filter(fn.col("sector") == sector)
+        .withColumn("at", fn.timestamp_micros((fn.col("ts") * 1_000_000).cast("long")))
+        .withWatermark("at", f"{late_s} seconds")
+        .groupBy(fn.window("at", f"{window_s} seconds").alias("within"), "comp")
+        .agg(
+            fn.min_by("price", order).alias("first"),
+            fn.min("price").alias("min"),
+            # Decimals add up to the same sum in any order, so that batches equal streams exactly.
+            fn.avg(fn.col("price").cast("decimal(18,4)")).alias("avg"),
+            fn.max("price").alias("max"),
+            fn.max_by("price", order).alias("last"),
+        )
+        .select(fn.col("within.start").alias("start"), "comp", "first", "min", "avg", "max", "last")
+    )
+
+
+def draw_parameters(count: int, seed: int = 0, sectors: int = 5) -> list[dict[str, int]]:
+    """The x and y of so many queries, from a seed: windows of 5 to 60 seconds, sectors from 0.
+
+    >>> draw_parameters(2, seed=1)
+    [{'n': 1, 'window_s': 10, 'sector': 4}, {'n': 2, 'window_s': 5, 'sector': 2}]
+    """
+    lots = random.Random(seed)
+    return [
+        {
+            "n": n,
+            "window_s": lots.choice((5, 10, 15, 20, 30, 60)),
+            "sector": lots.randrange(sectors),
+        }
+        for n in range(1, count + 1)
+    ]
+
+
+def price_queries(
+    ticks: str,
+    results: str,
+    count: int = 35,
+    seed: int = 0,
+    *,
+    sectors: int = 5,
+    trigger_s: float = 1.0,
+    files_per_batch: int | None = None,
+) -> tuple[ContinuousQuery, ...]:
+    """The paper's queries over a folder of JSON files with trades.
+
+    ticks, results: folders that every host can reach; a query writes to one below `results`.
+    count, seed, sectors: how many, and what their parameters are drawn from.
+    trigger_s: seconds between batches; files_per_batch: files read in one at most.
+    """
+
+    @template("prices-{n}", draw_parameters(count, seed, sectors))
+    def prices(session: Any, checkpoint: str, n: int, window_s: int, sector: int) -> Any:
+        reader = session.readStream.schema(TICKS)
+        if files_per_batch is not None:
+            reader = reader.option("maxFilesPerTrigger", files_per_batch)
+        return (
+            price_windows(reader.json(ticks), window_s, sector)
+            .writeStream.format("json")
+            .option("path", f"{results}/prices-{n}")
+            .trigger(processingTime=f"{round(trigger_s * 1000)} milliseconds")
+        )
+
+    return prices

@@ -1,0 +1,310 @@
+"""Where hosts come from: Connect servers started on this machine, or a list of endpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidegate.errors import BackendError, InputError
+from tidegate.fleet.connect import ConnectHost, session_id
+from tidegate.fleet.hosts import FleetHost
+from tidegate.spark.processes import Process, memory_available_mb, spark_home
+from tidegate.topology import Resources
+from tidegate.units import finite
+
+__all__ = ["EmbeddedProvider", "StaticProvider"]
+
+LOOPBACK = "127.0.0.1"
+START_S = 180.0
+# Beside its heap a Connect server takes so much, as measured.
+BESIDE_HEAP_MB = 350
+NETWORK_MBPS = 10_000.0
+
+_LOGGING = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stdout.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+logger.connect.name = org.apache.spark.sql.connect.service.SparkConnectServer
+logger.connect.level = info
+logger.utils.name = org.apache.spark.util.Utils
+logger.utils.level = info
+"""
+"""Quiet, but for the two lines that tell the ports."""
+
+
+@dataclass
+class _Server:
+    """A server that was started. since_s: when, on a clock that only rises; warm: it is ready."""
+
+    process: Process
+    since_s: float
+    host: ConnectHost | None = None
+    warm: bool = False
+
+
+class EmbeddedProvider:
+    """Real Connect servers as processes on loopback, from the installed `pyspark` package.
+
+    They end with the manager, also when that is killed; their queries go on from the checkpoints
+    under the next one.
+
+    fleet: the fleet's id. folder: for logs and scratch files.
+    cores: task slots of a host; memory_mb: its heap, at least 450.
+    max_hosts: more are refused. spares: hosts kept warm, since a JVM takes seconds to come up.
+    settings: more Spark settings of every host.
+    """
+
+    outlive = False
+
+    def __init__(
+        self,
+        fleet: str,
+        folder: Path,
+        *,
+        cores: int = 2,
+        memory_mb: int = 640,
+        max_hosts: int | None = None,
+        spares: int = 0,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        finite(cores, "cores", low=1)
+        finite(memory_mb, "memory_mb", low=450, remedy="Spark refuses to run with less")
+        finite(spares, "spares", low=0)
+        self.fleet = fleet
+        self.folder = folder
+        self.cores = cores
+        self.memory_mb = memory_mb
+        self.max_hosts = max_hosts
+        self.spares = spares
+        self.settings = settings or {}
+        self.capacity = Resources(cores, memory_mb, NETWORK_MBPS)
+        self._servers: dict[str, _Server] = {}
+        self._kept: list[_Server] = []
+        self._started = 0
+
+    def lease(self, name: str) -> None:
+        """Start a server, or take a warm one."""
+        if name in self._servers:
+            return
+        if self.max_hosts is not None and len(self._servers) >= self.max_hosts:
+            raise BackendError(
+                f"{name} is refused: {len(self._servers)} hosts run and max_hosts is "
+                f"{self.max_hosts}: raise it, or release one first"
+            )
+        self._kept = [server for server in self._kept if server.process.running]
+        self._servers[name] = self._kept.pop(0) if self._kept else self._launch()
+        self._warm_up()
+
+    def host(self, name: str) -> FleetHost | None:
+        """The host when its server listens."""
+        server = self._servers.get(name)
+        if server is None:
+            raise BackendError(f"{name} is no host: lease it first")
+        self._advance(server)
+        for spare in self._kept:
+            with contextlib.suppress(BackendError):  # one that failed is left out by `lease`
+                self._advance(spare)
+        return server.host if server.warm else None
+
+    def release(self, name: str) -> None:
+        """End a server in good order."""
+        server = self._servers.pop(name, None)
+        if server is not None:
+            server.process.stop()
+
+    def kill(self, name: str) -> bool:
+        """End a server by force; then nothing runs on it for certain."""
+        server = self._servers.pop(name, None)
+        if server is not None:
+            server.process.kill()
+        return True
+
+    def survivors(self) -> Iterable[tuple[str, FleetHost]]:
+        """None: the servers of an earlier manager have ended with it."""
+        return ()
+
+    def pid(self, name: str) -> int:
+        """The process that a host is."""
+        return self._servers[name].process.pid
+
+    def close(self) -> None:
+        """End all servers."""
+        for server in (*self._servers.values(), *self._kept):
+            server.process.kill()
+        self._servers.clear()
+        self._kept.clear()
+        shutil.rmtree(self.folder / "scratch", ignore_errors=True)
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _warm_up(self) -> None:
+        limit = self.max_hosts
+        room = self.spares if limit is None else min(self.spares, limit - len(self._servers))
+        while len(self._kept) < room:
+            try:
+                self._kept.append(self._launch())
+            except BackendError:
+                return  # a spare is a comfort: without memory for it there is none
+
+    def _advance(self, server: _Server) -> None:
+        """Bring a starting server on: find its ports, then have it warm up in the background."""
+        process = server.process
+        late = time.monotonic() - server.since_s > START_S
+        if server.host is not None:
+            if not server.warm and (late or not process.running):
+                raise BackendError(f"{process.log.stem} did not answer in {START_S:g} s")
+            return
+        try:
+            port = process.wait_for(r"Connect server started at: [\d.]+:(\d+)", 0.0).group(1)
+            ui_port = process.wait_for(r"'SparkUI' on port (\d+)", 0.0).group(1)
+        except BackendError:
+            if process.running and not late:
+                return
+            raise
+        endpoint = f"sc://{LOOPBACK}:{port}"
+        server.host = ConnectHost(
+            endpoint,
+            session_id(self.fleet, f"{endpoint}#{process.pid}"),
+            f"http://{LOOPBACK}:{ui_port}",
+            process.pid,
+            lambda: process.running,
+        )
+        threading.Thread(target=self._warm, args=(server, server.host), daemon=True).start()
+
+    @staticmethod
+    def _warm(server: _Server, host: ConnectHost) -> None:
+        with contextlib.suppress(Exception):  # then it never becomes warm, and that is noticed
+            host.warm_up(START_S)
+            server.warm = True
+
+    def _launch(self) -> _Server:
+        needed, free = self.memory_mb + BESIDE_HEAP_MB, memory_available_mb()
+        if free is not None and free < needed:
+            raise BackendError(
+                f"a host takes {needed} MB and this machine has {free:.0f} MB left: end "
+                "something, or make hosts smaller (memory_mb)"
+            )
+        self._started += 1
+        self.folder.mkdir(parents=True, exist_ok=True)
+        logging = self.folder / "log4j2.properties"
+        logging.write_text(_LOGGING, encoding="utf-8")
+        home = spark_home()
+        conf = {
+            "spark.connect.grpc.binding.address": LOOPBACK,
+            "spark.connect.grpc.binding.port": "0",
+            "spark.driver.host": LOOPBACK,
+            "spark.driver.bindAddress": LOOPBACK,
+            "spark.ui.port": "0",
+            "spark.ui.killEnabled": "false",
+            "spark.ui.retainedJobs": "400",
+            "spark.ui.retainedStages": "800",
+            "spark.ui.retainedTasks": "2000",
+            "spark.sql.ui.retainedExecutions": "50",
+            "spark.sql.shuffle.partitions": str(self.cores),
+            "spark.sql.streaming.numRecentProgressUpdates": "20",
+            "spark.scheduler.mode": "FAIR",
+            **{key: str(value) for key, value in self.settings.items()},
+        }
+        options = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={logging}"
+        command = [
+            str(home / "bin" / "spark-submit"),
+            *("--master", f"local[{self.cores}]", "--driver-memory", f"{self.memory_mb}m"),
+            *("--driver-java-options", options),
+            *(word for key, value in conf.items() for word in ("--conf", f"{key}={value}")),
+            *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+            *("--name", f"tidegate fleet host {self._started}", "spark-internal"),
+        ]
+        env = os.environ | {
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": LOOPBACK,  # its web page listens here too
+            "SPARK_LOCAL_DIRS": str(self.folder / "scratch"),
+        }
+        for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE"):
+            env.pop(name, None)  # this process is a client, its child is not
+        log = self.folder / "logs" / f"server-{self._started}-{time.time_ns()}.log"
+        return _Server(Process(command, log, env), time.monotonic())
+
+
+class StaticProvider:
+    """Connect servers that others run, a cluster each; leasing takes the next that is free.
+
+    They outlive the manager, and their queries with them. A server that does not answer cannot be
+    ended from here: then the checkpoint is the fence, since of two copies of a query only one can
+    write the next batch's offsets there.
+
+    fleet: the fleet's id, which our sessions on the servers are derived from.
+    endpoints: ``sc://host:port/;token=…;use_ssl=true``; ``ui=http://…`` among them is the server's
+    web page, for the CPU time of queries.
+    capacity: what a host has to give.
+    """
+
+    outlive = True
+
+    def __init__(self, fleet: str, endpoints: Iterable[str], capacity: Resources) -> None:
+        self.fleet = fleet
+        self.capacity = capacity
+        self.endpoints = list(endpoints)
+        for endpoint in self.endpoints:
+            if not endpoint.startswith("sc://"):
+                remedy = "write it as sc://host:port/;token=…;use_ssl=true"
+                raise InputError("endpoint", endpoint, "the address of a Connect server", remedy)
+        self.max_hosts: int | None = len(self.endpoints)
+        self._hosts: dict[str, tuple[str, ConnectHost]] = {}
+        self._shunned: list[str] = []
+
+    def lease(self, name: str) -> None:
+        """Take the next free endpoint; those that failed before come last."""
+        if name in self._hosts:
+            return
+        taken = {endpoint for endpoint, _ in self._hosts.values()}
+        free = [e for e in self.endpoints if e not in taken and e not in self._shunned]
+        free += [e for e in self._shunned if e not in taken]
+        if not free:
+            raise BackendError(f"{name} is refused: all {len(self.endpoints)} endpoints are in use")
+        self._hosts[name] = (free[0], self._connect(free[0]))
+
+    def host(self, name: str) -> FleetHost | None:
+        """The host, which is up as far as anybody knows."""
+        if name not in self._hosts:
+            raise BackendError(f"{name} is no host: lease it first")
+        return self._hosts[name][1]
+
+    def release(self, name: str) -> None:
+        """Leave a server to itself."""
+        self._hosts.pop(name, None)
+
+    def kill(self, name: str) -> bool:
+        """Leave a server that does not answer; what runs there may still run."""
+        gone = self._hosts.pop(name, None)
+        if gone is not None:
+            self._shunned = [*(e for e in self._shunned if e != gone[0]), gone[0]]
+        return False
+
+    def survivors(self) -> Iterable[tuple[str, FleetHost]]:
+        """All endpoints, since an earlier manager's queries may run on any of them."""
+        for number, endpoint in enumerate(self.endpoints, start=1):
+            name = f"host-{number}"
+            self._hosts[name] = (endpoint, self._connect(endpoint))
+            yield name, self._hosts[name][1]
+
+    def close(self) -> None:
+        """Nothing to do: the servers are others'."""
+        self._hosts.clear()
+
+    def _connect(self, endpoint: str) -> ConnectHost:
+        address, _, parameters = endpoint.partition("/;")
+        words = [word for word in parameters.split(";") if word]
+        ui_url = next((word[3:] for word in words if word.startswith("ui=")), None)
+        kept = ";".join(word for word in words if not word.startswith("ui="))
+        return ConnectHost(f"{address}/;{kept}", session_id(self.fleet, address), ui_url)

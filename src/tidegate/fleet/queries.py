@@ -1,0 +1,173 @@
+"""Continuous queries: Python functions from a session to a streaming query, with a name."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tidegate.errors import InputError
+from tidegate.topology import Edge, Operator, Resources, Topology
+
+__all__ = ["ContinuousQuery", "continuous_query", "load_queries", "template", "topology_of"]
+
+Definition = Callable[..., Any]
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True)
+class ContinuousQuery:
+    """A query that runs for ever, on whatever host it is put.
+
+    name: unique in the fleet; its stream bears it.
+    define: from a session and a checkpoint folder to a stream's writer, or to a started query that
+        has that name and checkpoint.
+    checkpoint: where offsets and state are kept, which every host must be able to reach; None: a
+        folder of the fleet's.
+    near: queries that it exchanges rows with; one host is preferred for them all.
+    demand: what it takes until that has been measured.
+    """
+
+    name: str
+    define: Definition
+    checkpoint: str | None = None
+    near: tuple[str, ...] = ()
+    demand: Resources = field(default_factory=lambda: Resources(0.25))
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            remedy = "use letters, digits, underscores, dots and dashes"
+            raise InputError("query name", self.name, "a word", remedy)
+
+    def start(self, session: Any, checkpoint: str) -> Any:
+        """The started streaming query; InputError when the function made something else.
+
+        session: of the host that it is to run on; checkpoint: the folder to go on from.
+        """
+        made = self.define(session, checkpoint)
+        if hasattr(made, "queryName"):
+            made = made.queryName(self.name).option("checkpointLocation", checkpoint).start()
+        if not hasattr(made, "runId"):
+            allowed = "a streaming query or its writer"
+            remedy = "return frame.writeStream…, which need not be started"
+            raise InputError(
+                f"what query {self.name} returns", type(made).__name__, allowed, remedy
+            )
+        if made.name != self.name:
+            made.stop()
+            remedy = "call .queryName(…) with it, or return the writer and leave starting to us"
+            raise InputError(f"stream of query {self.name}", made.name, "named as it", remedy)
+        return made
+
+
+def continuous_query(
+    name: str | None = None,
+    *,
+    checkpoint: str | None = None,
+    near: Iterable[str] = (),
+    cpu_cores: float = 0.25,
+    memory_mb: float = 0.0,
+) -> Callable[[Definition], ContinuousQuery]:
+    """Make a function ``(session, checkpoint) -> writer`` a continuous query.
+
+    name: the function's by default. checkpoint, near: as in `ContinuousQuery`.
+    cpu_cores, memory_mb: what it takes until that has been measured.
+
+    >>> @continuous_query(near=["parse"])
+    ... def enrich(session, checkpoint): ...
+    >>> enrich.name, enrich.near
+    ('enrich', ('parse',))
+    """
+
+    def made(define: Definition) -> ContinuousQuery:
+        demand = Resources(cpu_cores, memory_mb)
+        own = name or str(getattr(define, "__name__", ""))
+        return ContinuousQuery(own, define, checkpoint, tuple(near), demand)
+
+    return made
+
+
+def template(
+    name: str,
+    parameters: Iterable[Mapping[str, Any]],
+    *,
+    checkpoint: str | None = None,
+    near: Iterable[str] = (),
+    cpu_cores: float = 0.25,
+    memory_mb: float = 0.0,
+) -> Callable[[Definition], tuple[ContinuousQuery, ...]]:
+    """Make a function with parameters many queries, one for each set of them.
+
+    name, checkpoint, near: with ``{parameter}`` where a parameter's value goes.
+
+    >>> @template("top-{n}", [{"n": 3}, {"n": 10}])
+    ... def top(session, checkpoint, n): ...
+    >>> [query.name for query in top]
+    ['top-3', 'top-10']
+    """
+
+    def made(define: Definition) -> tuple[ContinuousQuery, ...]:
+        return tuple(
+            ContinuousQuery(
+                name.format(**values),
+                partial(define, **values),
+                None if checkpoint is None else checkpoint.format(**values),
+                tuple(other.format(**values) for other in near),
+                Resources(cpu_cores, memory_mb),
+            )
+            for values in parameters
+        )
+
+    return made
+
+
+def load_queries(path: str | Path) -> dict[str, ContinuousQuery]:
+    """The queries that a Python file defines, by name: those that it binds at its top level."""
+    file = Path(path)
+    if not file.is_file():
+        raise InputError("queries", str(path), "a Python file", "give the path of one")
+    spec = importlib.util.spec_from_file_location(f"tidegate_queries_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise InputError("queries", str(path), "a Python file", "its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise InputError("queries", str(path), "a Python file that runs", why) from error
+    found: dict[str, ContinuousQuery] = {}
+    for value in vars(module).values():
+        many = value if isinstance(value, tuple | list) else (value,)
+        for query in many:
+            if not isinstance(query, ContinuousQuery):
+                continue
+            if found.setdefault(query.name, query) is not query:
+                raise InputError("query name", query.name, "unique", "rename one of the two")
+    if not found:
+        remedy = "decorate a function with @continuous_query()"
+        raise InputError("queries", str(path), "a file with queries in it", remedy)
+    return found
+
+
+def topology_of(
+    queries: Iterable[ContinuousQuery], loads: Mapping[str, Resources] | None = None
+) -> Topology:
+    """The queries as operators with one instance each; neighbours are joined by edges.
+
+    loads: what a query took when last seen, by name, in place of its declared demand.
+    """
+    every = {query.name: query for query in queries}
+    known = loads or {}
+    return Topology(
+        tuple(
+            Operator(q.name, known.get(q.name, q.demand), max_instances=1) for q in every.values()
+        ),
+        edges=tuple(
+            Edge(other, q.name) for q in every.values() for other in q.near if other in every
+        ),
+    )

@@ -1,0 +1,38 @@
+"""Two real hosts, a real move, a real kill -9: the sinks equal a batch computation exactly."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fleet.contract import check_host
+from tests.fleet.fake import Clock, FakeHost
+from tidegate.fleet.queries import ContinuousQuery
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_fake_keeps_the_contract_of_the_real_one() -> None:
+    good, bad = (ContinuousQuery(name, lambda s, c: None) for name in ("good", "bad"))
+    host = FakeHost(Clock(), {}, refuse={"bad": ValueError("nonsense")})
+    check_host(host, good, bad, "c")
+
+
+def test_two_real_hosts_a_move_and_a_death(tmp_path: Path) -> None:
+    pytest.importorskip("grpc")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    command = [sys.executable, "-m", "tests.fleet.live", str(tmp_path)]
+    done = subprocess.run(
+        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    facts = json.loads(done.stdout.splitlines()[-1])
+    assert facts["moved_to"][0] and facts["pause_s"] > 0
+    assert facts["equal"] == [True, True] and all(rows > 10 for rows in facts["rows"])
+    assert facts["ended"]

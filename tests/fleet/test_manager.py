@@ -1,0 +1,273 @@
+"""Healing, back-off, parking, draining and release, with hosts made of dictionaries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fleet.fake import Clock, FakeProvider
+from tidegate.errors import BackendError, InputError
+from tidegate.fleet.manager import FleetFolder, FleetManager, fleet_policy
+from tidegate.fleet.queries import ContinuousQuery
+from tidegate.fleet.world import FleetWorld
+from tidegate.topology import Resources
+
+
+class Fleet:
+    """A manager over fake hosts, turn by turn."""
+
+    def __init__(
+        self, folder: Path, loads: dict[str, float], policy: str = "local-threshold", **bounds: int
+    ) -> None:
+        self.clock = Clock()
+        self.provider = FakeProvider(self.clock, bounds.get("max_hosts", 4))
+        self.provider.loads.update(loads)
+        self.folder = folder
+        self.world = FleetWorld(
+            self.provider, folder, clock=self.clock, spawn=lambda work: work(), moves_at_once=9
+        )
+        self.world.add(
+            ContinuousQuery(name, lambda session, checkpoint: None, demand=Resources(cores))
+            for name, cores in loads.items()
+        )
+        self.policy = fleet_policy(policy, **bounds)  # type: ignore[arg-type]
+        self.manager = FleetManager(self.world, self.policy, FleetFolder(folder))
+
+    def turns(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.manager.turn()
+            self.clock.now_s += 5
+            for name in self.world.queries:
+                assert len(self.provider.copies(name)) <= 1, f"two copies of {name}"
+
+    @property
+    def homes(self) -> dict[str, str]:
+        for name, entry in self.world.queries.items():
+            assert self.provider.copies(name) == ([entry.host] if entry.host else [])
+        return {name: entry.host for name, entry in self.world.queries.items()}
+
+
+def test_queries_are_placed_by_first_fit(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"a": 1.0, "b": 0.5, "c": 0.5})
+    fleet.turns(2)
+    # Two cores filled to 0.8: 1.6 a host.
+    assert fleet.homes == {"a": "host-1", "b": "host-1", "c": "host-2"}
+
+
+def test_the_parts_of_a_host_sum_to_it(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"a": 0.7, "b": 0.3})
+    fleet.turns(3)
+    snapshot = fleet.world.observe()
+    host = snapshot.hosts[0]
+    parts = sum(i.load.cpu_cores for i in snapshot.instances if i.load is not None)
+    assert host.utilisation == pytest.approx(0.5)
+    assert parts == pytest.approx((host.utilisation or 0) * 2)
+
+
+def test_a_host_that_dies_is_noticed_at_the_next_look(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"a": 1.0, "b": 0.9})
+    fleet.turns(3)
+    assert fleet.homes == {"a": "host-1", "b": "host-2"}
+    fleet.provider.hosts["host-1"].dead = True
+    fleet.turns(1)
+    assert "host-1" in fleet.provider.killed
+    fleet.turns(1)
+    assert fleet.homes["a"] not in ("", "host-1") and fleet.homes["b"] == "host-2"
+    assert fleet.world.queries["a"].failures == 0
+
+
+def test_a_host_that_hangs_is_lost_after_two_periods(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"a": 1.0, "b": 0.9})
+    fleet.turns(3)
+    fleet.provider.hosts["host-1"].hung = True
+    fleet.turns(1)
+    assert fleet.provider.killed == []
+    fleet.turns(1)
+    assert fleet.provider.killed == ["host-1"]
+    fleet.turns(1)
+    assert fleet.homes["a"] != "host-1" and fleet.provider.copies("a")
+
+
+def test_a_query_that_fails_is_started_again_with_back_off_and_then_parked(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"bad": 0.2, "good": 0.2})
+    fleet.turns(2)
+    waits = []
+    for _ in range(2):
+        fleet.provider.hosts["host-1"].fail("bad", "division by zero")
+        before_s = fleet.clock()
+        while not fleet.provider.copies("bad"):
+            fleet.turns()
+        waits.append(fleet.clock() - before_s)
+    assert waits[1] > waits[0]
+    fleet.provider.hosts["host-1"].fail("bad", "division by zero")
+    fleet.turns(20)
+    entry = fleet.world.queries["bad"]
+    assert entry.parked and entry.error == "division by zero"
+    assert fleet.provider.hosts["host-1"].started == ["bad", "good", "bad", "bad"]
+    assert fleet.provider.copies("good") == ["host-1"]
+
+    fleet.manager.command({"do": "unpark", "query": "bad"})
+    fleet.turns(2)
+    assert fleet.provider.copies("bad")
+
+
+def test_a_query_whose_function_raises_is_parked_and_its_error_shown(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"bad": 0.2, "good": 0.2})
+    fleet.provider.lease("host-1")
+    fleet.provider.hosts["host-1"].refuse["bad"] = ValueError("no such column")
+    fleet.world.book("host-1")
+    fleet.turns(20)
+    rows = {q["query"]: q for q in fleet.manager.command({"do": "status"})["queries"]}
+    assert rows["bad"]["status"] == "parked" and "no such column" in rows["bad"]["error"]
+    assert rows["good"]["status"] == "running"
+
+
+def test_an_overloaded_host_gives_queries_away(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"a": 0.4, "b": 0.4, "c": 0.4, "d": 0.4})
+    fleet.turns(2)
+    assert set(fleet.homes.values()) == {"host-1"}
+    fleet.provider.loads.update(a=0.6, b=0.6, c=0.6)
+    fleet.turns(8)
+    assert set(fleet.homes.values()) == {"host-1", "host-2"}
+    assert all(len(e.pauses_s) == e.moves for e in fleet.world.queries.values())
+
+
+@pytest.mark.parametrize("policy", ["local-threshold", "global-threshold", "sarsa"])
+def test_an_idle_host_is_released_when_all_found_a_place(tmp_path: Path, policy: str) -> None:
+    fleet = Fleet(tmp_path, {"a": 1.0, "b": 0.9}, policy)
+    fleet.turns(3)
+    assert len(fleet.world.hosts) == 2
+    fleet.provider.loads.update(a=0.3, b=0.2)
+    fleet.turns(25)
+    assert len(fleet.provider.released) == 1
+    assert len(set(fleet.homes.values())) == 1
+
+
+def test_a_release_is_cancelled_when_one_query_finds_no_place(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"a": 1.5, "b": 0.5})
+    fleet.turns(20)  # host-2 is at 0.25, below 0.3, and host-1 has no room
+    assert fleet.homes == {"a": "host-1", "b": "host-2"}
+    assert fleet.provider.released == []
+
+
+def test_a_host_is_kept_while_a_move_off_it_fails(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"a": 1.0, "b": 0.9})
+    fleet.turns(3)
+    fleet.provider.hosts["host-1"].refuse["b"] = BackendError("not here")
+    fleet.provider.loads.update(a=0.3, b=0.2)
+    fleet.turns(30)
+    assert "host-2" not in fleet.provider.released or fleet.homes["b"] != "host-1"
+    assert fleet.homes["b"]
+
+
+def test_drain_empties_a_host_and_releases_it(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"a": 0.4, "b": 0.4})
+    fleet.turns(3)
+    answer = fleet.manager.command({"do": "drain", "host": "host-1"})
+    assert answer == {"done": "host-1 is drained of 2 queries and then released"}
+    fleet.turns(3)
+    assert fleet.provider.released == ["host-1"]
+    assert set(fleet.homes.values()) == {"host-2"}
+
+
+def test_a_move_by_hand_stays(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"a": 0.5, "b": 0.5}, min_hosts=2)
+    fleet.turns(3)
+    fleet.manager.command({"do": "move", "query": "b", "host": "host-2"})
+    fleet.turns(6)
+    assert fleet.homes == {"a": "host-1", "b": "host-2"}
+
+
+def test_add_and_remove_while_it_runs(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"a": 0.5})
+    fleet.turns(2)
+    file = tmp_path / "more.py"
+    file.write_text(
+        "from tidegate.fleet import continuous_query\n"
+        "@continuous_query(cpu_cores=0.5)\n"
+        "def late(session, checkpoint): ...\n"
+    )
+    assert fleet.manager.command({"do": "add", "file": str(file)}) == {"done": "added late"}
+    fleet.turns(2)
+    assert fleet.homes == {"a": "host-1", "late": "host-1"}
+    fleet.manager.command({"do": "remove", "queries": ["a"]})
+    fleet.turns(1)
+    assert fleet.homes == {"late": "host-1"} and not fleet.provider.copies("a")
+    again = FleetFolder(tmp_path)
+    assert again.files == [str(file)] and again.removed == ["a"]
+
+
+def test_a_stale_copy_is_stopped(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"a": 0.5}, min_hosts=2)
+    fleet.turns(3)
+    stale = fleet.provider.hosts["host-2"]
+    stale.start(fleet.world.queries["a"].query, "c", 1)
+    fleet.manager.turn()
+    assert fleet.homes == {"a": "host-1"}
+
+
+def test_a_query_with_no_room_anywhere_runs_crowded(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"a": 1.5, "b": 1.5, "c": 1.5}, max_hosts=2)
+    fleet.turns(3)
+    assert all(fleet.homes.values())
+
+
+def test_moves_wait_for_a_host_that_is_still_starting(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"a": 0.5})
+    fleet.provider.slow = True
+    fleet.turns(2)
+    assert fleet.homes == {"a": ""}
+    assert fleet.world.queries["a"].status(fleet.clock()) == "waiting"
+    fleet.provider.starting.clear()
+    fleet.turns(1)
+    assert fleet.homes == {"a": "host-1"}
+
+
+def test_a_second_manager_of_a_folder_is_refused(tmp_path: Path) -> None:
+    first, second = FleetFolder(tmp_path), FleetFolder(tmp_path)
+    first.lock()
+    with pytest.raises(InputError, match="without a manager"):
+        second.lock()
+    first.close()
+    second.lock()
+    second.close()
+
+
+@pytest.mark.parametrize(
+    "request_, part",
+    [
+        ({"do": "dance"}, "must be one of"),
+        ({"do": "move", "query": "x", "host": "host-1"}, "known are a"),
+        ({"do": "move", "query": "a", "host": "host-9"}, "known are host-1"),
+        ({"do": "drain"}, "lacks 'host'"),
+        ({"do": "add", "file": "nowhere.py"}, "a Python file"),
+        ({"do": "stop"}, ""),
+    ],
+)
+def test_commands_that_cannot_be_done_say_why(
+    tmp_path: Path, request_: dict[str, str], part: str
+) -> None:
+    fleet = Fleet(tmp_path, {"a": 0.5})
+    fleet.turns(1)
+    answer = fleet.manager.command(request_)
+    assert part in answer.get("error", "")
+    assert bool(part) == ("error" in answer)
+
+
+def test_only_the_papers_techniques_place_queries() -> None:
+    with pytest.raises(InputError, match="local-threshold"):
+        fleet_policy("drs")
+
+
+def test_it_goes_on_with_what_it_had_learnt(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"a": 0.5}, "sarsa")
+    journal = tmp_path / "journal.jsonl"
+    first = FleetManager(fleet.world, fleet.policy, None, journal)
+    for _ in range(4):
+        first.turn()
+        fleet.clock.now_s += 5
+    assert first.journal is not None
+    first.journal.close()
+    second = FleetManager(fleet.world, fleet.policy, None, journal)
+    assert second.controller.memory == first.controller.memory

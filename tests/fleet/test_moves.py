@@ -1,0 +1,173 @@
+"""The move, its log, and what a manager finds that starts after another died in the middle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fleet.fake import Clock, FakeHost, FakeProvider
+from tidegate.errors import BackendError
+from tidegate.fleet.hosts import HostSilent
+from tidegate.fleet.moves import Move, MoveLog, carry
+from tidegate.fleet.queries import ContinuousQuery
+from tidegate.fleet.recovery import recover
+from tidegate.fleet.world import FleetWorld
+
+
+def query(name: str = "q") -> ContinuousQuery:
+    return ContinuousQuery(name, lambda session, checkpoint: None)
+
+
+class Crash(BaseException):
+    """The manager dies: nothing catches this."""
+
+
+class CrashingLog(MoveLog):
+    """Dies before or after the n-th line is on disk."""
+
+    def __init__(self, path: Path, line: int, written: bool) -> None:
+        super().__init__(path)
+        self.left, self.written = line, written
+
+    def step(self, move: Move, step: Any, **more: Any) -> None:
+        self.left -= 1
+        if self.left == 0 and not self.written:
+            raise Crash
+        super().step(move, step, **more)
+        if self.left == 0:
+            raise Crash
+
+
+def hosts() -> tuple[Clock, FakeHost, FakeHost]:
+    clock = Clock()
+    return clock, FakeHost(clock, {}), FakeHost(clock, {})
+
+
+def test_a_move_stops_here_and_starts_there(tmp_path: Path) -> None:
+    _, old, new = hosts()
+    old.start(query(), "c", 1)
+    log = MoveLog(tmp_path / "moves.jsonl")
+    moved = carry(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
+    assert (moved.where, moved.error) == ("b", None)
+    assert moved.pause_s is not None and moved.pause_s >= 0
+    assert not old.copies and "q" in new.copies
+    assert MoveLog(log.path).intents["q"].step == "started"
+
+
+def test_a_start_that_fails_rolls_back(tmp_path: Path) -> None:
+    _, old, new = hosts()
+    old.start(query(), "c", 1)
+    new.refuse["q"] = BackendError("no room")
+    log = MoveLog(tmp_path / "moves.jsonl")
+    moved = carry(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
+    assert moved.where == "a" and "no room" in str(moved.error)
+    assert "q" in old.copies and "q" not in new.copies
+    assert MoveLog(log.path).intents["q"].side == "a"
+
+
+def test_a_target_that_dies_under_the_move_rolls_back(tmp_path: Path) -> None:
+    _, old, new = hosts()
+    old.start(query(), "c", 1)
+    new.dead = True
+    log = MoveLog(tmp_path / "moves.jsonl")
+    assert carry(log.begin("q", "a", "b"), query(), "c", old, new, log, 1).where == "a"
+
+
+def test_a_target_that_goes_silent_is_doubtful_and_nothing_is_started_twice(tmp_path: Path) -> None:
+    _, old, new = hosts()
+    old.start(query(), "c", 1)
+    new.hung = True
+    log = MoveLog(tmp_path / "moves.jsonl")
+    moved = carry(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
+    assert (moved.where, moved.doubtful) == ("", "b")
+    assert not old.copies
+
+
+def test_an_origin_that_does_not_stop_keeps_its_query(tmp_path: Path) -> None:
+    _, old, new = hosts()
+    old.start(query(), "c", 1)
+    old.hung = True
+    log = MoveLog(tmp_path / "moves.jsonl")
+    moved = carry(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
+    assert moved.where == "a" and not new.copies
+
+
+def test_a_rollback_that_gets_no_answer_is_doubtful(tmp_path: Path) -> None:
+    _, old, new = hosts()
+    old.start(query(), "c", 1)
+    new.refuse["q"] = BackendError("no room")
+    old.refuse["q"] = HostSilent("nothing")
+    log = MoveLog(tmp_path / "moves.jsonl")
+    moved = carry(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
+    assert (moved.where, moved.doubtful) == ("", "a")
+    assert MoveLog(log.path).intents["q"].side == ""
+
+
+def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
+    log = MoveLog(tmp_path / "moves.jsonl")
+    log.begin("q", "a", "b")
+    log.close()
+    with log.path.open("a") as file:
+        file.write('{"number": 1, "step": "stop')
+    again = MoveLog(log.path)
+    assert again.intents["q"].step == "begin"
+    assert again.begin("q", "a", "b").number == 2
+    again.close()
+    assert len(MoveLog(log.path).path.read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("line", [1, 2, 3])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_manager_that_dies_at_any_step_leaves_one_copy_or_none(
+    tmp_path: Path, line: int, written: bool, fails: bool
+) -> None:
+    clock = Clock()
+    provider = FakeProvider(clock)
+    provider.lease("host-1")
+    provider.lease("host-2")
+    provider.hosts["host-1"].start(query(), "c", 1)
+    if fails:
+        provider.hosts["host-2"].refuse["q"] = BackendError("no room")
+    log = CrashingLog(tmp_path / "moves.jsonl", line, written)
+    with pytest.raises(Crash):
+        move = log.begin("q", "host-1", "host-2")
+        one, two = provider.hosts["host-1"], provider.hosts["host-2"]
+        carry(move, query(), "c", one, two, log, 1)
+    log.close()
+    world = FleetWorld(provider, tmp_path, clock=clock, spawn=lambda work: work())
+    world.add([query()])
+    recover(world)
+    entry, copies = world.queries["q"], provider.copies("q")
+    assert copies == ([entry.host] if entry.host else [])
+    assert set(world.hosts) == set(copies)
+
+
+@pytest.mark.parametrize("step, kept", [("begin", "host-1"), ("stopped", "host-2")])
+def test_of_two_copies_the_one_in_the_log_stays(tmp_path: Path, step: Any, kept: str) -> None:
+    clock = Clock()
+    provider = FakeProvider(clock)
+    for name in ("host-1", "host-2"):
+        provider.lease(name)
+        provider.hosts[name].start(query(), "c", 1)
+        provider.hosts[name].start(query("unknown"), "c", 1)
+    log = MoveLog(tmp_path / "moves.jsonl")
+    log.step(log.begin("q", "host-1", "host-2"), step)
+    world = FleetWorld(provider, tmp_path, clock=clock, spawn=lambda work: work(), move_log=log)
+    world.add([query()])
+    recover(world)
+    assert provider.copies("q") == [kept] == [world.queries["q"].host]
+    assert provider.copies("unknown") == []
+
+
+def test_a_host_that_does_not_answer_at_the_start_is_left_out(tmp_path: Path) -> None:
+    clock = Clock()
+    provider = FakeProvider(clock)
+    provider.lease("host-1")
+    provider.hosts["host-1"].hung = True
+    world = FleetWorld(provider, tmp_path, clock=clock)
+    world.add([query()])
+    recover(world)
+    assert not world.hosts and provider.killed == ["host-1"]

@@ -1,0 +1,125 @@
+"""The embedded provider's own part: what it starts, refuses and gives up. No JVM is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.errors import BackendError
+from tidegate.fleet import providers
+from tidegate.fleet.connect import ConnectHost, process_usage, session_id
+from tidegate.fleet.hosts import HostSilent, bounded
+from tidegate.fleet.providers import EmbeddedProvider
+
+
+class FakeProcess:
+    """A process that says what it is told to."""
+
+    made: list[FakeProcess] = []  # noqa: RUF012 - a register, emptied by each test
+
+    def __init__(self, command: list[str], log: Path, env: dict[str, str]) -> None:
+        self.command, self.log, self.env = command, log, env
+        self.pid, self.running, self.text = 4_000_000 + len(self.made), True, ""
+        self.made.append(self)
+
+    def wait_for(self, pattern: str, timeout_s: float) -> Any:
+        import re
+
+        found = re.search(pattern, self.text)
+        if found is None:
+            raise BackendError("it did not start")
+        return found
+
+    def stop(self) -> None:
+        self.running = False
+
+    kill = stop
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[FakeProcess]:
+    FakeProcess.made = []
+    monkeypatch.setattr(providers, "Process", FakeProcess)
+    monkeypatch.setattr(providers, "memory_available_mb", lambda: 10_000.0)
+    monkeypatch.setattr(ConnectHost, "warm_up", lambda self, timeout_s: None)
+    return FakeProcess.made
+
+
+def test_everything_listens_on_loopback(tmp_path: Path, started: list[FakeProcess]) -> None:
+    EmbeddedProvider("f", tmp_path).lease("host-1")
+    words = started[0].command
+    assert "spark.connect.grpc.binding.address=127.0.0.1" in words
+    assert "spark.driver.bindAddress=127.0.0.1" in words
+    assert started[0].env["SPARK_LOCAL_IP"] == "127.0.0.1"
+
+
+def test_a_host_is_up_when_it_has_told_its_ports_and_answered(
+    tmp_path: Path, started: list[FakeProcess]
+) -> None:
+    provider = EmbeddedProvider("f", tmp_path)
+    provider.lease("host-1")
+    assert provider.host("host-1") is None
+    started[0].text = "'SparkUI' on port 4040.\nConnect server started at: 127.0.0.1:15002"
+    while (host := provider.host("host-1")) is None:
+        pass
+    assert host.place == "sc://127.0.0.1:15002"
+    started[0].running = False
+    assert not host.alive
+
+
+def test_a_server_that_ends_while_it_starts_is_told(
+    tmp_path: Path, started: list[FakeProcess]
+) -> None:
+    provider = EmbeddedProvider("f", tmp_path)
+    provider.lease("host-1")
+    started[0].running = False
+    with pytest.raises(BackendError, match="did not start"):
+        provider.host("host-1")
+
+
+def test_a_spare_is_taken_and_replaced(tmp_path: Path, started: list[FakeProcess]) -> None:
+    provider = EmbeddedProvider("f", tmp_path, max_hosts=3, spares=1)
+    provider.lease("host-1")
+    assert len(started) == 2
+    provider.lease("host-2")
+    assert provider.pid("host-2") == started[1].pid and len(started) == 3
+    provider.lease("host-3")  # the last that there may be: no spare is of use any more
+    assert len(started) == 3
+    with pytest.raises(BackendError, match="max_hosts is 3"):
+        provider.lease("host-4")
+    provider.close()
+    assert not any(process.running for process in started)
+
+
+def test_without_memory_a_host_is_refused(
+    tmp_path: Path, started: list[FakeProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(providers, "memory_available_mb", lambda: 100.0)
+    with pytest.raises(BackendError, match="100 MB left"):
+        EmbeddedProvider("f", tmp_path).lease("host-1")
+
+
+def test_a_call_that_hangs_ends_in_time() -> None:
+    import threading
+
+    never = threading.Event()
+    with pytest.raises(HostSilent, match=r"no answer in 0\.05 s"):
+        bounded(never.wait, 0.05, "a look")
+    with pytest.raises(BackendError, match="has ended"):
+        bounded(never.wait, 60, "a look", alive=lambda: False)
+    never.set()
+
+
+def test_what_a_process_takes_is_measured_or_missing() -> None:
+    import os
+
+    cpu_s, memory_mb = process_usage(os.getpid())
+    assert cpu_s is not None and cpu_s > 0 and memory_mb is not None and memory_mb > 1
+    assert process_usage(999_999_999) == (None, None)
+
+
+def test_a_fleets_session_on_a_server_is_always_the_same() -> None:
+    assert session_id("a", "sc://x:1") == session_id("a", "sc://x:1")
+    assert session_id("a", "sc://x:1") != session_id("b", "sc://x:1")
