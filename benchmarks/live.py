@@ -1,9 +1,9 @@
 """Tidegate on a real Spark cluster beside what users have today, on the same traffic, in one run.
 
-    python benchmarks/live.py                     # all modes, nine minutes each
+    python benchmarks/live.py                     # all modes, seven minutes each
     python benchmarks/live.py static drs --seconds 120
 
-The traffic is a business day in seven minutes: a quiet night, a peak ten times as high. Each row
+The traffic is a business day in six minutes: a quiet night, a peak ten times as high. Each row
 waits for an enrichment call, which is why a dozen task slots fit on two cores. *Static* has as many
 executors all the time as hold the SLO at the peak. *Spark* is Spark's own dynamic allocation, with
 its defaults. The others are Tidegate, with its defaults. Executor-seconds count an executor from
@@ -167,7 +167,7 @@ def gap_table(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("modes", nargs="*", help=f"of {', '.join(MODES)}; default: all")
-    parser.add_argument("--seconds", type=float, default=420.0)
+    parser.add_argument("--seconds", type=float, default=360.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("out/live"))
     options = parser.parse_args()

@@ -21,6 +21,7 @@ from typing import Any
 
 from tidegate.codec import from_plain
 from tidegate.errors import InputError, SettingError, TopologyError
+from tidegate.forecast import Trend
 from tidegate.guards import (
     Bounds,
     Budget,
@@ -44,6 +45,7 @@ __all__ = ["GUARDS", "guarded", "load_policy", "load_topology", "policy_from"]
 GUARDS: dict[str, type[Guard]] = {
     guard.name: guard
     for guard in (
+        Trend,
         MissingMetrics,
         Stabilisation,
         CoolDown,

@@ -34,8 +34,8 @@ from tidegate.units import finite
 
 __all__ = ["AIM", "SUITED", "BatchQuery", "assign", "fewest", "mean_s", "oldest_s"]
 
-AIM = 0.6
-"""Share of the SLO to aim at: the rest is for the time that a new executor takes to come."""
+AIM = 0.7
+"""Share of the SLO to aim at: the rest is for noise and for a new executor to warm up."""
 SUITED: dict[str, dict[str, float]] = {
     # An executor has several slots and a query few executors: 20 % of them is less than one.
     "btu": {"release_limit": 0.3},

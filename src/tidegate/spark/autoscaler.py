@@ -276,6 +276,7 @@ def policy_stack(
             settings.setdefault("t_max_s", AIM * slo_s)
         policy = create(policy, **settings)
     every: dict[str, Mapping[str, Any]] = {
+        "trend": {},
         "missing-metrics": {},
         "stabilisation": {"down_s": duration_s(stabilise, "stabilise")},
         "useful-hosts": {},
