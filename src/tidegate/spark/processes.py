@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -89,15 +90,20 @@ class Process:
 
 
 _WATCHDOG = """
-while read -r line; do
-  case $line in
-    +*) all="$all ${line#+}" ;;
-    -*) left=; for p in $all; do [ "$p" = "${line#-}" ] || left="$left $p"; done; all=$left ;;
-  esac
-done
-for p in $all; do kill -9 -- "-$p" 2>/dev/null; done
+import os, signal, sys
+groups = set()
+for line in sys.stdin:
+    (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
+for group in groups:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
 """
-"""Reads which process groups live; when its input ends, the owner is gone and they go too."""
+"""Reads which process groups live; when its input ends, the owner is gone and they go too.
+
+In Python, since what a shell's own ``kill`` makes of the number of a group differs among shells.
+"""
 
 
 class _Watchdog:
@@ -110,7 +116,10 @@ class _Watchdog:
         """``+pid``: this group lives; ``-pid``: it has ended."""
         if self._popen is None:
             self._popen = subprocess.Popen(
-                ["sh", "-c", _WATCHDOG], stdin=subprocess.PIPE, start_new_session=True, text=True
+                [sys.executable, "-ISc", _WATCHDOG],
+                stdin=subprocess.PIPE,
+                start_new_session=True,
+                text=True,
             )
         assert self._popen.stdin is not None
         with contextlib.suppress(BrokenPipeError):
