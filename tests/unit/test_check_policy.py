@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 import time
@@ -21,6 +22,7 @@ from tidegate.errors import CheckFailed
 from tidegate.guards import MissingMetrics
 from tidegate.model import Deployment, Instance, Plan, Reason, Snapshot
 from tidegate.packing import Packing
+from tidegate.policies import create
 from tidegate.policies.base import NoMemory, Policy, Style
 from tidegate.sizing import set_counts, set_engines
 from tidegate.testing import check_policy
@@ -320,3 +322,18 @@ def test_the_missing_metrics_guard_makes_a_careless_policy_careful(blind: type[P
 def test_memory_and_plan_of_a_quiet_policy_stay_the_same() -> None:
     policy = Quiet()
     assert policy.initial_memory() == NoMemory()
+
+
+def test_a_collector_of_garbage_that_looks_at_a_clock_is_no_fault_of_the_policy() -> None:
+    def look(phase: str, info: dict[str, int]) -> None:
+        time.perf_counter()
+
+    before = gc.get_threshold()
+    gc.callbacks.append(look)
+    gc.set_threshold(1)  # a collection at nearly every step
+    try:
+        check_policy(create("static"), worlds=1)
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(look)
+    assert gc.isenabled()
