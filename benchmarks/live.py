@@ -6,7 +6,7 @@
 The traffic is a morning in five minutes, from a quiet night to a peak ten times as high. Each row
 waits for an enrichment call, which is why a dozen task slots fit on two cores. *Static* has as many
 executors all the time as hold the SLO at the peak. *Spark* is Spark's own dynamic allocation, with
-its defaults. The others are Tidegate, with its defaults. Executor-seconds count an executor from
+its defaults. The others are Tidegate. Executor-seconds count an executor from
 its request to its end. Latency is exact, by row; lost and repeated rows are counted against a
 computation of the same input.
 
@@ -20,6 +20,7 @@ import argparse
 import math
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ import numpy as np
 from tidegate.journal import read_journal
 from tidegate.lab.calibrate import batch_scenario, calibrate
 from tidegate.lab.run import run as simulate
+from tidegate.model import Snapshot
 from tidegate.pipelines.run import DayRun, RunResult, Stop, run_day
 from tidegate.report.summary import LiveSummary, summarise
 from tidegate.simulation import RunReport
@@ -105,8 +107,16 @@ def live(mode: str, seconds: float, out: Path, seed: int) -> tuple[LiveSummary, 
     summary = summarise(
         turns, duration_s(SLO, "slo"), result.from_s, result.until_s, result.measured
     )
+    if run.watch_only:  # what Spark did by itself is no decision of ours, but it shows
+        sizes = [len(t.snapshot.hosts) for t in turns if t.snapshot and in_day(t.snapshot, result)]
+        summary = replace(summary, rescales=sum(a != b for a, b in pairwise(sizes)))
     print(f"  {mode}: done in {time.monotonic() - began:.0f} s", flush=True)
     return summary, result
+
+
+def in_day(snapshot: Snapshot, result: RunResult) -> bool:
+    """Whether a snapshot is of the time that counts."""
+    return result.from_s <= snapshot.time_s <= result.until_s
 
 
 def table(rows: dict[str, tuple[LiveSummary, RunResult]]) -> str:
