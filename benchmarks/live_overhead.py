@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import logging
 import statistics
 import tempfile
 import time
@@ -66,6 +67,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15.0, help="of a turn")
     parser.add_argument("--interval", default="5s", help="between two looks of the autoscaler")
     options = parser.parse_args()
+    logging.getLogger("tidegate").setLevel(logging.ERROR)  # each dry run would give its account
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-bench-")))
         write(folder / "in", files=200 + int(options.pairs * options.seconds * 2 * 30))
