@@ -23,6 +23,7 @@ NFS): not an object store. It survives the death of processes, not a loss of pow
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -171,7 +172,11 @@ class FileTopic:
     def batches(self) -> tuple[Manifest, ...]:
         """All batches that are visible now, by producer and batch."""
         with os.scandir(self.folder) as entries:
-            names = {entry.name for entry in entries if _BATCH.fullmatch(entry.name)}
+            names = {
+                entry.name
+                for entry in entries
+                if _BATCH.fullmatch(entry.name) and (Path(entry.path) / "_manifest.json").exists()
+            }
         with self._lock:
             self._manifests = {n: m for n, m in self._manifests.items() if n in names}
         found = (self._manifest(name) for name in sorted(names))
@@ -321,9 +326,12 @@ class FileTopic:
             young = time.time() - manifest.written_at_s < older_than_s
             if needed or young or manifest.name == newest[manifest.producer]:
                 continue
-            hidden = self._hidden(manifest)
-            (self.folder / manifest.name).rename(hidden)
-            shutil.rmtree(hidden)
+            # Emptied, not removed: a folder that vanishes while a query lists it ends the query.
+            folder = self.folder / manifest.name
+            for file in sorted(folder.iterdir(), key=lambda f: f.suffix != ".json"):
+                file.unlink()
+            with self._lock:
+                self._manifests.pop(manifest.name, None)
             gone.update(self.folder / manifest.name / file for file in manifest.files)
             removed += 1
         with self._lock:
@@ -332,8 +340,17 @@ class FileTopic:
 
     def sweep(self, producer: str) -> None:
         """Remove what a dead run of the producer has left half written; call it before a start."""
+        self.remove_emptied()
         for hidden in self.folder.glob(f".{producer}-{'[0-9]' * 12}-*"):
             shutil.rmtree(hidden, ignore_errors=True)
+
+    def remove_emptied(self) -> None:
+        """Remove the folders that `trim` has emptied; only while no query reads the topic."""
+        with os.scandir(self.folder) as entries:
+            names = [entry.name for entry in entries if _BATCH.fullmatch(entry.name)]
+        for name in names:
+            with contextlib.suppress(OSError):  # it is not empty
+                (self.folder / name).rmdir()
 
     def _publish(
         self, hidden: Path, manifest: Manifest, files: Mapping[str, int]

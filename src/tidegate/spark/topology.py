@@ -176,7 +176,11 @@ class StreamTopology:
         from pyspark.sql.types import StructType
 
         given = self.sources[name]
-        return FileTopic(_topic(folder, name), given) if isinstance(given, StructType) else given
+        if not isinstance(given, StructType):
+            return given
+        topic = FileTopic(_topic(folder, name), given)
+        topic.remove_emptied()
+        return topic
 
     def _prepare(
         self,
