@@ -16,7 +16,7 @@ from tidegate.spark.dials import Counts, Dials
 from tidegate.spark.manifests import Manifest
 from tidegate.spark.meter import SourceCount
 from tidegate.spark.shedding import ShedLedger, query_id
-from tidegate.spark.topics import Topic
+from tidegate.spark.topic import Topic
 from tidegate.topology import Edge, Topology
 
 if TYPE_CHECKING:

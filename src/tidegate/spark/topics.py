@@ -1,4 +1,4 @@
-"""Topics: append-only logs that join streaming queries, exactly once.
+"""Topics of files: append-only logs that join streaming queries, exactly once.
 
 A topic is a folder; a batch of a producing query is a folder in it:
 
@@ -33,7 +33,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from tidegate.errors import BackendError, InputError
@@ -45,47 +45,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["FileTopic", "Manifest", "Topic"]
+__all__ = ["FileTopic", "Manifest"]
 
 _BATCH = re.compile(r"(?P<producer>[A-Za-z0-9][\w.-]*)-(?P<batch_id>[0-9]{12})")
 # With more folders than this Spark lists them by a job, which waits for a free slot.
 _LISTING = ("spark.sql.sources.parallelPartitionDiscovery.threshold", 1_000_000)
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
-
-
-class Topic(Protocol):
-    """What a topology needs of the log between two operators."""
-
-    @property
-    def schema(self) -> StructType:
-        """The rows' columns and types."""
-
-    def read(
-        self,
-        spark: SparkSession,
-        consumer: str,
-        checkpoint: Path,
-        max_files_per_trigger: int | None = None,
-    ) -> DataFrame:
-        """A streaming DataFrame of all rows, for the query `consumer` with that checkpoint."""
-
-    def items_in(self, checkpoint: Checkpoint, batch_id: int) -> int:
-        """Rows of this topic that a batch of a consuming query reads."""
-
-    def lag_items(self, consumer: str) -> int:
-        """Rows published that the consumer has not finished with."""
-
-    def already(self, manifest: Manifest) -> Manifest | None:
-        """The batch as it was published before a restart, None when it is still to be done."""
-
-    def write(self, batch: DataFrame, manifest: Manifest) -> Manifest:
-        """Publish a batch at once; one that is there already stays as it is."""
-
-    def totals(self, producer: str) -> Counts:
-        """Exact totals of a producer up to its newest batch."""
-
-    def trim(self, older_than_s: float) -> int:
-        """Remove old batches that every consumer has finished with; returns their number."""
 
 
 class FileTopic:

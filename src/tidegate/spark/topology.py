@@ -24,7 +24,8 @@ from tidegate.spark.checkpoints import Checkpoint
 from tidegate.spark.dials import Dials
 from tidegate.spark.running import RunningOperator, RunningTopology
 from tidegate.spark.shedding import ShedLedger
-from tidegate.spark.topics import FileTopic, Topic
+from tidegate.spark.topic import Topic
+from tidegate.spark.topics import FileTopic
 from tidegate.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.units import finite
 
