@@ -16,11 +16,11 @@ from tidegate.spark.dials import Counts, Dials
 from tidegate.spark.manifests import Manifest
 from tidegate.spark.meter import SourceCount
 from tidegate.spark.shedding import ShedLedger, query_id
-from tidegate.spark.topic import Topic
+from tidegate.spark.topic import REJECTED, Topic
 from tidegate.topology import Edge, Topology
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["RunningOperator", "RunningTopology"]
@@ -186,6 +186,17 @@ class RunningTopology:
 
         sources = {name: count(name) for name in self._operators}
         return {"topology": self.model(), "dials": self.dials, "sources": sources}
+
+    def rejected(self, spark: SparkSession) -> dict[str, dict[str, int]]:
+        """Rows that were set aside, by operator and reason; only of batches that are still kept."""
+        found = {}
+        for name, operator in self._operators.items():
+            if REJECTED in operator.output.schema.names:
+                rows = operator.output.frame(spark).filter(f"{REJECTED} IS NOT NULL")
+                found[name] = {
+                    str(r[0]): int(r[1]) for r in rows.groupBy(REJECTED).count().collect()
+                }
+        return {name: reasons for name, reasons in found.items() if reasons}
 
     def trim(self, older_than_s: float) -> int:
         """Remove batches of that age that nobody needs any more, of all topics; their number."""

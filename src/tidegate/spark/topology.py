@@ -24,7 +24,7 @@ from tidegate.spark.checkpoints import Checkpoint
 from tidegate.spark.dials import Dials
 from tidegate.spark.running import RunningOperator, RunningTopology
 from tidegate.spark.shedding import ShedLedger
-from tidegate.spark.topic import Topic
+from tidegate.spark.topic import Topic, accepted
 from tidegate.spark.topics import FileTopic
 from tidegate.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.units import finite
@@ -46,7 +46,8 @@ class StreamOperator:
     name: of the operator, its query, its topic and its scheduler pool.
     inputs: sources or operators that it reads; several are merged, row after row.
     function: from rows to rows; of a batch, or of the endless stream when stateful. Its result must
-        depend on its rows alone, and native expressions are much cheaper than Python ones.
+        depend on its rows alone, and native expressions are much cheaper than Python ones. Bad
+        rows are set aside by a reason in a column `rejected`, null for good rows.
     state_partitions: makes it stateful, with that many partitions for ever; None: stateless.
     output_mode: what a stateful operator sends on (`append`: final rows, `update`: each change).
     ratio: rows out per item in, as expected before anything was measured.
@@ -196,7 +197,9 @@ class StreamTopology:
         name = operator.name
         checkpoint = _checkpoint(folder, name)
         inputs = {origin: topics[origin] for origin in operator.inputs}
-        streams = [topic.read(spark, name, checkpoint, max_files) for topic in inputs.values()]
+        streams = [
+            accepted(topic.read(spark, name, checkpoint, max_files)) for topic in inputs.values()
+        ]
         stream = streams[0]
         for other in streams[1:]:
             stream = stream.unionByName(other)
