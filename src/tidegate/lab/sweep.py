@@ -75,9 +75,18 @@ class Cell(Value):
         return hashlib.sha256(to_json(self).encode()).hexdigest()[:16]
 
     @property
+    def case(self) -> str:
+        """A digest of what policies have in common when they are compared on the same seed."""
+        return replace(self, policy="", parameters={}, guards={}, seed=0).id
+
+    @property
     def setting(self) -> str:
-        """The grid's parameters, for people: ``hosts=4``."""
-        return ", ".join(f"{key}={value}" for key, value in self.parameters.items())
+        """The grid's parameters and guards, for people: ``hosts=4``."""
+        parts = [f"{key}={value}" for key, value in self.parameters.items()]
+        for name, settings in self.guards.items():
+            inside = ", ".join(f"{key}={value}" for key, value in settings.items())
+            parts.append(f"{name}({inside})")
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True)

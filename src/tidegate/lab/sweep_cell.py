@@ -28,10 +28,10 @@ __all__ = ["ROW", "code_digest", "run_cell", "run_cells", "scenario_of"]
 
 ROW: dict[str, type] = {
     # What was run, and by what.
-    "cell": str, "policy": str, "setting": str, "parameters": str, "settings": str, "trace": str,
-    "trace_digest": str, "seed": int, "billing_unit_s": float, "usd_per_h": float, "mode": str,
-    "slo_s": float, "interval_s": float, "definition": str, "version": str, "code": str,
-    "host": str, "finished_s": float, "wall_s": float, "status": str, "error": str,
+    "cell": str, "case": str, "policy": str, "setting": str, "parameters": str, "settings": str,
+    "trace": str, "trace_digest": str, "seed": int, "billing_unit_s": float, "usd_per_h": float,
+    "mode": str, "slo_s": float, "interval_s": float, "definition": str, "version": str,
+    "code": str, "host": str, "finished_s": float, "wall_s": float, "status": str, "error": str,
     # What came of it.
     "cost_usd": float, "resource_cost_usd": float, "penalty_cost_usd": float,
     "slo_compliance": float, "latency_mean_s": float, "latency_p50_s": float,
@@ -41,8 +41,9 @@ ROW: dict[str, type] = {
 }  # fmt: skip
 """The columns of a row with their types, which are those of the Parquet files too.
 
-parameters: those of the grid, settings: all that were set, both as JSON; definition: the whole cell
-as JSON, which is enough to run it again; code: a digest of the code that ran it; host, finished_s
+case: a digest of all but policy and seed; parameters: those of the grid, settings: all that were
+set, both as JSON; definition: the whole cell as JSON, which is
+enough to run it again; code: a digest of the code that ran it; host, finished_s
 (seconds since 1970), wall_s: where, when and how long; status: done or failed, then with its error.
 """
 
@@ -56,7 +57,8 @@ def code_digest(policies: Iterable[str] = ()) -> str:
     policies: names; those of other packages are read in too.
     """
     home = Path(tidegate.__file__).parent
-    files = [p for p in sorted(home.rglob("*.py")) if p.relative_to(home).parts[0] not in _ELSEWHERE]
+    every = sorted(home.rglob("*.py"))
+    files = [file for file in every if file.relative_to(home).parts[0] not in _ELSEWHERE]
     for name in sorted(set(policies)):
         source = getsourcefile(policy_class(name))
         if source is not None and home not in Path(source).parents:
@@ -131,6 +133,7 @@ def _identity(cell: Cell, definition: str, code: str) -> dict[str, Any]:
             "slo_s", "interval_s")  # fmt: skip
     return {name: getattr(cell, name) for name in same} | {
         "cell": cell.id,
+        "case": cell.case,
         "setting": cell.setting,
         "parameters": json.dumps(cell.parameters),
         "definition": definition,

@@ -35,6 +35,7 @@ __all__ = ["Sweep", "SweepState", "sweep_state"]
 MOST_CELLS = {"fluid": 32, "item": 4}
 """Cells of a task at most: a second or so of work, beside which the 26 ms of a task are little."""
 FEWEST_TASKS = 256
+DIED = re.compile(r"Task (\d+) in stage \S+ failed \d+ times[^:]*: *(.*)")
 Tell = Callable[[int, int], None]
 
 
@@ -68,7 +69,7 @@ def sweep_state(grid: Grid, out: Path, any_code: bool = False, again: bool = Fal
     for cell, status, by in _results(out):
         if by != code and not any_code:
             outdated.add(cell)
-        elif not (again and status == "failed"):
+        elif not (again and status == "failed") and found.get(cell) != "done":
             found[cell] = status
     todo, finished, failed, old = [], 0, 0, 0
     for cell in grid.cells():
@@ -156,7 +157,7 @@ class Sweep:
                 jobs.foreachPartition(work)
                 return
             except Py4JJavaError as error:
-                told = re.search(r"Task (\d+) in stage \S+ failed \d+ times[^:]*: *(.*)", str(error))
+                told = DIED.search(str(error))
                 if told is None or writer.error is not None:
                     raise
                 bad = chunks[int(told[1])]
@@ -263,3 +264,16 @@ def write_rows(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
         os.fsync(file.fileno())
     scratch.rename(target)
     return target
+
+
+def failed_cells(out: Path, code: str) -> list[dict[str, Any]]:
+    """The rows of cells that failed under a code and have not been done since."""
+    import pyarrow.parquet as pq
+
+    shown = ["policy", "setting", "trace", "seed", "error"]
+    columns = ["cell", "status", "code", "finished_s", *shown]
+    rows: list[dict[str, Any]] = []
+    for file in cells_folder(out).glob("*.parquet"):
+        rows += pq.read_table(file, columns=columns).to_pylist()
+    last = {row["cell"]: row for row in sorted(rows, key=lambda row: float(row["finished_s"]))}
+    return [row for row in last.values() if row["status"] == "failed" and row["code"] == code]

@@ -130,7 +130,7 @@ class Policy(ABC):
 
     @classmethod
     def read_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        """The settings as values of the parameters' kinds; unknown or impossible ones are refused."""
+        """The settings as values of the parameters' kinds; others are refused."""
         known = {parameter.name: parameter for parameter in cls.parameters()}
         for key, value in settings.items():
             if key not in known:
