@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidegate.lab.sweep import Grid
+    from tidegate.lab.sweep_figures import SweepFigures
     from tidegate.pipelines.sweep import SweepState
-    from tidegate.pipelines.sweep_report import SweepFigures
 
 __all__ = ["sweep"]
 
@@ -35,7 +34,7 @@ LINE_S = 10.0
 class _RunByDefault(TyperGroup):
     """``sweep grid.yaml`` is ``sweep run grid.yaml``."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, "--help"):
             args = ["run", *args]
         return super().parse_args(ctx, args)

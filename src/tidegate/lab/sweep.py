@@ -82,9 +82,9 @@ class Cell(Value):
     @property
     def setting(self) -> str:
         """The grid's parameters and guards, for people: ``hosts=4``."""
-        parts = [f"{key}={value}" for key, value in self.parameters.items()]
+        parts = [f"{key}={_short(value)}" for key, value in self.parameters.items()]
         for name, settings in self.guards.items():
-            inside = ", ".join(f"{key}={value}" for key, value in settings.items())
+            inside = ", ".join(f"{key}={_short(value)}" for key, value in settings.items())
             parts.append(f"{name}({inside})")
         return ", ".join(parts)
 
@@ -198,7 +198,7 @@ class Grid(Value):
         """
         digests = {trace.name: trace.digest for trace in self.traces}
         days = sorted(product(digests, self.seeds), key=_shuffled)
-        base = {
+        base: dict[str, Any] = {
             "mode": self.mode,
             "startup_s": duration_s(self.startup),
             "instances_per_host": self.instances_per_host,
@@ -281,6 +281,10 @@ def _values(key: str, given: Any) -> list[Any]:
     found = [float(f"{math.exp(value) if log else value:.6g}") for value in found]
     whole = isinstance(given["from"], int) and isinstance(given["to"], int)
     return list(dict.fromkeys(round(value) for value in found)) if whole else found
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _shuffled(day: tuple[str, int]) -> str:

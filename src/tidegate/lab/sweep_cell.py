@@ -6,7 +6,7 @@ import gc
 import json
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
@@ -100,14 +100,14 @@ def run_cell(cell: Cell, workload: Workload) -> tuple[dict[str, Any], Result]:
 
 
 def run_cells(
-    cells: Iterable[str], traces: Mapping[str, Recorded], code: str
+    cells: Iterable[str], trace: Callable[[str], Recorded], code: str
 ) -> Iterator[dict[str, Any]]:
     """Run cells that are given as JSON; a row for each, also for those that fail.
 
-    traces: by name. code: the digest to write down.
+    trace: the one of a name. code: the digest to write down.
     """
     _settle()
-    workload = lru_cache(maxsize=2)(lambda trace, seed: traces[trace].workload(seed))
+    workload = lru_cache(maxsize=2)(lambda name, seed: trace(name).workload(seed))
     for definition in cells:
         row: dict[str, Any] = dict.fromkeys(ROW)
         began_s = time.perf_counter()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.lab.sweep_figures import CaseFigures, Standing, SweepFigures
+from tidegate.lab.sweep_figures import CaseFigures, Mean, Standing, SweepFigures
 from tidegate.report import Page, heat, scatter
 from tidegate.units import show_duration
 
@@ -81,6 +81,10 @@ def _front(standings: Sequence[Standing]) -> str:
     return scatter(points, title, "$", "% in time", front, labelled)
 
 
+def _whole(value: Mean) -> str:
+    return value.text(2).replace(" ", "\u00a0")  # not to be broken into two lines
+
+
 def _table(page: Page, standings: Sequence[Standing]) -> None:
     page.table(
         ["", "policy", "setting", "cost $", "behind the best $", "hosts $", "in time", "p95 s",
@@ -90,9 +94,9 @@ def _table(page: Page, standings: Sequence[Standing]) -> None:
                 "*" if row.on_front else "",
                 row.policy,
                 (row.setting or "defaults") + ("" if row.complete else " (incomplete)"),
-                row.cost.text(2),
-                "–" if row.behind is None else row.behind.text(2),
-                row.resource.text(2),
+                _whole(row.cost),
+                "–" if row.behind is None else _whole(row.behind),
+                _whole(row.resource),
                 f"{row.in_time.mean:.2%}",
                 row.p95_s,
                 row.seeds,

@@ -16,7 +16,7 @@ from shutil import which
 from typing import TYPE_CHECKING
 
 from tidegate.errors import BackendError
-from tidegate.spark.cluster import BESIDE_HEAP_MB, LocalCluster
+from tidegate.spark.cluster import BESIDE_HEAP_MB, LOOPBACK, LocalCluster
 from tidegate.spark.processes import memory_available_mb
 
 if TYPE_CHECKING:
@@ -89,9 +89,10 @@ def session_on(
     def open_session() -> SparkSession:
         from pyspark.sql import SparkSession
 
-        if master.startswith("local"):  # elsewhere the driver's path may not exist
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.appName(app_name).master(master)
+        if master.startswith("local"):
+            builder = builder.config("spark.driver.bindAddress", LOOPBACK)
+            builder = builder.config("spark.driver.host", LOOPBACK)
         for key, value in settings.items():
             builder = builder.config(key, value)
         return builder.getOrCreate()

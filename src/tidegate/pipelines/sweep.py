@@ -12,10 +12,11 @@ import os
 import pickle
 import queue
 import re
+import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,11 +67,11 @@ def sweep_state(grid: Grid, out: Path, any_code: bool = False, again: bool = Fal
     code = code_digest(policy.name for policy in grid.policies)
     found: dict[str, str] = {}
     outdated: set[str] = set()
-    for cell, status, by in _results(out):
+    for name, status, by in _results(out):
         if by != code and not any_code:
-            outdated.add(cell)
-        elif not (again and status == "failed") and found.get(cell) != "done":
-            found[cell] = status
+            outdated.add(name)
+        elif not (again and status == "failed") and found.get(name) != "done":
+            found[name] = status
     todo, finished, failed, old = [], 0, 0, 0
     for cell in grid.cells():
         name = cell.id
@@ -109,15 +110,17 @@ class Sweep:
     ) -> None:
         self._context: SparkContext = spark.sparkContext
         self._grid, self._out, self._chunk = grid, out, chunk
-        local = self._context.master.startswith("local")
+        local = (self._context.master or "").startswith("local")
         self._ship = not local if ship is None else ship
+        if local:  # the interpreter that has what this one has; elsewhere its path may not exist
+            self._context.pythonExec = sys.executable
         self._rows: queue.SimpleQueue[list[dict[str, Any]] | None] = queue.SimpleQueue()
 
     def run(self, state: SweepState, tell: Tell = lambda done, failed: None) -> None:
         """Do what is to do. tell: called with the cells done and failed so far, of this run."""
         cells_folder(self._out).mkdir(parents=True, exist_ok=True)
         traces = {name: trace.read() for name, trace in self._grid.trace.items()}
-        sent = self._context.broadcast(pickle.dumps(traces))
+        sent = self._context.broadcast({name: pickle.dumps(t) for name, t in traces.items()})
         accumulator = self._context.accumulator([], _inbox(self._rows))
         writer = _Writer(cells_folder(self._out), self._rows, tell)
         writer.start()
@@ -144,7 +147,7 @@ class Sweep:
     def _run_chunks(
         self,
         chunks: list[list[str]],
-        work: Callable[[Iterator[list[str]]], None],
+        work: Callable[[Iterable[list[str]]], None],
         code: str,
         writer: _Writer,
     ) -> None:
@@ -171,18 +174,19 @@ class Sweep:
 
 def _work(
     find_code: Callable[[], None], sent: Any, accumulator: Any, code: str
-) -> Callable[[Iterator[list[str]]], None]:
+) -> Callable[[Iterable[list[str]]], None]:
     """What a task does. It is sent whole, as there may be no `tidegate` yet where it arrives."""
 
-    def work(chunks: Iterator[list[str]]) -> None:
+    def work(chunks: Iterable[list[str]]) -> None:
         find_code()
+        import functools
         import pickle
 
         from tidegate.lab.sweep_cell import run_cells
 
-        traces = pickle.loads(sent.value)
+        trace = functools.cache(lambda name: pickle.loads(sent.value[name]))
         for cells in chunks:
-            accumulator.add(list(run_cells(cells, traces, code)))
+            accumulator.add(list(run_cells(cells, trace, code)))
 
     return work
 

@@ -186,7 +186,18 @@ def _cases(spark: SparkSession) -> tuple[CaseFigures, ...]:
     found: dict[str, list[Standing]] = {}
     for row in _standings(spark, "case"):
         found.setdefault(row["case"], []).append(_standing(row))
-    return tuple(CaseFigures(*row[1:], tuple(found[row["case"]])) for row in about)
+    return tuple(
+        CaseFigures(
+            row.trace,
+            row.billing_unit_s,
+            row.usd_per_h,
+            row.slo_s,
+            row.interval_s,
+            row.mode,
+            tuple(found[row["case"]]),
+        )
+        for row in about
+    )
 
 
 def _varied(spark: SparkSession) -> list[tuple[str, str, str]]:
@@ -205,7 +216,15 @@ def _map(spark: SparkSession, policy: str, x: str, y: str) -> HeatMap:
     found = {(row.x, row.y): row.cost for row in rows}
     columns, lines = (sorted({key[i] for key in found}, key=_in_order) for i in (0, 1))
     costs = tuple(tuple(found.get((column, line)) for column in columns) for line in lines)
-    return HeatMap(policy, x, y, tuple(columns), tuple(lines), costs)
+    return HeatMap(policy, x, y, tuple(map(_short, columns)), tuple(map(_short, lines)), costs)
+
+
+def _short(text: str) -> str:
+    """A number without a needless end; a word as it is."""
+    try:
+        return f"{float(text):g}"
+    except ValueError:
+        return text
 
 
 def _in_order(text: str) -> tuple[Any, ...]:
