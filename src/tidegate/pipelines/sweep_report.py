@@ -7,7 +7,8 @@ differences seed by seed, which is far sharper than the difference of two means.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,45 +35,54 @@ SELECT * FROM (
 ) WHERE age = 1
 """
 
-# {scope}: the columns within which settings are compared, each followed by a comma, or nothing.
-STANDINGS = """
-WITH by_seed AS (
-  SELECT {scope} policy, setting, seed, avg(cost_usd) AS cost, avg(resource_cost_usd) AS resource,
-    avg(slo_compliance) AS in_time, avg(latency_p95_s) AS p95_s, count(*) AS cells
-  FROM sweep_cells WHERE status = 'done' GROUP BY {scope} policy, setting, seed
-), means AS (
-  SELECT {scope} policy, setting, count(*) AS seeds, sum(cells) AS cells,
-    avg(cost) AS cost, stddev_samp(cost) AS cost_sd,
-    avg(resource) AS resource, stddev_samp(resource) AS resource_sd,
-    avg(in_time) AS in_time, stddev_samp(in_time) AS in_time_sd, avg(p95_s) AS p95_s
-  FROM by_seed GROUP BY {scope} policy, setting
-), ranked AS (
-  SELECT *, cells = max(cells) OVER (PARTITION BY {scope} 1) AS complete FROM means
-), placed AS (
-  SELECT *, row_number() OVER (
-    PARTITION BY {scope} 1 ORDER BY complete DESC, cost, policy, setting) AS place FROM ranked
-), best AS (
-  SELECT b.* FROM by_seed b JOIN placed p USING ({scope} policy, setting) WHERE p.place = 1
-), behind AS (
-  SELECT {mine} a.policy, a.setting, avg(a.cost - best.cost) AS behind,
-    stddev_samp(a.cost - best.cost) AS behind_sd, count(*) AS common
-  FROM by_seed a JOIN best USING ({scope} seed) GROUP BY {mine} a.policy, a.setting
-), beaten AS (
-  SELECT DISTINCT {mine} a.policy, a.setting FROM placed a JOIN placed other
-  ON {equal} other.resource <= a.resource AND other.in_time >= a.in_time
-    AND (other.resource < a.resource OR other.in_time > a.in_time)
+# Scope '' is all cases together, each seed's costs averaged over them; the others are single cases.
+BY_SEED = """
+SELECT coalesce(`case`, '') AS scope, policy, setting, seed, avg(cost_usd) AS cost,
+  avg(resource_cost_usd) AS resource, avg(slo_compliance) AS in_time,
+  avg(latency_p95_s) AS p95_s, count(*) AS cells
+FROM sweep_cells WHERE status = 'done'
+GROUP BY GROUPING SETS ((policy, setting, seed), (`case`, policy, setting, seed))
+"""
+
+MEANS = """
+SELECT *, row_number() OVER (
+  PARTITION BY scope ORDER BY complete DESC, cost, policy, setting) AS place
+FROM (
+  SELECT *, cells = max(cells) OVER (PARTITION BY scope) AS complete FROM (
+    SELECT scope, policy, setting, count(*) AS seeds, sum(cells) AS cells,
+      avg(cost) AS cost, stddev_samp(cost) AS cost_sd,
+      avg(resource) AS resource, stddev_samp(resource) AS resource_sd,
+      avg(in_time) AS in_time, stddev_samp(in_time) AS in_time_sd, avg(p95_s) AS p95_s
+    FROM sweep_by_seed GROUP BY scope, policy, setting
+  )
 )
-SELECT placed.*, behind.behind, beaten.policy IS NULL AS on_front,
+"""
+
+STANDINGS = """
+WITH best AS (
+  SELECT scope, seed, b.cost FROM sweep_by_seed b JOIN sweep_means m USING (scope, policy, setting)
+  WHERE m.place = 1
+), behind AS (
+  SELECT scope, policy, setting, avg(a.cost - best.cost) AS behind,
+    stddev_samp(a.cost - best.cost) AS behind_sd, count(*) AS common
+  FROM sweep_by_seed a JOIN best USING (scope, seed) GROUP BY scope, policy, setting
+)
+SELECT m.*, behind.behind,
   cost_sd / sqrt(seeds) * t.factor AS cost_half,
   resource_sd / sqrt(seeds) * t.factor AS resource_half,
   in_time_sd / sqrt(seeds) * t.factor AS in_time_half,
-  behind_sd / sqrt(common) * u.factor AS behind_half
-FROM placed
-LEFT JOIN behind USING ({scope} policy, setting)
-LEFT JOIN beaten USING ({scope} policy, setting)
+  behind_sd / sqrt(common) * u.factor AS behind_half,
+  NOT EXISTS (
+    SELECT * FROM sweep_means other
+    WHERE other.scope = m.scope AND other.resource <= m.resource AND other.in_time >= m.in_time
+      AND (other.resource < m.resource OR other.in_time > m.in_time)
+  ) AS on_front
+FROM sweep_means m
+LEFT JOIN behind ON behind.scope = m.scope AND behind.policy = m.policy
+  AND behind.setting = m.setting
 LEFT JOIN sweep_t t ON t.freedom = seeds - 1
 LEFT JOIN sweep_t u ON u.freedom = common - 1
-ORDER BY {scope} place
+ORDER BY m.scope, place
 """
 
 VARIED = """
@@ -80,6 +90,25 @@ SELECT policy, parameter FROM (
   SELECT policy, explode(from_json(parameters, 'map<string,string>')) AS (parameter, value)
   FROM sweep_cells WHERE status = 'done'
 ) GROUP BY policy, parameter HAVING count(DISTINCT value) > 1 ORDER BY policy, parameter
+"""
+
+COUNTS = """
+SELECT count_if(status = 'done') AS done, count_if(status = 'failed') AS failed,
+  count(DISTINCT seed) AS seeds, sum(duration_s) AS simulated_s, sum(wall_s) AS wall_s,
+  sort_array(collect_set(concat(version, ' ', code))) AS made_by FROM sweep_cells
+"""
+
+FAILURES = f"""
+SELECT policy, setting, trace, seed, error FROM sweep_cells WHERE status = 'failed'
+ORDER BY policy, setting, trace, seed LIMIT {MOST_FAILURES}
+"""
+
+CASES = """
+SELECT `case`, any_value(trace) AS trace, any_value(billing_unit_s) AS billing_unit_s,
+  any_value(usd_per_h) AS usd_per_h, any_value(slo_s) AS slo_s,
+  any_value(interval_s) AS interval_s, any_value(mode) AS mode
+FROM sweep_cells WHERE status = 'done' GROUP BY `case`
+ORDER BY trace, billing_unit_s, usd_per_h, slo_s, interval_s, mode
 """
 
 HEAT = """
@@ -110,50 +139,51 @@ def sweep_figures(
 ) -> SweepFigures:
     """The figures of the rows in a folder. heat: policies with two parameters to map; none: all."""
     spark.read.parquet(str(cells)).createOrReplaceTempView("sweep_rows")
-    latest = spark.sql(LATEST).cache()
-    latest.createOrReplaceTempView("sweep_cells")
-    (counts,) = spark.sql(
-        """
-        SELECT count_if(status = 'done') AS done, count_if(status = 'failed') AS failed,
-          count(DISTINCT seed) AS seeds, sum(duration_s) AS simulated_s, sum(wall_s) AS wall_s,
-          sort_array(collect_set(concat(version, ' ', code))) AS made_by FROM sweep_cells
-        """
-    ).collect()
-    factors = t_quantiles(max(1, counts.seeds - 1))
-    spark.createDataFrame(factors, "freedom INT, factor DOUBLE").createOrReplaceTempView("sweep_t")
-    failures = spark.sql(
-        "SELECT policy, setting, trace, seed, error FROM sweep_cells WHERE status = 'failed' "
-        f"ORDER BY policy, setting, trace, seed LIMIT {MOST_FAILURES}"
-    ).collect()
+    with _kept(spark, "sweep_cells", LATEST):
+        maps = tuple(_map(spark, *chosen) for chosen in heat or _varied(spark))
+        (counts,) = spark.sql(COUNTS).collect()
+        factors = t_quantiles(max(1, counts.seeds - 1))
+        sent = spark.createDataFrame(factors, "freedom INT, factor DOUBLE")
+        sent.createOrReplaceTempView("sweep_t")
+        failures = spark.sql(FAILURES).collect()
+        with _kept(spark, "sweep_by_seed", BY_SEED), _kept(spark, "sweep_means", MEANS):
+            found: dict[str, list[Standing]] = {}
+            for row in spark.sql(STANDINGS).collect():
+                found.setdefault(row.scope, []).append(_standing(row))
+        cases = spark.sql(CASES).collect()
+    return SweepFigures(
+        overall=tuple(found.get("", ())),
+        cases=tuple(
+            CaseFigures(
+                row.trace,
+                row.billing_unit_s,
+                row.usd_per_h,
+                row.slo_s,
+                row.interval_s,
+                row.mode,
+                tuple(found[row["case"]]),
+            )
+            for row in cases
+        ),
+        maps=maps,
+        done=counts.done,
+        failed=counts.failed,
+        failures=tuple(tuple(row) for row in failures),
+        made_by=tuple(counts.made_by),
+        simulated_s=counts.simulated_s or 0.0,
+        wall_s=counts.wall_s or 0.0,
+    )
+
+
+@contextmanager
+def _kept(spark: SparkSession, name: str, query: str) -> Iterator[None]:
+    """A view that is computed once, for as long as the block lasts."""
+    found = spark.sql(query).cache()
+    found.createOrReplaceTempView(name)
     try:
-        return SweepFigures(
-            overall=tuple(_standing(row) for row in _standings(spark)),
-            cases=_cases(spark),
-            maps=tuple(_map(spark, *chosen) for chosen in heat or _varied(spark)),
-            done=counts.done,
-            failed=counts.failed,
-            failures=tuple(tuple(row) for row in failures),
-            made_by=tuple(counts.made_by),
-            simulated_s=counts.simulated_s or 0.0,
-            wall_s=counts.wall_s or 0.0,
-        )
+        yield
     finally:
-        latest.unpersist()
-
-
-def _standings(spark: SparkSession, scope: str = "") -> list[Row]:
-    names = scope.split()
-    words = {
-        "scope": "".join(f"`{name}`, " for name in names),
-        "mine": "".join(f"`{name}`, " for name in names),
-        "equal": "".join(f"a.`{name}` = other.`{name}` AND " for name in names),
-    }
-    # Columns of a join with USING have one name; in the others they are those of `a`.
-    query = STANDINGS
-    if names:
-        query = query.replace("SELECT DISTINCT {mine}", "SELECT DISTINCT {ours}")
-        words["ours"] = "".join(f"a.`{name}`, " for name in names)
-    return spark.sql(query.format(**words)).collect()
+        found.unpersist()
 
 
 def _standing(row: Row) -> Standing:
@@ -169,34 +199,6 @@ def _standing(row: Row) -> Standing:
         cells=row.cells,
         complete=row.complete,
         on_front=row.on_front,
-    )
-
-
-def _cases(spark: SparkSession) -> tuple[CaseFigures, ...]:
-    """The standings of each case, in the order of traces and prices."""
-    about = spark.sql(
-        """
-        SELECT `case`, any_value(trace) AS trace, any_value(billing_unit_s) AS billing_unit_s,
-          any_value(usd_per_h) AS usd_per_h, any_value(slo_s) AS slo_s,
-          any_value(interval_s) AS interval_s, any_value(mode) AS mode
-        FROM sweep_cells WHERE status = 'done' GROUP BY `case`
-        ORDER BY trace, billing_unit_s, usd_per_h, slo_s, interval_s, mode
-        """
-    ).collect()
-    found: dict[str, list[Standing]] = {}
-    for row in _standings(spark, "case"):
-        found.setdefault(row["case"], []).append(_standing(row))
-    return tuple(
-        CaseFigures(
-            row.trace,
-            row.billing_unit_s,
-            row.usd_per_h,
-            row.slo_s,
-            row.interval_s,
-            row.mode,
-            tuple(found[row["case"]]),
-        )
-        for row in about
     )
 
 
