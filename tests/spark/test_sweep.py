@@ -216,7 +216,7 @@ def test_the_figures_are_those_of_numpy(spark: SparkSession, tmp_path: Path) -> 
     def half(values: Any) -> float:
         return float(student.ppf(0.975, 6) * values.std(ddof=1) / np.sqrt(7))
 
-    boards = [(figures.overall, ("monday", "tuesday"))]
+    boards: list[tuple[Any, tuple[str, ...]]] = [(figures.overall, ("monday", "tuesday"))]
     boards += [(case.standings, (case.trace,)) for case in figures.cases]
     assert [cases for _, cases in boards[1:]] == [("monday",), ("tuesday",)]
     for standings, cases in boards:

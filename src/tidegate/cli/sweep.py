@@ -262,7 +262,11 @@ def _show_failed(out: Path, state: SweepState) -> None:
 def report_command(
     folder: Annotated[Path, typer.Argument(help="What `tidegate sweep --out` has written.")],
     page: Annotated[
-        Path | None, typer.Option("--page", help="Where to write the HTML; default: in the folder.")
+        Path | None,
+        typer.Option(
+            "--page",
+            help="Where to write the HTML, default: in the folder; with .svg the front alone.",
+        ),
     ] = None,
     heat: Annotated[
         list[str] | None,
@@ -276,8 +280,9 @@ def report_command(
     as_json: Annotated[bool, typer.Option("--json", help="For machines; writes no page.")] = False,
 ) -> None:
     """Say what a sweep came to: leaderboards with intervals, Pareto fronts and heat maps."""
-    from tidegate.lab.sweep_page import sweep_page
+    from tidegate.lab.sweep_page import front_picture, sweep_page
     from tidegate.pipelines.sweep_report import parse_heat, sweep_figures
+    from tidegate.report.page import standalone
 
     if not list((folder / "cells").glob("*.parquet")):
         remedy = "run `tidegate sweep grid.yaml --out DIR` first"
@@ -290,8 +295,13 @@ def report_command(
         print_json(figures.plain())
         return
     _leaderboard(figures)
-    written = sweep_page(figures).write(page or folder / "report.html")
-    console().print(f"\npictures: {written}")
+    page = page or folder / "report.html"
+    if page.suffix == ".svg" and figures.overall:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(standalone(front_picture(figures.overall)), encoding="utf-8")
+    else:
+        sweep_page(figures).write(page)
+    console().print(f"\npictures: {page}")
 
 
 def _leaderboard(figures: SweepFigures) -> None:

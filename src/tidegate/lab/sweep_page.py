@@ -8,7 +8,7 @@ from tidegate.lab.sweep_figures import CaseFigures, Mean, Standing, SweepFigures
 from tidegate.report import Page, heat, scatter
 from tidegate.units import show_duration
 
-__all__ = ["sweep_page"]
+__all__ = ["front_picture", "sweep_page"]
 
 MOST_ROWS = 100
 ROWS_OF_A_CASE = 12
@@ -20,7 +20,9 @@ def sweep_page(figures: SweepFigures) -> Page:
     page = Page("Which policy, with which settings?", _answer(figures))
     if figures.overall:
         page.section("Cost against service")
-        page.picture(_front(figures.overall), "The dashed line joins what none beats in both.")
+        page.picture(
+            front_picture(figures.overall), "The dashed line joins what none beats in both."
+        )
         page.section("Leaderboard", figures.legend() + ".")
         _table(page, figures.overall[:MOST_ROWS])
         if len(figures.overall) > MOST_ROWS:
@@ -32,7 +34,7 @@ def sweep_page(figures: SweepFigures) -> Page:
     if len(figures.cases) > 1:
         for case in figures.cases[:MOST_CASES]:
             page.section(_title(case))
-            page.picture(_front(case.standings))
+            page.picture(front_picture(case.standings))
             _table(page, case.standings[:ROWS_OF_A_CASE])
     if figures.failures:
         page.section("Failed cells", f"{figures.failed} cells failed; the first of them:")
@@ -73,7 +75,8 @@ def _title(case: CaseFigures) -> str:
     )
 
 
-def _front(standings: Sequence[Standing]) -> str:
+def front_picture(standings: Sequence[Standing]) -> str:
+    """Settings by cost and service, with the front of those that none beats in both."""
     points = [(row.name, row.resource.mean, 100 * row.in_time.mean) for row in standings]
     front = [row.name for row in standings if row.on_front]
     title = "Cost of hosts and items in time"
