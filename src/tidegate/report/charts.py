@@ -82,16 +82,17 @@ def scatter(
     if len(chosen) > 1:
         path = "M" + "L".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in chosen)
         body.append(f'<path class="line front" stroke-dasharray="5 4" d="{path}"/>')
-    by_place = {name: place for place, (name, *_) in enumerate(sorted(points, key=lambda p: p[1:]))}
+    named = [p for p in points if labelled is None or p[0] in labelled]
+    by_place = {name: place for place, (name, *_) in enumerate(sorted(named, key=lambda p: p[1:]))}
     for number, (name, x, y) in enumerate(points):
         at, up = frame.x(x), frame.y(y)
-        lift = -6 if by_place[name] % 2 else 14  # neighbours' names go above and below in turn
+        lift = -6 if by_place.get(name, 0) % 2 else 14  # names go above and below in turn
         anchor, shift = ("end", -7) if at > WIDTH * 0.75 else ("start", 7)
         body.append(
             f'<circle class="dot c{number % 8}" cx="{at:.1f}" cy="{up:.1f}" r="4.5">'
             f"<title>{escape(name)}: {_short(x)}, {_short(y)}</title></circle>"
         )
-        if labelled is None or name in labelled:
+        if name in by_place:
             body.append(
                 f'<text class="label" x="{at + shift:.1f}" y="{up + lift:.1f}" '
                 f'text-anchor="{anchor}">{escape(name)}</text>'
