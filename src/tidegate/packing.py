@@ -55,7 +55,7 @@ class Packing:
         self.fill = fill
         self.reasons: list[Reason] = []
         self.unmet: list[Unmet] = []
-        start = deployment or snapshot.requested
+        self._start = start = deployment or snapshot.requested
         kept = set(start.hosts)
         order = [host.id for host in snapshot.hosts if host.id in kept]
         order += [host for host in start.hosts if host not in snapshot.host]
@@ -206,7 +206,9 @@ class Packing:
 
     @property
     def deployment(self) -> Deployment:
-        """What the packing has become."""
+        """What the packing has become; the very one that it started from if nothing changed."""
+        if self.home == self._start.home and set(self.hosts) == set(self._start.hosts):
+            return self._start
         instances = (i for placed in self.hosts.values() for i in placed.values())
         return Deployment(tuple(self.hosts), tuple(instances))
 
