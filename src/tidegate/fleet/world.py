@@ -260,7 +260,7 @@ class FleetWorld:
     def _operator(self, entry: QueryEntry, now_s: float) -> OperatorReading:
         if not entry.host:
             return OperatorReading(entry.query.name)
-        return entry.meter.reading(entry.query.name, now_s, None)
+        return entry.meter.reading(entry.query.name, now_s, entry.meter.period_s)
 
     @property
     def wanted(self) -> Deployment:
