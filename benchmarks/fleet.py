@@ -36,7 +36,13 @@ from tidegate.fleet.status import status_of
 from tidegate.fleet.world import FleetWorld
 from tidegate.journal import read_journal
 from tidegate.lab.calibrate import Fit
-from tidegate.lab.fleet import FleetSummary, calibrate_fleet, simulate_fleet, summarise
+from tidegate.lab.fleet import (
+    FleetSummary,
+    calibrate_fleet,
+    match_lengths,
+    simulate_fleet,
+    summarise,
+)
 from tidegate.workloads.exchange import ExchangeDay
 
 EVERY = ("local-threshold", "global-threshold", "sarsa")
@@ -198,6 +204,7 @@ def judge(policy: str, given: argparse.Namespace, folder: Path, result: dict[str
         machine_cores=result["machine_cores"],
     )
     chosen = fleet_policy(policy, max_hosts=given.hosts)
+    model = match_lengths(model, day, chosen, rows)
     simulated = simulate_fleet(model, chosen, rows, seed=1)
     return live, summarise(simulated, 0.0, float(len(rows)) + 1), model.fits
 
@@ -256,8 +263,8 @@ def main() -> int:
     reader.add_argument("--warm-up", type=int, default=60, help="seconds before it that count not")
     reader.add_argument("--queries", type=int, default=12)
     reader.add_argument("--hosts", type=int, default=4, help="at most")
-    reader.add_argument("--rate", type=float, default=4000.0, help="trades per second on average")
-    reader.add_argument("--trigger", type=float, default=4.0, help="seconds between batches")
+    reader.add_argument("--rate", type=float, default=2000.0, help="trades per second on average")
+    reader.add_argument("--trigger", type=float, default=5.0, help="seconds between batches")
     reader.add_argument("--out", type=Path, default=Path("out/bench-fleet"))
     reader.add_argument("--again", action="store_true", help="run also what was run before")
     given = reader.parse_args()

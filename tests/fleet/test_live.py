@@ -35,4 +35,12 @@ def test_two_real_hosts_a_move_and_a_death(tmp_path: Path) -> None:
     facts = json.loads(done.stdout.splitlines()[-1])
     assert facts["moved_to"][0] and facts["pause_s"] > 0
     assert facts["equal"] == [True, True] and all(rows > 10 for rows in facts["rows"])
+    assert facts["hang_lost"]
     assert facts["ended"]
+
+    # What docs/fleet.md states: parts sum to the host, but for a tenth of its CPU.
+    cpu = facts["sums"]["cpu"]
+    assert all(busy == pytest.approx(parts + rest, abs=1e-6) for busy, parts, rest, _ in cpu)
+    assert sum(rest for *_, rest, _ in cpu) / len(cpu) <= 0.1
+    assert sum(parts for _, parts, *_ in cpu) > 0
+    assert all(v is not None and v >= 0 for row in facts["sums"]["traffic"] for v in row)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -26,10 +26,19 @@ from tidegate.policies.base import Policy
 from tidegate.simulation import QueryCloud, QueryCost, QuerySettings
 from tidegate.topology import Topology
 
-__all__ = ["FleetModel", "FleetSummary", "calibrate_fleet", "simulate_fleet", "summarise"]
+__all__ = [
+    "FleetModel",
+    "FleetSummary",
+    "calibrate_fleet",
+    "match_lengths",
+    "simulate_fleet",
+    "summarise",
+]
 
 Floats = NDArray[np.float64]
 FEWEST = 5
+ROUNDS, CLOSE, MOST_CORES = 6, 0.03, 8.0
+"""Of matching lengths: trials at most, a share that is near enough, cores of a batch at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +212,33 @@ def simulate_fleet(
         if turns[-1].error is not None:
             raise BackendError(f"{policy.describe()} failed: {turns[-1].error}")
     return turns
+
+
+def match_lengths(
+    model: FleetModel, turns: Iterable[Turn], policy: Policy, rows: Floats, step_s: float = 1.0
+) -> FleetModel:
+    """The model with batches as long, in the median, as those of the live turns.
+
+    How long a batch would take on an empty host cannot be read off a crowded one, so it is found by
+    trial: simulate, compare, correct.
+    """
+    live_s = _median_length([turn.snapshot for turn in turns if turn.snapshot])
+    for seed in range(ROUNDS):
+        tried = simulate_fleet(model, policy, rows, step_s, seed)
+        found_s = _median_length([turn.snapshot for turn in tried if turn.snapshot])
+        if not live_s or not found_s or abs(found_s / live_s - 1) < CLOSE:
+            break
+        costs = {
+            name: replace(cost, cores=min(MOST_CORES, cost.cores * found_s / live_s))
+            for name, cost in model.costs.items()
+        }
+        model = replace(model, costs=costs)
+    return model
+
+
+def _median_length(seen: Sequence[Snapshot]) -> float | None:
+    names = seen[-1].topology.by_name if seen else ()
+    return _quantile([took_s for name in names for took_s in _durations(seen, name)], 0.5)
 
 
 # --- fitting ----------------------------------------------------------------------------------
