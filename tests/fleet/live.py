@@ -108,6 +108,19 @@ class Fleet:
                 traffic.append([host.read_mbps, host.written_mbps, *(e.read_mbps for e in here)])
         return {"cpu": rows, "traffic": traffic}
 
+    def hang(self, name: str) -> tuple[bool, float]:
+        """Stop a host's process: whether that was told from a slow host, and in how many seconds.
+
+        No answer comes from either; the CPU that it takes tells the two apart.
+        """
+        self.world.interval_s, self.world.silence_s = 2.0, 4.0
+        self.world.look()
+        os.killpg(self.provider.pid(name), signal.SIGSTOP)
+        began_s = time.monotonic()
+        while name in self.world.hosts and time.monotonic() - began_s < SLOW_S / 2:
+            self.world.look()
+        return name not in self.world.hosts, time.monotonic() - began_s
+
     def home(self, name: str) -> str:
         return self.world.queries[name].host
 
@@ -202,17 +215,7 @@ def main(folder: Path) -> dict[str, Any]:
         facts["rows"] = [sum(want.values()) for _, want in results]
         facts["equal"] = [got == want for got, want in results]
 
-        # A host that hangs is told from a slow one, without any answer, by the CPU that it takes.
-        world.interval_s, world.silence_s = 2.0, 4.0
-        world.look()
-        os.killpg(provider.pid(host.name), signal.SIGSTOP)
-        began_s = time.monotonic()
-        while host.name in world.hosts and time.monotonic() - began_s < SLOW_S / 2:
-            world.look()
-        facts["hang_lost"], facts["hang_s"] = (
-            host.name not in world.hosts,
-            time.monotonic() - began_s,
-        )
+        facts["hang_lost"], facts["hang_s"] = fleet.hang(host.name)
     finally:
         fleet.manager.shut_down()
     facts["ended"] = provider._servers == {}

@@ -36,6 +36,7 @@ SIZES = (
     (100.0, "10 to 100 MB"),
     (math.inf, "above 100 MB"),
 )
+RECORDED = ("time_s", "query", "origin", "host", "pause_s", "state_mb", "state_rows", "error")
 Step = Literal["begin", "stopped", "started", "back", "lost"]
 
 
