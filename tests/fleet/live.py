@@ -92,7 +92,7 @@ class Fleet:
             time.sleep(0.3)
         return time.monotonic() - began_s
 
-    def sums(self, ticks: Ticks, rounds: int = 6) -> dict[str, Any]:
+    def sums(self, ticks: Ticks, rounds: int = 4) -> dict[str, Any]:
         """How the parts of hosts compare with the hosts while queries work, over some looks."""
         rows, traffic = [], []
         for _ in range(rounds):
@@ -100,11 +100,10 @@ class Fleet:
             batches = {name: entry.batch for name, entry in self.world.queries.items()}
             done = lambda b=batches: all(e.batch > b[n] for n, e in self.world.queries.items())  # noqa: E731
             self.until(done, "a batch of every query")
-            self.world.look()
             for host in self.world.hosts.values():
                 here = [e for e in self.world.queries.values() if e.host == host.name]
                 cores = sum(e.load.cpu_cores for e in here if e.load is not None)
-                rows.append((host.utilisation, cores / 2, host.unattributed, host.shared))
+                rows.append((host.utilisation, cores / 2, host.shared))
                 traffic.append([host.read_mbps, host.written_mbps, *(e.read_mbps for e in here)])
         return {"cpu": rows, "traffic": traffic}
 

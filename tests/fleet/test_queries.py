@@ -142,5 +142,8 @@ def test_a_host_with_too_little_memory_is_refused(tmp_path: Path) -> None:
 def test_shares_sum_to_the_host_whatever_was_counted() -> None:
     assert shares(1.0, {"a": 3.0, "b": 1.0}, {"a": 0.0, "b": 0.0}) == {"a": 0.75, "b": 0.25}
     assert shares(None, {"a": 3.0}, {"a": 1.0}) == {"a": 3.0}
-    assert shares(2.0, {"a": 0.0}, {"a": 0.0}) == {"a": 0.0}
+    assert shares(2.0, {"a": 0.0, "b": 0.0}, {"a": 0.0, "b": 0.0}) == {"a": 1.0, "b": 1.0}
+    assert shares(2.0, {"a": 0.6, "b": 0.2}, {"a": 0.0, "b": 0.0}) == pytest.approx(
+        {"a": 1.5, "b": 0.5}
+    )
     assert shares(2.0, {}, {}) == {}

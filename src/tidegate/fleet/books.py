@@ -150,10 +150,12 @@ def shares(
     """The CPU time of a host, split among its queries so that the parts sum to it.
 
     What tasks took is known by query. The rest (planning, commits, compiling, collecting garbage)
-    goes with the time that queries were in batches. Spark counts a task when its stage has ended,
-    so tasks may seem to have taken more than there was; then they are scaled down to it.
+    goes with the time that queries were in batches; where no batch has ended, with what their tasks
+    took, or in equal parts, as each of them looks for input at every trigger. Spark counts a task
+    when its stage has ended, so tasks may seem to have taken more than there was; then they are
+    scaled down to it.
 
-    host_cpu_s: None when only the tasks are known. With no batch at all the rest belongs to nobody.
+    host_cpu_s: None when only the tasks are known.
 
     >>> shares(4.0, {"a": 2.0, "b": 1.0}, {"a": 1.0, "b": 3.0})
     {'a': 2.25, 'b': 1.75}
@@ -163,9 +165,7 @@ def shares(
         return dict(task_cpu_s)
     if tasks > host_cpu_s:
         return {name: took * host_cpu_s / tasks for name, took in task_cpu_s.items()}
-    weights = batch_s if sum(batch_s.values()) > 0 else task_cpu_s
-    total = sum(weights.values())
-    if total <= 0:
-        return dict(task_cpu_s)
-    rest = host_cpu_s - tasks
+    equal = dict.fromkeys(task_cpu_s, 1.0)
+    weights = next((w for w in (batch_s, task_cpu_s, equal) if sum(w.values()) > 0), {})
+    total, rest = sum(weights.values()), host_cpu_s - tasks
     return {name: took + rest * weights[name] / total for name, took in task_cpu_s.items()}
