@@ -299,11 +299,11 @@ def _show(answer: dict[str, Any]) -> None:
             out.print(f"{query['query']}: {query['error']}", soft_wrap=True, markup=False)
     out.print()
     out.print(f"turn {answer['turn']}, {answer['policy']}, {_moves(answer)}", soft_wrap=True)
-    rest = max(
-        (h["unattributed"] for h in answer["hosts"] if h["utilisation"] is not None), default=0
-    )
-    if answer["hosts"]:
-        out.print(f"cores of queries sum to their host's but for {rest:.1%} of it at most")
+    if busy := [host for host in answer["hosts"] if host["utilisation"]]:
+        total = sum(host["utilisation"] for host in busy)
+        rest, split = (sum(h[key] for h in busy) / total for key in ("unattributed", "shared"))
+        text = f"queries account for {1 - rest:.0%} of their hosts' CPU"
+        out.print(f"{text}; {split:.0%} of it was split by time in batches", soft_wrap=True)
     for reason in answer["reasons"]:
         out.print(f"  {reason}", soft_wrap=True)
     if answer["error"]:
