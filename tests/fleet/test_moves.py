@@ -192,4 +192,9 @@ def test_the_log_tells_pauses_by_the_size_of_the_state(tmp_path: Path) -> None:
     assert read_moves(tmp_path / "none.jsonl") == []
 
     shown = CliRunner().invoke(fleet, ["moves", "--folder", str(tmp_path)]).output
-    assert "rolled back" in shown and "10 to 100 MB" in shown and "12.00 MB" in shown
+    assert (
+        "rolled back" in shown
+        and "10 to 100 MB" in shown
+        and "12.0 MB" in shown
+        and "200 kB" in shown
+    )

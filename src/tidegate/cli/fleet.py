@@ -41,7 +41,11 @@ def run(
     folder: Folder = DEFAULT_FOLDER,
     interval: Annotated[str, typer.Option(help="Between two turns.")] = "5s",
     silence: Annotated[
-        str | None, typer.Option(help="A host silent for so long is lost; default: two intervals.")
+        str | None,
+        typer.Option(
+            help="A host silent for so long is lost, unless its process works (then after 60s); "
+            "default: two intervals."
+        ),
     ] = None,
     cores: Annotated[int, typer.Option(help="Task slots of a host.")] = 2,
     memory_mb: Annotated[int, typer.Option(help="Heap of a host, MB.")] = 640,
@@ -163,7 +167,7 @@ def moves(
             record.origin,
             record.host,
             "rolled back" if record.outcome == "back" else record.outcome,
-            _number(record.state_mb, "{:.2f} MB"),
+            _size(record.state_mb),
             _number(record.state_rows, "{:.0f}"),
             _number(record.pause_s, "{:.2f} s"),
         )
@@ -289,7 +293,7 @@ def _show(answer: dict[str, Any]) -> None:
             _number(query["rows_per_s"], "{:.0f}"),
             _rate(query["read_mbps"]),
             _rate(query["written_mbps"]),
-            _number(query["state_mb"], "{:.2f} MB"),
+            _size(query["state_mb"]),
             str(query["moves"]),
             _number(query["last_pause_s"], "{:.1f} s"),
         )
@@ -322,6 +326,12 @@ def _rate(mbps: float | None) -> str:
         return "–"
     kilobytes = mbps * 125
     return f"{kilobytes:.0f} kB/s" if kilobytes < 1000 else f"{kilobytes / 1000:.1f} MB/s"
+
+
+def _size(megabytes: float | None) -> str:
+    if megabytes is None:
+        return "–"
+    return f"{megabytes * 1000:.0f} kB" if megabytes < 1 else f"{megabytes:.1f} MB"
 
 
 def _number(value: float | None, form: str) -> str:

@@ -111,9 +111,21 @@ class ConnectHost:
         return self._bounded(self._look, timeout_s, f"a look at {self.place}")
 
     def warm_up(self, timeout_s: float) -> None:
-        """Have a first query done: a JVM is slow at what it does for the first time."""
-        warm = lambda: self._connected().range(10).groupBy().count().collect()  # noqa: E731
-        self._bounded(warm, timeout_s, f"a first query on {self.place}")
+        """Have a batch and a stream done: a JVM is slow at what it does for the first time.
+
+        Without that, the first query that is moved here would pause for its host's class loading.
+        """
+
+        def first() -> None:
+            session = self._connected()
+            session.range(10).groupBy().count().collect()
+            counts = session.readStream.format("rate").load().groupBy().count()
+            writer = counts.writeStream.format("noop").outputMode("complete")
+            stream = writer.trigger(availableNow=True).start()
+            stream.awaitTermination(timeout_s)
+            stream.stop()
+
+        self._bounded(first, timeout_s, f"a first query on {self.place}")
         self.look(timeout_s)
 
     def start(self, query: ContinuousQuery, checkpoint: str, timeout_s: float) -> None:

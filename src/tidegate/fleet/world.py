@@ -44,9 +44,10 @@ class FleetWorld:
     """The backend of a fleet.
 
     provider: of hosts. folder: for the log of moves, and for checkpoints of queries without one.
-    interval_s: between turns. silence_s: a host that gives no answer for so long is lost, None: two
-    intervals. moves_at_once: moves under way at a time; move_limit_s: seconds for
-    each half of one. max_failures: a query that fails so often in a row is parked.
+    interval_s: between turns. silence_s: a host that gives no answer for so long is lost (one that
+    is only slow later, see `patience_s`), None: two intervals. moves_at_once: moves under way at a
+    time; move_limit_s: seconds for each half of one. max_failures: a query that fails so often in a
+    row is parked.
     clock: Unix seconds. spawn: how work is done beside the manager.
     """
 
