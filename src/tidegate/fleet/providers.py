@@ -23,7 +23,7 @@ from tidegate.units import finite
 __all__ = ["EmbeddedProvider", "StaticProvider"]
 
 LOOPBACK = "127.0.0.1"
-START_S = 180.0
+START_S = 300.0
 # Beside its heap a Connect server takes so much, as measured.
 BESIDE_HEAP_MB = 350
 NETWORK_MBPS = 10_000.0
