@@ -254,6 +254,10 @@ def gap_of(live: FleetSummary, simulated: FleetSummary) -> str:
     )
 
 
+def interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def main() -> int:
     reader = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -269,7 +273,8 @@ def main() -> int:
     reader.add_argument("--again", action="store_true", help="run also what was run before")
     given = reader.parse_args()
     logging.basicConfig(level=logging.ERROR, format="  %(message)s")
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupted)
     found, pauses, failed = {}, {}, []
     for policy in given.policies:
         folder = (given.out / policy).resolve()
