@@ -53,6 +53,25 @@ def test_a_writer_is_named_and_started() -> None:
     assert writer.checkpoint == "folder"
 
 
+def test_a_function_may_leave_the_checkpoint_to_the_fleet() -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    @continuous_query
+    def alone(session: Any) -> Writer:
+        seen.append((session,))
+        return Writer()
+
+    @continuous_query("other")
+    def both(session: Any, checkpoint: str) -> Writer:
+        seen.append((session, checkpoint))
+        return Writer()
+
+    for query in (alone, both):
+        query.start("s", "c")
+    assert (alone.name, both.name) == ("alone", "other")
+    assert seen == [("s",), ("s", "c")]
+
+
 def test_a_query_that_was_started_must_bear_its_name() -> None:
     started = Started("other")
     with pytest.raises(InputError, match="named as it"):
