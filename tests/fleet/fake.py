@@ -27,6 +27,7 @@ class Copy:
     error: str | None = None
     active: bool = True
     progress: tuple[Progress, ...] = ()
+    read_mb: float | None = None
 
 
 @dataclass
@@ -77,7 +78,7 @@ class FakeHost:
         self._check()
         self._count()
         views = {
-            name: QueryView(c.run, c.active, c.error, c.progress, c.cpu_s)
+            name: QueryView(c.run, c.active, c.error, c.progress, c.cpu_s, c.read_mb)
             for name, c in self.copies.items()
         }
         return HostView(views, self.used_s, 100.0)

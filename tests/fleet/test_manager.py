@@ -78,6 +78,25 @@ def test_the_parts_of_a_host_sum_to_it(tmp_path: Path) -> None:
     assert parts == pytest.approx((host.utilisation or 0) * 2)
 
 
+def test_traffic_is_told_by_host_and_query_and_missing_where_it_is_not_measured(
+    tmp_path: Path,
+) -> None:
+    fleet = Fleet(tmp_path, {"a": 0.5})
+    fleet.turns(3)
+    status = fleet.manager.command({"do": "status"})
+    for row in (*status["hosts"], *status["queries"]):
+        assert (row["read_mbps"], row["written_mbps"]) == (None, None)
+
+    fleet.provider.hosts["host-1"].copies["a"].read_mb = 0.0
+    fleet.turns(1)
+    fleet.provider.hosts["host-1"].copies["a"].read_mb = 10.0
+    fleet.turns(1)
+    status = fleet.manager.command({"do": "status"})
+    assert status["queries"][0]["read_mbps"] == pytest.approx(16.0)  # ten megabytes in 5 s
+    assert status["hosts"][0]["read_mbps"] == pytest.approx(16.0)  # of which nobody else knows
+    assert status["hosts"][0]["written_mbps"] is None
+
+
 def test_a_host_that_dies_is_noticed_at_the_next_look(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, {"a": 1.0, "b": 0.9})
     fleet.turns(3)

@@ -46,12 +46,11 @@ def measure(
         entry.read_mbps = _mbps(took.read_mb, passed_s)
         entry.written_mbps = _mbps(took.written_mb, passed_s)
         if told:
+            # A load has no missing parts: what was not measured does not bind its placement.
             network_mbps = (entry.read_mbps or 0.0) + (entry.written_mbps or 0.0)
             entry.load = Resources(parts[name] / passed_s, entry.state_mb or 0.0, network_mbps)
-    read_mb, written_mb = (
-        _since(before.read_mb, view.read_mb),
-        _since(before.written_mb, view.written_mb),
-    )
+    read_mb = _since(before.read_mb, view.read_mb)
+    written_mb = _since(before.written_mb, view.written_mb)
     if view.read_mb is None and view.written_mb is None:
         read_mb = _sum([took.read_mb for took in taken.values()])
         written_mb = _sum([took.written_mb for took in taken.values()])

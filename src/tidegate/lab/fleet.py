@@ -47,7 +47,7 @@ class FleetSummary(Value):
 
     utilisation: least, mean and greatest of the hosts at each turn, averaged over the turns.
     latency_s: 10th percentile, median and 90th over the batches of all queries, each counted once.
-    hosts: leased on average; moves: of queries from host to host; turns: that were counted.
+    hosts: leased on average; moves: that were decided, done or not; turns: that were counted.
     """
 
     utilisation: tuple[float, float, float]
