@@ -153,7 +153,7 @@ def settle(running: RunningTopology, at_most_s: float) -> None:
     end_s = time.monotonic() + at_most_s
     while True:
         running.check()
-        running.drain()
+        running.drain(max(0.0, end_s - time.monotonic()))
         waiting = {name: count for name, count in running.lag_items().items() if count}
         if not waiting:
             return
