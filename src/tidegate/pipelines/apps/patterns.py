@@ -99,6 +99,7 @@ def _generate(rows: DataFrame, rules: Rules) -> DataFrame:
     room = f"length(p) - length(replace(p, ' ', '')) < {rules.longest - 1}"
     patterns = f"""aggregate(words, cast(array() AS array<string>), (found, word) -> concat(
         found, array(word), transform(filter(found, p -> {room}), p -> concat(p, ' ', word))))"""
+    share = _event("'text'", "n", f"filter(patterns, p -> crc32(p) % {rules.instances} = n)", "NULL")
     return (
         rows.selectExpr("*", "try_parse_json(value) AS record")
         .selectExpr(
@@ -128,23 +129,19 @@ def _generate(rows: DataFrame, rules: Rules) -> DataFrame:
         )
         .selectExpr(
             f"""inline(concat(
-            if(why IS NULL, array(),
-                array(struct('bad', slide, -1, array(value), why))),
-            if(NOT numbered, array(), transform(sequence(0, {rules.instances - 1}), n -> struct(
-                'text', slide, n,
-                filter(patterns, p -> crc32(p) % {rules.instances} = n), cast(NULL AS string))))
-            )) AS (kind, slide, instance, patterns, rejected)"""
-        )
-        .selectExpr(
-            "kind",
-            "slide",
-            "instance",
-            "patterns",
-            "cast(array() AS array<string>) AS gone",
-            "cast(NULL AS long) AS times",
-            "rejected",
+                if(why IS NULL, array(), array({_event("'bad'", "-1", "array(value)", "why")})),
+                if(numbered, transform(sequence(0, {rules.instances - 1}), n -> {share}), array())
+            ))"""
         )
     )
+
+
+def _event(kind: str, instance: str, patterns: str, rejected: str) -> str:
+    """A row of `EVENTS` as SQL, from SQL."""
+    return f"""named_struct(
+        'kind', {kind}, 'slide', slide, 'instance', {instance}, 'patterns', {patterns},
+        'gone', cast(array() AS array<string>), 'times', cast(NULL AS long),
+        'rejected', cast({rejected} AS string))"""
 
 
 def _detect(rows: DataFrame, rules: Rules) -> DataFrame:
