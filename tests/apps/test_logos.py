@@ -18,6 +18,7 @@ from tidegate.pipelines.apps.logos_vision import (
     LOGOS,
     Features,
     features,
+    grey,
     logo,
     matches,
     read_picture,
@@ -29,8 +30,7 @@ def test_a_logo_is_found_where_it_was_put() -> None:
     picture = np.full((240, 320, 3), 90, np.float32)
     logos_frames._put(picture, 5, (200.0, 110.0), 0.9, 30.0, 0.8)
     logos_frames._put(picture, LOGOS + 2, (70.0, 110.0), 1.0, 0.0, 1.0)  # nobody looks for it
-    grey = cv2.cvtColor(picture.astype(np.uint8), cv2.COLOR_BGR2GRAY)
-    seen = features(grey)
+    seen = features(grey(picture.astype(np.uint8)))
     (found,) = verdict(matches(seen))
     assert found.logo == 5
     corners = np.array(found.corners).reshape(4, 2)
@@ -44,7 +44,7 @@ def test_a_logo_is_found_where_it_was_put() -> None:
 
 def test_a_distance_is_the_one_that_is_defined() -> None:
     """The matrix product against differences, squared and summed in whole numbers."""
-    seen = features(cv2.cvtColor(logo(3), cv2.COLOR_BGR2GRAY))
+    seen = features(grey(logo(3)))
     assert (matches(seen)[:, 0] == 3).all()
     own = {tuple(pair[1:3]) for pair in matches(seen)}
     assert own == {tuple(point) for point in seen.points}  # each is nearest to itself

@@ -24,10 +24,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
     from tidegate.spark.running import RunningTopology
 
-__all__ = ["APPLICATIONS", "Application", "Generate", "Outcome", "application", "differences"]
+__all__ = [
+    "APPLICATIONS",
+    "Application",
+    "Generate",
+    "Outcome",
+    "application",
+    "columns",
+    "differences",
+]
 
 Tables = Mapping[str, "pa.Table"]
 Generate = Callable[[str, "NDArray[np.float64]", int, "np.random.Generator"], "pa.Table"]
@@ -146,6 +155,15 @@ def application(name: str, **settings: Any) -> Application:
     made = module.application(**settings)
     assert isinstance(made, Application)
     return made
+
+
+def columns(ddl: str) -> StructType:
+    """A schema as Spark's SQL writes it, ``"id long, text string"``."""
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromDDL(ddl)
+    assert isinstance(schema, StructType)
+    return schema
 
 
 def settle(running: RunningTopology, at_most_s: float) -> None:

@@ -7,8 +7,8 @@ very batch: a new allocation takes effect at the next batch, without a restart. 
 a function on the endless stream, with its state in Spark's state store; its number of state
 partitions is fixed by its first start, so k_i does not apply and the model says so.
 
-A *loop* is an operator that reads its own topic, or that of an operator after it: a batch reads what
-earlier batches have published. Such a topic must be there before its producer is known, so the
+A *loop* is an operator that reads its own topic, or that of an operator after it: a batch reads
+what earlier batches have published. Such a topic must be there before its producer is known, so the
 producer declares the schema of its rows.
 
 Nothing is lost and nothing repeated, whatever dies: Spark repeats a batch that was not committed

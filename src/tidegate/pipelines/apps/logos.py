@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidegate.pipelines.application import Application, Tables
+from tidegate.pipelines.application import Application, Tables, columns
 from tidegate.pipelines.apps.logos_frames import frames
 from tidegate.pipelines.apps.logos_vision import (
     DESCRIPTOR,
@@ -53,10 +53,8 @@ FORGET = "10 minutes"
 
 def application(state_partitions: int = 2) -> Application:
     """The application. state_partitions: of the operator that gathers a frame's packets."""
-    from pyspark.sql.types import StructType
-
     topology = StreamTopology(
-        sources={"frames": StructType.fromDDL(FRAMES)},
+        sources={"frames": columns(FRAMES)},
         operators=(
             StreamOperator("extract", ("frames",), _extract, ratio=4, service_time_s=0.03),
             StreamOperator("match", ("extract",), _match, service_time_s=0.002),
@@ -161,9 +159,8 @@ def _each(
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
-        from pyspark.sql.types import StructType
 
-        arrow = to_arrow_schema(StructType.fromDDL(schema), timezone="UTC")
+        arrow = to_arrow_schema(columns(schema), timezone="UTC")
         for batch in batches:
             made = [row for given in batch.to_pylist() for row in function(given)]
             yield pa.RecordBatch.from_pylist(made, schema=arrow)

@@ -73,9 +73,9 @@ def frame(random: np.random.Generator) -> tuple[NDArray[np.uint8], list[int]]:
             random.uniform(reach, HEIGHT_PX - reach),
         )
         _put(picture, number, centre, scale, random.uniform(0, 360), random.uniform(*LIGHT))
-    picture = cv2.GaussianBlur(picture, (0, 0), random.uniform(*BLUR_PX))
-    noise = random.standard_normal(picture.shape, np.float32) * random.uniform(*NOISE)
-    return np.clip(picture + noise, 0, 255).astype(np.uint8), numbers
+    soft = cv2.GaussianBlur(picture, (0, 0), random.uniform(*BLUR_PX))
+    noise = random.standard_normal(soft.shape, np.float32) * random.uniform(*NOISE)
+    return np.clip(soft + noise, 0, 255).astype(np.uint8), numbers
 
 
 def spoiled(table: pa.Table, share: float, random: np.random.Generator) -> pa.Table:
@@ -92,6 +92,8 @@ def spoiled(table: pa.Table, share: float, random: np.random.Generator) -> pa.Ta
     return pa.concat_tables([table, pa.Table.from_pylist(rows, schema=table.schema)])
 
 
+_BOMB = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x01\x00\x00\x00\x01\x00\x00\x08\x02\x00\x00\x00"
+"""The beginning of a picture of 65,536 by 65,536 pixels."""
 _SPOIL: tuple[Any, ...] = (
     lambda row: row.update(picture=row["picture"][:60]),  # torn
     lambda row: row.update(picture=None),
@@ -99,8 +101,6 @@ _SPOIL: tuple[Any, ...] = (
     lambda row: row.update(picture=_BOMB),
     lambda row: row.update(id=None),
 )
-_BOMB = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x01\x00\x00\x00\x01\x00\x00\x08\x02\x00\x00\x00"
-"""The beginning of a picture of 65,536 by 65,536 pixels."""
 
 
 def _put(
@@ -120,7 +120,7 @@ def _put(
     layer = cv2.warpAffine(logo(number).astype(np.float32) * light, shape, size)
     cover = cv2.warpAffine(np.ones((LOGO_PX, LOGO_PX), np.float32), shape, size)[:, :, None]
     picture *= 1 - cover
-    picture += layer  # already faded out at its borders
+    picture += layer.astype(np.float32)  # already faded out at its borders
 
 
 @lru_cache(maxsize=1)

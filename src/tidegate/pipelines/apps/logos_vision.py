@@ -25,6 +25,7 @@ __all__ = [
     "Features",
     "Found",
     "features",
+    "grey",
     "logo",
     "matches",
     "read_picture",
@@ -100,6 +101,13 @@ def logo(number: int) -> NDArray[np.uint8]:
     return picture
 
 
+def grey(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A colour picture without its colours."""
+    import cv2
+
+    return cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY).astype(np.uint8)
+
+
 def read_picture(data: bytes | None) -> tuple[NDArray[np.uint8] | None, str | None]:
     """The grey picture in PNG or JPEG bytes, or why there is none."""
     import cv2
@@ -117,7 +125,9 @@ def read_picture(data: bytes | None) -> tuple[NDArray[np.uint8] | None, str | No
         picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
     except cv2.error:
         picture = None
-    return picture, None if picture is not None else "a picture that cannot be decoded"
+    if picture is None:
+        return None, "a picture that cannot be decoded"
+    return picture.astype(np.uint8), None
 
 
 def _size(data: bytes) -> tuple[int, int] | None:
@@ -147,7 +157,7 @@ def features(picture: NDArray[np.uint8]) -> Features:
 
 
 def matches(found: Features) -> NDArray[np.float32]:
-    """Pairs of features that look alike: n x 5 with the logo, x and y in it, x and y in the picture.
+    """Pairs of features that look alike: n x 5, the logo, x and y in it, x and y in the picture.
 
     Distances are exact: sums of whole numbers below 2²⁴ are, also as 32-bit floats.
     """
@@ -164,7 +174,8 @@ def matches(found: Features) -> NDArray[np.float32]:
     good = (best < RATIO**2 * by_logo.min(axis=1)) & (best < FAR**2)
     which = squares.argmin(axis=1)
     pairs = np.column_stack([nearest, index.points[which], found.points]).astype(np.float32)
-    return pairs[good]
+    chosen: NDArray[np.float32] = pairs[good]
+    return chosen
 
 
 def verdict(pairs: NDArray[np.float32]) -> list[Found]:
@@ -202,9 +213,7 @@ class _Index:
 @lru_cache(maxsize=1)
 def _index() -> _Index:
     """The features of all logos, one logo after the other; once in each process."""
-    import cv2
-
-    each = [features(cv2.cvtColor(logo(n), cv2.COLOR_BGR2GRAY)) for n in range(LOGOS)]
+    each = [features(grey(logo(n))) for n in range(LOGOS)]
     descriptors = np.concatenate([f.descriptors for f in each]).astype(np.float32)
     starts = np.cumsum([0] + [len(f.points) for f in each[:-1]])
     points = np.concatenate([f.points for f in each])
@@ -216,4 +225,4 @@ def _sift() -> Any:
     import cv2
 
     cv2.setNumThreads(1)
-    return cv2.SIFT_create(nfeatures=MOST_FEATURES)
+    return cv2.SIFT_create(nfeatures=MOST_FEATURES)  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tidegate.pipelines.application import Application, Tables
+from tidegate.pipelines.application import Application, Tables, columns
 from tidegate.pipelines.apps.patterns_detector import Event, Instance, Rules
 from tidegate.pipelines.apps.patterns_texts import (
     AHEAD_S,
@@ -59,12 +59,9 @@ def application(
     instances: parts that the detector's patterns are divided into, for the life of the state.
     state_partitions: of these at most so many work at once.
     """
-    from pyspark.sql.types import StructType
-
     rules = Rules(window, slide, support, longest, instances)
-    events = StructType.fromDDL(EVENTS)
     topology = StreamTopology(
-        sources={"texts": StructType.fromDDL(TEXTS)},
+        sources={"texts": columns(TEXTS)},
         operators=(
             StreamOperator(
                 "generate", ("texts",), lambda rows: _generate(rows, rules), ratio=instances
@@ -75,7 +72,7 @@ def application(
                 lambda rows: _detect(rows, rules),
                 state_partitions=state_partitions,
                 ratio=0.01,  # a slide's changes and who has closed it, for a slide's texts
-                schema=events,
+                schema=columns(EVENTS),
             ),
             StreamOperator("report", ("detect",), lambda rows: _report(rows, rules), ratio=0.5),
         ),
@@ -99,7 +96,9 @@ def _generate(rows: DataFrame, rules: Rules) -> DataFrame:
     room = f"length(p) - length(replace(p, ' ', '')) < {rules.longest - 1}"
     patterns = f"""aggregate(words, cast(array() AS array<string>), (found, word) -> concat(
         found, array(word), transform(filter(found, p -> {room}), p -> concat(p, ' ', word))))"""
-    share = _event("'text'", "n", f"filter(patterns, p -> crc32(p) % {rules.instances} = n)", "NULL")
+    share = _event(
+        "'text'", "n", f"filter(patterns, p -> crc32(p) % {rules.instances} = n)", "NULL"
+    )
     return (
         rows.selectExpr("*", "try_parse_json(value) AS record")
         .selectExpr(
@@ -148,7 +147,7 @@ def _detect(rows: DataFrame, rules: Rules) -> DataFrame:
     """Texts go to the instance that they are for; what an instance tells, to all of them."""
 
     def work(key: tuple[Any, ...], groups: Iterable[Any], state: Any) -> Iterator[Any]:
-        import pandas as pd
+        import pandas as pd  # type: ignore[import-untyped]
 
         instance = Instance.unpack(state.get[0]) if state.exists else Instance(int(key[0]))
         events = [

@@ -30,16 +30,20 @@ MOST_WORDS = 12
 LIMIT = 2**53
 """Numbers of texts are below this."""
 
-WORDS = (
-    "rain coffee train monday late game goal music night sun beach phone battery dead love cat "
-    "video new album tour ticket queue bus delay snow ice road work boss lunch pizza cheese wine "
-    "friday party dress shoes sale price bank rent flat garden dog walk park run marathon rest "
-    "sleep early school exam result happy birthday cake candle film star red carpet book page "
-    "writer news vote debate answer market stock crash bike wheel helmet river bridge boat storm "
-    "wind power light dark moon cloud warm cold tea milk sugar bread oven recipe soup kitchen "
-    "table chair window door key lost found street city map tower view photo camera lens smile "
-    "baby tooth doctor clinic health sport team coach match win lose draw cup final ring song"
-).split()
+WORDS = re.findall(
+    r"\w+",
+    """
+    rain coffee train monday late game goal music night sun beach phone battery dead love
+    cat video new album tour ticket queue bus delay snow ice road work boss lunch pizza
+    cheese wine friday party dress shoes sale price bank rent flat garden dog walk park run
+    marathon rest sleep early school exam result happy birthday cake candle film star red
+    carpet book page writer news vote debate answer market stock crash bike wheel helmet
+    river bridge boat storm wind power light dark moon cloud warm cold tea milk sugar bread
+    oven recipe soup kitchen table chair window door key lost found street city map tower
+    view photo camera lens smile baby tooth doctor clinic health sport team coach match win
+    lose draw cup final ring song
+    """,
+)
 PHRASES = 24
 FASHION = 400
 """Texts after which the next phrase is the one most in fashion."""
