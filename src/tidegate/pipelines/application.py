@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from tidegate.spark.running import RunningTopology
 
@@ -157,13 +157,11 @@ def application(name: str, **settings: Any) -> Application:
     return made
 
 
-def columns(ddl: str) -> StructType:
-    """A schema as Spark's SQL writes it, ``"id long, text string"``."""
-    from pyspark.sql.types import StructType
+def columns(**kinds: DataType) -> StructType:
+    """A schema of these columns, without a Spark session, which reading DDL would need."""
+    from pyspark.sql.types import StructField, StructType
 
-    schema = StructType.fromDDL(ddl)
-    assert isinstance(schema, StructType)
-    return schema
+    return StructType([StructField(name, kind) for name, kind in kinds.items()])
 
 
 def settle(running: RunningTopology, at_most_s: float) -> None:

@@ -17,6 +17,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+)
 
 from tidegate.pipelines.application import Application, Tables, columns
 from tidegate.pipelines.apps.logos_frames import frames
@@ -39,13 +47,22 @@ __all__ = ["PACKET", "application"]
 
 PACKET = 96
 """Features of a packet, at most."""
-FRAMES = "id long, at_us long, picture binary, planted array<int>"
-HEAD = "frame long, at_us long, stamp timestamp, features int, packet int, packets int"
-PACKETS = f"{HEAD}, points binary, descriptors binary, rejected string"
-MATCHES = f"{HEAD}, matches binary"
-VERDICTS = (
-    "frame long, at_us long, features int, "
-    "found array<struct<logo: int, matches: int, corners: array<int>>>"
+FRAMES = columns(
+    id=LongType(), at_us=LongType(), picture=BinaryType(), planted=ArrayType(IntegerType())
+)
+HEAD = {
+    "frame": LongType(),
+    "at_us": LongType(),
+    "stamp_us": LongType(),
+    "features": IntegerType(),
+    "packet": IntegerType(),
+    "packets": IntegerType(),
+}
+PACKETS = columns(**HEAD, points=BinaryType(), descriptors=BinaryType(), rejected=StringType())
+MATCHES = columns(**HEAD, matches=BinaryType())
+FOUND = columns(logo=IntegerType(), matches=IntegerType(), corners=ArrayType(IntegerType()))
+VERDICTS = columns(
+    frame=LongType(), at_us=LongType(), features=IntegerType(), found=ArrayType(FOUND)
 )
 FORGET = "10 minutes"
 """A frame of which a packet is lost is forgotten when frames so much younger have come."""
@@ -54,7 +71,7 @@ FORGET = "10 minutes"
 def application(state_partitions: int = 2) -> Application:
     """The application. state_partitions: of the operator that gathers a frame's packets."""
     topology = StreamTopology(
-        sources={"frames": columns(FRAMES)},
+        sources={"frames": FRAMES},
         operators=(
             StreamOperator("extract", ("frames",), _extract, ratio=4, service_time_s=0.03),
             StreamOperator("match", ("extract",), _match, service_time_s=0.002),
@@ -84,12 +101,14 @@ def application(state_partitions: int = 2) -> Application:
 def _extract(rows: DataFrame) -> DataFrame:
     """Packets of features of each frame; one that is bad is set aside."""
     # The driver's clock, for forgetting only: a frame's own clock may stand anywhere.
-    stamped = rows.selectExpr("id", "at_us", "picture", "current_timestamp() AS stamp")
+    stamped = rows.selectExpr(
+        "id", "at_us", "picture", "unix_micros(current_timestamp()) AS stamp_us"
+    )
     return stamped.mapInArrow(_each(_packets, PACKETS), PACKETS)
 
 
 def _packets(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    head = {"frame": row["id"], "at_us": row["at_us"], "stamp": row["stamp"]}
+    head = {"frame": row["id"], "at_us": row["at_us"], "stamp_us": row["stamp_us"]}
     picture, why = read_picture(row["picture"])
     if row["id"] is None:
         why = "no number"
@@ -126,7 +145,8 @@ def _aggregate(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as fn
 
     gathered = (
-        rows.withWatermark("stamp", FORGET)
+        rows.withColumn("stamp", fn.timestamp_micros("stamp_us"))
+        .withWatermark("stamp", FORGET)
         .groupBy("stamp", "frame")
         .agg(
             *(fn.max(name).alias(name) for name in ("at_us", "features", "packets")),
@@ -152,7 +172,7 @@ def _found(pairs: NDArray[np.float32]) -> list[dict[str, Any]]:
 
 
 def _each(
-    function: Callable[[dict[str, Any]], Iterable[dict[str, Any]]], schema: str
+    function: Callable[[dict[str, Any]], Iterable[dict[str, Any]]], schema: StructType
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function of rows as one of Arrow batches; what a row lacks of the schema is null."""
 
@@ -160,7 +180,7 @@ def _each(
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        arrow = to_arrow_schema(columns(schema), timezone="UTC")
+        arrow = to_arrow_schema(schema)
         for batch in batches:
             made = [row for given in batch.to_pylist() for row in function(given)]
             yield pa.RecordBatch.from_pylist(made, schema=arrow)

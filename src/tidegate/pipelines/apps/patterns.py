@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType
+
 from tidegate.pipelines.application import Application, Tables, columns
 from tidegate.pipelines.apps.patterns_detector import Event, Instance, Rules
 from tidegate.pipelines.apps.patterns_texts import (
@@ -36,11 +38,17 @@ if TYPE_CHECKING:
 
 __all__ = ["application"]
 
-TEXTS = "id long, value string, sent_us long"
-EVENTS = (
-    "kind string, slide long, instance int, patterns array<string>, gone array<string>, "
-    "times long, rejected string"
+TEXTS = columns(id=LongType(), value=StringType(), sent_us=LongType())
+EVENTS = columns(
+    kind=StringType(),
+    slide=LongType(),
+    instance=IntegerType(),
+    patterns=ArrayType(StringType()),
+    gone=ArrayType(StringType()),
+    times=LongType(),
+    rejected=StringType(),
 )
+STATE = columns(state=BinaryType())
 
 
 def application(
@@ -61,7 +69,7 @@ def application(
     """
     rules = Rules(window, slide, support, longest, instances)
     topology = StreamTopology(
-        sources={"texts": columns(TEXTS)},
+        sources={"texts": TEXTS},
         operators=(
             StreamOperator(
                 "generate", ("texts",), lambda rows: _generate(rows, rules), ratio=instances
@@ -72,7 +80,7 @@ def application(
                 lambda rows: _detect(rows, rules),
                 state_partitions=state_partitions,
                 ratio=0.01,  # a slide's changes and who has closed it, for a slide's texts
-                schema=columns(EVENTS),
+                schema=EVENTS,
             ),
             StreamOperator("report", ("detect",), lambda rows: _report(rows, rules), ratio=0.5),
         ),
@@ -168,7 +176,7 @@ def _detect(rows: DataFrame, rules: Rules) -> DataFrame:
         rows.filter("kind IN ('text', 'closed')")
         .selectExpr("*", f"explode({whom}) AS whom")
         .groupBy("whom")
-        .applyInPandasWithState(work, EVENTS, "state binary", "append", "NoTimeout")
+        .applyInPandasWithState(work, EVENTS, STATE, "append", "NoTimeout")
     )
 
 
