@@ -132,10 +132,8 @@ def test_patterns_on_spark_with_a_restart_and_bad_texts(
     places = table["id"].to_pandas().fillna(450).clip(upper=900).to_numpy()
     table = table.take(np.argsort(places, kind="stable"))
 
-    running = app.topology.start(spark, tmp_path, trigger_s=0, max_files_per_trigger=1)
-    with running:
-        for first in (0, 250):
-            running.topics["texts"].append(table.slice(first, 250))
+    with app.topology.start(spark, tmp_path) as running:
+        running.topics["texts"].append(table.slice(0, 500))
         end_s = time.monotonic() + 120
         while running.dials.counts("detect").written == 0 and time.monotonic() < end_s:
             running.check()

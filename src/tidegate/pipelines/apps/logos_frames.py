@@ -132,6 +132,6 @@ def _texture() -> NDArray[np.uint8]:
     total = np.zeros((1024, 1024, 3), np.float32)
     for sigma, weight in ((2.0, 12.0), (8.0, 25.0), (40.0, 40.0)):
         noise = cv2.GaussianBlur(lots.normal(0, 1, total.shape).astype(np.float32), (0, 0), sigma)
-        noise += 2.5 * noise.mean(axis=2, keepdims=True)
+        noise = noise + 2.5 * noise.mean(axis=2, keepdims=True)
         total += weight * noise / noise.std()
     return np.clip(total + 120, 0, 255).astype(np.uint8)
