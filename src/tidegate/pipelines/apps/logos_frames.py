@@ -95,7 +95,7 @@ def spoiled(table: pa.Table, share: float, random: np.random.Generator) -> pa.Ta
 _BOMB = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x01\x00\x00\x00\x01\x00\x00\x08\x02\x00\x00\x00"
 """The beginning of a picture of 65,536 by 65,536 pixels."""
 _SPOIL: tuple[Any, ...] = (
-    lambda row: row.update(picture=row["picture"][:60]),  # torn
+    lambda row: row.update(picture=row["picture"][: len(row["picture"]) // 2]),  # torn
     lambda row: row.update(picture=None),
     lambda row: row.update(picture=b"\x00\xff" * 500),  # poison
     lambda row: row.update(picture=_BOMB),
@@ -115,7 +115,7 @@ def _put(
     import cv2
 
     shape = cv2.getRotationMatrix2D((LOGO_PX / 2, LOGO_PX / 2), degrees, scale)
-    shape[:, 2] += np.array(centre) - LOGO_PX / 2
+    shape[:, 2] += [place - LOGO_PX / 2 for place in centre]
     size = (WIDTH_PX, HEIGHT_PX)
     layer = cv2.warpAffine(logo(number).astype(np.float32) * light, shape, size)
     cover = cv2.warpAffine(np.ones((LOGO_PX, LOGO_PX), np.float32), shape, size)[:, :, None]

@@ -121,6 +121,8 @@ def read_picture(data: bytes | None) -> tuple[NDArray[np.uint8] | None, str | No
         return None, "neither PNG nor JPEG"
     if not 16 <= min(size) <= max(size) <= MOST_PX:
         return None, f"a side not within 16 to {MOST_PX} pixels"
+    if not data.endswith((b"IEND\xaeB`\x82", b"\xff\xd9")):  # OpenCV would make up the rest
+        return None, "a torn picture"
     try:
         picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
     except cv2.error:
