@@ -35,7 +35,7 @@ def local_spark() -> SparkSession:
 def draw(changes: list[dict[str, Any]], path: str) -> None:
     """A bar for each pattern of two words or more, from when it was maximal to when no longer."""
     spans: dict[str, list[list[int]]] = {}
-    for row in sorted(changes, key=lambda row: row["until"]):
+    for row in sorted(changes, key=lambda row: (row["until"], row["pattern"])):
         if row["change"] == "+":
             spans.setdefault(row["pattern"], []).append([row["until"], TEXTS])
         else:
@@ -48,7 +48,7 @@ def draw(changes: list[dict[str, Any]], path: str) -> None:
         for begin, end in spans[name]:
             axes.barh(place, end - begin, left=begin, color=colours[name.count(" ")])
     axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.invert_yaxis()
+    axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel("texts so far")
     axes.set_title(f"maximal frequent patterns of the latest {WINDOW} texts (darker: more words)")
     figure.savefig(path)

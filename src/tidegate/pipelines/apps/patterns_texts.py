@@ -77,7 +77,7 @@ def texts(
 
 
 def spoiled(table: pa.Table, share: float, random: np.random.Generator) -> pa.Table:
-    """The texts with about that share of bad ones put in between them, of every kind.
+    """The texts with about that share of bad ones added, of every kind.
 
     A bad one has no number of its own, so that the good ones stay where they are.
     """
