@@ -47,9 +47,8 @@ def outlined(outcome: Outcome, frames: list[int]) -> Any:
             cv2.polylines(picture, [corners], True, colour, 2, cv2.LINE_AA)
             words, corner = f"logo {each['logo']}, {each['matches']} matches", corners.min(axis=0)
             at = (min(max(2, int(corner[0])), 190), max(12, int(corner[1]) - 4))
-            for ink, width in (((0, 0, 0), 3), ((255, 255, 255), 1)):
-                font = cv2.FONT_HERSHEY_SIMPLEX
-                cv2.putText(picture, words, at, font, 0.4, ink, width, cv2.LINE_AA)
+            font, white = cv2.FONT_HERSHEY_SIMPLEX, (255, 255, 255)
+            cv2.putText(picture, words, at, font, 0.4, white, 1, cv2.LINE_AA)
         pictures.append(picture)
     return np.vstack([np.hstack(pictures[:3]), np.hstack(pictures[3:6])])
 

@@ -37,7 +37,7 @@ def draw(changes: list[dict[str, Any]], path: str) -> None:
     spans: dict[str, list[list[int]]] = {}
     for row in sorted(changes, key=lambda row: (row["until"], row["pattern"])):
         if row["change"] == "+":
-            spans.setdefault(row["pattern"], []).append([row["until"], TEXTS])
+            spans.setdefault(row["pattern"], []).append([row["until"], TEXTS + SLIDE])
         else:
             spans[row["pattern"]][-1][1] = row["until"]
     names = [name for name in spans if " " in name]
