@@ -39,7 +39,7 @@ def outlined(outcome: Outcome, frames: list[int]) -> Any:
     pictures = []
     for number in frames:
         data = np.frombuffer(given[number]["picture"], np.uint8)
-        picture = cv2.imdecode(data, cv2.IMREAD_COLOR)
+        picture: Any = cv2.imdecode(data, cv2.IMREAD_COLOR)
         for each in found[number]:
             corners = np.array(each["corners"], np.int32).reshape(4, 2)
             right = each["logo"] in given[number]["planted"]

@@ -114,8 +114,9 @@ def _put(
     """Put a logo into the picture, in place."""
     import cv2
 
-    shape = cv2.getRotationMatrix2D((LOGO_PX / 2, LOGO_PX / 2), degrees, scale)
-    shape[:, 2] += [place - LOGO_PX / 2 for place in centre]
+    middle = LOGO_PX / 2
+    shape = cv2.getRotationMatrix2D((middle, middle), degrees, scale).astype(np.float64)
+    shape[:, 2] += np.array(centre) - middle
     size = (WIDTH_PX, HEIGHT_PX)
     layer = cv2.warpAffine(logo(number).astype(np.float32) * light, shape, size)
     cover = cv2.warpAffine(np.ones((LOGO_PX, LOGO_PX), np.float32), shape, size)[:, :, None]
