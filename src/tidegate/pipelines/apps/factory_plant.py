@@ -107,9 +107,7 @@ class Plant:
         planned = (whole % 5 == 4) & (ticks >= 8)
         return [STATUSES[code] for code in np.where(defect, 2, planned.astype(int))]
 
-    def temperatures(
-        self, machine: Ints, at_s: Floats, random: np.random.Generator
-    ) -> list[float]:
+    def temperatures(self, machine: Ints, at_s: Floats, random: np.random.Generator) -> list[float]:
         """How hot the machines are, in degrees: too hot for about a tick of each period."""
         _, ticks, begins, _ = self._period(machine, at_s)
         hot = 70 + 2.0 * (machine % 4) + 45 * np.exp(-((ticks - begins - 2) ** 2))
@@ -142,7 +140,7 @@ class Plant:
         self, source: str, machine: Ints, at_s: Floats, random: np.random.Generator
     ) -> list[Payload]:
         if source == "S2":
-            return [draw(display, random) for display in self.displays(machine, at_s)]
+            return self.images(machine, at_s, random)
         at_ms = np.floor(1000 * at_s).astype(np.int64).tolist()
         if source == "S1":
             values = [f'"status":"{status}"' for status in self.statuses(machine, at_s)]
@@ -152,6 +150,10 @@ class Plant:
             body(source, m, t, value)
             for m, t, value in zip(machine.tolist(), at_ms, values, strict=True)
         ]
+
+    def images(self, machine: Ints, at_s: Floats, random: np.random.Generator) -> list[Payload]:
+        """Photographs of the machines' displays at these moments."""
+        return [draw(display, random) for display in self.displays(machine, at_s)]
 
     @staticmethod
     def table(
@@ -184,9 +186,8 @@ class Plant:
 def body(source: str, machine: int, at_ms: int, value: str) -> str:
     """A reading as JSON, of Table 1's size.
 
-    >>> reading = body("S3", 2, 1700000000000, '"celsius":71.5')
-    >>> reading, len(reading)
-    ('{"machine":2,"at_ms":1700000000000,"celsius":71.5,"sensor":"S3-02..........................."}', 90)
+    >>> len(body("S3", 2, 1700000000000, '"celsius":71.5'))
+    90
     """
     start = f'{{"machine":{machine},"at_ms":{at_ms},{value},"sensor":"{source}-{machine:02d}'
     return start.ljust(BODY_BYTES[source] - 2, ".") + '"}'

@@ -1,4 +1,4 @@
-"""Reading the numbers off a display's image: tesseract where it is installed, else a reader of ours.
+"""Reading the numbers off a display's image: by tesseract where it is installed, else by our own.
 
 Both get the same PNG bytes and yield the same `Display`, and both are held to the display's check
 number, so a wrong digit is noticed and not counted.
@@ -88,7 +88,7 @@ def _decoded(png: bytes) -> Pixels:
 
 
 def _check_chunks(png: bytes) -> None:
-    """Every chunk whole, with its checksum; OpenCV would fill in what is lost, and print about it."""
+    """Every chunk must be whole: OpenCV would fill in what is lost, and print about it."""
     at, kind = len(PNG), b""
     while kind != b"IEND":
         (length,) = struct.unpack_from(">I", png.ljust(at + 4, b"\0"), at)

@@ -25,7 +25,7 @@ def report_name(start_ms: int) -> str:
 def write_report(
     folder: Path, start_ms: int, end_ms: int, values: Iterable[tuple[int, int, float]]
 ) -> Path:
-    """Draw the report of a span and put it in its place at once; a repetition writes the same bytes.
+    """Draw the report of a span and put it in its place at once; repeated, the bytes are the same.
 
     start_ms, end_ms: the span in Unix milliseconds. values: machine, Unix milliseconds and OEE.
     """

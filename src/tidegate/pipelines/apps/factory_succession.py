@@ -2,83 +2,66 @@
 
 Whether a defect is new, how long a reporting cycle was and whether a clock went backwards are
 questions about a message and its predecessor. A stream of batches keeps no order among a machine's
-messages, but the gateway has numbered them: so a message waits in the state store until the one
-before it is there. What comes out depends on the messages alone, not on batches, instances or
-restarts.
+messages, but the gateway has numbered them: a message waits in the state store until the one before
+it is there. What comes out depends on the messages alone, not on batches, instances or restarts.
+
+It is an aggregation, since native state is much cheaper than a Python processor
+(`transformWithState`), which starts a process with each query and talks to it over a socket.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import ArrayType, BooleanType, LongType, StructField, StructType
+from pyspark.sql import functions as fn
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame
 
-__all__ = ["with_predecessor"]
+__all__ = ["SPAN_MS", "with_predecessor"]
 
-KEPT = 10_000
-"""Messages of one machine that wait at most, for neighbours that may never come; oldest go first."""
+SPAN_MS = 600_000
+"""A predecessor counts if it is from the same span of so many milliseconds, or the one before."""
+_KEPT = "30 minutes"
 
 
-def with_predecessor(messages: DataFrame) -> DataFrame:
+def with_predecessor(messages: DataFrame, time: str) -> DataFrame:
     """Columns machine, number, here, before: a message and its machine's message before it.
 
-    messages: with the columns machine and number, numbered from 0 for each machine; all others are
-    gathered in `here`, and for the predecessor in `before`, which is null for number 0. A message
-    whose predecessor never comes stays away; one without a number passes at once. A number that
-    comes twice counts once, as long as its successor has not come.
+    messages: with the columns machine and number, which counts from 0 on each connection; all
+    others are gathered in `here`, and for the predecessor in `before`, which is null for number 0.
+    A message whose predecessor never comes stays away; one without machine or number passes alone.
+    time: the column with its time in Unix milliseconds; only what is to be forgotten depends on it.
     """
-    from pyspark.sql import functions as fn
-
     others = [name for name in messages.columns if name not in ("machine", "number")]
-    packed = messages.select("machine", "number", fn.struct(*others).alias("here"))
-    kind = packed.schema["here"].dataType
-    assert isinstance(kind, StructType)
-    result = StructType(
-        [*packed.schema.fields[:2], StructField("here", kind), StructField("before", kind)]
-    )
-    return packed.groupBy("machine").transformWithState(
-        _Succession(kind), result, outputMode="Update", timeMode="None"
-    )
+    message = fn.struct(*others)
+    nothing = fn.lit(None).cast(messages.select(message.alias("m")).schema["m"].dataType)
+    number, span = fn.col("number"), fn.floor(fn.col(time) / SPAN_MS)
+    alone = fn.col("machine").isNull() | number.isNull()
 
-
-class _Succession(StatefulProcessor):
-    """The waiting messages of one machine, in one value: it is read and written once a batch."""
-
-    def __init__(self, kind: StructType) -> None:
-        entry = StructType(
-            [
-                StructField("number", LongType()),
-                StructField("sent", BooleanType()),
-                StructField("message", kind),
-            ]
+    # A message is one's own, and the predecessor of the next one, in this span or the following.
+    roles = fn.array(
+        *(
+            fn.struct(
+                (number + later).alias("of"),
+                (span + ahead).alias("span"),
+                (message if not later else nothing).alias("here"),
+                (message if later else nothing).alias("before"),
+            )
+            for later, ahead in ((0, 0), (1, 0), (1, 1))
         )
-        self._schema = StructType([StructField("waiting", ArrayType(entry))])
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._waiting = handle.getValueState("waiting", self._schema)
-
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
-        from pyspark.sql import Row
-
-        (machine,) = key
-        kept = self._waiting.get()
-        waiting = {entry[0]: (entry[1], entry[2]) for entry in (kept[0] if kept else ())}
-        for row in rows:
-            if row.number is None:
-                yield Row(machine=machine, number=None, here=row.here, before=None)
-            else:
-                waiting.setdefault(row.number, (False, row.here))
-        for number in sorted(waiting):
-            sent, here = waiting[number]
-            if not sent and (number == 0 or number - 1 in waiting):
-                before = waiting[number - 1][1] if number else None
-                yield Row(machine=machine, number=number, here=here, before=before)
-                waiting[number] = True, here
-        needed = [n for n, (sent, _) in waiting.items() if not sent or n + 1 not in waiting]
-        entries = [(n, *waiting[n]) for n in sorted(needed)[-KEPT:]]
-        self._waiting.update((entries,))
+    )
+    return (
+        messages.select(
+            "machine",
+            fn.when(alone, fn.xxhash64(message)).alias("alone"),
+            fn.explode(fn.when(alone, fn.slice(roles, 1, 1)).otherwise(roles)).alias("role"),
+        )
+        .select("machine", "alone", "role.*")
+        .withColumn("span", fn.timestamp_millis(fn.col("span") * SPAN_MS))
+        .withWatermark("span", _KEPT)
+        .groupBy("span", "machine", fn.col("of").alias("number"), "alone")
+        .agg(fn.max("here").alias("here"), fn.max("before").alias("before"))
+        .filter("here IS NOT NULL AND (before IS NOT NULL OR number = 0 OR alone IS NOT NULL)")
+        .select("machine", "number", "here", "before")
+    )
