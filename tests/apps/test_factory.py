@@ -108,8 +108,12 @@ def test_the_stream_equals_the_reference_and_sets_bad_messages_aside(
     assert files == set(found.results["O9-report"].column("about").to_pylist())
     assert len(files) >= 3
     assert (found.results["O7-oee"].num_rows, found.results["O2-filter"].num_rows) > (100, 5)
-    for sentence in app.tally(found.inputs, found.results):
-        print(sentence)
+    said = app.tally(found.inputs, found.results)
+    assert said[-1].endswith(f"{len(files)} reports written")
+    assert (
+        said[0]
+        == f"{found.results['O1-parse'].num_rows} of {found.inputs['S2'].num_rows} images were read rightly and used"
+    )
 
 
 def test_sizes_are_those_of_table_1() -> None:
@@ -142,9 +146,8 @@ def test_a_day_of_a_machine_adds_up() -> None:
         says = Counter(plant.statuses(machine, at_s))
         assert shown[-1, 3] == pytest.approx(20 * says["PLANNED"], rel=0.03)
         assert shown[-1, 4] == pytest.approx(20 * says["DEFECT"], rel=0.03)
-    assert (
-        np.array(plant.displays(np.zeros(1, int), np.array([86_400.0 * 19_001])))[0, 2:] == 0
-    ).all()
+    midnight = plant.displays(np.zeros(1, int), np.array([86_400.0 * 19_001]))[0]
+    assert midnight[2:] == (0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(

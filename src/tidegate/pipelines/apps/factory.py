@@ -27,7 +27,7 @@ import numpy as np
 from tidegate.pipelines.application import Application
 from tidegate.pipelines.apps import factory_steps as steps
 from tidegate.pipelines.apps.factory_plant import ITEMS_PER_TICK, Plant
-from tidegate.pipelines.apps.factory_reader import choose_reader
+from tidegate.pipelines.apps.factory_reader import ReaderName, choose_reader
 from tidegate.pipelines.apps.factory_reference import reference, tally
 from tidegate.spark.topology import StreamOperator, StreamTopology
 from tidegate.units import finite
@@ -91,7 +91,7 @@ def application(
 
 
 def _operators(
-    plant: Plant, reports: Path, span_ms: int, reader: str, state_partitions: int
+    plant: Plant, reports: Path, span_ms: int, reader: ReaderName, state_partitions: int
 ) -> tuple[StreamOperator, ...]:
     """Service times are what the authors' code sleeps, where it does; O1, O7, O8, O9: a guess.
 

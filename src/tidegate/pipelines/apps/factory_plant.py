@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BODY_BYTES", "ITEMS_PER_TICK", "SPOILT", "STATUSES", "Plant", "body"]
 
-Floats = NDArray[np.float64]
+Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 Payload = bytes | str | None
 
@@ -67,7 +67,7 @@ class Plant:
 
     # What the machines do
 
-    def _period(self, machine: Ints, at_s: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    def _period(self, machine: Ints, at_s: Floats) -> tuple[Floats, ...]:
         """Whole periods since midnight, ticks since then, and when the defect begins and how long.
 
         A defect begins in the first half of its period, so it never meets a planned downtime.

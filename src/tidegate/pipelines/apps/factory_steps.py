@@ -291,8 +291,8 @@ def generate_report(rows: DataFrame, folder: Path, span_ms: int) -> DataFrame:
             return None, f"report not written: {type(error).__name__}"
 
     start_ms = (fn.floor(fn.col("at_ms") / span_ms) * span_ms).cast("long")
-    # As a lambda: Spark would warn about the annotations of `write`.
-    written = fn.udf(lambda start, of: write(start, of), "about string, rejected string")
+    write.__annotations__.clear()  # Spark would try to understand them, and warn
+    written = fn.udf(write, "about string, rejected string")
     return (
         rows.withColumn("span", fn.timestamp_millis(start_ms))
         .withWatermark("span", f"{2 * span_ms} milliseconds")
