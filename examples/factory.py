@@ -18,13 +18,13 @@ from pyspark.sql import SparkSession
 
 from tidegate.pipelines.application import application
 
-SECONDS = 60
+SECONDS = 30
 START_S = 1_700_000_000.0
 REPORTS = Path(sys.argv[1] if len(sys.argv) > 1 else "out/factory")
 
 
 def main() -> None:
-    app = application("factory", reports=REPORTS, values_per_report=150, bad_share=0.01)
+    app = application("factory", reports=REPORTS, values_per_report=60, bad_share=0.01)
     print(f"{app.name}: {app.summary}")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]").appName("factory")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ from tidegate.pipelines.apps.factory_plant import BODY_BYTES, SPOILT, Plant
 from tidegate.pipelines.apps.factory_reader import Unreadable, choose_reader, read
 from tidegate.pipelines.apps.factory_reference import set_aside
 from tidegate.pipelines.apps.factory_report import write_report
+from tidegate.queueing import Station, assign_processors
+from tidegate.topology import Source, Topology
 
 START_S = 1_700_000_000.0
 SHOWN = Display(3, 1_700_000_000_000, 40_000_000, 2_000, 1_500, 70_123, 61)
@@ -110,10 +113,29 @@ def test_the_stream_equals_the_reference_and_sets_bad_messages_aside(
     assert (found.results["O7-oee"].num_rows, found.results["O2-filter"].num_rows) > (100, 5)
     said = app.tally(found.inputs, found.results)
     assert said[-1].endswith(f"{len(files)} reports written")
-    assert (
-        said[0]
-        == f"{found.results['O1-parse'].num_rows} of {found.inputs['S2'].num_rows} images were read rightly and used"
-    )
+    used, seen = found.results["O1-parse"].num_rows, found.inputs["S2"].num_rows
+    assert said[0] == f"{used} of {seen} images were read rightly and used"
+
+
+def test_the_policies_understand_the_topology() -> None:
+    app = application("factory", reader="own")
+    model = app.topology.model()
+    sources = tuple(Source(name, rate) for name, rate in app.rates_per_s.items())
+    rates = Topology(model.operators, sources, model.edges).arrival_rates()
+    assert rates["O7-oee"] == pytest.approx(3 * 4 / 0.48)  # Table 2: O1 1:3
+    assert rates["O8-inform"] == pytest.approx((5 / 50 + 10 / 100 + 1 / 300) * 4 / 0.48)
+    stations = [
+        Station(
+            operator.name,
+            rates[operator.name],
+            1 / (operator.service_time_s or math.nan),
+            max_processors=operator.max_instances,
+        )
+        for operator in model.operators
+    ]
+    counts = assign_processors(stations, 20)
+    assert counts[0] == max(counts), "most for reading images"
+    assert sum(counts) == 20
 
 
 def test_sizes_are_those_of_table_1() -> None:
