@@ -30,6 +30,8 @@ def main() -> None:
     builder = SparkSession.builder.master("local[2]").appName("factory")
     settings = {
         **app.settings,
+        # For a life of a minute the second compiler costs more than it earns.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.log.level": "ERROR",
         "spark.scheduler.mode": "FAIR",
         "spark.ui.enabled": "false",

@@ -42,6 +42,7 @@ def rocks(spark: SparkSession) -> Iterator[SparkSession]:
     yield spark
     for key in wanted:
         spark.conf.unset(key)
+    spark.conf.set("spark.sql.shuffle.partitions", "2")  # as the session began
 
 
 def inputs(app: Application, seconds: float, pieces: int) -> dict[str, list[pa.Table]]:

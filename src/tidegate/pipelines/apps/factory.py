@@ -42,6 +42,7 @@ SETTINGS = {
     f"{_STATE}.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
+    "spark.sql.shuffle.partitions": "2",
     # Commit what has changed instead of a snapshot of everything.
     f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
 }

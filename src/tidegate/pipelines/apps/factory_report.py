@@ -7,8 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["report_name", "write_report"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["report_figure", "report_name", "write_report"]
 
 _BLUE, _GREY = "#1f6f8b", "#9aa5ab"
 
@@ -29,7 +33,17 @@ def write_report(
 
     start_ms, end_ms: the span in Unix milliseconds. values: machine, Unix milliseconds and OEE.
     """
-    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / report_name(start_ms)
+    hidden = path.with_name(f".{path.name}-{os.getpid()}")
+    about = {"Title": f"OEE from {_moment(start_ms).isoformat()}", "CreationDate": None}
+    report_figure(start_ms, end_ms, values).savefig(hidden, format="pdf", metadata=about)
+    hidden.replace(path)
+    return path
+
+
+def report_figure(start_ms: int, end_ms: int, values: Iterable[tuple[int, int, float]]) -> Figure:
+    """The page of a report as a figure of matplotlib, see `write_report`."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import PercentFormatter
 
@@ -40,7 +54,6 @@ def write_report(
     count = sum(map(len, by_machine.values()))
 
     figure = Figure(figsize=(8.27, 5.85), layout="constrained")  # half of A4, upright
-    FigureCanvasPdf(figure)
     mean = sum(oee for v in by_machine.values() for _, oee in v) / count
     figure.suptitle(
         f"Overall equipment effectiveness, {_moment(start_ms):%d %B %Y, %H:%M:%S} to "
@@ -68,14 +81,7 @@ def write_report(
     lines.legend(fontsize=8, ncols=2)
     for axes in (bars, lines):
         axes.spines[["top", "right"]].set_visible(False)
-
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / report_name(start_ms)
-    hidden = path.with_name(f".{path.name}-{os.getpid()}")
-    about = {"Title": f"OEE from {_moment(start_ms).isoformat()}", "CreationDate": None}
-    figure.savefig(hidden, format="pdf", metadata=about)
-    hidden.replace(path)
-    return path
+    return figure
 
 
 def _moment(unix_ms: int) -> datetime:
