@@ -1,4 +1,4 @@
-"""The factory, from its sensors to its supervisor, in about a minute and a half on a local Spark.
+"""The factory, from its sensors to its supervisor, on a local Spark.
 
 Covers: an application by name, its generator, a run through all nine operators, what was set aside
 and why, the comparison with the reference, the PDF reports. Some messages are spoilt on purpose.
