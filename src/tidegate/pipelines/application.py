@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.errors import BackendError, InputError
 from tidegate.spark.topic import accepted
 from tidegate.spark.topology import StreamTopology
+from tidegate.workloads import ConstantRate, Workload
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,8 +37,18 @@ Generate = Callable[[str, "NDArray[np.float64]", int, "np.random.Generator"], "p
 moments: event times, Unix seconds, ascending. first_id: the first row's number in its source.
 """
 
+Shape = Callable[[str, float, float, int], Workload]
+"""shape(source, mean_per_s, seconds, seed): when items come in a run of so many seconds."""
+
+Spoil = Callable[["pa.Table", float, "np.random.Generator"], "pa.Table"]
+"""spoil(table, share, random): the table with about that share of bad rows added."""
+
 APPLICATIONS = ("ticks", "max-price", "factory", "logos", "patterns")
 """Names of the applications; each is a module of `tidegate.pipelines.apps`."""
+
+
+def _steady(source: str, mean_per_s: float, seconds: float, seed: int) -> Workload:
+    return ConstantRate(mean_per_s, seconds, seed=seed, source=source)
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,8 @@ class Application:
     results: the operators whose topics are the results.
     reference: from all input by source to the results by operator, at once and without Spark.
     outcome: what counts of the results' rows, such as the last version of each; all by default.
+    shape: how a live run's rate changes (see `Shape`); steady by default.
+    spoil: mixes a share of bad rows into a table of input, None where nobody has written that.
     slo: a latency that suits it, ``"5s"``. settings: Spark settings that it wants.
     tally: sentences for the end of a run, such as precision and recall, from inputs and results.
     """
@@ -67,6 +80,8 @@ class Application:
     closing: Callable[[float], Tables] = lambda at_s: {}
     outcome: Callable[[Tables], Tables] = lambda results: results
     tally: Callable[[Tables, Tables], list[str]] = lambda inputs, results: []
+    shape: Shape = _steady
+    spoil: Spoil | None = None
     slo: str = "10s"
     settings: Mapping[str, str] = field(default_factory=dict)
 
