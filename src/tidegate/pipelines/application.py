@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import BackendError, InputError
-from tidegate.spark.topic import accepted
+from tidegate.spark.admission import rows_of
 from tidegate.spark.topology import StreamTopology
 from tidegate.workloads import ConstantRate, Workload
 
@@ -117,19 +117,24 @@ class Application:
         return self.outcome_of(spark, running)
 
     def outcome_of(self, spark: SparkSession, running: RunningTopology) -> Outcome:
-        """What a run that has come to its end has brought, compared with the reference."""
+        """What a run that has come to its end has brought, compared with the reference.
 
-        def rows(name: str) -> pa.Table:
-            return accepted(running.topics[name].frame(spark)).toArrow()
-
-        inputs = {source: rows(source) for source in self.topology.sources}
-        results = self.outcome({name: rows(name) for name in self.results})
+        The reference gets what was let in: rows that were shed are none of its input.
+        """
+        let_in = {source: running.admitted(spark, source) for source in self.topology.sources}
+        inputs = {name: rows for name, rows in let_in.items() if rows is not None}
+        results = self.outcome(
+            {name: rows_of(running.topics[name], spark) for name in self.results}
+        )
+        rejected = running.rejected(spark)
+        if len(inputs) < len(let_in):
+            return Outcome(inputs, results, {}, rejected, compared=False)
         expected = self.reference(inputs)
         wrong = {
             name: differences(expected[name].to_pylist(), results[name].to_pylist())
             for name in self.results
         }
-        return Outcome(inputs, results, wrong, running.rejected(spark))
+        return Outcome(inputs, results, wrong, rejected)
 
 
 @dataclass(frozen=True)
@@ -138,17 +143,19 @@ class Outcome:
 
     wrong: by operator, rows that the reference has and the results lack, and the other way round.
     rejected: rows that an operator has set aside, by operator and reason.
+    compared: False where rows were shed and nobody can tell which.
     """
 
     inputs: Tables
     results: Tables
     wrong: Mapping[str, tuple[Counter[Any], Counter[Any]]]
     rejected: Mapping[str, Mapping[str, int]]
+    compared: bool = True
 
     @property
     def exact(self) -> bool:
         """Whether the results equal the reference."""
-        return not any(missing or surplus for missing, surplus in self.wrong.values())
+        return self.compared and not any(lacks or more for lacks, more in self.wrong.values())
 
 
 def application(name: str, **settings: Any) -> Application:

@@ -73,10 +73,10 @@ def parsed(rows: DataFrame, words: tuple[str, ...], numbers: tuple[str, ...]) ->
     fields = ", ".join([*(f"`{w}` string" for w in words), *(f"`{n}` long" for n in longs)])
     options = {"columnNameOfCorruptRecord": "_bad", "allowSingleQuotes": "false"}
     judged = rows.withColumn("record", fn.from_json("value", f"{fields}, _bad string", options))
-    well_formed = fn.col("value").rlike(f"^{_FLAT}$") & fn.col("record._bad").isNull()
+    well_formed = fn.col("value").rlike(f"^{_FLAT}\\z") & fn.col("record._bad").isNull()
     complete = fn.lit(True)
     for name in words:
-        complete &= fn.col(f"record.{name}").rlike(f"^{_WORD}$")
+        complete &= fn.col(f"record.{name}").rlike(f"^{_WORD}\\z")
     for name in longs:
         complete &= fn.col(f"record.{name}") > 0
     ahead_us = fn.col("record.at_us") - fn.col("sent_us")
@@ -153,7 +153,9 @@ def spoiled(table: pa.Table, share: float, random: np.random.Generator) -> pa.Ta
         return table
     kinds = random.integers(0, len(_SPOIL), bad)
     rows = table.take(random.integers(0, table.num_rows, bad)).to_pylist()
-    made = [_SPOIL[kind](row["value"], row["sent_us"]) for kind, row in zip(kinds, rows, strict=True)]
+    made = [
+        _SPOIL[kind](row["value"], row["sent_us"]) for kind, row in zip(kinds, rows, strict=True)
+    ]
     values = pa.table(
         {"value": [value for value, _ in made], "sent_us": [sent for _, sent in made]},
         schema=table.schema,
