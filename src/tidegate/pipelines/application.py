@@ -38,7 +38,7 @@ moments: event times, Unix seconds, ascending. first_id: the first row's number 
 """
 
 Shape = Callable[[str, float, float, int], Workload]
-"""shape(source, mean_per_s, seconds, seed): when items come in a run of so many seconds."""
+"""shape(source, mean_per_s, seconds, seed): when that source's items come in so many seconds."""
 
 Spoil = Callable[["pa.Table", float, "np.random.Generator"], "pa.Table"]
 """spoil(table, share, random): the table with about that share of bad rows added."""
@@ -65,6 +65,7 @@ class Application:
     outcome: what counts of the results' rows, such as the last version of each; all by default.
     shape: how a live run's rate changes (see `Shape`); steady by default.
     spoil: mixes a share of bad rows into a table of input, None where nobody has written that.
+    replays: whether the rows are those of a recording, the first row's number being 0.
     slo: a latency that suits it, ``"5s"``. settings: Spark settings that it wants.
     tally: sentences for the end of a run, such as precision and recall, from inputs and results.
     """
@@ -82,6 +83,7 @@ class Application:
     tally: Callable[[Tables, Tables], list[str]] = lambda inputs, results: []
     shape: Shape = _steady
     spoil: Spoil | None = None
+    replays: bool = False
     slo: str = "10s"
     settings: Mapping[str, str] = field(default_factory=dict)
 

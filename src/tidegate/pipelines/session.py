@@ -12,16 +12,16 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import BackendError
-from tidegate.spark.cluster import BESIDE_HEAP_MB, LocalCluster
+from tidegate.spark.cluster import BESIDE_HEAP_MB, LOOPBACK, LocalCluster
 from tidegate.spark.processes import memory_available_mb
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["check_java", "hosts_that_fit", "session"]
+__all__ = ["OneProcess", "check_java", "hosts_that_fit", "session"]
 
 JAVA = 17
 DRIVER_AND_MASTER_MB = 1500
@@ -66,9 +66,30 @@ def hosts_that_fit(wanted: int, memory_mb: int) -> int:
     return min(wanted, fit)
 
 
+class OneProcess:
+    """Spark in the driver's own process, for measuring without a cluster. cores: task slots."""
+
+    def __init__(self, cores: int = 2) -> None:
+        self.cores = cores
+
+    def session(self, app_name: str = "tidegate", **settings: Any) -> SparkSession:
+        """A Spark session in this process's JVM."""
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.appName(app_name).master(f"local[{self.cores}]")
+        quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+        here = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
+        for key, value in (quiet | here | settings).items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+
+
 @contextlib.contextmanager
 def session(
-    cluster: LocalCluster, log: Path, settings: Mapping[str, str], app_name: str = "tidegate"
+    cluster: LocalCluster | OneProcess,
+    log: Path,
+    settings: Mapping[str, str],
+    app_name: str = "tidegate",
 ) -> Iterator[SparkSession]:
     """A session on a cluster, which ends with the block, and its JVM with it.
 

@@ -138,7 +138,7 @@ def closing(at_s: float, **columns: Any) -> pa.Table:
 
 def closed(ends_us: NDArray[np.int64], at_us: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which windows the watermark over these records has passed, by the windows' ends."""
-    return ends_us <= (at_us.max(initial=0) - 1_000_000 * LATE_S)
+    return np.asarray(ends_us <= at_us.max(initial=0) - 1_000_000 * LATE_S)
 
 
 def spoiled(table: pa.Table, share: float, random: np.random.Generator) -> pa.Table:
