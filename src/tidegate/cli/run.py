@@ -1,7 +1,8 @@
-"""``tidegate run``: one of the papers' applications, live under an autoscaler, beside a reference."""
+"""``tidegate run``: an application of the papers, live under an autoscaler, beside a reference."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -123,7 +124,7 @@ def _live(run: LiveRun) -> None:
 
     app = run.application
     out = console()
-    rates = ", ".join(f"{s} {run.rate * r:g}/s" for s, r in app.rates_per_s.items())
+    rates = ", ".join(f"{source} {rate:.4g}/s" for source, rate in run.rates_per_s.items())
     what = "would scale" if run.dry_run else "scales"
     out.print(
         f"[bold]{app.name}[/bold]: {app.summary} ({app.paper}).\n{rates} for "
@@ -133,11 +134,9 @@ def _live(run: LiveRun) -> None:
     )
     view, stop = LiveView(run.slo_s), Stop()
     result = None
-    with signals(stop, view.say), logs_into(run.out / "tidegate.log"), view:
-        try:
-            result = run_live(run, view.say, view.turn, stop)
-        except (Stopped, KeyboardInterrupt):
-            pass
+    log, early = run.out / "tidegate.log", (Stopped, KeyboardInterrupt)
+    with signals(stop, view.say), logs_into(log), view, contextlib.suppress(*early):
+        result = run_live(run, view.say, view.turn, stop)
     if result is None:
         out.print("stopped before there was anything to see")
         raise typer.Exit(INTERRUPTED)

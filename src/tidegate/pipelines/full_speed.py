@@ -63,7 +63,7 @@ def _backlog(
     run: LiveRun, source: str, from_s: float, seconds: float, random: np.random.Generator
 ) -> list[Any]:
     """Tables of the input of so many seconds from a moment on."""
-    count = max(1, round(run.rate * run.application.rates_per_s[source] * seconds))
+    count = max(1, round(run.rates_per_s[source] * seconds))
     moments = np.linspace(from_s, from_s + seconds, count, endpoint=False)
     made = []
     for n in range(0, count, ROWS_A_FILE):

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tidegate.errors import BackendError, InputError
 from tidegate.journal import Turn
 from tidegate.pipelines.application import Application, Outcome, settle
@@ -116,19 +118,24 @@ class LiveRun:
         """What Spark's driver says."""
         return self.out / "driver.log"
 
-    def workload(self) -> Workload:
+    def workload(self) -> Sum:
         """The input of the whole run."""
         shape = self.application.shape
         rates = {s: self.rate * r for s, r in self.application.rates_per_s.items()}
         return Sum(tuple(shape(s, rate, self.seconds, self.seed) for s, rate in rates.items()))
 
+    @property
+    def rates_per_s(self) -> dict[str, float]:
+        """Items a second of each source over the whole run."""
+        counts = self.workload().expected(np.array([0.0, self.seconds]))
+        return {source: float(count[0]) / self.seconds for source, count in counts.items()}
+
     def steady(self, at_most_per_s: float = float("inf")) -> Workload:
         """Every source at its mean rate, or a trickle of it, without an end."""
-        rates = {s: self.rate * r for s, r in self.application.rates_per_s.items()}
         return Sum(
             tuple(
                 ConstantRate(min(at_most_per_s, rate), 1e9, seed=self.seed + 1, source=source)
-                for source, rate in rates.items()
+                for source, rate in self.rates_per_s.items()
             )
         )
 
