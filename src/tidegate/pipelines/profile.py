@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidegate.codec import Value
-from tidegate.model import HostOffer, Snapshot
+from tidegate.model import HostOffer, OperatorReading, Snapshot
 from tidegate.pipelines.application import Application, settle
 from tidegate.pipelines.feed import TopicFeed
 from tidegate.pipelines.live import TRICKLE_PER_S, LiveRun, check_parts, start
@@ -81,7 +81,7 @@ def variation(batches: Sequence[tuple[int, float]]) -> tuple[float | None, float
     what is left of that drowns in the unrest of the machine, so the first is None there.
 
     >>> variation([(2, 2.2), (2, 1.8), (2, 2.2), (2, 1.8)])
-    (0.1632..., 0.1154...)
+    (0.1632..., 0.1000...)
     >>> variation([(1000, 10.0), (1000, 11.0)])[0] is None, variation([(3, 1.0)])
     (True, (None, None))
     """
@@ -89,8 +89,9 @@ def variation(batches: Sequence[tuple[int, float]]) -> tuple[float | None, float
     if len(known) < 2:
         return None, None
     mean = sum(run_s for _, run_s in known) / sum(items for items, _ in known)
-    each = [run_s / items for items, run_s in known]
-    between = statistics.stdev(each) / statistics.fmean(each)
+    total = sum(items for items, _ in known)
+    spread = sum(items * (run_s / items - mean) ** 2 for items, run_s in known) / total
+    between = math.sqrt(spread) / mean if mean else None
     if statistics.median(items for items, _ in known) > FEW_ITEMS or not mean:
         return None, between
     squares = sum((run_s - mean * items) ** 2 / items for items, run_s in known)
@@ -177,7 +178,8 @@ def _profile(
     operators = []
     for operator in model.operators:
         cv = cvs[operator.name][0]
-        made = replace(operator, service_time_s=snapshot.reading[operator.name].service_time_s)
+        reading = snapshot.reading[operator.name]
+        made = replace(operator, service_time_s=_service_s(reading, batches[operator.name]))
         operators.append(made if cv is None else replace(made, service_scv=cv**2))
     topology = _one_source(
         Topology(
@@ -203,6 +205,16 @@ def _profile(
             )
         )
     return Profile(app.name, dict(rates_per_s), seconds, tuple(rows), topology)
+
+
+def _service_s(reading: OperatorReading, batches: Sequence[tuple[int, float]]) -> float | None:
+    """Slot-seconds an item: what the meter says, or all that was done by all that came.
+
+    From few batches the meter cannot tell a batch's own cost from that of its items.
+    """
+    items, run_s = (sum(parts) for parts in zip(*batches, strict=True)) if batches else (0, 0.0)
+    known = [reading.service_time_s, run_s / items if items else None]
+    return min((time_s for time_s in known if time_s), default=None)
 
 
 def _one_source(topology: Topology) -> Topology:
