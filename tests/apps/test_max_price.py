@@ -71,11 +71,13 @@ def test_what_is_shed_is_counted_and_the_rest_is_exact(spark: SparkSession, tmp_
 TICK: dict[str, Any] = {"symbol": "S0001", "cents": 5, "at_us": 1_700_000_000_000_000}
 
 
-BAD: list[str | None] = (
+NO_NUMBERS: list[Any] = [0, -1, 2.5, "5", None, True, 2**63, [5], {}]
+NO_WORDS: list[Any] = [7, None, "", "s", "É", ["S"], "S\n"]
+BAD = (
     [None, "", " ", "null", "1", "{", "{}", "[]", '{"symbol":"S1"', json.dumps(TICK) * 2]
     + [json.dumps(TICK).replace('"', "'"), json.dumps([TICK]), json.dumps(TICK) + "x"]
-    + [json.dumps(TICK | {"cents": bad}) for bad in (0, -1, 2.5, "5", None, True, 2**63, [5], {})]
-    + [json.dumps(TICK | {"symbol": bad}) for bad in (7, None, "", "s", "É", ["S"], "S\n")]
+    + [json.dumps(TICK | {"cents": cents}) for cents in NO_NUMBERS]
+    + [json.dumps(TICK | {"symbol": symbol}) for symbol in NO_WORDS]
 )
 
 
