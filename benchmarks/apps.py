@@ -117,7 +117,7 @@ def draw_max_price() -> Any:
     below.set(
         xlabel="s", ylabel="highest price", title="Results of three symbols, second by second"
     )
-    below.legend(ncols=3, fontsize=8, loc="upper right")
+    below.legend(fontsize=8, loc="center right")
     return figure
 
 

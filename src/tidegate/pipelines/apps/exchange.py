@@ -1,7 +1,7 @@
 """Who is traded on an exchange, and how much: a market to draw from, or a recorded day.
 
 The sectors' shares of all trades, their companies and how unequal these are come from six Xetra
-days of 2017 and 2018; `benchmarks/exchange_days.py --sectors` prints them anew from the files.
+days of 2017 and 2018; `benchmarks/exchange_days.py` prints them anew from the files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MARKET = {
     "Industrials": (17.5, 117, 0.11),
     "Financials": (13.6, 86, 0.28),
     "Materials": (12.0, 53, 0.23),
-    "Information Technology": (11.7, 102, 0.29),
+    "Information Technology": (11.6, 102, 0.29),
     "Health Care": (9.2, 74, 0.28),
     "Communication Services": (5.8, 48, 0.28),
     "Utilities": (4.7, 19, 0.54),
