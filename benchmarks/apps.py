@@ -87,6 +87,9 @@ def write(name: str, text: str) -> None:
 
 def pictures() -> None:
     """The pictures of the pages of ticks and max-price, from their generators and references."""
+    import matplotlib as mpl
+
+    mpl.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "tidegate", "font.size": 9}
     IMAGES.mkdir(exist_ok=True)
     for draw, name in ((draw_max_price, "max-price"), (draw_ticks, "ticks")):
         figure = draw()

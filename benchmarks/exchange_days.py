@@ -79,7 +79,7 @@ def inside_a_minute(title: str, log: EventLog) -> None:
 
 def by_sector(traces: Path) -> None:
     """Shares of trades, companies and the busiest company's share, for the ticks application."""
-    import pandas as pd
+    import pandas as pd  # type: ignore[import-untyped]
 
     days = sorted(traces.glob("xetra/xetra_*_keyed.csv.gz"))
     symbols = traces / "xetra/xetra_symbols.csv.gz"
