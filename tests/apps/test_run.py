@@ -65,7 +65,7 @@ def test_a_profile_is_a_topology_that_the_other_commands_read(tmp_path: Path) ->
         tidegate("allocate", "--topology", str(file), "--t-max", "60s", cwd=tmp_path).stderr == ""
     )
     trace = tmp_path / "trace.csv"
-    trace.write_text("t_s,rate\n" + "".join(f"{60 * n},{500 + 20 * n}\n" for n in range(5)))
+    trace.write_text("t_s,rate\n" + "".join(f"{60 * n},{1 + n}\n" for n in range(5)))
     words = ["--topology", str(file), "--slo", "60s", "--policies", "static"]
     assert "static" in tidegate("backtest", str(trace), *words, cwd=tmp_path).stdout
 

@@ -25,7 +25,8 @@ def profile_command(
     replay: Replay = None,
     seed: Seed = 1,
     out: Annotated[
-        Path | None, typer.Option(help="Where the topology goes. [out/APP-profile/topology.yaml]")
+        Path | None,
+        typer.Option(help="Where the topology goes; out/APP-profile/topology.yaml by default."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:

@@ -42,7 +42,8 @@ Replay = Annotated[
 def run_command(
     name: AppName,
     policy: Annotated[
-        str | None, typer.Option(help="Who decides; see tidegate policies. [drs]", metavar="NAME")
+        str | None,
+        typer.Option(help="Who decides, drs by default; see tidegate policies.", metavar="NAME"),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -68,7 +69,8 @@ def run_command(
     replay: Replay = None,
     seed: Seed = 1,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for all that it writes; earlier runs go. [out/APP]")
+        Path | None,
+        typer.Option(help="Folder for all that it writes, out/APP by default; earlier runs go."),
     ] = None,
 ) -> None:
     """Run an application on a Spark cluster of its own and let a policy scale it.
@@ -156,7 +158,7 @@ def _live(run: LiveRun) -> None:
         out.print(
             f"\npictures and decisions: {page}\n"
             f"next: tidegate profile {app.name}      # what its operators cost, as a topology\n"
-            f"      tidegate report {run.journal}\n"
+            f"      tidegate calibrate {run.journal}      # what the simulator learnt of it\n"
             f"      tidegate replay {run.journal} --policy ds2      # where another would differ",
             soft_wrap=True,
         )
