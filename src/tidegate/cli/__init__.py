@@ -20,6 +20,7 @@ from tidegate.cli.report import report_command
 from tidegate.cli.reproduce import reproduce
 from tidegate.cli.run import run_command
 from tidegate.cli.submit import SubmitCommand, submit
+from tidegate.cli.traces import traces
 from tidegate.errors import TidegateError
 
 __all__ = ["app", "main"]
@@ -44,6 +45,7 @@ app.command("profile")(profile_command)
 app.command()(reproduce)
 app.command(cls=SubmitCommand)(submit)
 app.add_typer(fleet)
+app.add_typer(traces)
 
 
 def _version(asked: bool) -> None:

@@ -21,7 +21,7 @@ from tidegate.errors import BackendError, InputError
 from tidegate.journal import Turn
 from tidegate.pipelines.application import Application, Outcome, settle
 from tidegate.pipelines.feed import PacedFeed, TopicFeed
-from tidegate.pipelines.session import OneProcess, session
+from tidegate.pipelines.session import session
 from tidegate.pipelines.stopping import Stop, wait_until
 from tidegate.spark.autoscaler import Autoscaler
 from tidegate.spark.cluster import LocalCluster
@@ -117,6 +117,11 @@ class LiveRun:
     def driver_log(self) -> Path:
         """What Spark's driver says."""
         return self.out / "driver.log"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Spark settings of its session."""
+        return SETTINGS | dict(self.application.settings)
 
     def workload(self) -> Sum:
         """The input of the whole run."""
@@ -268,25 +273,23 @@ def start_on_cluster(
     )
     say("starting Spark's driver")
     stop.starting = False  # a driver's JVM that is left half-way would stay behind
-    spark, running = start(run, cluster, stack, run.slots * run.hosts)
+    spark = stack.enter_context(
+        session(cluster, run.driver_log, run.settings, f"tidegate {app.name}")
+    )
+    running = start(run, spark, stack, run.slots * run.hosts)
     stop.check()
     say(f"started {len(app.topology.operators)} queries; their first batches compile them")
     return cluster, spark, running
 
 
-def start(
-    run: LiveRun, master: LocalCluster | OneProcess, stack: ExitStack, parallelism: int
-) -> tuple[SparkSession, RunningTopology]:
-    """A session and the topology in it, which end with the stack."""
-    app = run.application
+def start(run: LiveRun, spark: SparkSession, stack: ExitStack, parallelism: int) -> RunningTopology:
+    """The application's topology from its very beginning, which ends with the stack."""
     shutil.rmtree(run.out / "data", ignore_errors=True)
-    name = f"tidegate {app.name}"
-    settings = SETTINGS | dict(app.settings)
-    spark = stack.enter_context(session(master, run.driver_log, settings, name))
     dials = Dials(default_parallelism=parallelism)
-    running = app.topology.start(spark, run.out / "data", dials, trigger_s=run.trigger_s)
+    topology = run.application.topology
+    running = topology.start(spark, run.out / "data", dials, trigger_s=run.trigger_s)
     stack.callback(_stop, running)
-    return spark, running
+    return running
 
 
 def close_books(

@@ -19,7 +19,7 @@ from tidegate.model import HostOffer, OperatorReading, Snapshot
 from tidegate.pipelines.application import Application, settle
 from tidegate.pipelines.feed import TopicFeed
 from tidegate.pipelines.live import TRICKLE_PER_S, LiveRun, check_parts, start
-from tidegate.pipelines.session import OneProcess
+from tidegate.pipelines.session import batch_session
 from tidegate.pipelines.stopping import Stop, wait_until
 from tidegate.spark.dials import Counts
 from tidegate.spark.gateway import Gateway
@@ -109,7 +109,9 @@ def profile(run: LiveRun, say: Callable[[str], None], stop: Stop) -> Profile:
     with ExitStack() as stack:
         say("starting Spark in one process")
         stop.starting = False
-        spark, running = start(run, OneProcess(run.slots), stack, run.slots)
+        master, name = f"local[{run.slots}]", f"tidegate profile {app.name}"
+        spark = stack.enter_context(batch_session(master, run.driver_log, run.settings, name))
+        running = start(run, spark, stack, run.slots)
         topics = {source: running.topics[source] for source in app.topology.sources}
         feed = TopicFeed(app, topics, run.steady(TRICKLE_PER_S), bad=run.bad, seed=run.seed).start()
         stack.callback(feed.stop)
