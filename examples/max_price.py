@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.pipelines.application import application
 from tidegate.pipelines.live import SETTINGS
-from tidegate.pipelines.session import batch_session
+from tidegate.pipelines.session import session_on
 from tidegate.pipelines.texts import spoiled
 
 START_S = 1_700_000_000.0
@@ -39,5 +39,5 @@ def main(spark: SparkSession) -> None:
 
 
 if __name__ == "__main__":
-    with batch_session("local[2]", Path("out/example.log"), SETTINGS) as spark:
+    with session_on("local[2]", Path("out/example.log"), SETTINGS) as spark:
         main(spark)

@@ -19,7 +19,7 @@ from tidegate.model import HostOffer, OperatorReading, Snapshot
 from tidegate.pipelines.application import Application, settle
 from tidegate.pipelines.feed import TopicFeed
 from tidegate.pipelines.live import TRICKLE_PER_S, LiveRun, check_parts, start
-from tidegate.pipelines.session import batch_session
+from tidegate.pipelines.session import session_on
 from tidegate.pipelines.stopping import Stop, wait_until
 from tidegate.spark.dials import Counts
 from tidegate.spark.gateway import Gateway
@@ -110,7 +110,7 @@ def profile(run: LiveRun, say: Callable[[str], None], stop: Stop) -> Profile:
         say("starting Spark in one process")
         stop.starting = False
         master, name = f"local[{run.slots}]", f"tidegate profile {app.name}"
-        spark = stack.enter_context(batch_session(master, run.driver_log, run.settings, name))
+        spark = stack.enter_context(session_on(master, run.driver_log, run.settings, name))
         running = start(run, spark, stack, run.slots)
         topics = {source: running.topics[source] for source in app.topology.sources}
         feed = TopicFeed(app, topics, run.steady(TRICKLE_PER_S), bad=run.bad, seed=run.seed).start()
