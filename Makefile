@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test lint unit docs demo demo-lab bench bench-live bench-fleet bench-traces bench-sweep storm ledger java clean
+.PHONY: help setup test lint unit docs demo demo-lab bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm ledger java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,6 +48,9 @@ bench: setup ## decisions, the simulator beside SimPy and Ciw, the bound; ratios
 bench-live: setup java ## live on Spark: static, Spark's own allocation and Tidegate (half an hour)
 	$(BIN)/python benchmarks/live.py
 	$(BIN)/python benchmarks/live_overhead.py
+
+bench-apps: setup java ## every application at full speed and its profile, into docs/apps (half an hour)
+	$(BIN)/python benchmarks/apps.py --write
 
 bench-sweep: setup java ## 10,000 fluid trading days on Spark beside one process (minutes)
 	$(BIN)/python benchmarks/sweep.py

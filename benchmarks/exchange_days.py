@@ -77,6 +77,24 @@ def inside_a_minute(title: str, log: EventLog) -> None:
     print(f"{title}: index of dispersion over", ", ".join(cells))
 
 
+def by_sector(traces: Path) -> None:
+    """Shares of trades, companies and the busiest company's share, for the ticks application."""
+    import pandas as pd  # type: ignore[import-untyped]
+
+    days = sorted(traces.glob("xetra/xetra_*_keyed.csv.gz"))
+    symbols = traces / "xetra/xetra_symbols.csv.gz"
+    if not days or not symbols.is_file():
+        return
+    sectors = pd.read_csv(symbols).drop_duplicates("symbol")[["symbol", "sector"]]
+    trades = pd.concat([pd.read_csv(day) for day in days]).merge(sectors, on="symbol")
+    trades = trades[~trades.sector.isin(["ETF", "ETC", "ETN", "Unmapped"])]
+    whole = trades.groupby(["sector", "symbol"]).trades.sum()
+    print(f"\n## Sectors, of {len(days)} days: % of trades, companies, busiest company's share\n")
+    for sector, each in sorted(whole.groupby("sector"), key=lambda pair: -pair[1].sum()):
+        share = 100 * each.sum() / whole.sum()
+        print(f"{sector:24} {share:5.1f} {len(each):4d} {each.max() / each.sum():.2f}")
+
+
 def main() -> None:
     traces = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()
     if days := real_days(traces):
@@ -112,6 +130,7 @@ def main() -> None:
             f"{one.peak_to_mean:.1f}, CV {one.cv:.2f}, max rise {one.max_rise:.1f}, "
             f"autocorrelation 1 min {one.autocorrelation[1]:.2f}, Hurst-like {one.hurst:.2f}"
         )
+    by_sector(traces)
 
 
 if __name__ == "__main__":

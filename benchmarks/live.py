@@ -30,7 +30,8 @@ from tidegate.journal import read_journal
 from tidegate.lab.calibrate import batch_scenario, calibrate
 from tidegate.lab.run import run as simulate
 from tidegate.model import Snapshot
-from tidegate.pipelines.run import DayRun, RunResult, Stop, run_day
+from tidegate.pipelines.run import DayRun, RunResult, run_day
+from tidegate.pipelines.stopping import Stop
 from tidegate.report.summary import LiveSummary, summarise
 from tidegate.simulation import RunReport
 from tidegate.spark.autoscaler import policy_stack

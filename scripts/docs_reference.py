@@ -37,6 +37,7 @@ PYTHON = {
     "tidegate.spark.autoscaler": "a running Spark application",
     "tidegate.spark.cluster": "a cluster on this machine",
     "tidegate.spark.topology": "operators joined by topics",
+    "tidegate.pipelines.application": "streaming applications, each with its reference",
     "tidegate.fleet.queries": "continuous queries",
 }
 """The modules of the Python reference, with the reason to open them."""

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tidegate.codec import from_plain
+from tidegate.codec import from_plain, to_plain
 from tidegate.errors import InputError, SettingError, TopologyError
 from tidegate.forecast import Trend
 from tidegate.guards import (
@@ -36,11 +36,11 @@ from tidegate.guards import (
 )
 from tidegate.policies import create
 from tidegate.policies.base import Policy
-from tidegate.topology import Topology
+from tidegate.topology import Operator, Topology
 from tidegate.units import finite
 from tidegate.usefulness import Effect, UsefulHosts
 
-__all__ = ["GUARDS", "guarded", "load_policy", "load_topology", "policy_from"]
+__all__ = ["GUARDS", "guarded", "load_policy", "load_topology", "policy_from", "save_topology"]
 
 GUARDS: dict[str, type[Guard]] = {
     guard.name: guard
@@ -120,6 +120,31 @@ def load_topology(path: str | os.PathLike[str]) -> Topology:
             rate = finite(operator.pop("service_rate_per_s"), key, above=0, error=TopologyError)
             operator["service_time_s"] = 1 / rate
     return from_plain(Topology, plain)
+
+
+def save_topology(topology: Topology, path: str | os.PathLike[str], heading: str = "") -> None:
+    """Write a topology as `load_topology` reads it, without what is missing or usual.
+
+    heading: a comment for people.
+    """
+    import yaml
+
+    usual = to_plain(Operator("usual"))
+    plain = {
+        "operators": [_unusual(to_plain(o), usual) for o in topology.operators],
+        "sources": [_unusual(to_plain(s), {"rate_per_s": None}) for s in topology.sources],
+        "edges": [_unusual(to_plain(e), {"ratio": 1.0}) for e in topology.edges],
+    }
+    text = yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, allow_unicode=True)
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text(f"# {heading}\n{text}" if heading else text, encoding="utf-8")
+    except OSError as error:
+        raise InputError("file", str(path), "writable", error.strerror or "") from None
+
+
+def _unusual(plain: dict[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in plain.items() if key not in usual or usual[key] != value}
 
 
 def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EVERY = sorted((ROOT / "examples").glob("*.py"))
+# Those that take a session are run by tests/apps in the one that all tests share.
+WITH_SPARK = [path for path in EVERY if "def main(spark" in path.read_text()]
+EXAMPLES = [path for path in EVERY if path not in WITH_SPARK]
 
 
 def run(example: Path) -> str:

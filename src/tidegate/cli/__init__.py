@@ -14,9 +14,11 @@ from tidegate.cli.calibrate import calibrate_command
 from tidegate.cli.demo import demo
 from tidegate.cli.fleet import fleet
 from tidegate.cli.policies import policies
+from tidegate.cli.profile import profile_command
 from tidegate.cli.replay import replay
 from tidegate.cli.report import report_command
 from tidegate.cli.reproduce import reproduce
+from tidegate.cli.run import run_command
 from tidegate.cli.submit import SubmitCommand, submit
 from tidegate.cli.sweep import sweep
 from tidegate.cli.traces import traces
@@ -39,6 +41,8 @@ app.command("backtest")(backtest_command)
 app.command("calibrate")(calibrate_command)
 app.command("report")(report_command)
 app.command()(demo)
+app.command("run")(run_command)
+app.command("profile")(profile_command)
 app.command()(reproduce)
 app.command(cls=SubmitCommand)(submit)
 app.add_typer(fleet)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import signal
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.cli.ending import INTERRUPTED, cleared, executors_that_fit, logs_into, signals
 from tidegate.cli.live import LiveView
 from tidegate.cli.report import show_summary
 from tidegate.cli.show import console
-from tidegate.errors import BackendError, InputError
+from tidegate.errors import BackendError
 from tidegate.journal import Turn
 from tidegate.policies import policy_class
 from tidegate.report.live import live_page
@@ -22,11 +19,9 @@ from tidegate.report.summary import LiveSummary, summarise
 from tidegate.units import duration_s, finite, show_duration
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.run import DayRun, RunResult, Stop
+    from tidegate.pipelines.run import DayRun, RunResult
 
 __all__ = ["demo"]
-
-INTERRUPTED = 130
 
 
 def demo(
@@ -75,24 +70,11 @@ def _prepared(
 ) -> DayRun:
     """The run, after a look at what this machine has."""
     from tidegate.pipelines.run import DayRun
-    from tidegate.pipelines.session import check_java, hosts_that_fit
-    from tidegate.spark.processes import spark_home
 
-    spark_home()
-    check_java()
-    fit = hosts_that_fit(executors, DayRun.memory_mb)
-    if fit < executors:
-        console().print(f"memory for {fit} of {executors} executors is free: going on with {fit}")
-    journal = out / "journal.jsonl"
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for old in (journal, out / "driver.log", out / "tidegate.log"):
-            old.unlink(missing_ok=True)  # a journal would be continued, and this is a new run
-    except OSError as error:
-        remedy = error.strerror or "choose another"
-        raise InputError("--out", str(out), "a folder that can be written", remedy) from None
+    fit = executors_that_fit(executors, DayRun.memory_mb)
+    cleared(out)
     return DayRun(
-        journal=journal,
+        journal=out / "journal.jsonl",
         driver_log=out / "driver.log",
         seconds=seconds,
         warm_up_s=min(20.0, seconds / 4),
@@ -115,10 +97,11 @@ def _introduce(run: DayRun) -> None:
 
 def _run(run: DayRun, view: LiveView) -> RunResult | None:
     """Run it in view; None when it was stopped before the day began."""
-    from tidegate.pipelines.run import Stop, Stopped, run_day
+    from tidegate.pipelines.run import run_day
+    from tidegate.pipelines.stopping import Stop, Stopped
 
     stop = Stop()
-    with _signals(stop, view), _logs_into(run.journal.with_name("tidegate.log")), view:
+    with signals(stop, view.say), logs_into(run.journal.with_name("tidegate.log")), view:
         try:
             return run_day(run, view.say, view.turn, stop)
         except (Stopped, KeyboardInterrupt):
@@ -154,43 +137,3 @@ def _conclude(summary: LiveSummary, result: RunResult | None, run: DayRun, page:
         f"      tidegate replay {run.journal} --policy ds2      # where another would differ",
         soft_wrap=True,
     )
-
-
-@contextlib.contextmanager
-def _signals(stop: Stop, view: LiveView) -> Iterator[None]:
-    """Ctrl-C and a kind kill end the run in order; while it starts, by an exception."""
-    from tidegate.pipelines.run import Stopped
-
-    def end(number: int, frame: Any) -> None:
-        again = stop.is_set()
-        stop.set()
-        if not again:
-            with contextlib.suppress(RuntimeError):  # it came in the middle of a print
-                view.say("asked to stop: ending in order, which takes some seconds")
-            if stop.starting:
-                raise Stopped
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _logs_into(path: Path) -> Iterator[None]:
-    """Warnings go to a file: in the middle of a live view they would only be torn."""
-    handler = logging.FileHandler(path, delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
-    loggers = [logging.getLogger(name) for name in ("tidegate", "py4j")]
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.propagate = False
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeHandler(handler)
-            logger.propagate = True
-        handler.close()

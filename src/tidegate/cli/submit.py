@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 from tidegate.config import policy_from, read_yaml
 from tidegate.errors import InputError
 
-__all__ = ["SubmitCommand", "submit"]
+__all__ = ["SubmitCommand", "chosen_policy", "submit"]
 
 SPARK = "tidegate.spark"
 
@@ -85,7 +85,7 @@ def submit(
     from tidegate.spark.attach import Attachment
     from tidegate.spark.command import environment, spark_submit
 
-    chosen = _policy(policy, settings or [], config)
+    chosen = chosen_policy(policy, settings or [], config)
     attachment = Attachment(
         slo=slo,
         **chosen,
@@ -106,7 +106,7 @@ def submit(
     os.execve(command[0], command, environment(words.spark))
 
 
-def _policy(name: str | None, settings: list[str], config: Path | None) -> dict[str, Any]:
+def chosen_policy(name: str | None, settings: list[str], config: Path | None) -> dict[str, Any]:
     """Policy, parameters and guards, by name with ``--set`` pairs or from a file."""
     if config is None:
         pairs = {}

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import BackendError, InputError
-from tidegate.spark.topic import accepted
+from tidegate.spark.admission import rows_of
 from tidegate.spark.topology import StreamTopology
+from tidegate.workloads import ConstantRate, Workload
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,8 +46,18 @@ Generate = Callable[[str, "NDArray[np.float64]", int, "np.random.Generator"], "p
 moments: event times, Unix seconds, ascending. first_id: the first row's number in its source.
 """
 
+Shape = Callable[[str, float, float, int], Workload]
+"""shape(source, mean_per_s, seconds, seed): when that source's items come in so many seconds."""
+
+Spoil = Callable[["pa.Table", float, "np.random.Generator"], "pa.Table"]
+"""spoil(table, share, random): the table with about that share of bad rows added."""
+
 APPLICATIONS = ("ticks", "max-price", "factory", "logos", "patterns")
 """Names of the applications; each is a module of `tidegate.pipelines.apps`."""
+
+
+def _steady(source: str, mean_per_s: float, seconds: float, seed: int) -> Workload:
+    return ConstantRate(mean_per_s, seconds, seed=seed, source=source)
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,9 @@ class Application:
     results: the operators whose topics are the results.
     reference: from all input by source to the results by operator, at once and without Spark.
     outcome: what counts of the results' rows, such as the last version of each; all by default.
+    shape: how a live run's rate changes (see `Shape`); steady by default.
+    spoil: mixes a share of bad rows into a table of input, None where nobody has written that.
+    replays: whether the rows are those of a recording, the first row's number being 0.
     slo: a latency that suits it, ``"5s"``. settings: Spark settings that it wants.
     tally: sentences for the end of a run, such as precision and recall, from inputs and results.
     """
@@ -76,6 +90,9 @@ class Application:
     closing: Callable[[float], Tables] = lambda at_s: {}
     outcome: Callable[[Tables], Tables] = lambda results: results
     tally: Callable[[Tables, Tables], list[str]] = lambda inputs, results: []
+    shape: Shape = _steady
+    spoil: Spoil | None = None
+    replays: bool = False
     slo: str = "10s"
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -111,19 +128,24 @@ class Application:
         return self.outcome_of(spark, running)
 
     def outcome_of(self, spark: SparkSession, running: RunningTopology) -> Outcome:
-        """What a run that has come to its end has brought, compared with the reference."""
+        """What a run that has come to its end has brought, compared with the reference.
 
-        def rows(name: str) -> pa.Table:
-            return accepted(running.topics[name].frame(spark)).toArrow()
-
-        inputs = {source: rows(source) for source in self.topology.sources}
-        results = self.outcome({name: rows(name) for name in self.results})
+        The reference gets what was let in: rows that were shed are none of its input.
+        """
+        let_in = {source: running.admitted(spark, source) for source in self.topology.sources}
+        inputs = {name: rows for name, rows in let_in.items() if rows is not None}
+        results = self.outcome(
+            {name: rows_of(running.topics[name], spark) for name in self.results}
+        )
+        rejected = running.rejected(spark)
+        if len(inputs) < len(let_in):
+            return Outcome(inputs, results, {}, rejected, compared=False)
         expected = self.reference(inputs)
         wrong = {
             name: differences(expected[name].to_pylist(), results[name].to_pylist())
             for name in self.results
         }
-        return Outcome(inputs, results, wrong, running.rejected(spark))
+        return Outcome(inputs, results, wrong, rejected)
 
 
 @dataclass(frozen=True)
@@ -132,17 +154,19 @@ class Outcome:
 
     wrong: by operator, rows that the reference has and the results lack, and the other way round.
     rejected: rows that an operator has set aside, by operator and reason.
+    compared: False where rows were shed and nobody can tell which.
     """
 
     inputs: Tables
     results: Tables
     wrong: Mapping[str, tuple[Counter[Any], Counter[Any]]]
     rejected: Mapping[str, Mapping[str, int]]
+    compared: bool = True
 
     @property
     def exact(self) -> bool:
         """Whether the results equal the reference."""
-        return not any(missing or surplus for missing, surplus in self.wrong.values())
+        return self.compared and not any(lacks or more for lacks, more in self.wrong.values())
 
 
 def application(name: str, **settings: Any) -> Application:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from tidegate.journal import Turn
 from tidegate.pipelines.feed import Feed
 from tidegate.pipelines.ledger import Ledger, audit
 from tidegate.pipelines.session import session
+from tidegate.pipelines.stopping import Stop, wait_until
 from tidegate.pipelines.ticks import SETTINGS, start_ticks
 from tidegate.report.summary import Measured
 from tidegate.spark.autoscaler import Autoscaler
@@ -29,7 +29,7 @@ from tidegate.spark.cluster import LocalCluster
 from tidegate.units import duration_s, finite
 from tidegate.workloads import ConstantRate, ExchangeDay, Scaled, Workload
 
-__all__ = ["DayRun", "RunResult", "Stop", "Stopped", "exchange_day", "run_day"]
+__all__ = ["DayRun", "RunResult", "exchange_day", "run_day"]
 
 QUERY = "ticks"
 WINDOW_S = 10
@@ -38,20 +38,6 @@ OPENING_SHARE = 0.05
 TRICKLE_PER_S = 10.0
 """Until the first batches have compiled the query: no backlog should come of that."""
 SETTLED = 10 * TRICKLE_PER_S
-
-
-class Stopped(Exception):  # noqa: N818 - nothing is wrong
-    """Somebody asked to end, before there was anything to measure."""
-
-
-class Stop(threading.Event):
-    """Set it to have a run end early, in order.
-
-    starting: while this is true the run waits without looking here: who sets it from a signal
-    handler should raise `Stopped` there as well.
-    """
-
-    starting = True
 
 
 @dataclass(frozen=True)
@@ -147,8 +133,7 @@ def run_day(
         spark = stack.enter_context(
             session(cluster, run.driver_log, SETTINGS | dict(run.settings), "tidegate demo")
         )
-        if stop.is_set():
-            raise Stopped
+        stop.check()
         feed = Feed(source, ConstantRate(TRICKLE_PER_S, 1e9, run.seed), seed=run.seed)
         ledger = Ledger(feed, checkpoint)
         say("starting the query; its first batch compiles it")
@@ -164,9 +149,8 @@ def run_day(
             _complain(query, run.driver_log)
 
         # What has gathered while the first batch compiled is no load to scale for.
-        _wait(lambda: ledger.batches >= 2 and ledger.lag() < SETTLED, 300.0, stop, failed)
-        if stop.is_set():
-            raise Stopped
+        wait_until(lambda: ledger.batches >= 2 and ledger.lag() < SETTLED, 300.0, stop, failed)
+        stop.check()
         scaler = Autoscaler(
             spark, slo=run.slo, policy=run.policy, parameters=run.parameters, min_executors=1,
             max_executors=run.max_hosts, interval=run.interval, stabilise=run.stabilise,
@@ -177,24 +161,23 @@ def run_day(
         with scaler:
             say("warming up at the rate of the opening; not counted")
             feed.play(opening)
-            _wait(lambda: False, run.warm_up_s, stop, failed)
-            if stop.is_set():
-                raise Stopped
+            wait_until(lambda: False, run.warm_up_s, stop, failed)
+            stop.check()
             from_s = feed.play(day)
             what = "an exchange day" if run.workload is None else "the traffic"
             say(f"{what} in {run.seconds:.0f} s")
-            _wait(lambda: False, run.seconds, stop, failed)
+            wait_until(lambda: False, run.seconds, stop, failed)
             interrupted = stop.is_set()
             feed.stop()
             until_s = time.time()
             say("the market has closed: working off what is left")
-            _wait(lambda: ledger.lag() == 0, 20.0 if interrupted else 120.0, None, failed)
+            wait_until(lambda: ledger.lag() == 0, 20.0 if interrupted else 120.0, None, failed)
         if not interrupted:
             say("closing the books: the last windows, then a computation of the same input")
             # Two batches: one reads the closing tick, the next lets out what it has closed.
             feed.close_windows()
             end_s = ledger.watermark_s
-            _wait(lambda: _watermark(ledger) > end_s + 600, 60.0, stop, failed)
+            wait_until(lambda: _watermark(ledger) > end_s + 600, 60.0, stop, failed)
         _stop_query(query)
         return _result(run, ledger, source, sink, from_s, until_s, interrupted)
 
@@ -233,23 +216,6 @@ def _result(
 def _watermark(ledger: Ledger) -> float:
     ledger.update()
     return ledger.watermark_s
-
-
-def _wait(
-    done: Callable[[], bool],
-    at_most_s: float,
-    stop: threading.Event | None,
-    check: Callable[[], None],
-) -> None:
-    """Wait until something is done, for so many seconds at most, or until asked to stop."""
-    end_s = time.monotonic() + at_most_s
-    stop = stop or threading.Event()
-    while not stop.is_set() and not done():
-        check()
-        left_s = end_s - time.monotonic()
-        if left_s <= 0:
-            return
-        stop.wait(min(0.5, left_s))
 
 
 def _complain(query: Any, log: Path) -> None:

@@ -169,6 +169,10 @@ class QueryMeter:
                 found += [(value, batch.rows / POINTS) for value in _parts(*spread)]
         return found
 
+    def batch_work(self) -> list[tuple[int, float]]:
+        """Rows and slot-seconds of the recent batches that had rows, warm ones where there are."""
+        return [(b.rows, self._work[b.batch].run_s) for b in self._recent() if b.rows]
+
     def _window(self, now_s: float) -> list[Progress]:
         """The batches of the window with the one before, which began where they count from."""
         batches = list(self._batches)
@@ -183,7 +187,7 @@ class QueryMeter:
         is left to the overhead. The median of all slopes between two batches does not mind the
         slow first batches of a fresh executor.
         """
-        known = [(b.rows, self._work[b.batch].run_s) for b in self._recent() if b.rows]
+        known = self.batch_work()
         if not known:
             return None
         share = statistics.median(run_s / rows for rows, run_s in known)

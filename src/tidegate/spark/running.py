@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tidegate.errors import BackendError
+from tidegate.spark.admission import admitted, rows_of
 from tidegate.spark.checkpoints import Checkpoint
 from tidegate.spark.dials import Counts, Dials
 from tidegate.spark.manifests import Manifest
@@ -21,6 +22,7 @@ from tidegate.spark.topic import REJECTED, Topic
 from tidegate.topology import Edge, Topology
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -114,6 +116,13 @@ class RunningOperator:
             jvm.java.lang.Thread.sleep(60_000)  # in the query's own thread
         raise _Parked
 
+    def admitted(self, spark: SparkSession) -> pa.Table | None:
+        """The rows of its one input that it has let in, None where that cannot be told."""
+        if self._ledger is None or len(self.inputs) != 1:
+            return None
+        (source,) = self.inputs.values()
+        return admitted(spark, source, self._checkpoint, self.output, self._ledger)
+
     def close(self) -> None:
         """No batch begins from now on; the one at work goes on to its end."""
         self._closing.set()
@@ -190,6 +199,13 @@ class RunningTopology:
 
         sources = {name: count(name) for name in self._operators}
         return {"topology": self.model(), "dials": self.dials, "sources": sources}
+
+    def admitted(self, spark: SparkSession, source: str) -> pa.Table | None:
+        """Rows of a source without those that were shed, None where that cannot be told."""
+        readers = [o for o in self._operators.values() if source in o.inputs]
+        if not any(self.dials.counts(reader.name).dropped for reader in readers):
+            return rows_of(self.topics[source], spark)
+        return readers[0].admitted(spark) if len(readers) == 1 else None
 
     def rejected(self, spark: SparkSession) -> dict[str, dict[str, int]]:
         """Rows that were set aside, by operator and reason; only of batches that are still kept."""

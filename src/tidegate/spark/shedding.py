@@ -68,9 +68,11 @@ class ShedLedger:
                 "the ledger kept; remove both or neither"
             )
         decision = self._on_file(batch_id) or self._decide(batch, batch_id, wanted, query)
-        if decision.fraction == 0:
-            return batch, decision
-        return batch.filter(~self._unlucky(batch, batch_id, decision.fraction)), decision
+        return self.left_of(batch, batch_id, decision.fraction), decision
+
+    def left_of(self, batch: DataFrame, batch_id: int, fraction: float) -> DataFrame:
+        """What is left of a batch when that share of it is dropped: always the same rows."""
+        return batch.filter(~self._unlucky(batch, batch_id, fraction)) if fraction else batch
 
     def _decide(self, batch: DataFrame, batch_id: int, wanted: float, query: str) -> Decision:
         from pyspark.sql import functions as fn

@@ -159,6 +159,11 @@ class SparkWorld:
             leased_so_far=self.hosts.leased_so_far,
         )
 
+    def work_of(self, operator: str) -> list[tuple[int, float]]:
+        """Rows and slot-seconds of an operator's recent batches; none when it had no batch."""
+        meter = self._meters.get(operator)
+        return meter.batch_work() if meter is not None else []
+
     def _digest(self, slots: int) -> None:
         """Read what the listener noted, and what the batches' jobs took."""
         while True:

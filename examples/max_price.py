@@ -1,0 +1,43 @@
+"""The highest price of each symbol in each second: an application, run to its end and checked.
+
+Covers: an application by name, its generator, its topology on Spark with two parts a batch, bad
+records that are set aside, and the reference that results must equal. ``tidegate run max-price``
+does the same live, on a cluster, under an autoscaler.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+from tidegate.pipelines.application import application
+from tidegate.pipelines.live import SETTINGS
+from tidegate.pipelines.session import session_on
+from tidegate.pipelines.texts import spoiled
+
+START_S = 1_700_000_000.0
+SYMBOLS, TUPLES, SECONDS = 4, 2_000, 3
+BAD_SHARE = 0.01
+
+
+def main(spark: SparkSession) -> None:
+    app = application("max-price", symbols=SYMBOLS)
+    random = np.random.default_rng(7)
+    moments = START_S + np.sort(random.random(TUPLES)) * SECONDS
+    tuples = spoiled(app.generate("stocks", moments, 0, random), BAD_SHARE, random)
+    print(tuples["value"][0])
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = app.run_through(spark, Path(folder), {"stocks": [tuples]}, parallelism=2)
+    for row in sorted(outcome.results["merge"].to_pylist(), key=lambda row: (*row.values(),)):
+        print(f"{row['symbol']} {row['second']} {row['cents']:6d} of {row['tuples']}")
+    for reason, count in sorted(outcome.rejected["maxima"].items()):
+        print(f"set aside: {count} x {reason}")
+    print("as the reference" if outcome.exact else f"wrong: {outcome.wrong}")
+
+
+if __name__ == "__main__":
+    with session_on("local[2]", Path("out/example.log"), SETTINGS) as spark:
+        main(spark)

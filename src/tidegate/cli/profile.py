@@ -1,0 +1,104 @@
+"""``tidegate profile``: what an application's operators cost, measured, as a topology file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidegate.cli.ending import INTERRUPTED, cleared, logs_into, signals
+from tidegate.cli.run import AppName, Rate, Replay, Seed, show_value, the_application
+from tidegate.cli.show import console, print_json, table
+from tidegate.codec import to_plain
+from tidegate.config import save_topology
+from tidegate.units import finite, show_duration
+
+__all__ = ["profile_command"]
+
+
+def profile_command(
+    name: AppName,
+    rate: Rate = 1.0,
+    seconds: Annotated[float, typer.Option(help="How long to measure.")] = 60.0,
+    cores: Annotated[int, typer.Option(help="Task slots of the one process.")] = 2,
+    replay: Replay = None,
+    seed: Seed = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where the topology goes; out/APP-profile/topology.yaml by default."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Measure an application's operators: arrivals, service times, variability, ratios.
+
+    [bold]tidegate profile max-price && tidegate allocate --topology out/… --t-max 2s[/bold]
+
+    Runs it in one Spark process at a steady rate, with nobody scaling it, and writes the topology
+    that allocate, backtest and run --topology read.
+    """
+    from tidegate.pipelines.live import LiveRun
+    from tidegate.pipelines.profile import profile
+    from tidegate.pipelines.session import check_java
+    from tidegate.pipelines.stopping import Stop, Stopped
+
+    finite(rate, "--rate", above=0)
+    finite(seconds, "--seconds", above=0)
+    finite(cores, "--cores", low=1)
+    app = the_application(name, replay)
+    check_java()
+    folder = Path("out") / f"{app.name}-profile"
+    file = out or folder / "topology.yaml"
+    run = LiveRun(app, cleared(folder), rate=rate, seconds=seconds, slots=cores, seed=seed)
+    screen, stop = console(), Stop()
+
+    def say(text: str) -> None:
+        if not as_json:
+            screen.print(f"[dim]{text}[/dim]")
+
+    with signals(stop, say), logs_into(run.out / "tidegate.log"):
+        try:
+            found = profile(run, say, stop)
+        except (Stopped, KeyboardInterrupt):
+            screen.print("stopped before there was anything to see")
+            raise typer.Exit(INTERRUPTED) from None
+    heading = f"{app.name}, measured by tidegate profile for {found.seconds:.0f} s"
+    save_topology(found.topology, file, heading)
+    if as_json:
+        print_json(to_plain(found))
+        return
+    shown = table(
+        "operator", "λ arrives/s", "μ one does/s", "an item", "CV", "batches' CV", "rows out",
+        "a batch", "limit", numbers=" rrrrrrrr",
+    )  # fmt: skip
+    for operator in found.operators:
+        service_s = operator.service_time_s
+        shown.add_row(
+            operator.name,
+            f"{operator.arrives_per_s:.4g}",
+            show_value(1 / service_s if service_s else None, "{:.4g}"),
+            "–" if service_s is None else show_duration(service_s),
+            show_value(operator.service_cv, "{:.2f}"),
+            show_value(operator.batch_cv, "{:.2f}"),
+            f"{operator.ratio:.3g}",
+            "–" if operator.overhead_s is None else show_duration(operator.overhead_s, 2),
+            show_value(operator.partitions, "{}"),
+        )
+    screen.print(shown)
+    screen.print(
+        "[dim]CV: how much the time of an item varies; it shows only where batches are small. a "
+        "batch: its time beside the work on its items. limit: partitions of its state.[/dim]"
+    )
+    unknown = [o.name for o in found.operators if o.service_time_s is None]
+    if unknown:
+        screen.print(
+            f"no batch of {', '.join(unknown)} had any rows: measure for longer, or with a higher "
+            "--rate"
+        )
+    screen.print(
+        f"\ntopology: {file}\n"
+        f"next: tidegate allocate --topology {file} --t-max {app.slo}\n"
+        f"      tidegate backtest my_trace.csv --topology {file} --slo {app.slo}\n"
+        f"      tidegate run {app.name} --topology {file}",
+        soft_wrap=True,
+    )

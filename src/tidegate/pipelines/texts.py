@@ -1,0 +1,177 @@
+"""Records that come as JSON text, as they do from outside: written, read, and set aside when bad.
+
+A record is one flat object. Beside its text there is the time at which it was sent: a record whose
+own clock is further off than the two bounds here is set aside, because a single one from the future
+would close every window before its time, and one from the past belongs to a window that is closed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = [
+    "AHEAD_S", "BEHIND_S", "LATE_S", "REASONS", "closed", "closing", "parsed", "records",
+    "spoiled", "text_schema", "texts",
+]  # fmt: skip
+
+BEHIND_S, AHEAD_S = 10, 1
+"""Seconds that a record's clock may be behind and ahead of the time at which it was sent."""
+LATE_S = BEHIND_S + AHEAD_S + 4
+"""Delay of a watermark over records that pass: none of them is ever late."""
+CLOSING_S = 3600.0
+"""A record so far ahead of all others closes their windows."""
+REASONS = (
+    "no text", "malformed JSON", "a field is missing or out of range",
+    "the clock is behind", "the clock is ahead",
+)  # fmt: skip
+"""Why a record is set aside, in the order in which that is looked at."""
+
+_FLAT = r"\s*\{[^{}]*\}\s*"
+_WORD = r"[A-Z][A-Za-z0-9 .&_-]*"
+
+
+def text_schema() -> StructType:
+    """value: the record; sent_us: when it was sent, Unix microseconds."""
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    return StructType([StructField("value", StringType()), StructField("sent_us", LongType())])
+
+
+def texts(at_us: NDArray[np.int64], **columns: Any) -> pa.Table:
+    """Records of these columns, words or whole numbers, sent at the time that they bear."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts: list[Any] = []
+    for n, (name, values) in enumerate({**columns, "at_us": at_us}.items()):
+        column = pa.array(values)
+        mark = '"' if pa.types.is_string(column.type) else ""
+        parts += [f'{"," if n else "{"}"{name}":{mark}', column.cast(pa.string()), mark]
+    value = pc.binary_join_element_wise(*parts, "}", "")
+    return pa.table({"value": value, "sent_us": pa.array(at_us, pa.int64())})
+
+
+def parsed(rows: DataFrame, words: tuple[str, ...], numbers: tuple[str, ...]) -> DataFrame:
+    """The records' fields and `at_us`; `rejected` tells why one is bad, and `value` keeps its text.
+
+    words: fields that begin with a capital letter; numbers: fields that are positive whole numbers.
+    """
+    from pyspark.sql import functions as fn
+
+    longs = (*numbers, "at_us")
+    fields = ", ".join([*(f"`{w}` string" for w in words), *(f"`{n}` long" for n in longs)])
+    options = {"columnNameOfCorruptRecord": "_bad", "allowSingleQuotes": "false"}
+    judged = rows.withColumn("record", fn.from_json("value", f"{fields}, _bad string", options))
+    well_formed = fn.col("value").rlike(f"^{_FLAT}\\z") & fn.col("record._bad").isNull()
+    complete = fn.lit(True)
+    for name in words:
+        complete &= fn.col(f"record.{name}").rlike(f"^{_WORD}\\z")
+    for name in longs:
+        complete &= fn.col(f"record.{name}") > 0
+    ahead_us = fn.col("record.at_us") - fn.col("sent_us")
+    no_text, malformed, incomplete, behind, ahead = REASONS
+    why = (
+        fn.when(fn.col("value").isNull(), no_text)
+        .when(~fn.coalesce(well_formed, fn.lit(False)), malformed)
+        .when(~fn.coalesce(complete, fn.lit(False)), incomplete)
+        .when(ahead_us < -1_000_000 * BEHIND_S, behind)
+        .when(ahead_us > 1_000_000 * AHEAD_S, ahead)
+    )
+    judged = judged.withColumn("rejected", why)
+    is_good = fn.col("rejected").isNull()
+    good = [fn.when(is_good, fn.col(f"record.{n}")).alias(n) for n in (*words, *longs)]
+    return judged.select(*good, fn.when(~is_good, fn.col("value")).alias("value"), "rejected")
+
+
+def records(
+    rows: pa.Table, words: tuple[str, ...], numbers: tuple[str, ...]
+) -> dict[str, NDArray[Any]]:
+    """The good records' fields as columns, read by Python's own JSON: for references."""
+    names = (*words, *numbers, "at_us")
+    found: dict[str, list[Any]] = {name: [] for name in names}
+    for chunk in rows.to_batches(65_536):
+        sent = chunk.column("sent_us").to_pylist()
+        for text, sent_us in zip(chunk.column("value").to_pylist(), sent, strict=True):
+            record = _record(text, sent_us, words, names[len(words) :])
+            if record is not None:
+                for name in names:
+                    found[name].append(record[name])
+    kinds = {name: np.int64 if name not in words else np.str_ for name in names}
+    return {name: np.array(values, dtype=kinds[name]) for name, values in found.items()}
+
+
+def _record(
+    text: str | None, sent_us: int, words: tuple[str, ...], longs: tuple[str, ...]
+) -> dict[str, Any] | None:
+    if text is None or not re.fullmatch(_FLAT, text):
+        return None
+    try:
+        record: dict[str, Any] = json.loads(text)
+    except ValueError:
+        return None
+    for name in words:
+        if not isinstance(word := record.get(name), str) or not re.fullmatch(_WORD, word):
+            return None
+    for name in longs:
+        if type(number := record.get(name)) is not int or not 0 < number < 2**63:
+            return None
+    ahead_us = record["at_us"] - sent_us
+    return record if -1_000_000 * BEHIND_S <= ahead_us <= 1_000_000 * AHEAD_S else None
+
+
+def closing(at_s: float, **columns: Any) -> pa.Table:
+    """A record so far ahead of `at_s` (Unix seconds) that every window before it closes."""
+    at_us = np.array([round((at_s + CLOSING_S) * 1e6)])
+    return texts(at_us, **{name: [value] for name, value in columns.items()})
+
+
+def closed(ends_us: NDArray[np.int64], at_us: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which windows the watermark over these records has passed, by the windows' ends."""
+    return np.asarray(ends_us <= at_us.max(initial=0) - 1_000_000 * LATE_S)
+
+
+def spoiled(table: pa.Table, share: float, random: np.random.Generator) -> pa.Table:
+    """The records with about that share of bad ones among them, of every kind.
+
+    They are added and not put in the place of good ones: what comes out stays the same.
+    """
+    import pyarrow as pa
+
+    bad = int(random.binomial(table.num_rows, min(1.0, share)))
+    if not bad:
+        return table
+    kinds = random.integers(0, len(_SPOIL), bad)
+    rows = table.take(random.integers(0, table.num_rows, bad)).to_pylist()
+    made = [
+        _SPOIL[kind](row["value"], row["sent_us"]) for kind, row in zip(kinds, rows, strict=True)
+    ]
+    values = pa.table(
+        {"value": [value for value, _ in made], "sent_us": [sent for _, sent in made]},
+        schema=table.schema,
+    )
+    return pa.concat_tables([table, values])
+
+
+_SPOIL: tuple[Callable[[str, int], tuple[str | None, int]], ...] = (
+    lambda text, sent_us: (None, sent_us),
+    lambda text, sent_us: (text[: len(text) // 2], sent_us),  # torn in the middle
+    lambda text, sent_us: (text + text, sent_us),  # two in one line
+    lambda text, sent_us: ("\x00\ufffd" * 50, sent_us),  # a poison record
+    lambda text, sent_us: ("[]", sent_us),
+    lambda text, sent_us: (re.sub(r"\d+", "1e999", text), sent_us),
+    lambda text, sent_us: (text.replace('"at_us"', '"at"'), sent_us),  # a field has another name
+    lambda text, sent_us: (re.sub(r":(\d)", r":-\1", text, count=1), sent_us),
+    lambda text, sent_us: (text, sent_us + 3_600_000_000),  # its clock went back an hour
+    lambda text, sent_us: (text, sent_us - 3_600_000_000),  # and forward
+)

@@ -1,0 +1,138 @@
+"""What a live run is made of, without a JVM: feed, settings, topology files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tidegate.config import load_topology, save_topology
+from tidegate.errors import InputError
+from tidegate.pipelines.application import APPLICATIONS, application
+from tidegate.pipelines.feed import TopicFeed
+from tidegate.pipelines.live import LiveRun, known_times
+from tidegate.pipelines.profile import _one_source
+from tidegate.topology import Edge, Operator, Source, Topology
+from tidegate.workloads import ConstantRate
+
+LINE = Topology(
+    (Operator("a", service_time_s=0.5, service_scv=0.0), Operator("b", max_instances=2)),
+    (Source("in", 12.5),),
+    (Edge("in", "a"), Edge("a", "b", 0.25)),
+)
+
+
+class Kept:
+    """A topic that keeps what is appended."""
+
+    def __init__(self) -> None:
+        self.tables: list[pa.Table] = []
+
+    def append(self, rows: pa.Table, producer: str) -> None:
+        self.tables.append(rows)
+
+
+class Clock:
+    now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def fed(replays: bool, **settings: Any) -> tuple[TopicFeed, Clock, Kept, list[int]]:
+    firsts: list[int] = []
+    app = application("max-price")
+
+    def generate(source: str, moments: Any, first_id: int, random: Any) -> pa.Table:
+        firsts.append(first_id)
+        return app.generate(source, moments, first_id, random)
+
+    clock, topic = Clock(), Kept()
+    marked = replace(app, generate=generate, replays=replays)
+    workload = ConstantRate(50, 1e6, seed=1, source="stocks")
+    topics: Any = {"stocks": topic}
+    return TopicFeed(marked, topics, workload, clock=clock, **settings), clock, topic, firsts
+
+
+@pytest.mark.parametrize(("replays", "after"), [(False, 100), (True, 0)])
+def test_a_recording_begins_anew_and_a_generator_goes_on(replays: bool, after: int) -> None:
+    feed, clock, topic, firsts = fed(replays)
+    clock.now_s += 2
+    even = ConstantRate(50, 1e6, seed=2, source="stocks")
+    feed.play(even)
+    before = feed.made["stocks"]
+    clock.now_s += 2
+    feed._write_due()
+    assert firsts == [0, before if after else 0]
+    assert feed.rows == sum(t.num_rows for t in topic.tables) == feed.made["stocks"] > before > 50
+
+
+def test_bad_rows_are_added_to_the_good_ones() -> None:
+    feed, clock, topic, _ = fed(False, bad=0.5)
+    clock.now_s += 10
+    feed._write_due()
+    (table,) = topic.tables
+    assert 1.3 * feed.made["stocks"] < table.num_rows == feed.rows < 1.7 * feed.made["stocks"]
+
+
+def test_a_feed_that_fails_says_so() -> None:
+    feed, _, topic, _ = fed(False)
+
+    def full(rows: pa.Table, producer: str) -> None:
+        raise OSError("no space left")
+
+    topic.append = full  # type: ignore[method-assign]
+    feed.start()
+    feed._clock.now_s += 5  # type: ignore[attr-defined]
+    feed._thread.join(30)
+    feed.stop()
+    assert str(feed.error) == "no space left"
+
+
+def test_a_topology_file_gives_back_what_was_written(tmp_path: Path) -> None:
+    save_topology(LINE, tmp_path / "new" / "line.yaml", "a line")
+    assert load_topology(tmp_path / "new" / "line.yaml") == LINE
+    text = (tmp_path / "new" / "line.yaml").read_text()
+    assert text.startswith("# a line\n") and "slo_s" not in text
+    with pytest.raises(InputError, match="writable"):
+        save_topology(LINE, tmp_path / "new")
+
+
+def test_known_times_are_those_of_the_same_operators() -> None:
+    model = replace(LINE, operators=tuple(replace(o, service_time_s=None) for o in LINE.operators))
+    assert known_times(model, None) is model
+    assert known_times(model, LINE).by_name["a"].service_time_s == 0.5
+    with pytest.raises(InputError, match="the application's own operators"):
+        known_times(application("ticks").topology.model(), LINE)
+
+
+def test_one_source_brings_the_rates_of_several() -> None:
+    several = Topology(
+        LINE.operators,
+        (Source("x", 30.0), Source("y", 10.0)),
+        (Edge("x", "a"), Edge("y", "a", 2.0), Edge("y", "b"), Edge("a", "b", 0.5)),
+    )
+    one = _one_source(several)
+    assert one.sources == (Source("input", 40.0),)
+    assert one.arrival_rates() == several.arrival_rates() == {"a": 50.0, "b": 35.0}
+    assert _one_source(LINE) is LINE
+
+
+def test_a_run_knows_its_rates_and_what_it_cannot_do(tmp_path: Path) -> None:
+    run = LiveRun(application("max-price"), tmp_path, rate=2.0, seconds=80.0)
+    assert run.rates_per_s == {"stocks": pytest.approx(60_000)}
+    assert run.slo_s == 10.0
+    moments = run.workload().arrivals(0, 80)["stocks"]
+    steps = np.histogram(moments, np.arange(0, 81, 10))[0]
+    assert steps.max() > 3 * steps.min()
+    with pytest.raises(InputError, match="no bad rows"):
+        LiveRun(replace(run.application, spoil=None), tmp_path, bad=0.1)
+
+
+def test_unknown_applications_are_named() -> None:
+    with pytest.raises(InputError, match=", ".join(APPLICATIONS)):
+        application("word-count")
