@@ -8,7 +8,6 @@ the reports go there, else to ``out/factory``.
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -17,39 +16,30 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.application import application
+from tidegate.pipelines.live import SETTINGS
+from tidegate.pipelines.session import session_on
 
-SECONDS = 30
+SECONDS = 5
 START_S = 1_700_000_000.0
-REPORTS = Path(sys.argv[1] if len(sys.argv) > 1 else "out/factory")
 
 
-def main() -> None:
-    app = application("factory", reports=REPORTS, values_per_report=60, bad_share=0.01)
+def main(spark: SparkSession, reports: Path | None = None) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        _run(spark, Path(folder), reports or Path(folder) / "reports")
+
+
+def _run(spark: SparkSession, folder: Path, reports: Path) -> None:
+    app = application(
+        "factory", reports=reports, reader="own", values_per_report=20, bad_share=0.02
+    )
     print(f"{app.name}: {app.summary}")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2]").appName("factory")
-    settings = {
-        **app.settings,
-        # For a life of a minute the second compiler costs more than it earns.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.log.level": "ERROR",
-        "spark.scheduler.mode": "FAIR",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-
     random = np.random.default_rng(1)
     inputs = {
         source: [app.generate(source, START_S + np.arange(0, SECONDS, 1 / rate), 0, random)]
         for source, rate in app.rates_per_s.items()
     }
     print({source: f"{table.num_rows} messages" for source, (table,) in inputs.items()})
-    with tempfile.TemporaryDirectory() as folder:
-        outcome = app.run_through(spark, Path(folder), inputs)
-    spark.stop()
+    outcome = app.run_through(spark, folder, inputs)
 
     for sentence in app.tally(outcome.inputs, outcome.results):
         print(sentence)
@@ -57,8 +47,9 @@ def main() -> None:
         for reason, count in sorted(reasons.items()):
             print(f"{operator} has set aside {count}: {reason}")
     print("the results equal the reference" if outcome.exact else f"WRONG: {outcome.wrong}")
-    print(f"reports: {', '.join(sorted(path.name for path in REPORTS.glob('*.pdf')))}")
+    print(f"{len(list(reports.glob('*.pdf')))} reports as PDF")
 
 
 if __name__ == "__main__":
-    main()
+    with session_on("local[2]", Path("out/example.log"), SETTINGS) as spark:
+        main(spark, Path(sys.argv[1] if sys.argv[1:] else "out/factory"))

@@ -7,7 +7,6 @@ gets a picture of some frames with the logos outlined that were found.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,17 +18,12 @@ from pyspark.sql import SparkSession
 
 from tidegate.pipelines.application import Outcome, application
 from tidegate.pipelines.apps.logos_frames import spoiled
+from tidegate.pipelines.live import SETTINGS
+from tidegate.pipelines.session import session_on
 
 FRAMES = 40
 BAD_SHARE = 0.15
 BEGIN_S = 1_700_000_000.0
-
-
-def local_spark() -> SparkSession:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    quiet = builder.config("spark.log.level", "ERROR").config("spark.sql.shuffle.partitions", "2")
-    return quiet.config("spark.ui.showConsoleProgress", "false").getOrCreate()
 
 
 def outlined(outcome: Outcome, frames: list[int]) -> Any:
@@ -53,14 +47,12 @@ def outlined(outcome: Outcome, frames: list[int]) -> Any:
     return np.vstack([np.hstack(pictures[:3]), np.hstack(pictures[3:6])])
 
 
-def main() -> None:
+def main(spark: SparkSession, picture: str | None = None) -> None:
     app, random = application("logos"), np.random.default_rng(2)
     frames = app.generate("frames", BEGIN_S + np.arange(FRAMES) / 13, 0, random)
     batches = [spoiled(frames.slice(first, 20), BAD_SHARE, random) for first in (0, 20)]
-    spark = local_spark()
     with TemporaryDirectory() as folder:
         outcome = app.run_through(spark, Path(folder), {"frames": batches})
-    spark.stop()
     for row in sorted(outcome.results["aggregate"].to_pylist(), key=lambda row: row["frame"])[:10]:
         logos = ", ".join(f"logo {f['logo']} ({f['matches']} matches)" for f in row["found"])
         print(f"frame {row['frame']:2}: {row['features']:3} features, {logos or 'no logo'}")
@@ -69,10 +61,11 @@ def main() -> None:
         for reason, count in sorted(reasons.items()):
             print(f"set aside by {operator}: {count} x {reason}")
     print("equal to the reference" if outcome.exact else f"not equal: {outcome.wrong}")
-    if len(sys.argv) > 1:
+    if picture is not None:
         several = [row["id"] for row in frames.to_pylist() if row["planted"]][:6]
-        cv2.imwrite(sys.argv[1], outlined(outcome, several), [cv2.IMWRITE_JPEG_QUALITY, 85])
+        cv2.imwrite(picture, outlined(outcome, several), [cv2.IMWRITE_JPEG_QUALITY, 85])
 
 
 if __name__ == "__main__":
-    main()
+    with session_on("local[2]", Path("out/example.log"), SETTINGS) as spark:
+        main(spark, *sys.argv[1:2])

@@ -7,7 +7,6 @@ A file name as argument gets a picture of which patterns were maximal when.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,17 +18,12 @@ from pyspark.sql import SparkSession
 
 from tidegate.pipelines.application import application, settle
 from tidegate.pipelines.apps.patterns_texts import spoiled
+from tidegate.pipelines.live import SETTINGS
+from tidegate.pipelines.session import session_on
 
 TEXTS, WINDOW, SLIDE = 6000, 2000, 200
 BAD_SHARE = 0.01
 BEGIN_S = 1_700_000_000.0
-
-
-def local_spark() -> SparkSession:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    quiet = builder.config("spark.log.level", "ERROR").config("spark.sql.shuffle.partitions", "2")
-    return quiet.config("spark.ui.showConsoleProgress", "false").getOrCreate()
 
 
 def draw(changes: list[dict[str, Any]], path: str) -> None:
@@ -54,17 +48,15 @@ def draw(changes: list[dict[str, Any]], path: str) -> None:
     figure.savefig(path)
 
 
-def main() -> None:
+def main(spark: SparkSession, picture: str | None = None) -> None:
     app = application("patterns", window=WINDOW, slide=SLIDE, state_partitions=2)
     random = np.random.default_rng(2)
     texts = app.generate("texts", BEGIN_S + np.arange(TEXTS) / 320, 0, random)
-    spark = local_spark()
     with TemporaryDirectory() as folder, app.topology.start(spark, Path(folder)) as running:
         for first in range(0, TEXTS, 3000):
             running.topics["texts"].append(spoiled(texts.slice(first, 3000), BAD_SHARE, random))
         settle(running, 300)
         outcome, model = app.outcome_of(spark, running), running.model()
-    spark.stop()
     changes = outcome.results["report"].to_pylist()
     for row in sorted(changes, key=lambda r: (r["until"], r["change"], r["pattern"])):
         if row["pattern"].count(" ") > 1:
@@ -77,9 +69,10 @@ def main() -> None:
     (loop,) = [edge for edge in model.edges if edge.origin == edge.target]
     print(f"of 1000 items that {loop.target} reads, {1000 * loop.ratio:.1f} go round again")
     print("equal to brute force" if outcome.exact else f"not equal: {outcome.wrong}")
-    if len(sys.argv) > 1:
-        draw(changes, sys.argv[1])
+    if picture is not None:
+        draw(changes, picture)
 
 
 if __name__ == "__main__":
-    main()
+    with session_on("local[2]", Path("out/example.log"), SETTINGS) as spark:
+        main(spark, *sys.argv[1:2])

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,8 +117,8 @@ class Application:
         """
         from tidegate.spark.dials import Dials
 
-        running = self.topology.start(spark, folder, Dials(default_parallelism=parallelism))
-        with running:
+        dials = Dials(default_parallelism=parallelism)
+        with self._set(spark), self.topology.start(spark, folder, dials) as running:
             for source, batches in inputs.items():
                 for table in batches:
                     running.topics[source].append(table)
@@ -126,6 +127,19 @@ class Application:
                 running.topics[source].append(table)
             settle(running, at_most_s)
         return self.outcome_of(spark, running)
+
+    @contextmanager
+    def _set(self, spark: SparkSession) -> Iterator[None]:
+        """The settings that a running session can still take; queries copy them as they start."""
+        wanted = {k: v for k, v in self.settings.items() if k.startswith("spark.sql.")}
+        before = {key: spark.conf.get(key, None) for key in wanted}
+        for key, value in wanted.items():
+            spark.conf.set(key, value)
+        try:
+            yield
+        finally:
+            for key, was in before.items():
+                spark.conf.unset(key) if was is None else spark.conf.set(key, was)
 
     def outcome_of(self, spark: SparkSession, running: RunningTopology) -> Outcome:
         """What a run that has come to its end has brought, compared with the reference.

@@ -87,6 +87,8 @@ def session_on(
     """
     quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     if master.startswith("local"):
+        # PySpark reads no setting for this, only the variable: else it takes any python3 there is.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         heap_mb = int(max(1024, min(4096, (memory_available_mb() or 4096.0) * 0.4)))
         quiet |= dict.fromkeys(("spark.driver.host", "spark.driver.bindAddress"), LOOPBACK)
         quiet["spark.driver.memory"] = f"{heap_mb}m"

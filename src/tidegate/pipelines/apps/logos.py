@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 )
 
 from tidegate.pipelines.application import Application, Tables, columns
-from tidegate.pipelines.apps.logos_frames import frames
+from tidegate.pipelines.apps.logos_frames import frames, spoiled
 from tidegate.pipelines.apps.logos_vision import (
     DESCRIPTOR,
     Features,
@@ -92,6 +92,7 @@ def application(state_partitions: int = 2) -> Application:
         topology=topology,
         rates_per_s={"frames": 13.0},
         generate=frames,
+        spoil=spoiled,
         results=("aggregate",),
         reference=_reference,
         tally=_tally,

@@ -29,6 +29,7 @@ from tidegate.pipelines.apps.patterns_texts import (
     LIMIT,
     MOST_WORDS,
     brute_force,
+    spoiled,
     texts,
 )
 from tidegate.spark.topology import StreamOperator, StreamTopology
@@ -92,6 +93,7 @@ def application(
         topology=topology,
         rates_per_s={"texts": 320.0},
         generate=texts,
+        spoil=spoiled,
         results=("report",),
         reference=lambda inputs: _reference(inputs, rules),
         tally=lambda inputs, results: _tally(inputs, results, rules),
