@@ -232,10 +232,11 @@ def heed_all(
     """Heed wishes one after the other; those that cannot be are marked as refused."""
     noted = []
     for control in found:
-        if not control.refused:
+        refused = control.refused
+        if not refused:
             try:
                 steering, policy, memory = steering.heed(control, policy, memory)
             except TidegateError as error:
-                control = replace(control, refused=str(error))
-        noted.append(control)
+                refused = str(error)
+        noted.append(replace(control, refused=refused))
     return tuple(noted), steering, policy, memory

@@ -27,7 +27,8 @@ def run(
 ) -> RunReport:
     """Let a policy drive a world until `duration_s`, with a decision each `interval_s` seconds.
 
-    journal, controls: as for `Controller`. seed: for policies that draw lots. progress: called with the share done, now and then.
+    journal, controls: as for `Controller`. seed: for policies that draw lots.
+    progress: called with the share done, now and then.
 
     Unlike a live loop this one stops at the first turn that fails: in a laboratory that is a
     finding, not something to live with.
