@@ -15,8 +15,9 @@ from tidegate.cli.show import console
 from tidegate.errors import InputError
 from tidegate.units import duration_s
 
-__all__ = ["Dashboard", "dashboard", "shown", "wait_for_the_end"]
+__all__ = ["Dashboard", "attached", "dashboard", "wait_for_the_end"]
 
+PORT = 8080
 USUAL = ("tidegate.jsonl", "out/demo/journal.jsonl", "out/fleet/journal.jsonl", "out/backtest")
 """Where journals are looked for when none is named."""
 
@@ -33,7 +34,7 @@ def dashboard(
             metavar="JOURNAL",
         ),
     ] = None,
-    port: Annotated[int, typer.Option(help="Where to listen; 0: any that is free.")] = 8080,
+    port: Annotated[int, typer.Option(help="Where to listen; 0: any that is free.")] = PORT,
     host: Annotated[
         str, typer.Option(help="On which address; beyond loopback a token is needed.")
     ] = "127.0.0.1",
@@ -60,25 +61,32 @@ def dashboard(
         if not path.exists():
             raise InputError("JOURNAL", str(path), "a file or folder that exists")
     slo_s = None if slo is None else duration_s(slo, "--slo")
-    with shown(paths, port=port, host=host, token=token, slo_s=slo_s):
+    from tidegate.dashboard import serving
+
+    with serving(paths, port=port, host=host, token=token, slo_s=slo_s) as url:
+        _say(url)
         wait_for_the_end()
 
 
 @contextmanager
-def shown(
-    journals: list[Path],
-    *,
-    port: int = 8080,
-    host: str = "127.0.0.1",
-    token: str | None = None,
-    slo_s: float | None = None,
-) -> Iterator[str]:
-    """Serve a dashboard while the block runs, and say where."""
-    from tidegate.dashboard import serving
+def attached(wanted: bool, journals: list[Path], slo_s: float | None = None) -> Iterator[None]:
+    """Serve a dashboard beside a run while the block lasts, if it is wanted, and say where.
 
-    with serving(journals, port=port, host=host, token=token, slo_s=slo_s) as url:
-        console().print(f"dashboard: [bold]{url}[/bold]", soft_wrap=True)
-        yield url
+    On the usual port, or any other when that is taken: the run matters more than its number.
+    """
+    if not wanted:
+        yield
+        return
+    from tidegate.dashboard import serving
+    from tidegate.dashboard.serve import is_free
+
+    with serving(journals, port=PORT if is_free(PORT) else 0, slo_s=slo_s) as url:
+        _say(url)
+        yield
+
+
+def _say(url: str) -> None:
+    console().print(f"dashboard: [bold]{url}[/bold]", soft_wrap=True)
 
 
 def wait_for_the_end() -> None:

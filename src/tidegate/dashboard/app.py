@@ -170,9 +170,7 @@ def _place(text: str) -> tuple[int, int]:
         return 0, -1
 
 
-async def _events(
-    book: Book, place: str, request: Any, end: threading.Event
-) -> AsyncIterator[str]:
+async def _events(book: Book, place: str, request: Any, end: threading.Event) -> AsyncIterator[str]:
     """New rows as they come, from a place on; ``begin`` when the journal is another one."""
     edition, index = _place(place)
     yield "retry: 1000\n\n"

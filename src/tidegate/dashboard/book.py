@@ -22,6 +22,7 @@ __all__ = ["Book", "Shelf"]
 
 MOST_ROWS = 20_000
 """Rows kept of a journal: beyond, older ones are thinned out. Any turn can still be opened."""
+NOBODY = "Nobody listens: this run has ended, is a recording, or was started without controls."
 FIRST_WORD = b'{"number":'
 
 
@@ -140,7 +141,7 @@ class Book:
         with self._lock:
             about: dict[str, Any] = {
                 "enabled": who is not None,
-                "why": "" if who else "This run has ended, or is a recording: nobody would hear it.",
+                "why": "" if who else NOBODY,
                 "steering": to_plain(self.chronicle.steering),
                 "heard": self.controls[-10:][::-1],
                 "policies": [],
@@ -209,7 +210,8 @@ class Shelf:
     def refresh(self) -> bool:
         """Look for news everywhere; return whether there were any."""
         self.scan()
-        return any([book.refresh() for book in self.books])
+        found = [book.refresh() for book in self.books]  # all of them, whatever the first says
+        return any(found)
 
 
 def _is_journal(path: Path) -> bool:

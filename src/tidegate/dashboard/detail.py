@@ -212,7 +212,11 @@ def aftermath(row: Row, later: Sequence[Row]) -> dict[str, Any]:
     """
     seen = [r for r in later[:LOOK_AHEAD] if r.time_s is not None]
     if not seen or row.time_s is None:
-        return {"text": "Not known yet: there is no later turn.", "before": _figures(row), "after": None}
+        return {
+            "text": "Not known yet: there is no later turn.",
+            "before": _figures(row),
+            "after": None,
+        }
     target = row.change.after if row.change else row.requested
     done = next((n for n, r in enumerate(seen) if r.running == target == r.hosts), None)
     until = next((n for n, r in enumerate(seen) if r.change and r.change.before != r.change.after),

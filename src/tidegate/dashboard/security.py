@@ -113,14 +113,20 @@ class Sentry:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
 
         async def careful(message: Any) -> None:
             if message["type"] == "http.response.start":
                 given = {name.lower() for name, _ in message["headers"]}
                 message["headers"] = [
                     *message["headers"],
-                    *((n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in given),
+                    *(
+                        (n.encode(), v.encode())
+                        for n, v in HEADERS.items()
+                        if n.encode() not in given
+                    ),
                 ]
             await send(message)
 

@@ -13,7 +13,7 @@ from tidegate.dashboard.book import Shelf
 from tidegate.dashboard.security import Gatekeeper, check_exposure, is_loopback
 from tidegate.errors import BackendError, InputError
 
-__all__ = ["serving"]
+__all__ = ["is_free", "serving"]
 
 START_LIMIT_S = 30.0
 
@@ -81,6 +81,15 @@ def _listen(host: str, port: int) -> socket.socket:
         raise InputError("--port", f"{host}:{port}", "one that is free", remedy) from None
     listener.listen(128)
     return listener
+
+
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether a port can be listened on now."""
+    try:
+        _listen(host, port).close()
+    except InputError:
+        return False
+    return True
 
 
 def _await_start(server: object, thread: threading.Thread) -> None:

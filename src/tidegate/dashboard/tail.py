@@ -43,7 +43,11 @@ class Tail:
             status = os.fstat(file.fileno())
             file.seek(self.read_to - len(self._before))
             replaced = self._inode not in (None, status.st_ino)
-            if replaced or status.st_size < self.read_to or file.read(len(self._before)) != self._before:
+            if (
+                replaced
+                or status.st_size < self.read_to
+                or file.read(len(self._before)) != self._before
+            ):
                 self._begin_again()
             self._inode, self.size = status.st_ino, status.st_size
             file.seek(self.read_to)

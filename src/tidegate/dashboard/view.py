@@ -22,7 +22,7 @@ from tidegate.steps import Step
 __all__ = ["Change", "Chronicle", "Row", "change_of", "columns", "tables_of", "thinned"]
 
 MOST_REASONS = 2
-GOOD_REASONS = {"out": ("lease",), "in": ("spare", "underload", "release")}
+GOOD_REASONS = {"out": ("lease", "latency", "overload"), "in": ("spare", "underload", "release")}
 """Codes of reasons that explain a change of hosts best, where a plan has many."""
 
 
@@ -213,7 +213,7 @@ def change_of(turn: Turn) -> Change | None:
 
 def _what(steps: Sequence[Step], before: int, after: int) -> str:
     """The steps in words, the hosts first."""
-    kinds = [step.kind for step in steps]
+    kinds: list[str] = [step.kind for step in steps]
     if after != before:
         verb = "Added" if after > before else "Released"
         return f"{verb} {_hosts(abs(after - before))} ({before} → {after})"
