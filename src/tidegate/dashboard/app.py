@@ -157,17 +157,17 @@ async def _watch(shelf: Shelf, end: threading.Event) -> None:
         await asyncio.sleep(0 if busy else LOOK_S)
 
 
-def _place(text: str) -> tuple[int, int]:
+def _place(text: str) -> tuple[str, int]:
     """Edition and index out of an event's id; before everything when it is none.
 
-    >>> _place("2-17"), _place("?")
-    ((2, 17), (0, -1))
+    >>> _place("2xab-17"), _place("?")
+    (('2xab', 17), ('', -1))
     """
     edition, _, index = text.partition("-")
     try:
-        return int(edition), int(index)
+        return edition, int(index)
     except ValueError:
-        return 0, -1
+        return "", -1
 
 
 async def _events(book: Book, place: str, request: Any, end: threading.Event) -> AsyncIterator[str]:

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from tidegate.codec import from_json, to_plain
 from tidegate.controls import Control, listening, submit
@@ -39,6 +40,7 @@ class Book:
         self.controls: list[dict[str, Any]] = []
         """What people asked for, the last of it."""
         self._generation = self.tail.generation
+        self._first = 0
         self._lock = threading.RLock()
 
     # --- reading ------------------------------------------------------------------------------
@@ -64,10 +66,11 @@ class Book:
         return found
 
     def _begin_again(self) -> None:
-        self._generation = self.tail.generation
+        self._generation, self._first = self.tail.generation, 0
         self.chronicle, self.rows, self.controls = Chronicle(self.slo_s), [], []
 
     def _take(self, line: bytes) -> None:
+        self._first = self._first or crc32(line)
         try:
             turn = from_json(Turn, line)
         except InputError as error:
@@ -82,9 +85,9 @@ class Book:
     # --- asking -------------------------------------------------------------------------------
 
     @property
-    def edition(self) -> int:
-        """Counts up when the file is another one than before."""
-        return self._generation
+    def edition(self) -> str:
+        """Another word when the file is another one than before, even for another server."""
+        return f"{self._generation}x{self._first:08x}"
 
     def about(self) -> dict[str, Any]:
         """What the journal is, for a list of them."""
@@ -96,7 +99,7 @@ class Book:
                 "policy": self.chronicle.policy,
                 "turns": self.chronicle.count,
                 "read": self.tail.read_to / self.tail.size if self.tail.size else 1.0,
-                "edition": self._generation,
+                "edition": self.edition,
                 "clock": "wall" if timed and timed[-1] > 1e9 else "run",
                 "live": listening(self.path) is not None,
                 "steering": to_plain(steering),
