@@ -124,7 +124,7 @@ def test_every_answer_has_careful_headers(page: Page) -> None:
         assert "frame-ancestors 'none'" in policy
         assert "unsafe" not in policy
         assert answer.headers["x-content-type-options"] == "nosniff"
-        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["referrer-policy"] == "same-origin"
     assert httpx.get(page.url + "api/journals").headers["cache-control"] == "no-store"
     assert httpx.get(page.url + "docs").status_code == 404
 

@@ -53,7 +53,9 @@ def decided(before: int, after: int, **plan: Any) -> Turn:
     snapshot = steady_snapshot(before)
     hosts = tuple(f"host-{n + 1}" for n in range(after))
     kind: Any = "lease" if after > before else "release"
-    steps = tuple(Step(kind, f"host-{n + 1}") for n in range(min(before, after), max(before, after)))
+    steps = tuple(
+        Step(kind, f"host-{n + 1}") for n in range(min(before, after), max(before, after))
+    )
     wanted = Plan(Deployment(hosts), **plan)
     return Turn(7, "drs → bounds()", snapshot, wanted, Outcome(steps))
 
@@ -103,7 +105,9 @@ def test_quiet_failed_and_refused_turns() -> None:
 def test_what_people_asked_for_is_folded() -> None:
     chronicle = Chronicle()
     turn = Turn(1, "static", steady_snapshot())
-    row = chronicle.add(replace(turn, controls=(Control("pause", "both"), Control("dry-run", "on"))))
+    row = chronicle.add(
+        replace(turn, controls=(Control("pause", "both"), Control("dry-run", "on")))
+    )
     assert row.controls == ("pause scaling", "decide without acting")
     assert (chronicle.steering.paused, chronicle.steering.dry_run) == ("both", True)
     row = chronicle.add(replace(turn, controls=(Control("pause", "no", refused="too late"),)))

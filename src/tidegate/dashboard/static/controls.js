@@ -83,7 +83,7 @@ export function controls(root, store) {
     function fields() {
       const entry = state.policies.find((other) => other.name === chosen.value);
       const input = (parameter) => h("label", {}, h("span", {}, h("code", {}, parameter.name)),
-        h("input", { name: parameter.name, value: parameter.value ?? "", "data-was": String(parameter.value ?? ""), oninput: () => { edited = true; } }),
+        h("input", { name: parameter.name, value: String(parameter.value ?? ""), "data-was": String(parameter.value ?? ""), oninput: () => { edited = true; } }),
         h("small", { class: "muted" }, parameter.doc));
       const [target, ...rest] = entry.parameters;
       swap(inputs, target && input(target), rest.length > 0 && h("details", {}, h("summary", {}, plural(rest.length, "more setting")), rest.map(input)));
