@@ -58,7 +58,7 @@ function show() {
   current.update({ kind: "begin" });
 }
 
-addEventListener("hashchange", () => { closeTurn(); show(); main.focus(); });
+addEventListener("hashchange", () => { closeTurn(); show(); main.focus({ preventScroll: true }); scrollTo(0, 0); });
 addEventListener("resize", () => request({ kind: "resize" }));
 
 /** Draw at the next frame, once for all the news that came until then. */
