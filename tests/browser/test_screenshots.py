@@ -12,7 +12,7 @@ from tests.browser.pictures import MODES, Image, baseline, difference, draw, sma
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-MOST_MEAN, MOST_BLOCKS = 8.0, 0.12
+MOST_MEAN, MOST_BLOCKS = 6.0, 0.12
 """What another font, or another rounding of the simulator, may change."""
 
 
