@@ -1,4 +1,4 @@
-"""One Chromium from the system's packages for all of it; without one every test says why it waits."""
+"""One Chromium, from the system's packages, for all tests; without one each says so."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_moves_are_animated_unless_one_asks_for_calm(browser: Browser, address: 
         document.querySelector('main').replaceChildren(root);
         const host = (id, instances) => ({ id, status: 'running', utilisation: .5, cores: 4,
             lease_left_s: 30, lease_unit_s: 60,
-            instances: instances.map((name) => ({ id: name, operator: name, status: 'running' })) });
+            instances: instances.map((id) => ({ id, operator: id, status: 'running' })) });
         drawHosts(root, { hosts: [host('a', ['x', 'y']), host('b', ['z'])] });
         drawHosts(root, { hosts: [host('a', ['y']), host('b', ['z', 'x'])] });
         const chip = root.querySelector('[data-instance=x]');
@@ -197,7 +197,7 @@ def test_a_phone_needs_no_sideways_scrolling(browser: Browser, address: str, vie
 def test_landmarks_names_and_the_way_by_tab(screen: Screen) -> None:
     page = screen.show("now")
     for role in ("banner", "navigation", "main"):
-        assert page.get_by_role(role).count() == 1  # type: ignore[arg-type]
+        assert page.get_by_role(role).count() == 1
     assert page.locator("[aria-live=polite]").count() >= 1
     nameless = page.evaluate(
         """() => [...document.querySelectorAll('button, select, input, a')].filter((element) =>
@@ -241,12 +241,17 @@ def test_text_has_enough_contrast(browser: Browser, address: str, scheme: str) -
         const style = getComputedStyle(document.documentElement);
         const rgb = (name) => style.getPropertyValue(name).trim().match(/[0-9a-f]{2}/gi)
             .map((part) => parseInt(part, 16) / 255);
-        const light = (name) => rgb(name).map((c) => c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
+        const linear = (c) => c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
+        const light = (name) => rgb(name).map(linear)
             .reduce((sum, c, n) => sum + c * [.2126, .7152, .0722][n], 0);
-        const ratio = (a, b) => (Math.max(light(a), light(b)) + .05) / (Math.min(light(a), light(b)) + .05);
+        const ratio = (a, b) => {
+            const [dark, bright] = [light(a), light(b)].sort((x, y) => x - y);
+            return (bright + .05) / (dark + .05);
+        };
+        const fores = ['--text', '--muted', '--accent', '--bad', '--good', '--warn', '--in'];
         const found = {};
         for (const back of ['--back', '--surface', '--raised'])
-            for (const fore of ['--text', '--muted', '--accent', '--bad', '--good', '--warn', '--in'])
+            for (const fore of fores)
                 found[fore + ' on ' + back] = ratio(fore, back);
         return found;
     }"""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -62,7 +61,7 @@ def test_a_rotated_file_is_begun_again_even_if_it_comes_late(tmp_path: Path) -> 
     path.write_bytes(b"one\n")
     tail = Tail(path)
     list(tail.lines())
-    os.rename(path, tmp_path / "j.1")
+    path.rename(tmp_path / "j.1")
     assert list(tail.lines()) == []
     path.write_bytes(b"one\n")
     assert list(tail.lines()) == [b"one"]

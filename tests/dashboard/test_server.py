@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class Page:
             time.sleep(0.05)
         raise AssertionError(f"{count} turns were not read in 30 s")
 
-    def events(self, after: str = "", header: str = "") -> Iterator[tuple[str, str, Any]]:
+    def events(self, after: str = "", header: str = "") -> Generator[tuple[str, str, Any]]:
         """(event, id, data), until whoever reads has enough; a silent server is an error."""
         headers = {"last-event-id": header} if header else {}
         address = f"{self.url}events/0?after={after}"
