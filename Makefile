@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test lint unit demo demo-lab dashboard-pictures browser bench bench-live bench-fleet storm ledger java clean
+.PHONY: help setup test lint unit docs demo demo-lab browser dashboard-pictures bench bench-live bench-fleet bench-traces bench-sweep storm ledger java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,6 +33,9 @@ lint: setup
 unit: setup
 	$(BIN)/pytest
 
+docs: setup ## the documentation as a site in out/site; a broken link or an undocumented setting fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 demo: setup java ## the main job, live: a Spark cluster that follows an exchange day (some minutes)
 	$(BIN)/tidegate demo --out out/demo --dashboard
 
@@ -40,7 +43,7 @@ demo-lab: setup ## without Spark: a control loop, then a backtest with pictures 
 	$(BIN)/python examples/first_loop.py
 	$(BIN)/python examples/first_backtest.py out/demo-lab.html
 
-dashboard-pictures: setup browser ## make the pictures of docs/dashboard.md and the tests' baselines anew
+dashboard-pictures: setup browser ## make the pictures of docs/guides/dashboard.md and the tests' baselines anew
 	$(BIN)/python -m tests.browser.pictures
 
 bench: setup ## decisions, the simulator beside SimPy and Ciw, the bound; ratios in one run (minutes)
@@ -52,14 +55,20 @@ bench-live: setup java ## live on Spark: static, Spark's own allocation and Tide
 	$(BIN)/python benchmarks/live.py
 	$(BIN)/python benchmarks/live_overhead.py
 
+bench-sweep: setup java ## 10,000 fluid trading days on Spark beside one process (minutes)
+	$(BIN)/python benchmarks/sweep.py
+
 storm: setup java ## a storm of faults over a fleet of real hosts (some minutes; SEED=1 FAULTS=10)
 	$(BIN)/python -m tests.fleet.storm --seed $(or $(SEED),1) --faults $(or $(FAULTS),10)
 
-bench-fleet: setup java ## the FUGU experiment on real hosts, live and small (half an hour)
+bench-fleet: setup java ## the FUGU experiment on real hosts, beside the simulator (half an hour)
 	$(BIN)/python benchmarks/fleet.py
 
-ledger: setup ## write docs/claims.md anew (a quarter of an hour)
-	$(BIN)/tidegate reproduce all --ledger docs/claims.md --report out/papers.html
+bench-traces: setup java ## logs to traces: rows a second and core, and linearity (minutes)
+	$(BIN)/python benchmarks/traces.py
+
+ledger: setup ## write docs/measured/claims.md anew (a quarter of an hour)
+	$(BIN)/tidegate reproduce all --ledger docs/measured/claims.md --report out/papers.html
 
 clean: ## remove what setup and tests have made
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -18,6 +19,7 @@ ROWS = StructType([StructField("id", LongType()), StructField("value", LongType(
 
 
 def local_session() -> SparkSession:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # not whichever python3 comes first
     return (
         SparkSession.builder.master("local[2]")
         .appName("tidegate tests")

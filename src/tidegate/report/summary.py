@@ -22,6 +22,7 @@ __all__ = [
     "capacity_of",
     "decisions_of",
     "lag_of",
+    "latency_points",
     "rate_of",
     "slo_of",
     "summarise",
@@ -134,7 +135,7 @@ def summarise(
     peak = max(len(s.hosts) for s in seen)
     price = seen[-1].offer.price_per_unit_usd
     slo_s = slo_of(seen[-1]) if slo_s is None else slo_s
-    points = sorted(p for s, span in zip(seen, spans, strict=True) for p in _points(s, span))
+    points = sorted(p for s, span in zip(seen, spans, strict=True) for p in latency_points(s, span))
     decisions = tuple(decisions_of(inside))
     summary = LiveSummary(
         policy=", then ".join(policies),
@@ -247,7 +248,7 @@ def slo_of(snapshot: Snapshot) -> float | None:
     return max((o.slo_s for o in snapshot.topology.operators if o.slo_s is not None), default=None)
 
 
-def _points(snapshot: Snapshot, span_s: float) -> list[tuple[float, float]]:
+def latency_points(snapshot: Snapshot, span_s: float) -> list[tuple[float, float]]:
     """(latency, weight) of a turn's items in equal parts, between the percentiles it has."""
     at = snapshot.latency
     if at.p50_s is None or at.p95_s is None or at.p99_s is None:

@@ -140,6 +140,8 @@ class LocalCluster:
         """
         from pyspark.sql import SparkSession
 
+        # The setting of the same name is heard by spark-submit alone.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.appName(app_name).master(self.url)
         for key, value in (self.conf() | settings).items():
             builder = builder.config(key, value)

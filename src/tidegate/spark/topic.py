@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.spark.checkpoints import Checkpoint
 from tidegate.spark.dials import Counts
 from tidegate.spark.manifests import Manifest
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["Topic"]
+__all__ = ["REJECTED", "Topic", "accepted"]
+
+REJECTED = "rejected"
+"""A column of this name tells why a row was set aside, null for good rows.
+
+Bad rows stay in their operator's topic, where they can be counted and looked at, and no operator
+after it gets to see them.
+"""
+
+
+def accepted(rows: DataFrame) -> DataFrame:
+    """The good rows, without the column `REJECTED`."""
+    if REJECTED not in rows.columns:
+        return rows
+    return rows.filter(f"{REJECTED} IS NULL").drop(REJECTED)
 
 
 class Topic(Protocol):
@@ -31,6 +47,17 @@ class Topic(Protocol):
         max_files_per_trigger: int | None = None,
     ) -> DataFrame:
         """A streaming DataFrame of all rows, for the query `consumer` with that checkpoint."""
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """All rows that are there now, as an ordinary DataFrame."""
+
+    def append(
+        self,
+        rows: pa.Table | Iterable[Mapping[str, Any]],
+        producer: str = "python",
+        batch_id: int | None = None,
+    ) -> Manifest:
+        """Publish rows as one batch, from Python alone; repeatable when `batch_id` is given."""
 
     def items_in(self, checkpoint: Checkpoint, batch_id: int) -> int:
         """Rows of this topic that a batch of a consuming query reads."""

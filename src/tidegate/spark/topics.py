@@ -42,6 +42,7 @@ from tidegate.spark.dials import Counts
 from tidegate.spark.manifests import Manifest
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -233,7 +234,7 @@ class FileTopic:
 
     def append(
         self,
-        rows: Iterable[Mapping[str, Any]],
+        rows: pa.Table | Iterable[Mapping[str, Any]],
         producer: str = "python",
         batch_id: int | None = None,
     ) -> Manifest:
@@ -245,7 +246,11 @@ class FileTopic:
         import pyarrow.parquet as pq
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        table = pa.Table.from_pylist(list(rows), schema=to_arrow_schema(self._schema))
+        schema = to_arrow_schema(self._schema)
+        if isinstance(rows, pa.Table):
+            table = rows.select(schema.names).cast(schema)
+        else:
+            table = pa.Table.from_pylist(list(rows), schema=schema)
         while True:
             newest = self._newest(_checked(producer, "producer"))
             number = batch_id if batch_id is not None else newest.batch_id + 1 if newest else 0

@@ -1,0 +1,1 @@
+"""The papers' applications, one module each with a function `application()`."""

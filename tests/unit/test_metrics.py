@@ -1,0 +1,146 @@
+"""Metrics: what is exported is what the turns say, and what was not measured is absent."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from tidegate.backend import Outcome
+from tidegate.errors import InputError
+from tidegate.journal import Turn
+from tidegate.metrics import METRICS, Metrics, serve_metrics
+from tidegate.model import Binding, Deployment, Latency, Plan, Reason, Snapshot
+from tidegate.steps import Step
+from tidegate.testing import steady_snapshot
+
+ROOT = Path(__file__).parents[2]
+STACK = "drs(t_max_s=3.5) → stabilisation(down_s=60) → bounds(max_hosts=2)"
+
+
+def turn(number: int, snapshot: Snapshot, error: str | None = None) -> Turn:
+    hosts = tuple(host.id for host in snapshot.hosts)
+    plan = Plan(
+        deployment=Deployment((*hosts, "new")),
+        reasons=(Reason("bound", "it takes too long"),),
+        raw=Deployment((*hosts, "new", "newer")),
+        bindings=(Binding("bounds", len(hosts) + 2, len(hosts) + 1, "at most"),),
+    )
+    return Turn(number, STACK, snapshot, plan, Outcome((Step("lease", host="new"),)), error=error)
+
+
+def values(metrics: Metrics) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(metrics.text().decode())
+        for sample in family.samples
+    }
+
+
+def test_a_turn_shows_with_its_decision_guard_and_cost() -> None:
+    latency = Latency(p50_s=1.0, p95_s=4.0, p99_s=6.0)
+    first = replace(steady_snapshot(), latency=latency)
+    later = replace(first, time_s=first.time_s + 10)
+    metrics = Metrics(slo_s=5.0, clock=lambda: 1000.0)
+    metrics.observe(turn(1, first))
+    metrics.observe(turn(2, later))
+    metrics.observe(Turn(3, STACK, error="BackendError: gone"))
+    found = values(metrics)
+    hosts = len(first.hosts)
+    assert found["tidegate_executors_target",] == hosts + 1
+    assert found["tidegate_executors_raw_target",] == hosts + 2
+    assert found["tidegate_executors_running",] == len(first.running_hosts)
+    assert found["tidegate_decisions_total", "up", "drs", "bound"] == 2
+    assert found["tidegate_guard_bindings_total", "bounds"] == 2
+    assert found["tidegate_turns_total",] == 3
+    assert found["tidegate_errors_total",] == 1
+    assert found["tidegate_staleness_seconds",] == 0
+    total = found["tidegate_latency_seconds_count",]
+    within = found["tidegate_latency_seconds_bucket", "5.0"] / total
+    assert total > 0
+    assert 0.95 < within < 1, "p95 is below five seconds and p99 above"
+
+
+def test_what_was_not_measured_is_absent() -> None:
+    metrics = Metrics()
+    blind = replace(
+        steady_snapshot(),
+        operators=(),
+        hosts=tuple(replace(host, utilisation=None) for host in steady_snapshot().hosts),
+    )
+    metrics.observe(Turn(1, STACK, blind))
+    found = values(metrics)
+    for name in ("lag_items", "input_items_per_second", "host_utilisation_ratio", "slo_seconds"):
+        assert not any(key[0] == f"tidegate_{name}" for key in found), name
+    assert found["tidegate_latency_seconds_count",] == 0
+
+
+def test_staleness_grows_while_nobody_decides() -> None:
+    now = iter([100.0, 160.0, 160.0])
+    metrics = Metrics(clock=lambda: next(now))
+    metrics.observe(turn(1, steady_snapshot()))
+    assert values(metrics)["tidegate_staleness_seconds",] == 60
+
+
+def test_every_metric_has_a_help_and_the_names_are_conventional() -> None:
+    for name, (kind, text, labels) in METRICS.items():
+        assert re.fullmatch(r"tidegate_[a-z_]+", name)
+        assert text.endswith(".")
+        assert (kind == "counter") == name.endswith("_total")
+        assert not set(labels) & {"le", "job", "instance"}, "these are Prometheus' own"
+
+
+@pytest.fixture
+def metrics() -> Iterator[Metrics]:
+    metrics = Metrics()
+    metrics.observe(turn(1, steady_snapshot()))
+    yield metrics
+
+
+def test_it_serves_on_loopback_and_beyond_only_with_a_token(metrics: Metrics) -> None:
+    with serve_metrics(metrics, port=0) as url, urlopen(url) as response:
+        assert b"tidegate_turns_total 1.0" in response.read()
+    with pytest.raises(InputError, match="token"), serve_metrics(metrics, 0, "0.0.0.0"):
+        pass
+    with serve_metrics(metrics, port=0, token="tide") as url:
+        with pytest.raises(HTTPError, match="401"):
+            urlopen(url)
+        with urlopen(Request(url, headers={"Authorization": "Bearer tide"})) as response:
+            assert response.status == 200
+        with pytest.raises(InputError, match="free port"):
+            port = int(url.split(":")[2].split("/")[0])
+            with serve_metrics(metrics, port):
+                pass
+
+
+def expressions() -> list[str]:
+    grafana = json.loads((ROOT / "deploy/grafana/tidegate.json").read_text())
+    rules = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text())
+    return [target["expr"] for panel in grafana["panels"] for target in panel["targets"]] + [
+        rule["expr"] for group in rules["groups"] for rule in group["rules"]
+    ]
+
+
+def test_grafana_and_alerts_ask_for_metrics_that_there_are() -> None:
+    asked = {name for e in expressions() for name in re.findall(r"tidegate_[a-z_]+", e)}
+    assert len(asked) > 10
+    known = set(METRICS) | {"tidegate_latency_seconds_bucket"}
+    assert asked <= known
+
+
+def test_the_grafana_file_is_what_its_script_makes() -> None:
+    script = "import runpy; print(runpy.run_path('scripts/grafana.py')['text'](), end='')"
+    made = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert made.stdout == (ROOT / "deploy/grafana/tidegate.json").read_text()
