@@ -1,4 +1,4 @@
-"""Pictures of every view: those of docs/guides/dashboard.md, and small ones that the tests compare with.
+"""Pictures of every view: those of the guide, and small ones that the tests compare with.
 
 ``make dashboard-pictures`` makes them anew, after a change of the looks that is meant.
 """
