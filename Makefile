@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test lint unit docs demo demo-lab bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm ledger java clean
+.PHONY: help setup test lint unit docs demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm ledger java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -19,7 +19,10 @@ $(READY): pyproject.toml constraints.txt
 java: ## find Java, or install it where that is possible
 	@sh scripts/ensure-java.sh
 
-test: setup java lint unit ## lint, types, layers, doctests and all tests
+browser: ## find Chromium for the dashboard's tests, or install it where that is possible
+	@sh scripts/ensure-browser.sh
+
+test: setup java browser lint unit ## lint, types, layers, doctests and all tests
 
 lint: setup
 	$(BIN)/ruff check --quiet .
@@ -34,11 +37,14 @@ docs: setup ## the documentation as a site in out/site; a broken link or an undo
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 demo: setup java ## the main job, live: a Spark cluster that follows an exchange day (some minutes)
-	$(BIN)/tidegate demo --out out/demo
+	$(BIN)/tidegate demo --out out/demo --dashboard
 
 demo-lab: setup ## without Spark: a control loop, then a backtest with pictures (a minute)
 	$(BIN)/python examples/first_loop.py
 	$(BIN)/python examples/first_backtest.py out/demo-lab.html
+
+dashboard-pictures: setup browser ## make the pictures of docs/guides/dashboard.md and the tests' baselines anew
+	$(BIN)/python -m tests.browser.pictures
 
 bench: setup ## decisions, the simulator beside SimPy and Ciw, the bound; ratios in one run (minutes)
 	$(BIN)/python benchmarks/decisions.py

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidegate.backend import Backend
+from tidegate.controls import ControlFile, Steering, heed_all
 from tidegate.errors import BackendError
 from tidegate.journal import Journal, Turn
 from tidegate.policies.base import Policy
@@ -25,7 +26,7 @@ class Controller:
 
     backend: the world. policy: with its guards around it. journal: where turns are written, None
     for nowhere. memory: where an earlier run left off, None for a fresh start. seed: for policies
-    that draw lots.
+    that draw lots. controls: where people leave what they want of the loop, None for nowhere.
 
     >>> from tidegate.policies import create
     >>> from tidegate.testing import engine_snapshot
@@ -43,20 +44,27 @@ class Controller:
         journal: Journal | None = None,
         memory: Any = None,
         seed: int = 0,
+        controls: ControlFile | None = None,
     ) -> None:
         self.backend = backend
         self.policy = policy
         self.journal = journal
         self.memory = policy.initial_memory(seed) if memory is None else memory
         self.turns = 0
+        self.controls = controls
+        self.steering = Steering()
 
     def step(self) -> Turn:
         """One turn."""
         self.turns += 1
         snapshot = plan = outcome = error = None
+        asked = self.controls.take() if self.controls is not None else []
+        heard, self.steering, self.policy, self.memory = heed_all(
+            asked, self.steering, self.policy, self.memory
+        )
         try:
             snapshot = self.backend.observe()
-            plan, memory = self.policy.decide(snapshot, self.memory)
+            plan, memory = self.steering.decide(self.policy, snapshot, self.memory)
             outcome = self.backend.apply(plan)
             self.memory = memory
         except Exception as problem:  # whatever it is, the stream goes on without us
@@ -64,7 +72,8 @@ class Controller:
             expected = isinstance(problem, BackendError)
             log.warning("turn %d failed: %s", self.turns, error, exc_info=not expected)
         saved = self.policy.save_memory(self.memory)
-        turn = Turn(self.turns, self.policy.describe(), snapshot, plan, outcome, saved, error)
+        told = self.policy.describe()
+        turn = Turn(self.turns, told, snapshot, plan, outcome, saved, error, controls=heard)
         if self.journal is not None:
             self.journal.write(turn)
         return turn

@@ -64,6 +64,8 @@ class Guard(Policy):
 
     paper: ClassVar[str] = "guard"
     own_memory: ClassVar[type] = NoMemory
+    has_last_word: ClassVar[bool] = False
+    """Whether it must hold even while a person has paused the rest."""
 
     # A guard's style and needs are those of what it guards.
     @property
@@ -144,6 +146,7 @@ class Bounds(Guard):
     """Never fewer than `min_hosts`, never more than `max_hosts`."""
 
     name: ClassVar[str] = "bounds"
+    has_last_word: ClassVar[bool] = True
 
     min_hosts: int = setting(1, "hosts that are always kept", low=1)
     max_hosts: int | None = setting(None, "hosts that are never exceeded; none: no limit", low=1)

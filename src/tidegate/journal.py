@@ -17,6 +17,7 @@ from typing import Any
 
 from tidegate.backend import Outcome
 from tidegate.codec import Value, from_json, to_json
+from tidegate.controls import Control
 from tidegate.errors import InputError, JournalError
 from tidegate.model import Plan, Snapshot
 
@@ -31,7 +32,7 @@ class Turn(Value):
 
     number: from 1 on. policy: the stack that decided, for people. snapshot, plan, outcome: None
     where the turn did not get so far. memory: after the turn, as plain values. error: what went
-    wrong, in a sentence.
+    wrong, in a sentence. controls: what people asked for before it, heeded or refused.
     """
 
     number: int
@@ -42,6 +43,7 @@ class Turn(Value):
     memory: Any = None
     error: str | None = None
     version: int = VERSION
+    controls: tuple[Control, ...] = ()
 
 
 class Journal:

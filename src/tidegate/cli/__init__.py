@@ -11,6 +11,7 @@ from tidegate import __version__
 from tidegate.cli.allocate import allocate
 from tidegate.cli.backtest import backtest_command
 from tidegate.cli.calibrate import calibrate_command
+from tidegate.cli.dashboard import dashboard
 from tidegate.cli.demo import demo
 from tidegate.cli.fleet import fleet
 from tidegate.cli.policies import policies
@@ -40,6 +41,7 @@ app.command()(replay)
 app.command("backtest")(backtest_command)
 app.command("calibrate")(calibrate_command)
 app.command("report")(report_command)
+app.command()(dashboard)
 app.command()(demo)
 app.command("run")(run_command)
 app.command("profile")(profile_command)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tidegate.cli.dashboard import Dashboard, attached, wait_for_the_end
 from tidegate.cli.show import console, print_json, progress_bar, table
 from tidegate.config import load_topology
 from tidegate.errors import InputError, TopologyError
@@ -115,6 +116,7 @@ def backtest_command(
     as_json: Annotated[
         bool, typer.Option("--json", help="For machines; writes no report.")
     ] = False,
+    dashboard: Dashboard = False,
 ) -> None:
     """Try policies on your own traffic: cost, latency and rescales, beside the best in hindsight.
 
@@ -170,23 +172,31 @@ def backtest_command(
     if stabilise is not None:
         guards["stabilisation"] = {"down_s": duration_s(stabilise, "--stabilise")}
 
+    journals = report.with_suffix("") if dashboard else None
+
     def test(progress: Callable[[str, float], None], bound: Bound) -> list[Result]:
         return backtest(
-            scenario, names, bound=bound, guards=guards, seed=seed, fluid=fluid, progress=progress
-        )
+            scenario, names, bound=bound, guards=guards, seed=seed, fluid=fluid, progress=progress,
+            journals=journals,
+        )  # fmt: skip
 
-    bound, results = _run(test, lambda: bound_of(scenario, bound_s, fluid), names, as_json)
-    if as_json:
-        print_json(
-            {"bound": _bound_plain(bound, scenario), "results": [_plain(r) for r in results]}
+    watched = [] if journals is None else [journals / f"{name}.jsonl" for name in names]
+    with attached(dashboard and not as_json, watched, slo_s):
+        bound, results = _run(test, lambda: bound_of(scenario, bound_s, fluid), names, as_json)
+        if as_json:
+            print_json(
+                {"bound": _bound_plain(bound, scenario), "results": [_plain(r) for r in results]}
+            )
+            return
+        _leaderboard(results, bound, scenario)
+        backtest_page(trace.name, scenario, results, bound).write(report)
+        mine = "" if topology is None else f" --topology {topology}"
+        console().print(
+            f"\npictures: {report}\n"
+            f"next: tidegate backtest {trace}{mine} --tune {results[0].policy}"
         )
-        return
-    _leaderboard(results, bound, scenario)
-    backtest_page(trace.name, scenario, results, bound).write(report)
-    mine = "" if topology is None else f" --topology {topology}"
-    console().print(
-        f"\npictures: {report}\nnext: tidegate backtest {trace}{mine} --tune {results[0].policy}"
-    )
+        if dashboard:
+            wait_for_the_end()
 
 
 def _described(trace: Path, world: Path | None) -> BatchWorld | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.cli.dashboard import Dashboard, attached
 from tidegate.cli.ending import INTERRUPTED, cleared, executors_that_fit, logs_into, signals
 from tidegate.cli.live import LiveView
 from tidegate.cli.report import show_summary
@@ -35,6 +36,7 @@ def demo(
     out: Annotated[
         Path, typer.Option(help="Folder for journal, report and logs; earlier ones go.")
     ] = Path("out/demo"),
+    dashboard: Dashboard = False,
 ) -> None:
     """Watch an autoscaler hold a latency: a real Spark cluster, a compressed exchange day.
 
@@ -49,7 +51,8 @@ def demo(
     run = _prepared(seconds, policy, slo, rate, executors, out)
     _introduce(run)
     view = LiveView(slo_s)
-    result = _run(run, view)
+    with attached(dashboard, [run.journal], slo_s):
+        result = _run(run, view)
     if result is None and not view.turns:
         console().print("stopped before there was anything to see")
         raise typer.Exit(INTERRUPTED)
@@ -132,6 +135,7 @@ def _conclude(summary: LiveSummary, result: RunResult | None, run: DayRun, page:
         out.print(f"[dim]{compared if result.bars else none}[/dim]")
     out.print(
         f"\npictures and decisions: {page}\n"
+        f"again, turn by turn: tidegate dashboard {run.journal} --slo {run.slo}\n"
         f"next: tidegate backtest {run.journal} --slo {run.slo}      # other policies on this day\n"
         f"      tidegate calibrate {run.journal}                # what the simulator learnt of it\n"
         f"      tidegate replay {run.journal} --policy ds2      # where another would differ",

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tidegate.cli.dashboard import Dashboard, attached
 from tidegate.cli.show import bar, console, print_json, table
 from tidegate.errors import InputError
 from tidegate.units import duration_s, show_duration
@@ -63,6 +64,7 @@ def run(
         list[str] | None,
         typer.Option("--set", help="A parameter of the policy.", metavar="KEY=VALUE"),
     ] = None,
+    dashboard: Dashboard = False,
 ) -> None:
     """Place queries on hosts, and keep them running, until Ctrl-C or `tidegate fleet stop`."""
     from tidegate.fleet.channel import Channel
@@ -120,7 +122,8 @@ def run(
     channel = Channel(home.path, manager.ask)
     typer.echo(f"{len(world.queries)} queries, {chosen.describe()}; see tidegate fleet status")
     try:
-        manager.run()
+        with attached(dashboard, [home.path / "journal.jsonl"]):
+            manager.run()
     finally:
         channel.close()
         provider.close()

@@ -18,6 +18,7 @@ from typing import IO, Any, ClassVar
 
 from tidegate.config import guarded
 from tidegate.control import Controller
+from tidegate.controls import ControlFile
 from tidegate.errors import BackendError, InputError, TidegateError
 from tidegate.fleet.hosts import together
 from tidegate.fleet.queries import load_queries
@@ -42,6 +43,7 @@ class EveryQueryRuns(Guard):
     """A query for which no host has room goes to the one with most of it: crowded beats gone."""
 
     name: ClassVar[str] = "every-query-runs"
+    has_last_word: ClassVar[bool] = True
 
     def limit(self, snapshot: Snapshot, plan: Plan, own: NoMemory) -> tuple[Reshaped, str, Any]:
         """Add the instances that are missing."""
@@ -148,7 +150,8 @@ class FleetManager:
         self.folder = folder
         memory = _remembered(policy, journal)
         self.journal = Journal(journal) if journal is not None else None
-        self.controller = Controller(world, policy, self.journal, memory, seed)
+        self.controls = ControlFile(journal, policy) if journal is not None else None
+        self.controller = Controller(world, policy, self.journal, memory, seed, self.controls)
         self.last: Turn | None = None
         self.stopping = threading.Event()
         self.leave_queries = False
@@ -202,6 +205,8 @@ class FleetManager:
         world.log.close()
         if self.journal is not None:
             self.journal.close()
+        if self.controls is not None:
+            self.controls.close()
         if self.folder is not None:
             self.folder.close()
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tidegate.config import guarded
+from tidegate.journal import Journal
 from tidegate.lab.bound import Bound, Demand, hindsight_bound
 from tidegate.lab.run import run
 from tidegate.lab.scenario import Scenario
@@ -157,16 +160,22 @@ def run_policy(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
     fluid: bool = False,
+    journal: Path | None = None,
 ) -> RunReport:
-    """One run of a policy in a scenario. fluid: in the cheaper, less exact world."""
-    return run(
-        scenario.world(policy.style, seed, fluid),
-        policy,
-        duration_s=scenario.duration_s,
-        interval_s=scenario.interval_s,
-        seed=seed,
-        progress=progress,
-    )
+    """One run of a policy in a scenario. fluid: in the cheaper, less exact world.
+
+    journal: a file to write the turns to.
+    """
+    with nullcontext() if journal is None else Journal(journal) as file:
+        return run(
+            scenario.world(policy.style, seed, fluid),
+            policy,
+            duration_s=scenario.duration_s,
+            interval_s=scenario.interval_s,
+            journal=file,
+            seed=seed,
+            progress=progress,
+        )
 
 
 def backtest(
@@ -178,16 +187,20 @@ def backtest(
     seed: int = 0,
     fluid: bool = False,
     progress: Callable[[str, float], None] | None = None,
+    journals: Path | None = None,
 ) -> list[Result]:
     """Run policies on one scenario, the cheapest first.
 
     names: policies, with the parameters that the scenario suggests. guards: by name with their
     settings, around each of them. fluid: in the cheaper, less
     exact world. progress: called with the policy and the share of its run that is done.
+    journals: a folder for a journal of each run, by the policy's name.
     """
     results = []
     for name in names:
         policy_class(name)  # refuse an unknown one before hours of work, not after
+        if journals is not None:
+            (journals / f"{name}.jsonl").unlink(missing_ok=True)  # a journal would be continued
     for name in names:
         settings = suited_settings(name, scenario)
         policy = guarded(create(name, **settings), guards or {})
@@ -196,7 +209,8 @@ def backtest(
             if progress is not None:
                 progress(name, share)
 
-        report = run_policy(scenario, policy, seed, tell, fluid)
+        journal = None if journals is None else journals / f"{name}.jsonl"
+        report = run_policy(scenario, policy, seed, tell, fluid, journal)
         cost = report.total_cost_usd
         results.append(Result(name, settings, report, bound.regret(cost) if bound else None))
         tell(1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidegate.control import Controller
+from tidegate.controls import ControlFile
 from tidegate.errors import BackendError
 from tidegate.journal import Journal
 from tidegate.policies.base import Policy
@@ -20,17 +21,19 @@ def run(
     duration_s: float,
     interval_s: float,
     journal: Journal | None = None,
+    controls: ControlFile | None = None,
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> RunReport:
     """Let a policy drive a world until `duration_s`, with a decision each `interval_s` seconds.
 
-    seed: for policies that draw lots. progress: called with the share done, now and then.
+    journal, controls: as for `Controller`. seed: for policies that draw lots.
+    progress: called with the share done, now and then.
 
     Unlike a live loop this one stops at the first turn that fails: in a laboratory that is a
     finding, not something to live with.
     """
-    controller = Controller(world, policy, journal, seed=seed)
+    controller = Controller(world, policy, journal, seed=seed, controls=controls)
     while world.time_s < duration_s - 1e-9:
         turn = controller.step()
         if turn.error is not None:

@@ -24,6 +24,7 @@ __all__ = [
     "lag_of",
     "latency_points",
     "rate_of",
+    "slo_of",
     "summarise",
 ]
 
@@ -133,7 +134,7 @@ def summarise(
     duration_s = math.fsum(spans)
     peak = max(len(s.hosts) for s in seen)
     price = seen[-1].offer.price_per_unit_usd
-    slo_s = _slo_s(seen[-1]) if slo_s is None else slo_s
+    slo_s = slo_of(seen[-1]) if slo_s is None else slo_s
     points = sorted(p for s, span in zip(seen, spans, strict=True) for p in latency_points(s, span))
     decisions = tuple(decisions_of(inside))
     summary = LiveSummary(
@@ -242,7 +243,8 @@ def _done_per_s(snapshot: Snapshot) -> float:
     return done if done is not None else rate_of(snapshot) or 0.0
 
 
-def _slo_s(snapshot: Snapshot) -> float | None:
+def slo_of(snapshot: Snapshot) -> float | None:
+    """The longest time that an operator may take an item, None when there is no limit."""
     return max((o.slo_s for o in snapshot.topology.operators if o.slo_s is not None), default=None)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.config import guarded
 from tidegate.control import Controller
+from tidegate.controls import ControlFile
 from tidegate.errors import InputError, SettingError
 from tidegate.journal import Journal, Turn, read_journal
 from tidegate.microbatch import AIM, SUITED
@@ -134,7 +135,10 @@ class Autoscaler:
         )
         memory = self._remembered(journal) if journal is not None else None
         self.journal = Journal(journal) if journal is not None else None
-        self.controller = Controller(self.world, self.policy, self.journal, memory, seed)
+        self.controls = ControlFile(journal, self.policy) if journal is not None else None
+        self.controller = Controller(
+            self.world, self.policy, self.journal, memory, seed, self.controls
+        )
         self.books = DryRunBooks() if dry_run else None
         """What would have been done, in a dry run."""
         self.on_turn = on_turn
@@ -159,6 +163,8 @@ class Autoscaler:
         self.world.close()
         if self.journal is not None:
             self.journal.close()
+        if self.controls is not None:
+            self.controls.close()
 
     def __enter__(self) -> Autoscaler:
         return self.start()

@@ -1,0 +1,104 @@
+"""Serving the page beside something else: a thread of its own, gone when the block ends."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+
+from tidegate.dashboard.book import Shelf
+from tidegate.dashboard.security import Gatekeeper, check_exposure, is_loopback
+from tidegate.errors import BackendError, InputError
+
+__all__ = ["is_free", "serving"]
+
+START_LIMIT_S = 30.0
+
+
+@contextmanager
+def serving(
+    journals: str | PathLike[str] | Iterable[str | PathLike[str]],
+    *,
+    port: int = 8080,
+    host: str = "127.0.0.1",
+    token: str | None = None,
+    slo_s: float | None = None,
+) -> Iterator[str]:
+    """Serve a dashboard of journals while the block runs; yields its address.
+
+    journals: one or several, or folders with journals in them; they need not exist yet.
+    port: 0 for any that is free. host: beyond loopback a token is needed, of 12 characters at
+    least, which people are asked for. slo_s: the latency wanted, in seconds; None: what each
+    journal says.
+    """
+    try:
+        import uvicorn
+
+        from tidegate.dashboard.app import make_app
+    except ImportError as error:
+        remedy = "pip install 'tidegate[dashboard]'"
+        raise BackendError(f"the dashboard needs {error.name}: {remedy}") from None
+
+    check_exposure(host, token)
+    one = isinstance(journals, str | PathLike)
+    paths = [Path(journals)] if one else [Path(path) for path in journals]  # type: ignore[arg-type, union-attr]
+    listener = _listen(host, port)
+    closing = threading.Event()
+    app = make_app(Shelf(paths, slo_s), Gatekeeper(token, is_loopback(host)), closing)
+    # No access log: addresses are of no interest, and a terminal may be showing something else.
+    settings = uvicorn.Config(
+        app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, ws="none"
+    )
+    server = uvicorn.Server(settings)
+    thread = threading.Thread(
+        target=server.run, args=([listener],), name="tidegate-dashboard", daemon=True
+    )
+    thread.start()
+    try:
+        _await_start(server, thread)
+        shown = f"[{host}]" if ":" in host else host
+        yield f"http://{shown}:{listener.getsockname()[1]}/"
+    finally:
+        closing.set()
+        server.should_exit = True
+        thread.join(10)
+        listener.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        why = getattr(error, "strerror", None) or str(error)
+        remedy = f"{why}: choose another --port, or 0 for any"
+        raise InputError("--port", f"{host}:{port}", "one that is free", remedy) from None
+    listener.listen(128)
+    return listener
+
+
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether a port can be listened on now."""
+    try:
+        _listen(host, port).close()
+    except InputError:
+        return False
+    return True
+
+
+def _await_start(server: object, thread: threading.Thread) -> None:
+    """Wait until it answers."""
+    waited = threading.Event()
+    for _ in range(int(START_LIMIT_S / 0.02)):
+        if getattr(server, "started", False):
+            return
+        if not thread.is_alive():
+            break
+        waited.wait(0.02)
+    raise BackendError("the dashboard's server did not start")

@@ -1,0 +1,125 @@
+// What people may change while it runs; each asks first, and the journal keeps it.
+import { h, swap } from "./dom.js";
+import { plural } from "./format.js";
+import { get, post } from "./store.js";
+
+const dialog = h("dialog", { class: "confirm", "aria-labelledby": "confirm-title" });
+document.getElementById("panel").append(dialog);
+
+/** Ask before something is done; resolves to whether it was confirmed. */
+function confirmed(title, text, word) {
+  return new Promise((resolve) => {
+    let yes = false;
+    const done = (answer) => { yes = answer; dialog.close(); };
+    swap(dialog, h("h2", { id: "confirm-title" }, title), h("p", {}, text),
+      h("div", { class: "row end" },
+        h("button", { type: "button", onclick: () => done(false) }, "Cancel"),
+        h("button", { type: "button", class: "primary", onclick: () => done(true) }, word)));
+    dialog.addEventListener("close", () => resolve(yes), { once: true });
+    dialog.showModal();
+    dialog.querySelector("button").focus();
+  });
+}
+
+const PAUSES = [
+  ["no", "Scale", "Decisions are acted on.", "Scale again?", "From the next turn on decisions are acted on again, in both directions."],
+  ["in", "Pause scale-in", "Nothing is released; growing goes on.", "Release nothing?", "From the next turn on no host is released. Growing goes on, so this may cost money and never makes it slower."],
+  ["both", "Pause", "Neither grows nor shrinks.", "Pause scaling?", "From the next turn on the size stays as it is, whatever the load does. Bounds still hold."],
+];
+
+export function controls(root, store) {
+  const body = h("div", { class: "stack tight" });
+  const said = h("p", { class: "small", role: "status" });
+  root.append(h("h2", { id: "controls" }, "Controls"), body, said);
+  let state = null, drawn = "", asked = 0, edited = false;
+
+  async function read() {
+    const wanted = ++asked;
+    try {
+      const read = await get(`/api/journals/${store.id}/controls`);
+      if (wanted === asked) { state = read; draw(); }
+    } catch (error) { said.textContent = error.message; }
+  }
+
+  async function ask(wish, title, text, word) {
+    if (!(await confirmed(title, text, word))) return;
+    try {
+      const answer = await post(`/api/journals/${store.id}/controls`, wish);
+      edited = false;
+      said.textContent = `Asked for: ${answer.asked}. It is heard before the next turn.`;
+    } catch (error) { said.textContent = `Not done: ${error.message}`; }
+    read();
+  }
+
+  function draw() {
+    const key = JSON.stringify(state);
+    if (key === drawn || (edited && state.enabled)) return;
+    drawn = key;
+    swap(body, !state.enabled && h("p", { class: "note muted" }, state.why), pauses(), dry(), policy(), heard());
+  }
+
+  function pauses() {
+    return h("fieldset", { disabled: !state.enabled }, h("legend", {}, "Scaling"),
+      h("div", { class: "segments" }, PAUSES.map(([value, name, hint, title, text]) =>
+        h("button", { type: "button", title: hint, "aria-pressed": String(state.steering.paused === value),
+          onclick: () => state.steering.paused !== value && ask({ do: "pause", value }, title, text, name) }, name))));
+  }
+
+  function dry() {
+    const on = state.steering.dry_run;
+    return h("fieldset", { disabled: !state.enabled }, h("legend", {}, "Dry run"),
+      h("button", { type: "button", "aria-pressed": String(on), onclick: () => ask(
+        { do: "dry-run", value: on ? "off" : "on" },
+        on ? "End the dry run?" : "Begin a dry run?",
+        on ? "From the next turn on decisions are acted on." : "From the next turn on it is decided and said, and nothing is touched: nothing is started, moved or released, not even what has lost its host.",
+        on ? "End it" : "Begin") }, on ? "Dry run is on: end it" : "Decide without acting"));
+  }
+
+  function policy() {
+    if (!state.enabled) return null;
+    const chosen = h("select", { id: "policy", onchange: () => { edited = true; fields(); } },
+      state.policies.map((entry) => h("option", { value: entry.name, selected: entry.name === state.policy }, entry.name)));
+    const inputs = h("div", { class: "parameters" });
+    function fields() {
+      const entry = state.policies.find((other) => other.name === chosen.value);
+      const input = (parameter) => h("label", {}, h("span", {}, h("code", {}, parameter.name)),
+        h("input", { name: parameter.name, value: String(parameter.value ?? ""), "data-was": String(parameter.value ?? ""), oninput: () => { edited = true; } }),
+        h("small", { class: "muted" }, parameter.doc));
+      const [target, ...rest] = entry.parameters;
+      swap(inputs, target && input(target), rest.length > 0 && h("details", {}, h("summary", {}, plural(rest.length, "more setting")), rest.map(input)));
+    }
+    fields();
+    function changed() {
+      const found = {};
+      for (const input of inputs.querySelectorAll("input")) if (input.value !== input.dataset.was) found[input.name] = input.value;
+      return found;
+    }
+    return h("form", { onsubmit: (event) => {
+      event.preventDefault();
+      const parameters = changed(), value = chosen.value;
+      const pairs = Object.entries(parameters).map(([name, text]) => `${name} = ${text}`).join(", ");
+      if (value === state.policy && !pairs) { said.textContent = "Nothing is different from what runs."; return; }
+      const fresh = value !== state.policy ? " It starts without what the old one had learnt." : "";
+      ask({ do: "policy", value, parameters }, value === state.policy ? "Change the target?" : `Let ${value} decide?`,
+        `From the next turn on ${value} decides${pairs ? ` with ${pairs}` : ""}. The guards stay as they are.${fresh}`, "Change");
+    } }, h("fieldset", {}, h("legend", {}, "Policy and target"), h("label", {}, h("span", { class: "unseen" }, "Policy"), chosen), inputs,
+      h("button", { type: "submit" }, "Change …")));
+  }
+
+  function heard() {
+    if (!state.heard.length) return null;
+    return h("details", { open: true }, h("summary", {}, "Asked for so far"), h("ul", { class: "plain small" }, state.heard.map((wish) =>
+      h("li", { class: wish.refused ? "bad" : "" }, `turn ${wish.number}: ${wish.text}${wish.refused ? `, refused: ${wish.refused}` : ""}`))));
+  }
+
+  let seen = "";
+  read();
+  const timer = setInterval(read, 5000);
+  return {
+    update() {
+      const key = JSON.stringify(store.about.steering) + store.about.live + store.rows.controls.reduce((sum, list) => sum + list.length, 0);
+      if (key !== seen) { seen = key; read(); }
+    },
+    leave() { clearInterval(timer); },
+  };
+}

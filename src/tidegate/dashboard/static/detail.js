@@ -1,0 +1,120 @@
+// One turn in full, on a sheet at the side: why it was decided so, and what came of it.
+import { h, swap, table } from "./dom.js";
+import { count, DASH, duration, KINDS, money, moment, number, percent, perSecond } from "./format.js";
+import { decisions, firstTime, store } from "./store.js";
+
+const sheet = h("dialog", { class: "sheet", "aria-labelledby": "sheet-title" });
+document.getElementById("panel").append(sheet);
+sheet.addEventListener("click", (event) => { if (event.target === sheet) sheet.close(); });
+
+export const closeTurn = () => sheet.close();
+
+/** Open the sheet for a turn. index: its place in the journal. */
+export async function openTurn(index, id = store.id) {
+  swap(sheet, h("div", { class: "sheet-body" }, h("p", { class: "muted", id: "sheet-title" }, "Reading …")));
+  if (!sheet.open) sheet.showModal();
+  try {
+    const turn = await store.turn(index, id);
+    swap(sheet, body(turn, id));
+  } catch (error) {
+    swap(sheet, h("div", { class: "sheet-body" }, top("Not readable"), h("p", { role: "alert" }, error.message)));
+  }
+  sheet.scrollTop = 0;
+  sheet.querySelector("button.close")?.focus();
+}
+
+function top(title) {
+  return h("div", { class: "row apart" }, h("h2", { id: "sheet-title" }, title),
+    h("button", { class: "quiet close", type: "button", "aria-label": "Close", onclick: () => sheet.close() }, "✕"));
+}
+
+function body(turn, id) {
+  const rows = store.rows;
+  const about = store.about;
+  const at = moment(turn.time_s, about, firstTime(rows));
+  const plan = turn.plan;
+  return h("div", { class: "sheet-body stack" },
+    top(`Turn ${turn.number} · ${at}`),
+    turn.change && h("p", {}, h("span", { class: `tag ${turn.change}` }, KINDS[turn.change])),
+    h("p", { class: "sentence" }, turn.text),
+    id === store.id && steps(turn.index),
+    turn.controls.length > 0 && section("Asked for by people", h("ul", {}, turn.controls.map((text) => h("li", {}, text)))),
+    plan && section("From wish to plan", wishes(plan)),
+    plan && plan.reasons.length > 0 && section("Reasons", h("ul", { class: "plain" }, plan.reasons.map((reason) =>
+      h("li", {}, h("code", {}, reason.code), " ", reason.text)))),
+    plan && section("Predicted effect", predicted(turn)),
+    turn.aftermath && section("What came of it", aftermath(turn.aftermath)),
+    section("What was done", turn.steps.length
+      ? h("details", { open: turn.steps.length <= 6 }, h("summary", {}, `${turn.steps.length} steps`), h("ul", {}, turn.steps.map((step) => h("li", {}, step))))
+      : h("p", { class: "muted" }, "Nothing."),
+    turn.refused.length > 0 && h("ul", { class: "bad" }, turn.refused.map((text) => h("li", {}, `Refused: ${text}`)))),
+    plan && plan.unmet.length > 0 && section("Demand that was not met", h("ul", {}, plan.unmet.map((unmet) =>
+      h("li", {}, `${unmet.operator}: ${unmet.instances} without a place, ${unmet.why}`)))),
+    turn.hosts.length > 0 && section("Snapshot", snapshot(turn)),
+    h("p", { class: "small muted" }, "Decided by ", h("code", {}, turn.policy), " · ",
+      h("a", { href: `/api/journals/${id}/turns/${turn.index}/raw`, target: "_blank", rel: "noopener" }, "the journal's own line")));
+}
+
+const section = (title, ...content) => h("section", {}, h("h3", {}, title), ...content);
+
+/** To the decision before and after this one. */
+function steps(index) {
+  const every = decisions(store.rows).map((row) => row.index);
+  const before = every.filter((other) => other < index).at(-1);
+  const after = every.find((other) => other > index);
+  const button = (text, to) => h("button", { type: "button", disabled: to === undefined, onclick: () => openTurn(to) }, text);
+  return h("div", { class: "row" }, button("← Earlier decision", before), button("Later decision →", after));
+}
+
+function wishes(plan) {
+  const changed = plan.counts.filter((entry) => entry.before !== entry.after);
+  return h("div", { class: "stack tight" },
+    h("ol", { class: "chain" },
+      h("li", {}, h("b", {}, count(plan.requested)), h("span", {}, "hosts before")),
+      h("li", {}, h("b", {}, count(plan.raw_target)), h("span", {}, "wanted by the policy")),
+      plan.bindings.map((binding) => h("li", { class: "held" }, h("b", {}, `${binding.before} → ${binding.after}`), h("span", {}, binding.guard))),
+      h("li", { class: "final" }, h("b", {}, count(plan.target)), h("span", {}, "planned"))),
+    plan.bindings.length
+      ? h("ul", { class: "plain" }, plan.bindings.map((binding) => h("li", {}, h("code", {}, binding.guard), ` held it: ${binding.why}`)))
+      : h("p", { class: "muted small" }, "No guard held it."),
+    changed.length > 0 && h("details", {}, h("summary", {}, `Instances of ${changed.length} operators change`),
+      table("", ["operator", "before", "planned"], changed.map((entry) => [entry.operator, entry.before, entry.after]), [1, 2])));
+}
+
+function predicted(turn) {
+  const wish = turn.plan.predicted;
+  const now = turn.aftermath?.before, then = turn.aftermath?.after;
+  const rows = [
+    ["mean latency", duration(now?.mean_s), duration(wish.sojourn_s), duration(then?.mean_s)],
+    ["utilisation", percent(now?.utilisation), percent(wish.utilisation), percent(then?.utilisation)],
+    ["capacity", perSecond(now?.capacity_per_s), perSecond(wish.capacity_per_s), perSecond(then?.capacity_per_s)],
+    ["cost per hour", money(now?.usd_per_h), money(wish.cost_usd_per_h), money(then?.usd_per_h)],
+  ].filter((row) => row[2] !== DASH);
+  if (!rows.length) return h("p", { class: "muted" }, "The policy made no prediction.");
+  return table("", ["", "before", "predicted", "measured after"], rows, [1, 2, 3]);
+}
+
+function aftermath(came) {
+  if (!came.after) return h("p", { class: "muted" }, came.text);
+  const { before, after } = came;
+  const rows = [
+    ["hosts at work", count(before.running), count(after.running)],
+    ["input rate", perSecond(before.rate_per_s), perSecond(after.rate_per_s)],
+    ["capacity", perSecond(before.capacity_per_s), perSecond(after.capacity_per_s)],
+    ["latency p95", duration(before.p95_s), duration(after.p95_s)],
+    ["waiting", number(before.lag), number(after.lag)],
+    ["utilisation", percent(before.utilisation), percent(after.utilisation)],
+  ];
+  return [h("p", {}, came.text), table("", ["", "at the decision", "then"], rows, [1, 2])];
+}
+
+function snapshot(turn) {
+  const hosts = turn.hosts.slice(0, 30).map((host) => [host.id, host.status, percent(host.utilisation), String(host.instances.length)]);
+  const operators = turn.operators.slice(0, 30).map((operator) => [
+    operator.name, perSecond(operator.arrival_per_s), number(operator.queue), String(operator.instances), duration(operator.service_s)]);
+  return [
+    turn.missing.length > 0 && h("p", { class: "warn small" }, `Not measured: ${turn.missing.slice(0, 4).join(", ")}${turn.missing.length > 4 ? " …" : ""}`),
+    h("details", {}, h("summary", {}, `${turn.hosts.length} hosts`), table("", ["host", "status", "busy", "instances"], hosts, [2, 3])),
+    h("details", {}, h("summary", {}, `${turn.operators.length} operators`), table("", ["operator", "arrives", "waiting", "instances", "one item takes"], operators, [1, 2, 3, 4])),
+  ];
+}

@@ -1,0 +1,261 @@
+"""Each view shows what it must, in a real browser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.help import PHONE, VIEWS, Screen, opened
+from tidegate.dashboard.view import Chronicle, Row
+from tidegate.journal import read_journal
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+def rows_of(path: Path) -> list[Row]:
+    chronicle = Chronicle()
+    return [chronicle.add(turn) for turn in read_journal(path)]
+
+
+def rescales(rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row.change and row.change.before != row.change.after]
+
+
+def test_now_says_why_the_last_scaling_happened(screen: Screen, journals: dict[str, Path]) -> None:
+    page = screen.show("now")
+    last = rescales(rows_of(journals["drs"]))[-1].change
+    assert last is not None
+    hero = page.locator(".hero").inner_text()
+    assert last.what in hero
+    assert last.why in hero
+    titles = page.locator(".figure h3").all_inner_texts()
+    assert titles == ["Input rate", "Latency, p95", "Lag", "Hosts", "Utilisation", "Cost so far"]
+    text = page.locator(".cards").inner_text()
+    for word in ("could be done", "SLO of", "p50", "p99", "per hour now", "paid for"):
+        assert word in text
+    assert page.locator(".decisions li").count() == 6
+
+
+def test_a_decision_opens_with_all_that_led_to_it(
+    screen: Screen, journals: dict[str, Path]
+) -> None:
+    page = screen.show("timeline")
+    rows = rows_of(journals["drs"])
+    marks = page.locator(".marks g[role=option]")
+    assert marks.count() == sum(row.change is not None for row in rows)
+    first = rescales(rows)[0]
+    page.locator(f"#mark-{first.index}").click(force=True)
+    sheet = page.locator("dialog.sheet")
+    sheet.get_by_role("heading", name=f"Turn {first.number}").wait_for()
+    text = sheet.inner_text()
+    assert first.change is not None
+    assert first.change.what in text
+    for word in (
+        "wanted by the policy",
+        "planned",
+        "Reasons",
+        "Predicted effect",
+        "What came of it",
+        "Snapshot",
+        "Decided by",
+    ):
+        assert word in text, word
+    page.keyboard.press("Escape")
+    sheet.wait_for(state="hidden")
+    assert len(page.locator(".timeline .chart").all()) == 3
+
+
+def test_the_time_line_is_usable_by_keyboard(screen: Screen) -> None:
+    page = screen.show("timeline")
+    strip = page.locator(".marks")
+    strip.focus()
+    page.keyboard.press("End")
+    last = strip.get_attribute("aria-activedescendant")
+    page.keyboard.press("ArrowLeft")
+    before = strip.get_attribute("aria-activedescendant")
+    assert last
+    assert before
+    assert last != before
+    label = page.locator(f"#{before}").get_attribute("aria-label")
+    page.keyboard.press("Enter")
+    sheet = page.locator("dialog.sheet")
+    sheet.locator(".sentence").wait_for()
+    said = sheet.locator(".sentence").inner_text()
+    assert label is not None
+    assert said in label
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Close"
+    page.keyboard.press("Enter")
+    sheet.wait_for(state="hidden")
+
+
+def test_hosts_are_filled_by_how_busy_they_are(screen: Screen, journals: dict[str, Path]) -> None:
+    page = screen.show("place")
+    now = list(read_journal(journals["drs"]))[-1].snapshot
+    assert now is not None
+    boxes = page.locator(".host")
+    assert boxes.count() == len(now.hosts)
+    assert page.locator("[data-instance]").count() == len(now.instances)
+    for host in now.hosts:
+        box = page.locator(f"[data-host='{host.id}']")
+        share = box.evaluate("box => box.querySelector('.level').offsetHeight / box.clientHeight")
+        assert share == pytest.approx(min(1.0, host.utilisation or 0.0), abs=0.03)
+        assert box.locator("svg.ring").count() == 1
+        assert "paid time left" in (box.get_attribute("aria-label") or "")
+
+
+def test_moves_are_animated_unless_one_asks_for_calm(browser: Browser, address: str) -> None:
+    script = """async () => {
+        const { drawHosts } = await import('/static/hosts.js');
+        const root = document.createElement('div');
+        root.className = 'hosts';
+        document.querySelector('main').replaceChildren(root);
+        const host = (id, instances) => ({ id, status: 'running', utilisation: .5, cores: 4,
+            lease_left_s: 30, lease_unit_s: 60,
+            instances: instances.map((id) => ({ id, operator: id, status: 'running' })) });
+        drawHosts(root, { hosts: [host('a', ['x', 'y']), host('b', ['z'])] });
+        drawHosts(root, { hosts: [host('a', ['y']), host('b', ['z', 'x'])] });
+        const chip = root.querySelector('[data-instance=x]');
+        return [chip.closest('.host').dataset.host, chip.getAnimations().length];
+    }"""
+    with opened(browser, address, motion="no-preference") as lively:
+        assert lively.show("place").evaluate(script) == ["b", 1]
+    with opened(browser, address, motion="reduce") as calm:
+        assert calm.show("place").evaluate(script) == ["b", 0]
+
+
+def test_the_bottleneck_stands_out(screen: Screen) -> None:
+    page = screen.show("topology")
+    assert page.locator(".operator .name").all_text_contents() == ["parse", "enrich", "score"]
+    (neck,) = page.locator(".operator.bottleneck .name").all_text_contents()
+    assert f"The bottleneck is {neck}" in page.locator(".view").inner_text()
+    assert "× 0.4" in (page.locator("svg.topology").text_content() or "")
+    heads = page.locator(".topology thead th").all_inner_texts()
+    assert {"arrives", "waiting", "instances", "predicted", "measured"} <= set(heads)
+    assert page.locator(".topology tbody tr").count() == 3
+
+
+def test_learning_shows_the_table_and_its_thresholds(screen: Screen) -> None:
+    page = screen.show("learning", journal=2)
+    page.locator(".heat td.best").first.wait_for()
+    assert page.locator(".heat tbody tr").count() == 21
+    assert page.locator(".heat td.best").count() == 21
+    heads = page.locator(".heat thead th").all_inner_texts()
+    assert heads == ["busy", "scale in", "no action", "scale out", "learnt"]
+    assert re.search(r"scales in up to \d+ %.*scales out from \d+ %", page.inner_text(".learning"))
+    assert page.locator(".learning .chart path.line").count() == 3
+
+
+def test_without_a_learning_policy_it_says_so(screen: Screen) -> None:
+    page = screen.show("learning", journal=1)
+    assert "This policy does not learn." in page.inner_text(".learning")
+
+
+def test_a_slider_goes_through_the_journal(screen: Screen, journals: dict[str, Path]) -> None:
+    page = screen.show("replay")
+    first = rows_of(journals["drs"])[0]
+    slider = page.locator("#moment")
+    slider.focus()
+    page.keyboard.press("Home")
+    page.locator(".sides .sentence", has_text="Turn 1.").wait_for()
+    assert f"{first.running}" in page.locator(".facts").inner_text()
+    page.keyboard.press("End")
+    count = len(rows_of(journals["drs"]))
+    page.locator(".sides .sentence", has_text=f"Turn {count}.").wait_for()
+    page.get_by_role("button", name="Play").click()
+    page.get_by_role("button", name="Pause").wait_for()
+    page.wait_for_function("document.querySelector('#moment').value > 20")
+    page.get_by_role("button", name="Pause").click()
+
+
+def test_two_journals_stand_side_by_side(screen: Screen) -> None:
+    page = screen.show("replay")
+    page.select_option("#other", label="btu")
+    page.locator(".sides.two > section").nth(1).locator(".host").first.wait_for()
+    sides = page.locator(".sides.two > section")
+    assert sides.locator("h2").first.inner_text().startswith("drs")
+    boxes = [side.bounding_box() for side in sides.all()]
+    assert boxes[0] is not None
+    assert boxes[1] is not None
+    assert boxes[0]["y"] == boxes[1]["y"]
+    assert boxes[0]["x"] < boxes[1]["x"]
+    heads = page.locator("section[aria-labelledby=sums] thead th").all_inner_texts()
+    assert heads[1:] == ["drs", "btu"]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_phone_needs_no_sideways_scrolling(browser: Browser, address: str, view: str) -> None:
+    with opened(browser, address, size=PHONE) as screen:
+        for journal in (0, 2):
+            page = screen.show(view, journal)
+            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+
+
+def test_landmarks_names_and_the_way_by_tab(screen: Screen) -> None:
+    page = screen.show("now")
+    for role in ("banner", "navigation", "main"):
+        assert page.get_by_role(role).count() == 1
+    assert page.locator("[aria-live=polite]").count() >= 1
+    nameless = page.evaluate(
+        """() => [...document.querySelectorAll('button, select, input, a')].filter((element) =>
+            !(element.innerText || element.getAttribute('aria-label') || element.labels?.length))
+            .map((element) => element.outerHTML)"""
+    )
+    assert nameless == []
+    page.reload()
+    page.locator(".figure .value").first.wait_for()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.innerText") == "Skip to the content"
+    reached = []
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.innerText"))
+    assert [name for name in reached if name in ("Now", "Time line", "Replay")]
+    page.get_by_role("link", name="Topology").focus()
+    page.keyboard.press("Enter")
+    page.locator(".operator").first.wait_for()
+    assert page.evaluate("document.activeElement.id") == "main"
+
+
+def test_light_and_dark_follow_the_system_and_can_be_changed(
+    browser: Browser, address: str
+) -> None:
+    with opened(browser, address, scheme="dark") as screen:
+        page = screen.show("now")
+        theme = "document.documentElement.dataset.theme"
+        assert page.evaluate(theme) == "dark"
+        dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        page.get_by_role("button", name="Change between light and dark").click()
+        assert page.evaluate(theme) == "light"
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
+        page.reload()
+        assert page.evaluate(theme) == "light"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_enough_contrast(browser: Browser, address: str, scheme: str) -> None:
+    script = """() => {
+        const style = getComputedStyle(document.documentElement);
+        const rgb = (name) => style.getPropertyValue(name).trim().match(/[0-9a-f]{2}/gi)
+            .map((part) => parseInt(part, 16) / 255);
+        const linear = (c) => c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
+        const light = (name) => rgb(name).map(linear)
+            .reduce((sum, c, n) => sum + c * [.2126, .7152, .0722][n], 0);
+        const ratio = (a, b) => {
+            const [dark, bright] = [light(a), light(b)].sort((x, y) => x - y);
+            return (bright + .05) / (dark + .05);
+        };
+        const fores = ['--text', '--muted', '--accent', '--bad', '--good', '--warn', '--in'];
+        const found = {};
+        for (const back of ['--back', '--surface', '--raised'])
+            for (const fore of fores)
+                found[fore + ' on ' + back] = ratio(fore, back);
+        return found;
+    }"""
+    with opened(browser, address, scheme=scheme) as screen:  # type: ignore[arg-type]
+        ratios = screen.show("now").evaluate(script)
+    assert len(ratios) == 21
+    assert {pair: ratio for pair, ratio in ratios.items() if ratio < 4.5} == {}

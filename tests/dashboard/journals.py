@@ -1,0 +1,65 @@
+"""Journals to look at, made by the simulator: the same in every run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from tidegate.config import guarded
+from tidegate.journal import Journal, Turn
+from tidegate.lab.run import run
+from tidegate.lab.scenario import Scenario, scenario_for, scenario_on
+from tidegate.policies import create
+from tidegate.policies.base import Policy
+from tidegate.topology import Edge, Operator, Source, Topology
+from tidegate.workloads import ExchangeDay, Scaled, Workload
+
+SPEED = 12.0
+TOPOLOGY = Topology(
+    (
+        Operator("parse", service_time_s=0.02),
+        Operator("enrich", service_time_s=0.05),
+        Operator("score", service_time_s=0.08),
+    ),
+    (Source("clicks"),),
+    (Edge("clicks", "parse"), Edge("parse", "enrich"), Edge("enrich", "score", ratio=0.4)),
+)
+
+
+def _day(source: str) -> Workload:
+    day = ExchangeDay(seed=1, mean_per_s=40, source=source)
+    return Scaled(day, rate_factor=1 / SPEED, speed=SPEED)
+
+
+def _write(path: Path, scenario: Scenario, policy: Policy) -> Path:
+    with Journal(path) as journal:
+        run(
+            scenario.world(policy.style),
+            policy,
+            duration_s=scenario.duration_s,
+            interval_s=scenario.interval_s,
+            journal=journal,
+        )
+    return path
+
+
+def make_journals(folder: Path) -> dict[str, Path]:
+    """`drs` and `btu` on three operators, and `sarsa`, which learns; some 170 turns each."""
+    chain = scenario_on(TOPOLOGY, _day("clicks"), 1.0, interval_s=15, instances_per_host=2)
+    single = scenario_for(_day("input"), 2.0, interval_s=15)
+    guards = {"stabilisation": {"down_s": 60}, "bounds": {"max_hosts": 8}}
+    return {
+        "drs": _write(folder / "drs.jsonl", chain, guarded(create("drs", t_max_s=0.4), guards)),
+        "btu": _write(folder / "btu.jsonl", chain, create("btu")),
+        "sarsa": _write(folder / "sarsa.jsonl", single, create("sarsa")),
+    }
+
+
+def repeated(turns: list[Turn], count: int, interval_s: float = 1.0) -> Iterator[Turn]:
+    """So many turns, going through those given again and again while time goes on."""
+    for n in range(count):
+        turn = turns[n % len(turns)]
+        if turn.snapshot is not None:
+            later = replace(turn.snapshot, time_s=1_000_000 + n * interval_s)
+            yield replace(turn, number=n + 1, snapshot=later)

@@ -1,0 +1,210 @@
+"""Rows, sentences and details, from journals that the simulator wrote."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.backend import Outcome
+from tidegate.controls import Control
+from tidegate.dashboard.detail import aftermath, detail_of
+from tidegate.dashboard.view import Chronicle, Row, change_of, columns, tables_of, thinned
+from tidegate.dashboard.view import thresholds_of as implied
+from tidegate.journal import Turn, read_journal
+from tidegate.model import Binding, Deployment, Plan, Reason, Unmet
+from tidegate.policies.sarsa import QTable
+from tidegate.report.summary import capacity_of, lag_of, rate_of, summarise
+from tidegate.steps import Step
+from tidegate.testing import steady_snapshot
+
+
+def read(path: Path) -> tuple[list[Turn], list[Row]]:
+    turns = list(read_journal(path))
+    chronicle = Chronicle()
+    return turns, [chronicle.add(turn) for turn in turns]
+
+
+@pytest.mark.parametrize("name", ["drs", "btu", "sarsa"])
+def test_rows_say_what_the_report_says(journals: dict[str, Path], name: str) -> None:
+    turns, rows = read(journals[name])
+    summary = summarise(turns)
+    assert [row.index for row in rows] == list(range(len(turns)))
+    for turn, row in zip(turns, rows, strict=True):
+        assert turn.snapshot is not None
+        assert row.rate_per_s == rate_of(turn.snapshot)
+        assert row.capacity_per_s == capacity_of(turn.snapshot)
+        assert row.lag == lag_of(turn.snapshot)
+    # The report counts the last interval as well, in which every host may begin one unit more.
+    price = turns[-1].snapshot.offer.price_per_unit_usd if turns[-1].snapshot else 0.0
+    cost = rows[-1].cost_usd or 0.0
+    assert cost <= summary.cost_usd <= cost + price * (rows[-1].hosts or 0) + 1e-9
+    assert sum(_rescaled(row) for row in rows) == summary.rescales
+
+
+def _rescaled(row: Row) -> bool:
+    return row.change is not None and row.change.before != row.change.after
+
+
+def decided(before: int, after: int, **plan: Any) -> Turn:
+    """A turn that goes from so many hosts to so many."""
+    snapshot = steady_snapshot(before)
+    hosts = tuple(f"host-{n + 1}" for n in range(after))
+    kind: Any = "lease" if after > before else "release"
+    steps = tuple(
+        Step(kind, f"host-{n + 1}") for n in range(min(before, after), max(before, after))
+    )
+    wanted = Plan(Deployment(hosts), **plan)
+    return Turn(7, "drs → bounds()", snapshot, wanted, Outcome(steps))
+
+
+def test_a_change_tells_what_and_why_in_plain_words() -> None:
+    grown = change_of(decided(2, 3, reasons=(Reason("latency", "it would be late"),)))
+    assert grown is not None
+    assert (grown.kind, grown.before, grown.after) == ("out", 2, 3)
+    assert grown.text == "Added 1 host (2 → 3): it would be late."
+    shrunk = change_of(decided(3, 1))
+    assert shrunk is not None
+    assert shrunk.text == "Released 2 hosts (3 → 1)."
+
+
+def test_a_change_tells_what_a_guard_kept_the_policy_from() -> None:
+    turn = decided(
+        2,
+        3,
+        raw=Deployment(tuple(f"host-{n}" for n in range(5))),
+        bindings=(Binding("bounds", 5, 3, "at most 3 hosts are allowed"),),
+    )
+    change = change_of(turn)
+    assert change is not None
+    assert "The policy wanted 5 hosts; bounds held it: at most 3 hosts are allowed." in change.text
+    row = Chronicle().add(turn)
+    assert (row.wanted, row.planned, row.guards) == (5, 3, "bounds")
+
+
+def test_the_reason_that_explains_the_hosts_comes_first() -> None:
+    reasons = (Reason("make-way", "a makes way"), Reason("lease", "no host has room"))
+    change = change_of(decided(1, 2, reasons=reasons))
+    assert change is not None
+    assert change.why == "no host has room"
+
+
+def test_quiet_failed_and_refused_turns() -> None:
+    quiet = Turn(1, "static", steady_snapshot(), Plan(Deployment(("host-1",))), Outcome())
+    assert change_of(quiet) is None
+    failed = Chronicle().add(Turn(2, "static", error="BackendError: gone"))
+    assert (failed.time_s, failed.error) == (None, "BackendError: gone")
+    refused = change_of(replace(quiet, outcome=Outcome((), ("no more hosts can be had",))))
+    assert refused is not None
+    assert refused.kind == "refused"
+    assert refused.text == "Nothing could be done. Refused: no more hosts can be had."
+
+
+def test_what_people_asked_for_is_folded() -> None:
+    chronicle = Chronicle()
+    turn = Turn(1, "static", steady_snapshot())
+    row = chronicle.add(
+        replace(turn, controls=(Control("pause", "both"), Control("dry-run", "on")))
+    )
+    assert row.controls == ("pause scaling", "decide without acting")
+    assert (chronicle.steering.paused, chronicle.steering.dry_run) == ("both", True)
+    row = chronicle.add(replace(turn, controls=(Control("pause", "no", refused="too late"),)))
+    assert row.controls == ("scale again (refused: too late)",)
+    assert chronicle.steering.paused == "both"
+
+
+def test_thresholds_are_those_of_the_tables(journals: dict[str, Path]) -> None:
+    turns, rows = read(journals["sarsa"])
+    tables = tables_of(turns[-1].memory)
+    assert tables
+    for plain in tables.values():
+        table = QTable(tuple(tuple(row) for row in plain["rows"]))
+        assert implied(plain) == table.thresholds
+    assert rows[-1].lower is not None
+    assert {row.lower for row in read(journals["drs"])[1]} == {None}
+
+
+def test_thinning_keeps_decisions_and_the_worst() -> None:
+    _, rows = [], [Row(n, n + 1, float(n), p95_s=1.0) for n in range(10_000)]
+    change = change_of(decided(1, 2))
+    rows[4321] = replace(rows[4321], p95_s=99.0)
+    rows[1234] = replace(rows[1234], change=change)
+    few = thinned(rows, 300)
+    assert len(few) <= 310
+    assert {4321, 1234, 9999} <= {row.index for row in few}
+    assert [row.index for row in few] == sorted(row.index for row in few)
+    every = [replace(row, change=change) for row in rows]
+    assert len(thinned(every, 300)) <= 310
+    assert thinned(rows[:50], 300) == rows[:50]
+
+
+def test_columns_are_plain(journals: dict[str, Path]) -> None:
+    _, rows = read(journals["drs"])
+    found = columns(rows)
+    assert {len(values) for values in found.values()} == {len(rows)}
+    changes = [change for change in found["change"] if change]
+    assert changes
+    assert all(change["text"].startswith(change["what"]) for change in changes)
+
+
+def test_a_turn_in_full(journals: dict[str, Path]) -> None:
+    turns, rows = read(journals["drs"])
+    at = next(n for n, row in enumerate(rows) if _rescaled(row))
+    told = detail_of(turns[at], rows[at], rows[at + 1 :])
+    busiest = max(told["operators"], key=lambda operator: operator["busy"] or 0.0)
+    assert [o["name"] for o in told["operators"] if o["bottleneck"]] == [busiest["name"]]
+    assert told["plan"]["raw_target"] == turns[at].plan.raw_target  # type: ignore[union-attr]
+    assert sum(len(host["instances"]) for host in told["hosts"]) == len(
+        turns[at].snapshot.instances  # type: ignore[union-attr]
+    )
+    assert all(0 < host["lease_left_s"] <= host["lease_unit_s"] for host in told["hosts"])
+    assert told["steps"]
+    assert told["learning"] is None
+    came = told["aftermath"]
+    assert came["before"]["running"] == rows[at].running
+    assert came["after"]["running"] == rows[at].change.after  # type: ignore[union-attr]
+
+
+def test_what_is_predicted_of_an_operator_follows_the_model() -> None:
+    from tidegate.testing import station_snapshot
+
+    now = station_snapshot({"a": (40.0, 10.0), "b": (40.0, 10.0)}, (5, 4), cores_per_host=9)
+    turn = Turn(1, "drs", now)
+    told = {o["name"]: o for o in detail_of(turn, Chronicle().add(turn))["operators"]}
+    # M/M/5 at 80 %: 0.1 s of service and C(5, 4)/(50 − 40) = 0.0554 s of waiting.
+    assert told["a"]["predicted_s"] == pytest.approx(0.1554, abs=1e-4)
+    assert told["b"]["predicted_s"] is None
+    assert told["b"]["overloaded"]
+
+
+def test_what_came_of_it_is_the_turn_after_all_of_it_ran() -> None:
+    start = Row(0, 1, 0.0, running=1, hosts=1, change=change_of(decided(1, 2)))
+    later = [
+        Row(1, 2, 10.0, running=1, hosts=2, p95_s=9.0),
+        Row(2, 3, 20.0, running=2, hosts=2, p95_s=8.0),
+        Row(3, 4, 30.0, running=2, hosts=2, p95_s=1.0),
+    ]
+    came = aftermath(start, later)
+    assert came["after"]["p95_s"] == 1.0
+    assert came["text"] == "All of it ran at the latest 20 s later; 30 s after the decision:"
+    assert aftermath(start, [])["after"] is None
+    never = aftermath(start, later[:1])
+    assert "not seen complete" in never["text"]
+
+
+def test_a_quiet_turn_says_who_held_it() -> None:
+    now = steady_snapshot(2)
+    plan = Plan(
+        now.requested,
+        (Reason("late", "it is late"),),
+        raw=Deployment(("host-1", "host-2", "host-3")),
+        bindings=(Binding("pause", 3, 2, "scaling is paused"),),
+        unmet=(Unmet("work", 1, "no room"),),
+    )
+    turn = Turn(1, "drs", now, plan, Outcome())
+    text = detail_of(turn, Chronicle().add(turn))["text"]
+    assert text == (
+        "The policy wanted 3 hosts; pause held it: scaling is paused. Its reason: it is late."
+    )
