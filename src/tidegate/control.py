@@ -27,6 +27,7 @@ class Controller:
     backend: the world. policy: with its guards around it. journal: where turns are written, None
     for nowhere. memory: where an earlier run left off, None for a fresh start. seed: for policies
     that draw lots. controls: where people leave what they want of the loop, None for nowhere.
+    slo_s: the latency promised, for whoever reads the journal.
 
     >>> from tidegate.policies import create
     >>> from tidegate.testing import engine_snapshot
@@ -45,6 +46,7 @@ class Controller:
         memory: Any = None,
         seed: int = 0,
         controls: ControlFile | None = None,
+        slo_s: float | None = None,
     ) -> None:
         self.backend = backend
         self.policy = policy
@@ -52,6 +54,7 @@ class Controller:
         self.memory = policy.initial_memory(seed) if memory is None else memory
         self.turns = 0
         self.controls = controls
+        self.slo_s = slo_s
         self.steering = Steering()
 
     def step(self) -> Turn:
@@ -73,7 +76,17 @@ class Controller:
             log.warning("turn %d failed: %s", self.turns, error, exc_info=not expected)
         saved = self.policy.save_memory(self.memory)
         told = self.policy.describe()
-        turn = Turn(self.turns, told, snapshot, plan, outcome, saved, error, controls=heard)
+        turn = Turn(
+            self.turns,
+            told,
+            snapshot,
+            plan,
+            outcome,
+            saved,
+            error,
+            controls=heard,
+            slo_s=self.slo_s,
+        )
         if self.journal is not None:
             self.journal.write(turn)
         return turn

@@ -33,6 +33,7 @@ class Turn(Value):
     number: from 1 on. policy: the stack that decided, for people. snapshot, plan, outcome: None
     where the turn did not get so far. memory: after the turn, as plain values. error: what went
     wrong, in a sentence. controls: what people asked for before it, heeded or refused.
+    slo_s: the latency that was promised, in seconds; policies may aim below it.
     """
 
     number: int
@@ -44,6 +45,7 @@ class Turn(Value):
     error: str | None = None
     version: int = VERSION
     controls: tuple[Control, ...] = ()
+    slo_s: float | None = None
 
 
 class Journal:

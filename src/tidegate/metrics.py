@@ -25,7 +25,13 @@ from tidegate import __version__
 from tidegate.errors import InputError
 from tidegate.journal import Turn
 from tidegate.model import Snapshot
-from tidegate.report.summary import capacity_of, decisions_of, latency_points, rate_of
+from tidegate.report.summary import (
+    capacity_of,
+    decisions_of,
+    latency_points,
+    rate_of,
+    slo_of,
+)
 from tidegate.units import finite
 
 if TYPE_CHECKING:
@@ -101,7 +107,7 @@ METRICS = {
 class Metrics:
     """The state behind the metrics; any thread may feed or read it.
 
-    slo_s: latency target in seconds, None when there is none. clock: Unix seconds.
+    slo_s: latency target in seconds, None for the journal's own. clock: Unix seconds.
 
     >>> from tidegate.testing import steady_snapshot
     >>> metrics = Metrics(slo_s=5, clock=lambda: 12.0)
@@ -199,13 +205,13 @@ class Metrics:
             "build_info": {(__version__,): 1.0},
             "turns_total": {(): float(self._turns)},
             "errors_total": {(): float(self._errors)},
-            "slo_seconds": {(): self.slo_s},
             "decisions_total": {key: float(n) for key, n in self._decisions.items()},
             "guard_bindings_total": {key: float(n) for key, n in self._bindings.items()},
         }
         turn, seen_s = self._last, self._seen_s
         if turn is not None and turn.snapshot is not None and seen_s is not None:
             found |= _of_turn(turn, turn.snapshot)
+            found["slo_seconds"] = {(): slo_of(turn) if self.slo_s is None else self.slo_s}
             found["cost_usd_total"] = {(): sum(self._paid_usd.values())}
             found["last_turn_timestamp_seconds"] = {(): seen_s}
             found["staleness_seconds"] = {(): self._clock() - seen_s}

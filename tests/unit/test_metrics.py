@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,9 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tidegate.backend import Outcome
+from tidegate.cli.metrics import follow
 from tidegate.errors import InputError
-from tidegate.journal import Turn
+from tidegate.journal import Journal, Turn
 from tidegate.metrics import METRICS, Metrics, serve_metrics
 from tidegate.model import Binding, Deployment, Latency, Plan, Reason, Snapshot
 from tidegate.steps import Step
@@ -80,7 +82,7 @@ def test_what_was_not_measured_is_absent() -> None:
     )
     metrics.observe(Turn(1, STACK, blind))
     found = values(metrics)
-    for name in ("lag_items", "input_items_per_second", "host_utilisation_ratio", "slo_seconds"):
+    for name in ("lag_items", "input_items_per_second", "host_utilisation_ratio"):
         assert not any(key[0] == f"tidegate_{name}" for key in found), name
     assert found["tidegate_latency_seconds_count",] == 0
 
@@ -121,6 +123,23 @@ def test_it_serves_on_loopback_and_beyond_only_with_a_token(metrics: Metrics) ->
             port = int(url.split(":")[2].split("/")[0])
             with serve_metrics(metrics, port):
                 pass
+
+
+def test_a_growing_journal_is_followed(tmp_path: Path) -> None:
+    path, seen, ended = tmp_path / "journal.jsonl", Metrics(), threading.Event()
+    with Journal(path) as journal:
+        journal.write(replace(turn(1, steady_snapshot()), slo_s=5.0))
+        reader = threading.Thread(target=follow, args=(path, seen, ended))
+        reader.start()
+        journal.write(replace(turn(2, steady_snapshot()), slo_s=5.0))
+        with path.open("a") as file:
+            file.write("no turn\n")
+    ended.set()  # it looks once more before it ends
+    reader.join()
+    follow(path, again := Metrics(), ended)
+    assert values(again)["tidegate_turns_total",] == 2
+    assert values(again)["tidegate_slo_seconds",] == 5
+    assert values(seen)["tidegate_turns_total",] >= 1
 
 
 def expressions() -> list[str]:

@@ -14,6 +14,7 @@ from tidegate.cli.calibrate import calibrate_command
 from tidegate.cli.dashboard import dashboard
 from tidegate.cli.demo import demo
 from tidegate.cli.fleet import fleet
+from tidegate.cli.metrics import metrics_command
 from tidegate.cli.policies import policies
 from tidegate.cli.profile import profile_command
 from tidegate.cli.replay import replay
@@ -41,6 +42,7 @@ app.command()(replay)
 app.command("backtest")(backtest_command)
 app.command("calibrate")(calibrate_command)
 app.command("report")(report_command)
+app.command("metrics")(metrics_command)
 app.command()(dashboard)
 app.command()(demo)
 app.command("run")(run_command)

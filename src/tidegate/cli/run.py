@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.cli.dashboard import Dashboard, attached
 from tidegate.cli.ending import INTERRUPTED, cleared, executors_that_fit, logs_into, signals
 from tidegate.cli.live import LiveView
 from tidegate.cli.report import show_summary
@@ -68,6 +69,7 @@ def run_command(
     bad: Bad = 0.0,
     replay: Replay = None,
     seed: Seed = 1,
+    dashboard: Dashboard = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for all that it writes, out/APP by default; earlier runs go."),
@@ -106,7 +108,8 @@ def run_command(
     if full_speed:
         _at_full_speed(run)
     else:
-        _live(run)
+        with attached(dashboard, [run.journal], run.slo_s):
+            _live(run)
 
 
 def the_application(name: str, replay: Path | None) -> Application:

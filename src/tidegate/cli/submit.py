@@ -73,6 +73,9 @@ def submit(
     ] = False,
     price_per_hour: Annotated[float, typer.Option(help="Of an executor, in $.")] = 0.0,
     billing_unit: Annotated[str, typer.Option(help="By which it is paid.")] = "1h",
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Serve Prometheus metrics there, on 127.0.0.1; 0: any port.")
+    ] = None,
 ) -> None:
     """Run a Spark application with spark-submit and let its executors follow the load.
 
@@ -97,6 +100,7 @@ def submit(
         dry_run=dry_run,
         price_per_hour=price_per_hour,
         billing_unit=billing_unit,
+        metrics_port=metrics_port,
     )
     attachment.check()
     words = ctx.meta[SPARK]

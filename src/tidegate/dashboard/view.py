@@ -161,7 +161,7 @@ class Chronicle:
             p50_s=now.latency.p50_s,
             p95_s=now.latency.p95_s,
             p99_s=now.latency.p99_s,
-            slo_s=slo_of(now) if self.slo_s is None else self.slo_s,
+            slo_s=slo_of(turn) if self.slo_s is None else self.slo_s,
             hosts=len(now.hosts),
             running=len(now.running_hosts),
             requested=len(now.requested.hosts),

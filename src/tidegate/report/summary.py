@@ -134,7 +134,7 @@ def summarise(
     duration_s = math.fsum(spans)
     peak = max(len(s.hosts) for s in seen)
     price = seen[-1].offer.price_per_unit_usd
-    slo_s = slo_of(seen[-1]) if slo_s is None else slo_s
+    slo_s = slo_of([t for t in inside if t.snapshot is not None][-1]) if slo_s is None else slo_s
     points = sorted(p for s, span in zip(seen, spans, strict=True) for p in latency_points(s, span))
     decisions = tuple(decisions_of(inside))
     summary = LiveSummary(
@@ -243,9 +243,12 @@ def _done_per_s(snapshot: Snapshot) -> float:
     return done if done is not None else rate_of(snapshot) or 0.0
 
 
-def slo_of(snapshot: Snapshot) -> float | None:
-    """The longest time that an operator may take an item, None when there is no limit."""
-    return max((o.slo_s for o in snapshot.topology.operators if o.slo_s is not None), default=None)
+def slo_of(turn: Turn) -> float | None:
+    """The latency promised; where nobody said, the longest that an operator may take an item."""
+    if turn.slo_s is not None or turn.snapshot is None:
+        return turn.slo_s
+    operators = turn.snapshot.topology.operators
+    return max((o.slo_s for o in operators if o.slo_s is not None), default=None)
 
 
 def latency_points(snapshot: Snapshot, span_s: float) -> list[tuple[float, float]]:

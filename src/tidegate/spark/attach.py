@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.codec import Value, from_json
 from tidegate.errors import InputError
+from tidegate.metrics import Metrics, serve_metrics
 from tidegate.spark.autoscaler import Autoscaler, policy_stack
 from tidegate.units import duration_s, finite
 
@@ -47,12 +48,15 @@ class Attachment(Value):
     dry_run: bool = False
     price_per_hour: float = 0.0
     billing_unit: str = "1h"
+    metrics_port: int | None = None
 
     def check(self) -> None:
         """Raise InputError for whatever can be known to be wrong before Spark starts."""
         duration_s(self.interval, "--interval")
         duration_s(self.billing_unit, "--billing-unit")
         finite(self.price_per_hour, "--price-per-hour", low=0)
+        if self.metrics_port is not None:
+            finite(self.metrics_port, "--metrics-port", low=0, high=65_535)
         finite(self.min_executors, "--min-executors", low=1)
         if self.max_executors is not None:
             at_least = f"no less than --min-executors, {self.min_executors}"
@@ -76,9 +80,15 @@ class Attachment(Value):
             raise InputError("--journal", self.journal, "a file to write to", why) from None
 
     def autoscaler(self, spark: SparkSession) -> Autoscaler:
-        """The autoscaler of a session, not started."""
+        """The autoscaler of a session, not started; its metrics are served from now on."""
+        metrics = Metrics(duration_s(self.slo, "--slo"))
+        if self.metrics_port is not None:
+            # Until the process ends: a scraper wants to see the last turn, too.
+            serving = serve_metrics(metrics, self.metrics_port)
+            log.warning("metrics: %s", serving.__enter__())
         return Autoscaler(
             spark,
+            on_turn=metrics.observe,
             slo=self.slo,
             policy=self.policy,
             parameters=self.parameters,

@@ -137,7 +137,7 @@ class Autoscaler:
         self.journal = Journal(journal) if journal is not None else None
         self.controls = ControlFile(journal, self.policy) if journal is not None else None
         self.controller = Controller(
-            self.world, self.policy, self.journal, memory, seed, self.controls
+            self.world, self.policy, self.journal, memory, seed, self.controls, self.slo_s
         )
         self.books = DryRunBooks() if dry_run else None
         """What would have been done, in a dry run."""
