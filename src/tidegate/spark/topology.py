@@ -1,11 +1,11 @@
 """A topology of operators as streaming queries that are joined by topics.
 
 Each operator is a query of its own: it reads its inputs' topics, works in micro-batches and
-publishes each batch in its own topic at once (`topics.py`, or `kafka.py`). A *stateless* operator is a function
-that is applied to each batch after it was cut into k_i parts, k_i being read from the dials at that
-very batch: a new allocation takes effect at the next batch, without a restart. A *stateful* one is
-a function on the endless stream, with its state in Spark's state store; its number of state
-partitions is fixed by its first start, so k_i does not apply and the model says so.
+publishes each batch in its own topic at once (`topics.py`, or `kafka.py`). A *stateless* operator
+is a function that is applied to each batch after it was cut into k_i parts, k_i being read from the
+dials at that very batch: a new allocation takes effect at the next batch, without a restart. A
+*stateful* one is a function on the endless stream, with its state in Spark's state store; its
+number of state partitions is fixed by its first start, so k_i does not apply and the model says so.
 
 Nothing is lost and nothing repeated, whatever dies: Spark repeats a batch that was not committed
 with the same input, and the topic ignores a batch that it has.
