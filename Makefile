@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test lint unit demo demo-lab bench bench-live bench-fleet storm ledger java clean
+.PHONY: help setup test kafka try-kafka lint unit demo demo-lab bench bench-live bench-fleet storm ledger java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -19,7 +19,13 @@ $(READY): pyproject.toml constraints.txt
 java: ## find Java, or install it where that is possible
 	@sh scripts/ensure-java.sh
 
-test: setup java lint unit ## lint, types, layers, doctests and all tests
+test: setup java try-kafka lint unit ## lint, types, layers, doctests and all tests
+
+kafka: setup java ## fetch Spark's Kafka connector and a broker from Maven Central
+	$(BIN)/python -m tidegate.spark.kafka_jars
+
+try-kafka: setup java
+	@$(BIN)/python -m tidegate.spark.kafka_jars || echo "Tests against Kafka are skipped."
 
 lint: setup
 	$(BIN)/ruff check --quiet .

@@ -155,12 +155,22 @@ class KafkaClient:
 
     def delete_before(self, topic: str, offsets: Offsets) -> None:
         """Remove the records before these offsets."""
+        # Py4J does not find this function, because the class has another of the same name.
+        kind = self._class("org.apache.kafka.clients.admin.RecordsToDelete")
+        before = self._java.lang.invoke.MethodHandles.publicLookup().findStatic(
+            kind,
+            "beforeOffset",
+            self._java.lang.invoke.MethodType.methodType(kind, self._java.lang.Long.TYPE),
+        )
         wanted = self._java.util.HashMap()
         for partition, offset in offsets.items():
-            before = self._kafka.clients.admin.RecordsToDelete.beforeOffset(offset)
-            wanted.put(self._at(topic, partition), before)
+            wanted.put(self._at(topic, partition), before.invokeWithArguments([offset]))
         with self._answers(f"remove records of {topic}"):
             self._admin.deleteRecords(wanted).all().get()
+
+    def _class(self, name: str) -> Any:
+        loader = self._java.lang.Thread.currentThread().getContextClassLoader()
+        return self._java.lang.Class.forName(name, True, loader)
 
     def _at(self, topic: str, partition: int) -> Any:
         return self._kafka.common.TopicPartition(topic, partition)
@@ -204,10 +214,7 @@ class KafkaClient:
         invoke = self._java.lang.invoke
         handles, kind = invoke.MethodHandles, invoke.MethodType.methodType
         look = handles.publicLookup()
-        loader = self._java.lang.Thread.currentThread().getContextClassLoader()
-
-        def named(name: str) -> Any:
-            return self._java.lang.Class.forName(name, True, loader)
+        named = self._class
 
         def array(of: Any, *items: Any) -> Any:
             made = self._gateway.new_array(of, len(items))
