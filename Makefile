@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test kafka try-kafka lint unit demo demo-lab bench bench-live bench-fleet storm ledger java clean
+.PHONY: help setup test kafka try-kafka lint unit docs demo demo-lab bench bench-live bench-fleet storm ledger java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,9 @@ lint: setup
 unit: setup
 	$(BIN)/pytest
 
+docs: setup ## the documentation as a site in out/site; a broken link or an undocumented setting fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 demo: setup java ## the main job, live: a Spark cluster that follows an exchange day (some minutes)
 	$(BIN)/tidegate demo --out out/demo
 
@@ -58,8 +61,8 @@ storm: setup java ## a storm of faults over a fleet of real hosts (some minutes;
 bench-fleet: setup java ## the FUGU experiment on real hosts, live and small (half an hour)
 	$(BIN)/python benchmarks/fleet.py
 
-ledger: setup ## write docs/claims.md anew (a quarter of an hour)
-	$(BIN)/tidegate reproduce all --ledger docs/claims.md --report out/papers.html
+ledger: setup ## write docs/measured/claims.md anew (a quarter of an hour)
+	$(BIN)/tidegate reproduce all --ledger docs/measured/claims.md --report out/papers.html
 
 clean: ## remove what setup and tests have made
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist out

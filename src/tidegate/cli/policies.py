@@ -11,7 +11,7 @@ from tidegate.cli.show import console, print_json, table
 from tidegate.codec import to_plain
 from tidegate.policies import Parameter, available, policy_class
 
-__all__ = ["policies"]
+__all__ = ["describe_default", "describe_range", "policies"]
 
 
 def policies(
@@ -40,8 +40,8 @@ def policies(
     needs = ", ".join(policy["needs"]) or "nothing"
     out.print(f"\nneeds {needs}; style: {policy['style']}\n")
     shown = table("parameter", "default", "range", "meaning")
-    for each in policy["parameters"]:
-        shown.add_row(each["name"], _text(each["default"]), _range(each), each["doc"])
+    for each in policy_class(policy["name"]).parameters():
+        shown.add_row(each.name, describe_default(each.default), describe_range(each), each.doc)
     out.print(shown)
 
 
@@ -63,22 +63,24 @@ def _plain(parameter: Parameter) -> dict[str, Any]:
     return plain
 
 
-def _text(default: Any) -> str:
+def describe_default(default: Any) -> str:
+    """A default as people write it."""
     if default is None:
         return "none"
     return f"{default:g}" if isinstance(default, float) else str(default) or "none"
 
 
 def _defaults(parameters: list[dict[str, Any]]) -> str:
-    return ", ".join(f"{p['name']} {_text(p['default'])}" for p in parameters) or "–"
+    return ", ".join(f"{p['name']} {describe_default(p['default'])}" for p in parameters) or "–"
 
 
-def _range(parameter: dict[str, Any]) -> str:
-    if parameter["choices"]:
-        return " | ".join(parameter["choices"])
-    low, high = parameter["low"], parameter["high"]
+def describe_range(parameter: Parameter) -> str:
+    """What a parameter may be."""
+    if parameter.choices:
+        return " | ".join(parameter.choices)
+    low, high = parameter.low, parameter.high
     if low is None and high is None:
-        return "true | false" if parameter["kind"] == "bool" else ""
+        return "true | false" if parameter.kind == "bool" else ""
     if high is None:
         return f"≥ {low:g}"
     return f"≤ {high:g}" if low is None else f"{low:g} … {high:g}"

@@ -39,7 +39,11 @@ def live_page(name: str, turns: Sequence[Turn], summary: LiveSummary) -> Page:
         "Capacity: what the executors at work could do, by the service time measured. "
         "A stroke is a decision; point at it for the reason.",
     )
-    page.picture(lines([Series("lag", x, [lag_of(s) for s in seen])], "Waiting", unit, "items"))
+    lag = [lag_of(s) for s in seen]
+    if any(items is not None for items in lag):
+        page.picture(lines([Series("lag", x, lag)], "Waiting", unit, "items"))
+    else:
+        page.text("How much waits was not measured: the source does not tell.")
     page.section("Latency")
     latency = [
         Series("p50", x, [s.latency.p50_s for s in seen]),

@@ -1,0 +1,53 @@
+"""Every page says what is true: its blocks run, its outputs are compared, the site builds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import ROOT, Reader, blocks
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_reader_can_follow(page: Path, tmp_path: Path) -> None:
+    Reader(page, tmp_path).follow()
+
+
+def test_the_tutorial_is_true_on_a_real_cluster(tmp_path: Path) -> None:
+    Reader(ROOT / "docs" / "tutorial.md", tmp_path, live=True).follow()
+
+
+def test_a_wrong_output_would_be_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ echo ebb\nflow\n```\n")
+    with pytest.raises(AssertionError, match="ebb"):
+        Reader(page, tmp_path).follow()
+
+
+def test_what_is_not_run_says_why(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- not run:  -->\n```console\n$ false\n```\n")
+    with pytest.raises(AssertionError, match="why"):
+        Reader(page, tmp_path).follow()
+
+
+def test_few_blocks_are_not_run() -> None:
+    every = [block for page in PAGES for block in blocks(page)]
+    unrun = [block for block in every if block.note.startswith("not run")]
+    assert len(unrun) < len(every) / 2
+
+
+def test_the_site_builds_strictly(tmp_path: Path) -> None:
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path],
+        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+    assert (tmp_path / "reference" / "policies" / "index.html").exists()
