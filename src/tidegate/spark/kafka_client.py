@@ -7,6 +7,7 @@ installed. Rows never pass through Python: the loop that sends them runs in the 
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["KafkaClient", "Publisher", "active_session"]
 
-ANSWER_MS = 15_000
+ANSWER_MS = 30_000
+CONNECT_S = 5.0
 TRANSACTION_MS = 60_000
 """After so long the broker gives up a batch whose driver has died without a word."""
 _STRINGS = "org.apache.kafka.common.serialization.StringSerializer"
@@ -69,6 +71,8 @@ class KafkaClient:
         self._kafka = context._jvm.org.apache.kafka
         if isinstance(self._kafka.clients.admin.AdminClient, JavaPackage):
             raise BackendError(_CONNECTOR)
+        self._publishers: dict[str, Publisher] = {}
+        _check(servers)
         with self._answers("be reached"):
             self._admin = self._kafka.clients.admin.AdminClient.create(self._settings())
 
@@ -188,13 +192,18 @@ class KafkaClient:
             delivery_timeout_ms=ANSWER_MS * 2,
             key_serializer=_STRINGS,
             value_serializer=_STRINGS,
+            max_block_ms=ANSWER_MS,
             compression_type="lz4",
             linger_ms=5,
         )
+        if (old := self._publishers.pop(_identity(topic, producer), None)) is not None:
+            old.close()  # it could publish no more
         with self._answers(f"take batches of {producer}"):
             java = self._kafka.clients.producer.KafkaProducer(settings)
             java.initTransactions()
-        return Publisher(self, java, topic, producer)
+        made = Publisher(self, java, topic, producer)
+        self._publishers[_identity(topic, producer)] = made
+        return made
 
     def committed(self, topic: str, producer: str) -> tuple[int, str] | None:
         """The producer's newest batch that was published, and the attempt that did it."""
@@ -290,6 +299,23 @@ class Publisher:
         """Give it up, with what it has not published."""
         with contextlib.suppress(Exception):
             self._java.close(self._client._java.time.Duration.ZERO)
+
+
+def _check(servers: str) -> None:
+    """Kafka's client tries for long and says little: see first whether there is anybody."""
+    why = ""
+    for server in servers.split(","):
+        host, _, port = server.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), CONNECT_S).close()
+        except OSError as error:
+            why = str(error)
+        else:
+            return
+    raise BackendError(
+        f"nobody answers at {servers} ({why}): start a broker there (LocalBroker does, to try "
+        "things), or correct the address"
+    )
 
 
 def _identity(topic: str, producer: str) -> str:
