@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test kafka try-kafka lint unit docs demo demo-lab bench bench-live bench-fleet storm ledger java clean
+.PHONY: help setup test kafka try-kafka lint unit docs demo demo-lab bench bench-live bench-fleet bench-traces storm ledger java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,6 +60,9 @@ storm: setup java ## a storm of faults over a fleet of real hosts (some minutes;
 
 bench-fleet: setup java ## the FUGU experiment on real hosts, live and small (half an hour)
 	$(BIN)/python benchmarks/fleet.py
+
+bench-traces: setup java ## logs to traces: rows a second and core, and linearity (minutes)
+	$(BIN)/python benchmarks/traces.py
 
 ledger: setup ## write docs/measured/claims.md anew (a quarter of an hour)
 	$(BIN)/tidegate reproduce all --ledger docs/measured/claims.md --report out/papers.html

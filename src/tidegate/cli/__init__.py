@@ -18,6 +18,7 @@ from tidegate.cli.replay import replay
 from tidegate.cli.report import report_command
 from tidegate.cli.reproduce import reproduce
 from tidegate.cli.submit import SubmitCommand, submit
+from tidegate.cli.traces import traces
 from tidegate.errors import TidegateError
 
 __all__ = ["app", "main"]
@@ -40,6 +41,7 @@ app.command()(demo)
 app.command()(reproduce)
 app.command(cls=SubmitCommand)(submit)
 app.add_typer(fleet)
+app.add_typer(traces)
 
 
 def _version(asked: bool) -> None:

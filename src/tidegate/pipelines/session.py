@@ -15,13 +15,13 @@ from shutil import which
 from typing import TYPE_CHECKING
 
 from tidegate.errors import BackendError
-from tidegate.spark.cluster import BESIDE_HEAP_MB, LocalCluster
+from tidegate.spark.cluster import BESIDE_HEAP_MB, LOOPBACK, LocalCluster
 from tidegate.spark.processes import memory_available_mb
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["check_java", "hosts_that_fit", "session"]
+__all__ = ["batch_session", "check_java", "hosts_that_fit", "session"]
 
 JAVA = 17
 DRIVER_AND_MASTER_MB = 1500
@@ -79,6 +79,36 @@ def session(
     try:
         with _errors_into(log), _own_interrupt():
             spark = cluster.session(app_name, **settings)
+            spark.sparkContext.setLogLevel("ERROR")
+        yield spark
+    finally:
+        _end(spark)
+
+
+@contextlib.contextmanager
+def batch_session(
+    master: str, log: Path, settings: Mapping[str, str], app_name: str = "tidegate"
+) -> Iterator[SparkSession]:
+    """A session for one batch job on any master, which ends with the block, its JVM with it.
+
+    master: such as ``local[*]`` or ``spark://host:7077``; the rest as in `session`.
+    """
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app_name).master(master)
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    if master.startswith("local"):
+        free_mb = memory_available_mb() or 4096.0
+        heap_mb = int(max(1024, min(4096, free_mb * 0.4)))
+        loopback = dict.fromkeys(("spark.driver.host", "spark.driver.bindAddress"), LOOPBACK)
+        quiet |= loopback | {"spark.driver.memory": f"{heap_mb}m"}
+    for key, value in (quiet | dict(settings)).items():
+        builder = builder.config(key, value)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    spark = None
+    try:
+        with _errors_into(log), _own_interrupt():
+            spark = builder.getOrCreate()
             spark.sparkContext.setLogLevel("ERROR")
         yield spark
     finally:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-__all__ = ["Page"]
+__all__ = ["Page", "standalone"]
 
 STYLE = """
 :root { --ink: #1b2733; --dim: #5c6b7a; --paper: #fff; --rule: #d9e0e6; --soft: #f3f6f8;
@@ -108,6 +108,14 @@ class Page:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(self.html(), encoding="utf-8")
         return target
+
+
+def standalone(svg: str) -> str:
+    """A chart as a file of its own, with the style that a page would have brought."""
+    paper = '<rect width="100%" height="100%" style="fill:var(--paper)"/>'
+    start = '<svg xmlns="http://www.w3.org/2000/svg" '
+    head, tag, rest = svg.replace("<svg ", start, 1).partition(">")
+    return f"{head}{tag}<style>{STYLE}</style>{paper}{rest}\n"
 
 
 def _side(right: bool) -> str:

@@ -10,13 +10,14 @@ import numpy as np
 
 from tidegate.errors import InputError
 from tidegate.units import finite
+from tidegate.workloads.burstiness import block_sums, hurst_from_variances, usable_scales
 from tidegate.workloads.protocol import FloatArray, Predictable, Workload
 from tidegate.workloads.rates import RateTrace
 
 __all__ = ["Description", "describe", "series", "sparkline"]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_MOST_STEPS = 5_000_000
+MOST_STEPS = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def series(workload: Workload, step_s: float) -> FloatArray:
     """
     finite(step_s, "step_s", above=0)
     steps = math.floor(workload.duration_s / step_s + 1e-9)
-    if not 1 <= steps <= _MOST_STEPS:
+    if not 1 <= steps <= MOST_STEPS:
         allowed = f"at most the duration of {workload.duration_s:g} s, and not microscopic"
         raise InputError("step_s", step_s, allowed)
     edges = np.arange(steps + 1, dtype=np.float64) * step_s
@@ -124,15 +125,12 @@ def hurst(values: FloatArray) -> float | None:
     >>> round(hurst(np.random.default_rng(1).normal(size=4096)), 2)
     0.49
     """
-    if len(values) < 64 or values.std() == 0:
+    sizes = usable_scales(len(values))
+    if not sizes or values.std() == 0:
         return None
-    sizes = [m for m in (1, 2, 4, 8, 16, 32, 64, 128) if len(values) // m >= 15]
-    means = [values[: len(values) // m * m].reshape(-1, m).mean(axis=1) for m in sizes]
-    variances = np.array([mean.var() for mean in means])
-    if (variances <= 0).any():
-        return None
-    slope = np.polyfit(np.log(sizes), np.log(variances), 1)[0]
-    return float(min(1.0, max(0.0, 1 + slope / 2)))
+    variances = np.array([(block_sums(values, m) / m).var() for m in sizes])
+    found = float(hurst_from_variances(sizes, variances)[0])
+    return None if math.isnan(found) else found
 
 
 def sparkline(values: Sequence[float] | FloatArray, width: int = 60) -> str:

@@ -1,0 +1,110 @@
+"""A trace that was built from a log: rates, statistics of keys and where they come from, on disk.
+
+::
+
+    DIR/
+      trace.csv        t_s,rate        what `read_trace` and every backtest read
+      keys.csv         one row a key, the largest first (keys.parquet on demand)
+      provenance.json  version, input, rows, rejected rows by reason, span, step, skew
+      rejected/        JSON lines with reason, file, row and how often it occurred
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tidegate.errors import InputError
+from tidegate.workloads.protocol import FloatArray
+from tidegate.workloads.rates import RateTrace
+from tidegate.workloads.read import read_trace
+from tidegate.workloads.table import read_table
+
+__all__ = ["KEYS", "PROVENANCE", "REJECTED", "BuiltTrace", "read_built", "write_built"]
+
+PROVENANCE, REJECTED = "provenance.json", "rejected"
+KEYS = ("key", "events", "rate_per_s", "share", "peak_to_mean", "cv", "dispersion", "hurst")
+_FORMATS = ("csv", "parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltTrace:
+    """What a log came to.
+
+    file: the rates (None before they are written); trace: the same, as a workload; keys: columns
+    by name as in `KEYS`, the largest key first, empty without a key column; provenance: what is
+    in provenance.json, empty for a trace of another origin.
+    """
+
+    trace: RateTrace
+    keys: Mapping[str, Sequence[Any]]
+    provenance: Mapping[str, Any]
+    file: Path | None = None
+
+
+def write_built(built: BuiltTrace, folder: Path, format: str = "csv") -> None:
+    """Write trace, keys and provenance into a folder that is there. format: csv or parquet."""
+    if format not in _FORMATS:
+        raise InputError("--table", format, "one of " + ", ".join(_FORMATS))
+    times: FloatArray = np.round(built.trace.t_s, 6)  # of whole microseconds
+    _write({"t_s": times, "rate": built.trace.rate_per_s}, folder / f"trace.{format}")
+    if built.keys:
+        _write(built.keys, folder / f"keys.{format}")
+    text = json.dumps(built.provenance, indent=2, ensure_ascii=False)
+    (folder / PROVENANCE).write_text(text + "\n", encoding="utf-8")
+
+
+def _write(columns: Mapping[str, Sequence[Any] | FloatArray], path: Path) -> None:
+    if path.suffix == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table({name: list(values) for name, values in columns.items()}), path)
+        return
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*map(_cells, columns.values()), strict=True))
+
+
+def _cells(values: Sequence[Any] | FloatArray) -> list[Any]:
+    """Numbers as short as they are exact, and nothing where there is none."""
+    if len(values) and isinstance(values[0], float):
+        return ["" if math.isnan(v) else f"{v:.12g}" for v in values]
+    return list(values)
+
+
+def read_built(path: str | Path) -> BuiltTrace:
+    """A folder that ``tidegate traces build`` has left, or any trace file by itself."""
+    path = Path(path)
+    if not path.is_dir():
+        found = read_trace(path)
+        if isinstance(found, RateTrace):
+            return BuiltTrace(found, {}, {}, path)
+        remedy = "make one of it with tidegate traces build"
+        raise InputError("trace", str(path), "rates or counts by step, not single events", remedy)
+    files = [f for form in _FORMATS if (f := path / f"trace.{form}").is_file()]
+    if not files or not (path / PROVENANCE).is_file():
+        remedy = "give a folder that tidegate traces build has written, or a trace file"
+        raise InputError("trace", str(path), f"a folder with a trace and {PROVENANCE}", remedy)
+    trace = read_trace(files[0], "rate")
+    assert isinstance(trace, RateTrace)
+    keys: dict[str, Sequence[Any]] = {}
+    if (table_path := path / f"keys{files[0].suffix}").is_file():
+        table = read_table(table_path)
+        keys = {name: _numbers(table.column(name)) for name in KEYS[2:]}
+        keys |= {"key": [str(cell) for cell in table.column("key")]}
+        keys |= {"events": [int(cell) for cell in table.column("events")]}
+    provenance = json.loads((path / PROVENANCE).read_text(encoding="utf-8"))
+    return BuiltTrace(trace, keys, provenance, files[0])
+
+
+def _numbers(cells: Sequence[Any]) -> list[float]:
+    return [math.nan if cell in ("", None) else float(cell) for cell in cells]
