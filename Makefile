@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test kafka try-kafka lint unit docs demo demo-lab bench bench-live bench-fleet bench-traces storm ledger java clean
+.PHONY: help setup test kafka try-kafka lint unit docs demo demo-lab bench bench-live bench-fleet bench-traces bench-sweep storm ledger java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -55,10 +55,13 @@ bench-live: setup java ## live on Spark: static, Spark's own allocation and Tide
 	$(BIN)/python benchmarks/live.py
 	$(BIN)/python benchmarks/live_overhead.py
 
+bench-sweep: setup java ## 10,000 fluid trading days on Spark beside one process (minutes)
+	$(BIN)/python benchmarks/sweep.py
+
 storm: setup java ## a storm of faults over a fleet of real hosts (some minutes; SEED=1 FAULTS=10)
 	$(BIN)/python -m tests.fleet.storm --seed $(or $(SEED),1) --faults $(or $(FAULTS),10)
 
-bench-fleet: setup java ## the FUGU experiment on real hosts, live and small (half an hour)
+bench-fleet: setup java ## the FUGU experiment on real hosts, beside the simulator (half an hour)
 	$(BIN)/python benchmarks/fleet.py
 
 bench-traces: setup java ## logs to traces: rows a second and core, and linearity (minutes)

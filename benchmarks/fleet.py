@@ -1,142 +1,304 @@
 """FUGU's experiment, live and small: a dozen queries, up to four hosts, a compressed exchange day.
 
 Each of the three techniques gets the same day: trades by `ExchangeDay`, played so many times
-faster, into the same queries (`price_queries`), on hosts that come and go. Printed for each:
+faster, into the same queries (`price_queries`), on hosts that come and go. Told for each:
 utilisation of the hosts (least, mean, most), latency from a trade's file to the commit of the batch
-that read it (p10, median, p90), hosts, moves and their pauses.
+that read it (p10, median, p90), hosts, moves and their pauses. Beside it the same day in the
+simulator, in a fleet that was calibrated from the live journal, with the gap.
 
     python benchmarks/fleet.py [--policies sarsa …] [--minutes 5] [--queries 12] [--hosts 4]
+
+What was run is kept below `--out`: a second call runs only what is missing there (or asked for
+`--again`), simulates anew and writes ``table.md``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import tempfile
+import logging
+import os
+import shutil
+import signal
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tidegate.errors import TidegateError
 from tidegate.fleet.manager import FleetManager, fleet_policy
 from tidegate.fleet.prices import price_queries
 from tidegate.fleet.providers import EmbeddedProvider
+from tidegate.fleet.status import status_of
 from tidegate.fleet.world import FleetWorld
 from tidegate.journal import read_journal
+from tidegate.lab.calibrate import Fit
+from tidegate.lab.fleet import (
+    FleetSummary,
+    calibrate_fleet,
+    match_lengths,
+    simulate_fleet,
+    summarise,
+)
 from tidegate.workloads.exchange import ExchangeDay
 
-SECTORS = 5
-COMPANIES = 30
+EVERY = ("local-threshold", "global-threshold", "sarsa")
+SECTORS, COMPANIES = 5, 30
+PLACED_S = 600.0
+SAID_S = 15.0
 
 
-def feed(folder: Path, minutes: float, mean_per_s: float, ended: threading.Event) -> None:
+def rates(given: argparse.Namespace) -> list[int]:
+    """Trades of each second: the warm-up at the day's first rate, then the day."""
+    day, lots = ExchangeDay(seed=1), np.random.default_rng(1)
+    seconds = round(given.minutes * 60)
+    moments = [0.0] * given.warm_up + [day.duration_s * n / seconds for n in range(seconds)]
+    return [int(lots.poisson(given.rate * day.rate(t) / day.level_per_s)) for t in moments]
+
+
+def feed(folder: Path, rows: list[int], ended: threading.Event) -> None:
     """Write a day's trades, a file a second; event time is the time of writing."""
-    day = ExchangeDay(seed=1)
-    lots = np.random.default_rng(1)
-    seconds, number = round(minutes * 60), 0
-    for second in range(seconds):
-        due_s = time.time()
-        rate = day.rate(day.duration_s * second / seconds) / day.level_per_s
-        rows = []
-        for _ in range(int(lots.poisson(mean_per_s * rate))):
-            number += 1
-            company = int(lots.integers(COMPANIES))
-            rows.append(
-                {
-                    "id": number,
-                    "ts": due_s,
-                    "comp": f"c{company}",
-                    "sector": company % SECTORS,
-                    "price": round(float(lots.uniform(10, 99)), 2),
-                }
-            )
-        hidden = folder / f".{second}"
-        hidden.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        hidden.rename(folder / f"{second:06}.json")
-        if ended.wait(max(0.0, due_s + 1 - time.time())):
+    lots = np.random.default_rng(2)
+    number, began_s = 0, time.time()
+    for second, count in enumerate(rows):
+        due_s = began_s + second
+        if ended.wait(max(0.0, due_s - time.time())):
             return
+        companies = lots.integers(COMPANIES, size=count).tolist()
+        prices = lots.integers(1000, 9999, size=count).tolist()
+        lines = [
+            f'{{"id": {number + n}, "ts": {due_s:.3f}, "comp": "c{company}", '
+            f'"sector": {company % SECTORS}, "price": {price / 100}}}\n'
+            for n, (company, price) in enumerate(zip(companies, prices, strict=True))
+        ]
+        number += count
+        hidden = folder / f".{second}"
+        hidden.write_text("".join(lines), encoding="utf-8")
+        hidden.rename(folder / f"{second:06}.json")
 
 
-def run(policy: str, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    ticks, results = folder / "ticks", folder / "results"
-    ticks.mkdir(parents=True)
-    queries = price_queries(str(ticks), str(results), given.queries, seed=1, sectors=SECTORS)
-    provider = EmbeddedProvider("bench", folder / "hosts", cores=1, max_hosts=given.hosts, spares=1)
-    world = FleetWorld(provider, folder / "fleet", silence_s=60.0)
-    world.add(queries)
-    journal = folder / "fleet" / "journal.jsonl"
-    manager = FleetManager(world, fleet_policy(policy, max_hosts=given.hosts), None, journal)
-    ended = threading.Event()
-    feeder = threading.Thread(target=feed, args=(ticks, given.minutes, given.rate, ended))
+class Live:
+    """One technique on real hosts, as `run` leaves it in a folder."""
 
-    def play() -> None:
-        while not all(entry.host for entry in world.queries.values()) and not ended.is_set():
-            time.sleep(1)
-        feeder.start()
-        feeder.join()
-        manager.stop()
+    def __init__(self, policy: str, given: argparse.Namespace, folder: Path) -> None:
+        self.name, self.given, self.folder = policy, given, folder
+        shutil.rmtree(folder, ignore_errors=True)
+        ticks = folder / "ticks"
+        ticks.mkdir(parents=True)
+        self.rows = rates(given)
+        self.ended = threading.Event()
+        self.feeder = threading.Thread(target=feed, args=(ticks, self.rows, self.ended))
+        provider = EmbeddedProvider(
+            f"bench-{policy}", folder / "hosts", cores=1, max_hosts=given.hosts, spares=1
+        )
+        self.world = FleetWorld(provider, folder / "fleet", silence_s=60.0)
+        self.world.add(
+            price_queries(
+                str(ticks),
+                str(folder / "results"),
+                given.queries,
+                seed=1,
+                sectors=SECTORS,
+                trigger_s=given.trigger,
+            )
+        )
+        chosen = fleet_policy(policy, max_hosts=given.hosts)
+        self.manager = FleetManager(self.world, chosen, None, folder / "journal.jsonl")
+        self.why = ""
 
-    player = threading.Thread(target=play)
-    player.start()
-    try:
-        manager.run()
-    finally:
-        ended.set()
-        player.join()
-    pauses = [pause for entry in world.queries.values() for pause in entry.pauses_s]
-    return summary(journal, pauses)
+    def run(self) -> dict[str, Any]:
+        """The result; TidegateError when nothing can be told."""
+        began = time.monotonic(), time.process_time()
+        player = threading.Thread(target=self._play)
+        player.start()
+        try:
+            self.manager.run()
+        finally:
+            self.ended.set()
+            player.join()
+            self.world.provider.close()  # also when the loop was interrupted
+        if self.why:
+            raise TidegateError(self.why)
+        wall_s, own_s = time.monotonic() - began[0], time.process_time() - began[1]
+        pauses = [pause for entry in self.world.queries.values() for pause in entry.pauses_s]
+        result = {
+            "settings": settings_of(self.given),
+            "from_s": self.from_s + self.given.warm_up,
+            "until_s": self.from_s + len(self.rows),
+            "rows": self.rows[self.given.warm_up :],
+            "pauses_s": pauses,
+            "machine_cores": (os.cpu_count() or 1) - own_s / wall_s,
+        }
+        (self.folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+        for done in ("ticks", "results", "hosts", "fleet"):
+            shutil.rmtree(self.folder / done, ignore_errors=True)
+        return result
 
+    def _play(self) -> None:
+        """Begin the day when the first query runs; end the fleet with the day."""
+        end_s, said_s = time.monotonic() + PLACED_S, 0.0
+        while not self.ended.wait(0.5):
+            if self.feeder.ident is None:
+                if any(entry.host for entry in list(self.world.queries.values())):
+                    self.from_s = time.time()
+                    self.feeder.start()
+                elif time.monotonic() > end_s:
+                    self.why = f"no query ran within {PLACED_S:g} s: see {self.folder}/hosts/logs"
+                    break
+            elif not self.feeder.is_alive():
+                break
+            if time.monotonic() > said_s + SAID_S:
+                said_s = time.monotonic()
+                print(f"  {self.name}: {self._line()}", flush=True)
+        if self.feeder.is_alive():
+            self.why = "it was interrupted"
+            self.feeder.join()
+        self.manager.stop()
 
-def summary(journal: Path, pauses: list[float]) -> dict[str, Any]:
-    busy: list[tuple[float, float, float]] = []
-    delays: list[float] = []
-    hosts: list[int] = []
-    for turn in read_journal(journal):
-        if turn.snapshot is None or turn.snapshot.latency.mean_s is None:
-            continue
-        used = [h.utilisation for h in turn.snapshot.running_hosts if h.utilisation is not None]
-        if used:
-            busy.append((min(used), statistics.fmean(used), max(used)))
-        hosts.append(len(turn.snapshot.hosts))
-        for reading in turn.snapshot.operators:
-            delays += reading.recent_durations_s[-1:] if reading.recent_durations_s else ()
-    if not busy or len(delays) < 2:
-        raise SystemExit("nothing was measured: give it more --minutes")
-    tenths = statistics.quantiles(delays, n=10)
-    return {
-        "utilisation": [statistics.fmean(column) for column in zip(*busy, strict=True)],
-        "latency_s": [tenths[0], tenths[4], tenths[8]],
-        "hosts": statistics.fmean(hosts),
-        "moves": len(pauses),
-        "pause_s": statistics.fmean(pauses) if pauses else None,
-    }
-
-
-def main() -> None:
-    reader = argparse.ArgumentParser(description=__doc__)
-    every = ["local-threshold", "global-threshold", "sarsa"]
-    reader.add_argument("--policies", nargs="+", default=every, choices=every)
-    reader.add_argument("--minutes", type=float, default=5.0, help="length of the day as played")
-    reader.add_argument("--queries", type=int, default=12)
-    reader.add_argument("--hosts", type=int, default=4, help="at most")
-    reader.add_argument("--rate", type=float, default=500.0, help="trades per second on average")
-    given = reader.parse_args()
-    print("technique         utilisation          latency s            hosts  moves  pause s")
-    for policy in given.policies:
-        with tempfile.TemporaryDirectory(prefix="tidegate-fleet-") as folder:
-            row = run(policy, given, Path(folder))
-        low, mean, high = row["utilisation"]
-        p10, p50, p90 = row["latency_s"]
-        pause = "–" if row["pause_s"] is None else f"{row['pause_s']:.1f}"
-        print(
-            f"{policy:16}  {low:.2f} / {mean:.2f} / {high:.2f}   {p10:5.1f} {p50:5.1f} {p90:5.1f}"
-            f"  {row['hosts']:7.2f}  {row['moves']:5}  {pause:>7}",
-            flush=True,
+    def _line(self) -> str:
+        status = status_of(self.world, self.manager.last)
+        if self.feeder.ident is None:
+            starting = ", ".join(f"{h['host']} {h['status']}" for h in status["hosts"])
+            return f"waiting for hosts ({starting or 'none yet'})"
+        played_s = time.time() - self.from_s - self.given.warm_up
+        day = f"{played_s:4.0f} of {self.given.minutes * 60:.0f} s" if played_s > 0 else "warm-up"
+        busy = [f"{h['utilisation']:.2f}" for h in status["hosts"] if h["utilisation"] is not None]
+        placed = sum(q["status"] == "running" for q in status["queries"])
+        seen = self.manager.last.snapshot if self.manager.last else None
+        late_s = seen.latency.p50_s if seen is not None else None
+        late = "" if late_s is None else f", latency {late_s:.1f} s"
+        return (
+            f"{day}, {len(status['hosts'])} hosts busy {' '.join(busy) or '–'}, "
+            f"{placed}/{len(status['queries'])} queries run, {status['moves']} moves{late}"
         )
 
 
+def settings_of(given: argparse.Namespace) -> dict[str, Any]:
+    names = ("minutes", "queries", "hosts", "rate", "trigger", "warm_up")
+    return {name: getattr(given, name) for name in names}
+
+
+def kept(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
+    """The result of an earlier run with the same settings."""
+    file = folder / "result.json"
+    if not file.exists():
+        return None
+    result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return result if result["settings"] == settings_of(given) else None
+
+
+def judge(policy: str, given: argparse.Namespace, folder: Path, result: dict[str, Any]) -> Any:
+    """(live, simulated, fits) of a result."""
+    from_s, until_s = result["from_s"], result["until_s"]
+    turns = list(read_journal(folder / "journal.jsonl"))
+    live = summarise(turns, from_s, until_s)
+    day = [t for t in turns if t.snapshot and from_s <= t.snapshot.time_s <= until_s]
+    rows = np.array(result["rows"], np.float64)
+    model = calibrate_fleet(
+        day,
+        float(rows.mean()),
+        pauses_s=result["pauses_s"],
+        machine_cores=result["machine_cores"],
+    )
+    chosen = fleet_policy(policy, max_hosts=given.hosts)
+    model = match_lengths(model, day, chosen, rows)
+    simulated = simulate_fleet(model, chosen, rows, seed=1)
+    return live, summarise(simulated, 0.0, float(len(rows)) + 1), model.fits
+
+
+def table(found: dict[str, tuple[FleetSummary, FleetSummary, tuple[Fit, ...]]], pauses: Any) -> str:
+    """The Markdown tables."""
+    lines = [
+        "| technique | | utilisation (least, mean, most) | latency s (p10, median, p90) | hosts "
+        "| moves | pause s (mean, most) |",
+        "|---|---|---|---|---:|---:|---:|",
+    ]
+    for policy, (live, simulated, _) in found.items():
+        took = pauses[policy]
+        pause = f"{np.mean(took):.1f}, {max(took):.1f}" if took else "–"
+        lines += [
+            f"| {policy} | live | {row_of(live)} | {pause} |",
+            f"| | simulated | {row_of(simulated)} | |",
+            f"| | gap | {gap_of(live, simulated)} | |",
+        ]
+    lines += ["", "What the simulated fleets were calibrated to:", ""]
+    names = [fit.name for fit in next(iter(found.values()))[2]]
+    lines.append("| technique | " + " | ".join(names) + " |")
+    lines.append("|---|" + "---:|" * len(names))
+    for policy, (_, _, fits) in found.items():
+        shown = [
+            "–" if fit.value is None else f"{fit.value:.3g} {fit.unit}".strip() for fit in fits
+        ]
+        lines.append(f"| {policy} | " + " | ".join(shown) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def row_of(of: FleetSummary) -> str:
+    busy = ", ".join(f"{share:.2f}" for share in of.utilisation)
+    late = ", ".join(f"{s:.1f}" for s in of.latency_s)
+    return f"{busy} | {late} | {of.hosts:.2f} | {of.moves}"
+
+
+def gap_of(live: FleetSummary, simulated: FleetSummary) -> str:
+    busy = ", ".join(
+        f"{b - a:+.2f}" for a, b in zip(live.utilisation, simulated.utilisation, strict=True)
+    )
+    late = ", ".join(
+        f"{b / a - 1:+.0%}" for a, b in zip(live.latency_s, simulated.latency_s, strict=True)
+    )
+    return (
+        f"{busy} | {late} | {simulated.hosts - live.hosts:+.2f} | {simulated.moves - live.moves:+}"
+    )
+
+
+def interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    reader = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    reader.add_argument("--policies", nargs="+", default=EVERY, choices=EVERY)
+    reader.add_argument("--minutes", type=float, default=5.0, help="length of the day as played")
+    reader.add_argument("--warm-up", type=int, default=60, help="seconds before it that count not")
+    reader.add_argument("--queries", type=int, default=12)
+    reader.add_argument("--hosts", type=int, default=4, help="at most")
+    reader.add_argument("--rate", type=float, default=2000.0, help="trades per second on average")
+    reader.add_argument("--trigger", type=float, default=5.0, help="seconds between batches")
+    reader.add_argument("--out", type=Path, default=Path("out/bench-fleet"))
+    reader.add_argument("--again", action="store_true", help="run also what was run before")
+    given = reader.parse_args()
+    logging.basicConfig(level=logging.ERROR, format="  %(message)s")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupted)
+    found, pauses, failed = {}, {}, []
+    for policy in given.policies:
+        folder = (given.out / policy).resolve()
+        try:
+            result = None if given.again else kept(folder, given)
+            print(f"{policy}: {'kept from an earlier run' if result else 'runs'}", flush=True)
+            result = result or Live(policy, given, folder).run()
+            found[policy] = judge(policy, given, folder, result)
+            pauses[policy] = result["pauses_s"]
+            live = asdict(found[policy][0])
+            (folder / "summary.json").write_text(json.dumps(live, indent=1), encoding="utf-8")
+        except TidegateError as error:
+            failed.append(policy)
+            print(f"{policy}: {error}", flush=True)
+        except KeyboardInterrupt:
+            print(f"{policy}: interrupted; call again to go on with it", flush=True)
+            return 130
+    if found:
+        text = table(found, pauses)
+        (given.out / "table.md").write_text(text, encoding="utf-8")
+        print(f"\n{text}\nwritten to {given.out / 'table.md'}")
+        print("Full scale (35 queries, 10 hosts, 700 points), simulated: tidegate reproduce fugu")
+    return 1 if failed else 0
+
+
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

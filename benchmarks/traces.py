@@ -23,7 +23,7 @@ import pyarrow.parquet
 from pyspark import SparkContext
 
 from tidegate.pipelines.logs import find_log
-from tidegate.pipelines.session import batch_session
+from tidegate.pipelines.session import session_on
 from tidegate.pipelines.tracing import build_trace
 
 PIECE = 1_000_000
@@ -90,7 +90,7 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory() as folder:
         log_file = Path(folder) / "spark.log"
-        with batch_session(given.master, log_file, settings, "benchmark") as spark:
+        with session_on(given.master, log_file, settings, "benchmark") as spark:
             print("      rows      MB   wall s  rows/s wall   CPU s  rows/s and core", flush=True)
             figures: list[tuple[int, float]] = []
             for number, rows in enumerate((sizes[0], *sizes)):

@@ -55,7 +55,7 @@ class Packing:
         self.fill = fill
         self.reasons: list[Reason] = []
         self.unmet: list[Unmet] = []
-        start = deployment or snapshot.requested
+        self._start = start = deployment or snapshot.requested
         kept = set(start.hosts)
         order = [host.id for host in snapshot.hosts if host.id in kept]
         order += [host for host in start.hosts if host not in snapshot.host]
@@ -206,7 +206,9 @@ class Packing:
 
     @property
     def deployment(self) -> Deployment:
-        """What the packing has become."""
+        """What the packing has become; the very one that it started from if nothing changed."""
+        if self.home == self._start.home and set(self.hosts) == set(self._start.hosts):
+            return self._start
         instances = (i for placed in self.hosts.values() for i in placed.values())
         return Deployment(tuple(self.hosts), tuple(instances))
 
@@ -268,12 +270,14 @@ class Packing:
         return [item.id for item, j in zip(items, found, strict=True) if j < 0]
 
     def _revive(self) -> None:
+        """First fit decreasing for operators without an instance, hosts of neighbours first."""
         counts = self.counts
         gone = [name for name, count in counts.items() if count == 0]
         gone.sort(key=lambda name: -self.snapshot.operator(name).demand.cpu_cores)
         for operator in gone:
             size = self.snapshot.operator(operator).demand
-            host = next((host for host in self.hosts if self.fits(size, host)), None)
+            hosts = self._nearest_first(operator)
+            host = next((host for host in hosts if self.fits(size, host)), None)
             if host is None and size.fits(self.snapshot.offer.capacity):
                 host = self.lease()
             if host is None:
@@ -281,6 +285,17 @@ class Packing:
                 continue
             self.start(operator, host)
             self.because("revive", f"{operator} had no instance, so one starts on {host}", operator)
+
+    def _nearest_first(self, operator: str) -> list[str]:
+        """The hosts in lease order, those with a neighbouring operator before the others."""
+        near = self.snapshot.topology.neighbours[operator]
+        if not near:
+            return list(self.hosts)
+        apart = {
+            host: not any(instance.operator in near for instance in placed.values())
+            for host, placed in self.hosts.items()
+        }
+        return sorted(apart, key=lambda host: apart[host])
 
 
 def capacity_of(snapshot: Snapshot, host: str) -> Resources:

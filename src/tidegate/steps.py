@@ -54,6 +54,8 @@ def diff(running: Deployment, plan: Plan | Deployment) -> tuple[Step, ...]:
     release h1
     """
     wanted = plan.deployment if isinstance(plan, Plan) else plan
+    if wanted is running:
+        return ()
     before, after = running.by_id, wanted.by_id
     starts = [
         Step("start", i.host, name, i.operator) for name, i in after.items() if name not in before

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.contract.backend import check_backend
+from tests.fleet.test_manager import Fleet as FakeFleet
 from tests.unit.spark_fakes import FakeCluster, FakeGateway
+from tests.unit.test_simulation_queries import world as queries
 from tidegate.backend import Backend
 from tidegate.model import HostOffer
 from tidegate.packing import Style
+from tidegate.simulation import QueryCost
 from tidegate.spark import world as world_module
 from tidegate.spark.hosts import ExecutorHosts, WorkerHosts
 from tidegate.spark.world import SparkWorld
@@ -60,3 +64,23 @@ def test_spark_behind_a_fake_gateway(
         cluster.settle()
 
     check_backend(world, until(advance))
+
+
+def test_the_simulated_fleet() -> None:
+    world = queries(QueryCost(0.1))
+    world.advance(5)
+    check_backend(world, until(lambda: world.advance(5)))
+
+
+def test_a_fleet_of_fake_hosts(tmp_path: Path) -> None:
+    fleet = FakeFleet(tmp_path, {"a": 0.5, "b": 0.5})
+    fleet.turns(2)
+    fleet.provider.slow = True
+
+    def advance() -> None:
+        fleet.provider.starting.clear()
+        fleet.clock.now_s += 5
+        fleet.world.look()
+        fleet.world.reconcile()
+
+    check_backend(fleet.world, until(advance))

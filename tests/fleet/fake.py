@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tidegate.errors import BackendError
 from tidegate.fleet.hosts import FleetHost, HostSilent, HostView, QueryView
 from tidegate.fleet.queries import ContinuousQuery
+from tidegate.spark.progress import Progress
 from tidegate.topology import Resources
 
 
@@ -25,24 +26,35 @@ class Copy:
     cpu_s: float = 0.0
     error: str | None = None
     active: bool = True
+    progress: tuple[Progress, ...] = ()
+    read_mb: float | None = None
 
 
 @dataclass
 class FakeHost:
-    """loads: cores that each query takes; refuse: queries that fail to start here, with why."""
+    """loads: cores that each query takes; refuse: queries that fail to start here, with why.
+
+    dead, hung, slow: it has ended, does nothing, or works and gives no answer.
+    """
 
     clock: Clock
     loads: dict[str, float]
     copies: dict[str, Copy] = field(default_factory=dict)
     dead: bool = False
     hung: bool = False
+    slow: bool = False
     refuse: dict[str, Exception] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
     place: str = ""
 
     def __post_init__(self) -> None:
         self.counted_s = self.clock()
-        self.cpu_s = 0.0
+        self.used_s = 0.0
+
+    def cpu_s(self) -> float | None:
+        if not self.hung:
+            self._count()
+        return self.used_s
 
     @property
     def alive(self) -> bool:
@@ -51,7 +63,7 @@ class FakeHost:
     def _check(self) -> None:
         if self.dead:
             raise BackendError("connection refused")
-        if self.hung:
+        if self.hung or self.slow:
             raise HostSilent("no answer")
 
     def _count(self) -> None:
@@ -60,16 +72,16 @@ class FakeHost:
         for name, copy in self.copies.items():
             if copy.active:
                 copy.cpu_s += passed_s * self.loads.get(name, 0.25)
-                self.cpu_s += passed_s * self.loads.get(name, 0.25)
+                self.used_s += passed_s * self.loads.get(name, 0.25)
 
     def look(self, timeout_s: float) -> HostView:
         self._check()
         self._count()
         views = {
-            name: QueryView(c.run, c.active, c.error, (), c.cpu_s, 0.0)
+            name: QueryView(c.run, c.active, c.error, c.progress, c.cpu_s, c.read_mb)
             for name, c in self.copies.items()
         }
-        return HostView(views, self.cpu_s, 100.0)
+        return HostView(views, self.used_s, 100.0)
 
     def start(self, query: ContinuousQuery, checkpoint: str, timeout_s: float) -> None:
         self._check()
@@ -85,6 +97,12 @@ class FakeHost:
         self._check()
         self._count()
         self.copies.pop(name, None)
+
+    def batch(self, name: str, number: int = 0) -> None:
+        """A query has done a batch."""
+        copy = self.copies[name]
+        phases = {"triggerExecution": 0.5}
+        copy.progress += (Progress("q", copy.run, name, number, self.clock(), phases, 10),)
 
     def fail(self, name: str, error: str) -> None:
         """A query ends by its own fault."""

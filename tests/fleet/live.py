@@ -21,6 +21,7 @@ from tests.fleet.contract import check_host
 from tidegate.fleet.connect import connect
 from tidegate.fleet.hosts import FleetHost
 from tidegate.fleet.manager import FleetManager, fleet_policy
+from tidegate.fleet.measuring import SLOW_S
 from tidegate.fleet.prices import TICKS, draw_parameters, price_queries, price_windows
 from tidegate.fleet.providers import EmbeddedProvider
 from tidegate.fleet.queries import ContinuousQuery
@@ -91,6 +92,34 @@ class Fleet:
             time.sleep(0.3)
         return time.monotonic() - began_s
 
+    def sums(self, ticks: Ticks, rounds: int = 4) -> dict[str, Any]:
+        """How the parts of hosts compare with the hosts while queries work, over some looks."""
+        rows, traffic = [], []
+        for _ in range(rounds):
+            ticks.write(200)
+            batches = {name: entry.batch for name, entry in self.world.queries.items()}
+            done = lambda b=batches: all(e.batch > b[n] for n, e in self.world.queries.items())  # noqa: E731
+            self.until(done, "a batch of every query")
+            for host in self.world.hosts.values():
+                here = [e for e in self.world.queries.values() if e.host == host.name]
+                cores = sum(e.load.cpu_cores for e in here if e.load is not None)
+                rows.append((host.utilisation, cores / 2, host.shared))
+                traffic.append([host.read_mbps, host.written_mbps, *(e.read_mbps for e in here)])
+        return {"cpu": rows, "traffic": traffic}
+
+    def hang(self, name: str) -> tuple[bool, float]:
+        """Stop a host's process: whether that was told from a slow host, and in how many seconds.
+
+        No answer comes from either; the CPU that it takes tells the two apart.
+        """
+        self.world.interval_s, self.world.silence_s = 2.0, 4.0
+        self.world.look()
+        os.killpg(self.provider.pid(name), signal.SIGSTOP)
+        began_s = time.monotonic()
+        while name in self.world.hosts and time.monotonic() - began_s < SLOW_S / 2:
+            self.world.look()
+        return name not in self.world.hosts, time.monotonic() - began_s
+
     def home(self, name: str) -> str:
         return self.world.queries[name].host
 
@@ -158,8 +187,7 @@ def main(folder: Path) -> dict[str, Any]:
         ticks.write(200)
 
         gone = fleet.home("prices-1")
-        facts["busy"] = [h.utilisation for h in world.hosts.values()]
-        facts["unattributed"] = [h.unattributed for h in world.hosts.values()]
+        facts["sums"] = fleet.sums(ticks)
         provider.max_hosts = 1  # the other host has to do
         os.killpg(provider.pid(gone), signal.SIGKILL)
         fleet.until(lambda: gone not in world.hosts, "the death noticed")
@@ -185,6 +213,8 @@ def main(folder: Path) -> dict[str, Any]:
         results = [sink_and_batch(session, folder, **p, end_s=end_s) for p in parameters]
         facts["rows"] = [sum(want.values()) for _, want in results]
         facts["equal"] = [got == want for got, want in results]
+
+        facts["hang_lost"], facts["hang_s"] = fleet.hang(host.name)
     finally:
         fleet.manager.shut_down()
     facts["ended"] = provider._servers == {}

@@ -35,4 +35,11 @@ def test_two_real_hosts_a_move_and_a_death(tmp_path: Path) -> None:
     facts = json.loads(done.stdout.splitlines()[-1])
     assert facts["moved_to"][0] and facts["pause_s"] > 0
     assert facts["equal"] == [True, True] and all(rows > 10 for rows in facts["rows"])
+    assert facts["hang_lost"]
     assert facts["ended"]
+
+    # What docs/fleet.md states: the parts of a host that has a query sum to it.
+    cpu = facts["sums"]["cpu"]
+    assert all(busy == pytest.approx(parts, abs=1e-6) for busy, parts, _ in cpu)
+    assert all(busy > 0 and 0 <= split <= busy + 1e-6 for busy, _, split in cpu)
+    assert all(v is not None and v >= 0 for row in facts["sums"]["traffic"] for v in row)

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.fleet.fake import Clock, FakeProvider
+from tests.fleet.fake import Clock, FakeHost, FakeProvider
 from tidegate.errors import BackendError, InputError
+from tidegate.fleet.hosts import HostView
 from tidegate.fleet.manager import FleetFolder, FleetManager, fleet_policy
 from tidegate.fleet.queries import ContinuousQuery
 from tidegate.fleet.world import FleetWorld
 from tidegate.topology import Resources
+
+
+class Late:
+    """A look that is under way until it has a value."""
+
+    value: HostView | None = None
+    error = None
+
+    def done(self, end_s: float) -> bool:
+        return self.value is not None
 
 
 class Fleet:
@@ -65,6 +78,25 @@ def test_the_parts_of_a_host_sum_to_it(tmp_path: Path) -> None:
     assert parts == pytest.approx((host.utilisation or 0) * 2)
 
 
+def test_traffic_is_told_by_host_and_query_and_missing_where_it_is_not_measured(
+    tmp_path: Path,
+) -> None:
+    fleet = Fleet(tmp_path, {"a": 0.5})
+    fleet.turns(3)
+    status = fleet.manager.command({"do": "status"})
+    for row in (*status["hosts"], *status["queries"]):
+        assert (row["read_mbps"], row["written_mbps"]) == (None, None)
+
+    fleet.provider.hosts["host-1"].copies["a"].read_mb = 0.0
+    fleet.turns(1)
+    fleet.provider.hosts["host-1"].copies["a"].read_mb = 10.0
+    fleet.turns(1)
+    status = fleet.manager.command({"do": "status"})
+    assert status["queries"][0]["read_mbps"] == pytest.approx(16.0)  # ten megabytes in 5 s
+    assert status["hosts"][0]["read_mbps"] == pytest.approx(16.0)  # of which nobody else knows
+    assert status["hosts"][0]["written_mbps"] is None
+
+
 def test_a_host_that_dies_is_noticed_at_the_next_look(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, {"a": 1.0, "b": 0.9})
     fleet.turns(3)
@@ -87,6 +119,86 @@ def test_a_host_that_hangs_is_lost_after_two_periods(tmp_path: Path) -> None:
     assert fleet.provider.killed == ["host-1"]
     fleet.turns(1)
     assert fleet.homes["a"] != "host-1" and fleet.provider.copies("a")
+
+
+def test_a_host_that_works_but_does_not_answer_is_slow_and_given_a_minute(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"a": 1.0, "b": 0.9})
+    fleet.turns(3)
+    fleet.provider.hosts["host-1"].slow = True
+    fleet.turns(10)
+    assert fleet.provider.killed == [] and fleet.homes["a"] == "host-1"
+    assert fleet.world.hosts["host-1"].utilisation is None
+    fleet.provider.hosts["host-1"].slow = False
+    fleet.turns(1)
+    assert fleet.world.hosts["host-1"].utilisation is not None
+    fleet.provider.hosts["host-1"].slow = True
+    fleet.turns(14)
+    assert fleet.provider.killed == ["host-1"] and fleet.homes["a"] not in ("", "host-1")
+
+
+def test_a_host_that_just_came_up_is_given_a_minute_where_nobody_knows_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeHost, "cpu_s", lambda self: None)
+    fleet = Fleet(tmp_path, {"a": 1.0})
+    fleet.turns(2)
+    fleet.provider.hosts["host-1"].slow = True
+    fleet.turns(8)
+    assert fleet.provider.killed == []
+    fleet.provider.hosts["host-1"].slow = False
+    fleet.turns(6)  # now it has been up for more than a minute
+    fleet.provider.hosts["host-1"].slow = True
+    fleet.turns(2)
+    assert fleet.provider.killed == ["host-1"]
+
+
+def test_an_answer_that_comes_late_counts_and_tells_nothing_of_what_has_moved_since(
+    tmp_path: Path,
+) -> None:
+    fleet = Fleet(tmp_path, {"a": 0.5}, min_hosts=2)
+    fleet.turns(3)
+    late: Any = Late()
+    entry = fleet.world.hosts["host-2"]
+    entry.asked, entry.asked_s = late, fleet.clock()
+    fleet.clock.now_s += 1
+    fleet.manager.command({"do": "move", "query": "a", "host": "host-2"})
+    fleet.turns(1)
+    assert fleet.homes == {"a": "host-2"} and entry.asked is late
+    late.value = HostView({}, cpu_s=1.0)
+    fleet.turns(1)  # seen before the move, so that the query is not in it
+    assert fleet.homes == {"a": "host-2"} and fleet.world.queries["a"].failures == 0
+    assert entry.looked_s == fleet.clock() - 5
+
+
+def test_a_query_that_dies_in_its_first_batch_after_a_move_goes_back(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"a": 0.5, "b": 0.5}, min_hosts=2)
+    fleet.turns(3)
+    fleet.manager.command({"do": "move", "query": "b", "host": "host-2"})
+    fleet.turns(1)
+    fleet.provider.hosts["host-2"].fail("b", "no such library")
+    fleet.turns(2)
+    entry = fleet.world.queries["b"]
+    assert fleet.homes["b"] == "host-1"
+    assert (entry.failures, entry.status(fleet.clock())) == (0, "running")
+
+    fleet.manager.command({"do": "move", "query": "b", "host": "host-2"})
+    fleet.turns(1)
+    fleet.provider.hosts["host-2"].batch("b")
+    fleet.turns(1)
+    fleet.provider.hosts["host-2"].fail("b", "division by zero")  # this time it is the query itself
+    fleet.turns(1)
+    assert entry.failures == 1 and fleet.homes["b"] == ""
+
+
+def test_neighbours_are_placed_together_at_first_and_after_a_death(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"a": 1.0, "b": 0.9, "c": 0.3})
+    fleet.world.queries["c"].query = replace(fleet.world.queries["c"].query, near=("b",))
+    fleet.turns(3)
+    assert fleet.homes == {"a": "host-1", "b": "host-2", "c": "host-2"}
+    fleet.provider.hosts["host-2"].dead = True
+    fleet.turns(3)
+    homes = fleet.homes
+    assert homes["b"] == homes["c"] not in ("", "host-2") and homes["a"] == "host-1"
 
 
 def test_a_query_that_fails_is_started_again_with_back_off_and_then_parked(tmp_path: Path) -> None:
@@ -154,11 +266,21 @@ def test_a_release_is_cancelled_when_one_query_finds_no_place(tmp_path: Path) ->
 def test_a_host_is_kept_while_a_move_off_it_fails(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, {"a": 1.0, "b": 0.9})
     fleet.turns(3)
-    fleet.provider.hosts["host-1"].refuse["b"] = BackendError("not here")
-    fleet.provider.loads.update(a=0.3, b=0.2)
-    fleet.turns(30)
-    assert "host-2" not in fleet.provider.released or fleet.homes["b"] != "host-1"
-    assert fleet.homes["b"]
+    assert fleet.homes == {"a": "host-1", "b": "host-2"}
+    refused = fleet.provider.hosts["host-1"].refuse
+    refused["b"] = BackendError("not here")
+    fleet.manager.command({"do": "move", "query": "b", "host": "host-1"})
+    fleet.world.hosts["host-2"].leaving = True
+    fleet.world.reconcile()
+    entry = fleet.world.queries["b"]
+    assert fleet.homes["b"] == "host-2" and "not here" in str(entry.error)
+    assert (fleet.provider.released, entry.moves) == ([], 0)
+
+    refused.clear()
+    fleet.clock.now_s += 10
+    entry.wanted = "host-1"
+    fleet.world.reconcile()
+    assert fleet.homes["b"] == "host-1" and fleet.provider.released == ["host-2"]
 
 
 def test_drain_empties_a_host_and_releases_it(tmp_path: Path) -> None:

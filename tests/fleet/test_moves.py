@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.fleet.fake import Clock, FakeHost, FakeProvider
+from tidegate.cli.fleet import fleet
 from tidegate.errors import BackendError
 from tidegate.fleet.hosts import HostSilent
-from tidegate.fleet.moves import Move, MoveLog, carry
+from tidegate.fleet.moves import Move, MoveLog, carry, pauses_by_state, read_moves
 from tidegate.fleet.queries import ContinuousQuery
 from tidegate.fleet.recovery import recover
 from tidegate.fleet.world import FleetWorld
@@ -171,3 +173,28 @@ def test_a_host_that_does_not_answer_at_the_start_is_left_out(tmp_path: Path) ->
     world.add([query()])
     recover(world)
     assert not world.hosts and provider.killed == ["host-1"]
+
+
+def test_the_log_tells_pauses_by_the_size_of_the_state(tmp_path: Path) -> None:
+    log = MoveLog(tmp_path / "moves.jsonl", lambda: 60.0)
+    for number, state_mb in enumerate((0.2, 0.4, 12.0)):
+        details = {"pause_s": number + 1.0, "state_mb": state_mb, "state_rows": 5}
+        log.step(log.begin("q", "host-1", "host-2"), "started", **details)
+    log.step(log.begin("q", "host-2", "host-1"), "back", error="no room")
+    log.step(log.begin("q", "", "host-1"), "started", pause_s=9.0)  # a start is no move
+    log.close()
+    with log.path.open("a") as file:
+        file.write('{"torn')
+    moves = read_moves(log.path)
+    assert [m.outcome for m in moves] == ["moved", "moved", "moved", "back"]
+    assert moves[-1].error == "no room" and moves[-1].pause_s is None
+    assert pauses_by_state(moves) == [("below 1 MB", 2, 1.5, 2.0), ("10 to 100 MB", 1, 3.0, 3.0)]
+    assert read_moves(tmp_path / "none.jsonl") == []
+
+    shown = CliRunner().invoke(fleet, ["moves", "--folder", str(tmp_path)]).output
+    assert (
+        "rolled back" in shown
+        and "10 to 100 MB" in shown
+        and "12.0 MB" in shown
+        and "200 kB" in shown
+    )

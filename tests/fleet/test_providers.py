@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.errors import BackendError
 from tidegate.fleet import providers
-from tidegate.fleet.connect import ConnectHost, process_usage, session_id
+from tidegate.fleet.connect import ConnectHost, Usage, process_usage, session_id
 from tidegate.fleet.hosts import HostSilent, bounded
 from tidegate.fleet.providers import EmbeddedProvider
 
@@ -115,9 +115,9 @@ def test_a_call_that_hangs_ends_in_time() -> None:
 def test_what_a_process_takes_is_measured_or_missing() -> None:
     import os
 
-    cpu_s, memory_mb = process_usage(os.getpid())
-    assert cpu_s is not None and cpu_s > 0 and memory_mb is not None and memory_mb > 1
-    assert process_usage(999_999_999) == (None, None)
+    used = process_usage(os.getpid())
+    assert used.cpu_s and used.memory_mb and used.memory_mb > 1
+    assert process_usage(999_999_999) == Usage()
 
 
 def test_a_fleets_session_on_a_server_is_always_the_same() -> None:

@@ -53,6 +53,25 @@ def test_a_writer_is_named_and_started() -> None:
     assert writer.checkpoint == "folder"
 
 
+def test_a_function_may_leave_the_checkpoint_to_the_fleet() -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    @continuous_query
+    def alone(session: Any) -> Writer:
+        seen.append((session,))
+        return Writer()
+
+    @continuous_query("other")
+    def both(session: Any, checkpoint: str) -> Writer:
+        seen.append((session, checkpoint))
+        return Writer()
+
+    for query in (alone, both):
+        query.start("s", "c")
+    assert (alone.name, both.name) == ("alone", "other")
+    assert seen == [("s",), ("s", "c")]
+
+
 def test_a_query_that_was_started_must_bear_its_name() -> None:
     started = Started("other")
     with pytest.raises(InputError, match="named as it"):
@@ -142,5 +161,8 @@ def test_a_host_with_too_little_memory_is_refused(tmp_path: Path) -> None:
 def test_shares_sum_to_the_host_whatever_was_counted() -> None:
     assert shares(1.0, {"a": 3.0, "b": 1.0}, {"a": 0.0, "b": 0.0}) == {"a": 0.75, "b": 0.25}
     assert shares(None, {"a": 3.0}, {"a": 1.0}) == {"a": 3.0}
-    assert shares(2.0, {"a": 0.0}, {"a": 0.0}) == {"a": 0.0}
+    assert shares(2.0, {"a": 0.0, "b": 0.0}, {"a": 0.0, "b": 0.0}) == {"a": 1.0, "b": 1.0}
+    assert shares(2.0, {"a": 0.6, "b": 0.2}, {"a": 0.0, "b": 0.0}) == pytest.approx(
+        {"a": 1.5, "b": 0.5}
+    )
     assert shares(2.0, {}, {}) == {}

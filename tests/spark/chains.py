@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -24,6 +25,7 @@ def local_session() -> SparkSession:
         jars = connector_jars()
     except BackendError:  # not fetched: what needs Kafka is skipped
         jars = ""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # not whichever python3 comes first
     return (
         SparkSession.builder.master("local[2]")
         .appName("tidegate tests")

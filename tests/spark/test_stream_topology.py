@@ -277,7 +277,9 @@ def test_an_imitated_call_waits_for_each_row(spark: SparkSession) -> None:
 
 
 def test_an_operator_stands_after_its_inputs() -> None:
-    with pytest.raises(TopologyError, match=r"known here are items; loops are not supported"):
+    with pytest.raises(
+        TopologyError, match=r"known here are items; an operator that closes a loop"
+    ):
         StreamTopology({"items": ROWS}, (StreamOperator("a", ("b",), same),))
     with pytest.raises(TopologyError, match="unique in the topology"):
         StreamTopology({"items": ROWS}, (StreamOperator("items", ("items",), same),))

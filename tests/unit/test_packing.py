@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from tidegate.model import Deployment, Host, HostOffer, Instance
+from tidegate.model import Deployment, Host, HostOffer, Instance, Snapshot
 from tidegate.packing import Packing
 from tidegate.testing import HOST, fleet_snapshot, steady_snapshot
-from tidegate.topology import Operator, Resources, Topology
+from tidegate.topology import Edge, Operator, Resources, Topology
 
 FLEET = fleet_snapshot({"host-1": [2.0, 1.0], "host-2": [1.0], "host-3": [3.5]})
 
@@ -143,3 +143,17 @@ def test_limits_on_instances_are_known() -> None:
     packing = Packing(FLEET)
     assert not packing.may_start("q1")
     assert Packing(steady_snapshot()).may_start("work", more=100)
+
+
+def test_what_has_no_instance_starts_beside_its_neighbours_where_there_is_room() -> None:
+    hosts = tuple(Host(f"host-{n}", Resources(4, 7168, 1000)) for n in (1, 2))
+    names = {"big": 3.0, "other": 3.0, "reads-other": 0.5, "reads-big": 1.5}
+    edges = (Edge("other", "reads-other"), Edge("big", "reads-big"))
+    topology = Topology(
+        tuple(Operator(n, Resources(c), max_instances=1) for n, c in names.items()), edges=edges
+    )
+    packing = Packing(Snapshot(0.0, topology, HostOffer(Resources(4, 7168, 1000)), hosts))
+    homes = {i.operator: i.host for i in packing.deployment.instances}
+    assert homes["big"] == "host-1" and homes["other"] == "host-2"
+    assert homes["reads-other"] == "host-2"  # the first with room would be host-1
+    assert homes["reads-big"] == "host-3"  # no room beside it

@@ -54,6 +54,11 @@ def test_rates_are_rows_over_the_time_from_batch_to_batch() -> None:
     assert seen.processed_per_s == pytest.approx(400 / 5)
 
 
+def test_the_period_is_the_usual_time_from_batch_to_batch() -> None:
+    assert fed(batch(1, 0, 5)).period_s is None
+    assert fed(*(batch(n, at_s, 5) for n, at_s in enumerate((0, 2, 4, 9, 11)))).period_s == 2.0
+
+
 def test_what_is_left_over_has_arrived_as_well() -> None:
     meter = fed(batch(0, 0, 100, behind=50), batch(1, 2, 100, behind=250))
     seen = reading(meter, 3)

@@ -18,6 +18,7 @@ from tidegate.cli.replay import replay
 from tidegate.cli.report import report_command
 from tidegate.cli.reproduce import reproduce
 from tidegate.cli.submit import SubmitCommand, submit
+from tidegate.cli.sweep import sweep
 from tidegate.cli.traces import traces
 from tidegate.errors import TidegateError
 
@@ -42,6 +43,7 @@ app.command()(reproduce)
 app.command(cls=SubmitCommand)(submit)
 app.add_typer(fleet)
 app.add_typer(traces)
+app.add_typer(sweep)
 
 
 def _version(asked: bool) -> None:

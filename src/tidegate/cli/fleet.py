@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,7 +41,11 @@ def run(
     folder: Folder = DEFAULT_FOLDER,
     interval: Annotated[str, typer.Option(help="Between two turns.")] = "5s",
     silence: Annotated[
-        str | None, typer.Option(help="A host silent for so long is lost; default: two intervals.")
+        str | None,
+        typer.Option(
+            help="A host silent for so long is lost, unless its process works (then after 60s); "
+            "default: two intervals."
+        ),
     ] = None,
     cores: Annotated[int, typer.Option(help="Task slots of a host.")] = 2,
     memory_mb: Annotated[int, typer.Option(help="Heap of a host, MB.")] = 640,
@@ -135,6 +140,46 @@ def status(
 
 
 @fleet.command()
+def moves(
+    folder: Folder = DEFAULT_FOLDER,
+    last: Annotated[int, typer.Option(help="So many of them.", min=1)] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Show the last moves with their pauses, and how these grow with the state."""
+    from dataclasses import asdict
+
+    from tidegate.fleet.moves import pauses_by_state, read_moves
+
+    every = read_moves(folder / "moves.jsonl")
+    if as_json:
+        print_json([asdict(record) for record in every[-last:]])
+        return
+    if not every:
+        typer.echo(f"no moves in {folder}")
+        return
+    out = console()
+    columns = ("time", "query", "from", "to", "outcome", "state", "rows", "pause")
+    shown = table(*columns, numbers="     rrr")
+    for record in every[-last:]:
+        shown.add_row(
+            time.strftime("%H:%M:%S", time.localtime(record.time_s)),
+            record.query,
+            record.origin,
+            record.host,
+            "rolled back" if record.outcome == "back" else record.outcome,
+            _size(record.state_mb),
+            _number(record.state_rows, "{:.0f}"),
+            _number(record.pause_s, "{:.2f} s"),
+        )
+    out.print(shown)
+    out.print()
+    sizes = table("state", "moves", "mean pause", "longest", numbers=" rrr")
+    for size, count, mean_s, most_s in pauses_by_state(every):
+        sizes.add_row(size, str(count), f"{mean_s:.2f} s", f"{most_s:.2f} s")
+    out.print(sizes)
+
+
+@fleet.command()
 def move(
     query: Annotated[str, typer.Argument(help="Which.")],
     host: Annotated[str, typer.Argument(help="Where to.")],
@@ -207,7 +252,8 @@ def _say(folder: Path, request: dict[str, Any]) -> None:
 
 def _show(answer: dict[str, Any]) -> None:
     out = console()
-    hosts = table("host", "status", "busy", "memory", "queries", "age", numbers="   rrr")
+    columns = ("host", "status", "busy", "memory", "reads", "writes", "queries", "age")
+    hosts = table(*columns, numbers="   rrrrr")
     for host in answer["hosts"]:
         busy = host["utilisation"]
         hosts.add_row(
@@ -215,14 +261,27 @@ def _show(answer: dict[str, Any]) -> None:
             host["status"],
             "–" if busy is None else f"{bar(busy)} {busy:4.0%}",
             _number(host["memory_mb"], "{:.0f} MB"),
+            _rate(host["read_mbps"]),
+            _rate(host["written_mbps"]),
             str(host["queries"]),
             show_duration(host["age_s"]),
         )
     out.print(hosts)
     out.print()
     queries = table(
-        *("query", "host", "status", "cores", "rows/s", "state", "moves", "pause"),
-        numbers="   rrrrr",
+        *(
+            "query",
+            "host",
+            "status",
+            "cores",
+            "rows/s",
+            "reads",
+            "writes",
+            "state",
+            "moves",
+            "pause",
+        ),
+        numbers="   rrrrrrr",
     )
     for query in answer["queries"]:
         goes = query["wanted"] and query["wanted"] != query["host"]
@@ -232,7 +291,9 @@ def _show(answer: dict[str, Any]) -> None:
             query["status"],
             _number(query["cpu_cores"], "{:.2f}"),
             _number(query["rows_per_s"], "{:.0f}"),
-            _number(query["state_mb"], "{:.2f} MB"),
+            _rate(query["read_mbps"]),
+            _rate(query["written_mbps"]),
+            _size(query["state_mb"]),
             str(query["moves"]),
             _number(query["last_pause_s"], "{:.1f} s"),
         )
@@ -242,6 +303,11 @@ def _show(answer: dict[str, Any]) -> None:
             out.print(f"{query['query']}: {query['error']}", soft_wrap=True, markup=False)
     out.print()
     out.print(f"turn {answer['turn']}, {answer['policy']}, {_moves(answer)}", soft_wrap=True)
+    if busy := [host for host in answer["hosts"] if host["utilisation"]]:
+        total = sum(host["utilisation"] for host in busy)
+        rest, split = (sum(h[key] for h in busy) / total for key in ("unattributed", "shared"))
+        text = f"queries account for {1 - rest:.0%} of their hosts' CPU"
+        out.print(f"{text}; {split:.0%} of it was split by time in batches", soft_wrap=True)
     for reason in answer["reasons"]:
         out.print(f"  {reason}", soft_wrap=True)
     if answer["error"]:
@@ -252,6 +318,20 @@ def _moves(answer: dict[str, Any]) -> str:
     count = f"{answer['moves']} move{'' if answer['moves'] == 1 else 's'}"
     pause_s = answer["mean_pause_s"]
     return count if pause_s is None else f"{count} with a pause of {pause_s:.1f} s on average"
+
+
+def _rate(mbps: float | None) -> str:
+    """Megabits a second as people read them."""
+    if mbps is None:
+        return "–"
+    kilobytes = mbps * 125
+    return f"{kilobytes:.0f} kB/s" if kilobytes < 1000 else f"{kilobytes / 1000:.1f} MB/s"
+
+
+def _size(megabytes: float | None) -> str:
+    if megabytes is None:
+        return "–"
+    return f"{megabytes * 1000:.0f} kB" if megabytes < 1 else f"{megabytes:.1f} MB"
 
 
 def _number(value: float | None, form: str) -> str:

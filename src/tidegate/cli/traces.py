@@ -235,7 +235,7 @@ def _terminable() -> Iterator[None]:
 @contextlib.contextmanager
 def _spark(master: str, log: Log) -> Iterator[SparkSession]:
     """A session for the job, with as many shuffle partitions as its input asks for."""
-    from tidegate.pipelines.session import batch_session
+    from tidegate.pipelines.session import session_on
 
     folder = Path(tempfile.mkdtemp(prefix="tidegate-traces-"))
     size = _TASK_BYTES * 400 if log.size_bytes is None else log.size_bytes
@@ -246,7 +246,7 @@ def _spark(master: str, log: Log) -> Iterator[SparkSession]:
     if size < _SMALL_BYTES:
         settings["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     try:
-        with batch_session(master, folder / "spark.log", settings, "tidegate traces") as spark:
+        with session_on(master, folder / "spark.log", settings, "tidegate traces") as spark:
             yield spark
     finally:
         rmtree(folder, ignore_errors=True)

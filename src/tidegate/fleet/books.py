@@ -5,15 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tidegate.fleet.hosts import FleetHost, HostView, QueryView
+from tidegate.fleet.hosts import Asked, FleetHost, HostView, QueryView
 from tidegate.fleet.queries import ContinuousQuery
-from tidegate.model import HostStatus
+from tidegate.model import HostStatus, OperatorReading
 from tidegate.spark.meter import QueryMeter
 from tidegate.topology import Resources
 
-__all__ = ["HostEntry", "QueryEntry", "QueryStatus", "shares"]
+__all__ = ["HostEntry", "QueryEntry", "QueryStatus", "Taken", "shares"]
 
 QueryStatus = Literal["waiting", "starting", "running", "moving", "backing off", "parked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a query took: CPU s, megabytes read and written (None: not told), s in batches."""
+
+    cpu_s: float | None = None
+    read_mb: float | None = None
+    written_mb: float | None = None
+    batch_s: float = 0.0
+
+
+NOTHING = Taken(0.0, 0.0, 0.0)
+
+
+def _since(before: float | None, now: float | None) -> float | None:
+    return None if now is None else max(0.0, now - (before or 0.0))
 
 
 @dataclass
@@ -23,7 +40,9 @@ class QueryEntry:
     host: where it runs, empty for nowhere; wanted: where it should.
     busy: whether a move of it is under way. failures: how often it failed by its own fault since
     it last ran steadily; retry_s: not started before this moment; error: the last one.
-    load: what it took when last measured. cpu_s, traffic_mb: its counters at the last look.
+    load: what it took when last measured; read_mbps, written_mbps: megabits a second, None when not
+    measured. counters: its CPU seconds and megabytes read and written at the last look.
+    came_from: the host that it was moved from, until it has done a batch where it is.
     """
 
     query: ContinuousQuery
@@ -40,9 +59,12 @@ class QueryEntry:
     run: str = ""
     batch: int = -1
     load: Resources | None = None
+    read_mbps: float | None = None
+    written_mbps: float | None = None
     state_mb: float | None = None
-    cpu_s: float = 0.0
-    traffic_mb: float = 0.0
+    state_rows: int | None = None
+    counters: Taken = NOTHING
+    came_from: str = ""
     moves: int = 0
     pauses_s: list[float] = field(default_factory=list)
     meter: QueryMeter = field(default_factory=QueryMeter)
@@ -57,24 +79,34 @@ class QueryEntry:
             return "running"
         return "backing off" if now_s < self.retry_s else "waiting"
 
-    def read(self, view: QueryView) -> tuple[float, float, float]:
-        """Take in a look at it; return (CPU s, megabytes moved, s in batches) since the last.
+    def reading(self, now_s: float) -> OperatorReading:
+        """What a policy reads of it; all missing while it runs nowhere."""
+        name = self.query.name
+        if not self.host:
+            return OperatorReading(name)
+        return self.meter.reading(name, now_s, self.meter.period_s)
+
+    def read(self, view: QueryView) -> Taken:
+        """Take in a look at it; return what it took since the last.
 
         A new run starts from zero, as its counters do.
         """
         if view.run != self.run:
-            self.run, self.batch, self.cpu_s, self.traffic_mb = view.run, -1, 0.0, 0.0
+            self.run, self.batch, self.counters = view.run, -1, NOTHING
         fresh = [p for p in view.progress if p.run == view.run and p.batch > self.batch]
         for progress in fresh:
             self.meter.add(progress)
             if progress.state_mb is not None:
-                self.state_mb = progress.state_mb
+                self.state_mb, self.state_rows = progress.state_mb, progress.state_rows
         if fresh:
-            self.batch = fresh[-1].batch
-        cpu_s = max(0.0, (view.cpu_s or 0.0) - self.cpu_s)
-        traffic_mb = max(0.0, (view.traffic_mb or 0.0) - self.traffic_mb)
-        self.cpu_s, self.traffic_mb = view.cpu_s or 0.0, view.traffic_mb or 0.0
-        return cpu_s, traffic_mb, sum(p.duration_s for p in fresh)
+            self.batch, self.came_from = fresh[-1].batch, ""
+        before, self.counters = self.counters, Taken(view.cpu_s, view.read_mb, view.written_mb)
+        return Taken(
+            _since(before.cpu_s, view.cpu_s),
+            _since(before.read_mb, view.read_mb),
+            _since(before.written_mb, view.written_mb),
+            sum(p.duration_s for p in fresh),
+        )
 
 
 @dataclass
@@ -84,7 +116,9 @@ class HostEntry:
     leased_s, up_s: when it was asked for and came up. host: None while it is starting.
     leaving: whether it is to go when it is empty. looked_s: when it last answered.
     utilisation: share of its CPU, None when not measured; unattributed: the part of it that no
-    query accounts for.
+    query accounts for; shared: the part that was split by the time in batches, as tasks do not
+    account for it. read_mbps, written_mbps: megabits a second, None when not measured.
+    asked: a look that is under way, since asked_s.
     """
 
     name: str
@@ -96,6 +130,11 @@ class HostEntry:
     view: HostView | None = None
     utilisation: float | None = None
     unattributed: float = 0.0
+    shared: float = 0.0
+    read_mbps: float | None = None
+    written_mbps: float | None = None
+    asked: Asked[HostView] | None = None
+    asked_s: float = 0.0
 
     @property
     def status(self) -> HostStatus:
@@ -111,10 +150,12 @@ def shares(
     """The CPU time of a host, split among its queries so that the parts sum to it.
 
     What tasks took is known by query. The rest (planning, commits, compiling, collecting garbage)
-    goes with the time that queries were in batches. Spark counts a task when its stage has ended,
-    so tasks may seem to have taken more than there was; then they are scaled down to it.
+    goes with the time that queries were in batches; where no batch has ended, with what their tasks
+    took, or in equal parts, as each of them looks for input at every trigger. Spark counts a task
+    when its stage has ended, so tasks may seem to have taken more than there was; then they are
+    scaled down to it.
 
-    host_cpu_s: None when only the tasks are known. With no batch at all the rest belongs to nobody.
+    host_cpu_s: None when only the tasks are known.
 
     >>> shares(4.0, {"a": 2.0, "b": 1.0}, {"a": 1.0, "b": 3.0})
     {'a': 2.25, 'b': 1.75}
@@ -124,9 +165,7 @@ def shares(
         return dict(task_cpu_s)
     if tasks > host_cpu_s:
         return {name: took * host_cpu_s / tasks for name, took in task_cpu_s.items()}
-    weights = batch_s if sum(batch_s.values()) > 0 else task_cpu_s
-    total = sum(weights.values())
-    if total <= 0:
-        return dict(task_cpu_s)
-    rest = host_cpu_s - tasks
+    equal = dict.fromkeys(task_cpu_s, 1.0)
+    weights = next((w for w in (batch_s, task_cpu_s, equal) if sum(w.values()) > 0), {})
+    total, rest = sum(weights.values()), host_cpu_s - tasks
     return {name: took + rest * weights[name] / total for name, took in task_cpu_s.items()}

@@ -10,11 +10,13 @@ import time
 import urllib.request
 import uuid
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tidegate.errors import BackendError
+from tidegate.fleet.endpoints import read_endpoint
 from tidegate.fleet.hosts import HostView, QueryView, bounded
 from tidegate.fleet.queries import ContinuousQuery
 from tidegate.spark.progress import Progress, read_progress
@@ -43,15 +45,26 @@ def connect(endpoint: str, session: str) -> Any:
     except ImportError as error:
         remedy = "install it with: pip install 'tidegate[fleet]'"
         raise BackendError(f"Spark Connect is not installed ({error}): {remedy}") from None
-    url = endpoint if "/;" in endpoint else endpoint.rstrip("/") + "/;"
-    joint = "" if url.endswith(";") else ";"
     builder: Any = SparkSession.builder
-    made = builder.remote(f"{url}{joint}session_id={session};user_id={USER}").create()
+    made = builder.remote(read_endpoint(endpoint).url(session_id=session, user_id=USER)).create()
     # By default a client tries for ten minutes to reach a server that is gone, also when the
     # process wants to end. Whether a host is gone is for the manager to judge, and soon.
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
     made.client.set_retry_policies([DefaultPolicy(max_retries=4, max_backoff=1000)])
     return made
+
+
+def explained(error: Exception, place: str) -> Exception:
+    """An error of a connection with what to do about it; any other as it is."""
+    text = str(error)
+    if "UNAUTHENTICATED" in text or "PERMISSION_DENIED" in text:
+        remedy = "give the right one in its --endpoint, as ;token=…"
+        return BackendError(f"{place} does not take our token: {remedy}")
+    if "UNAVAILABLE" in text and ("handshake" in text.lower() or "ssl" in text.lower()):
+        remedy = "use_ssl=true and a token need it (a token to localhost does not)"
+        trust = "its certificate must be one that this machine trusts"
+        return BackendError(f"{place} and we do not agree on TLS: {remedy}, and {trust}")
+    return error
 
 
 class ConnectHost:
@@ -89,14 +102,30 @@ class ConnectHost:
         """Whether its process has not ended; True where nobody knows."""
         return self._running is None or self._running()
 
+    def cpu_s(self) -> float | None:
+        """Seconds of CPU that its process took, None when that is not on this machine."""
+        return process_usage(self.pid).cpu_s if self.pid is not None else None
+
     def look(self, timeout_s: float) -> HostView:
         """What runs on it, with what Spark and the operating system tell of it."""
         return self._bounded(self._look, timeout_s, f"a look at {self.place}")
 
     def warm_up(self, timeout_s: float) -> None:
-        """Have a first query done: a JVM is slow at what it does for the first time."""
-        warm = lambda: self._connected().range(10).groupBy().count().collect()  # noqa: E731
-        self._bounded(warm, timeout_s, f"a first query on {self.place}")
+        """Have a batch and a stream done: a JVM is slow at what it does for the first time.
+
+        Without that, the first query that is moved here would pause for its host's class loading.
+        """
+
+        def first() -> None:
+            session = self._connected()
+            session.range(10).groupBy().count().collect()
+            counts = session.readStream.format("rate").load().groupBy().count()
+            writer = counts.writeStream.format("noop").outputMode("complete")
+            stream = writer.trigger(availableNow=True).start()
+            stream.awaitTermination(timeout_s)
+            stream.stop()
+
+        self._bounded(first, timeout_s, f"a first query on {self.place}")
         self.look(timeout_s)
 
     def start(self, query: ContinuousQuery, checkpoint: str, timeout_s: float) -> None:
@@ -114,7 +143,10 @@ class ConnectHost:
     # --- inside -------------------------------------------------------------------------------
 
     def _bounded(self, call: Callable[[], T], timeout_s: float, what: str) -> T:
-        return bounded(call, timeout_s, what, lambda: self.alive)
+        try:
+            return bounded(call, timeout_s, what, lambda: self.alive)
+        except Exception as error:
+            raise explained(error, self.place) from error
 
     def _connected(self) -> Any:
         if not self.alive:
@@ -153,14 +185,14 @@ class ConnectHost:
         views = {}
         for name, handle in list(self._handles.items()):
             run = str(handle.runId)
-            cpu_s, traffic_mb = self._stages.of(run) if self._stages else (None, None)
+            took = self._stages.of(run) if self._stages else (None, None, None)
             if name in active:
                 progress = tuple(_progress(p) for p in handle.recentProgress)
-                views[name] = QueryView(run, True, None, progress, cpu_s, traffic_mb)
+                views[name] = QueryView(run, True, None, progress, *took)
             else:
-                views[name] = QueryView(run, False, _failure(handle), (), cpu_s, traffic_mb)
-        cpu_s, memory_mb = process_usage(self.pid) if self.pid is not None else (None, None)
-        return HostView(views, cpu_s, memory_mb)
+                views[name] = QueryView(run, False, _failure(handle), (), *took)
+        used = process_usage(self.pid) if self.pid is not None else Usage()
+        return HostView(views, used.cpu_s, used.memory_mb, used.read_mb, used.written_mb)
 
 
 def _progress(event: Any) -> Progress:
@@ -185,14 +217,35 @@ def _failure(handle: Any) -> str | None:
     return str(error).split("JVM stacktrace")[0].strip().splitlines()[0]
 
 
-def process_usage(pid: int) -> tuple[float | None, float | None]:
-    """(seconds of CPU, resident megabytes) of a process, None where the system does not say."""
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process has taken since it began, None where the system does not say.
+
+    read_mb, written_mb: through files and sockets alike. Linux counts network traffic by network
+    namespace only, and processes on loopback share one, so there is no narrower figure.
+    """
+
+    cpu_s: float | None = None
+    memory_mb: float | None = None
+    read_mb: float | None = None
+    written_mb: float | None = None
+
+
+def process_usage(pid: int) -> Usage:
+    """What a process of this machine has taken, from ``/proc``."""
+    folder = Path(f"/proc/{pid}")
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        fields = (folder / "stat").read_text(encoding="ascii").rpartition(")")[2].split()
     except OSError:
-        return None, None
+        return Usage()
     cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return cpu_s, int(fields[21]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    memory_mb = int(fields[21]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    try:
+        lines = (folder / "io").read_text(encoding="ascii").splitlines()
+    except OSError:  # for its owner only, where the system is strict
+        return Usage(cpu_s, memory_mb)
+    counts = {key: int(value) / 2**20 for key, _, value in (ln.partition(": ") for ln in lines)}
+    return Usage(cpu_s, memory_mb, counts.get("rchar"), counts.get("wchar"))
 
 
 class _Stages:
@@ -205,12 +258,12 @@ class _Stages:
         self._ui_url = ui_url.rstrip("/")
         self._application: str | None = None
         self._seen: set[tuple[int, int]] = set()
-        self._cpu_s: dict[str, float] = {}
-        self._traffic_mb: dict[str, float] = {}
+        self._taken: dict[str, tuple[float, float, float]] = {}
+        self.told = False
 
-    def of(self, run: str) -> tuple[float, float]:
-        """(seconds, megabytes) of a run so far."""
-        return self._cpu_s.get(run, 0.0), self._traffic_mb.get(run, 0.0)
+    def of(self, run: str) -> tuple[float, float, float] | tuple[None, None, None]:
+        """(CPU seconds, megabytes read, written) of a run so far; None before Spark told any."""
+        return self._taken.get(run, (0.0, 0.0, 0.0)) if self.told else (None, None, None)
 
     def update(self) -> None:
         """Add the stages that have ended since the last time."""
@@ -218,19 +271,23 @@ class _Stages:
             self._application = self._get("applications")[0]["id"]
         done = self._get(f"applications/{self._application}/stages?status=complete")
         before, self._seen = self._seen, {(s["stageId"], s["attemptId"]) for s in done}
+        self.told = True
         for stage in done:
             found = _RUN.search(stage.get("description") or "")
             if (stage["stageId"], stage["attemptId"]) in before or found is None:
                 continue
-            run = found[1]
+            cpu_s, read_mb, written_mb = self._taken.get(found[1], (0.0, 0.0, 0.0))
             took_ns = stage["executorCpuTime"] + stage.get("executorDeserializeCpuTime", 0)
-            moved = sum(
-                stage.get(key, 0)
-                for key in ("inputBytes", "outputBytes", "shuffleReadBytes", "shuffleWriteBytes")
+            self._taken[found[1]] = (
+                cpu_s + took_ns / 1e9,
+                read_mb + _megabytes(stage, "inputBytes", "shuffleReadBytes"),
+                written_mb + _megabytes(stage, "outputBytes", "shuffleWriteBytes"),
             )
-            self._cpu_s[run] = self._cpu_s.get(run, 0.0) + took_ns / 1e9
-            self._traffic_mb[run] = self._traffic_mb.get(run, 0.0) + moved / 2**20
 
     def _get(self, path: str) -> Any:
         with urllib.request.urlopen(f"{self._ui_url}/api/v1/{path}", timeout=5) as answer:
             return json.load(answer)
+
+
+def _megabytes(stage: Mapping[str, Any], *keys: str) -> float:
+    return float(sum(stage.get(key, 0) for key in keys)) / 2**20

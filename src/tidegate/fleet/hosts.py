@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from tidegate.errors import BackendError
 from tidegate.fleet.queries import ContinuousQuery
@@ -14,11 +14,13 @@ from tidegate.spark.progress import Progress
 from tidegate.topology import Resources
 
 __all__ = [
+    "Asked",
     "FleetHost",
     "HostProvider",
     "HostSilent",
     "HostView",
     "QueryView",
+    "beside",
     "bounded",
     "together",
 ]
@@ -36,8 +38,8 @@ class QueryView:
 
     run: id of this run. active: whether it runs. error: what ended it, None when it was stopped.
     progress: the batches that are still remembered, oldest first.
-    cpu_s, traffic_mb: what its tasks took of the CPU and read and wrote since the host came up,
-    None when the host does not tell.
+    cpu_s, read_mb, written_mb: what its tasks took of the CPU, read and wrote (sources, sinks and
+    shuffles) since the host came up, None when the host does not tell.
     """
 
     run: str
@@ -45,16 +47,23 @@ class QueryView:
     error: str | None = None
     progress: tuple[Progress, ...] = ()
     cpu_s: float | None = None
-    traffic_mb: float | None = None
+    read_mb: float | None = None
+    written_mb: float | None = None
 
 
 @dataclass(frozen=True)
 class HostView:
-    """One look at a host. cpu_s: seconds of CPU since it came up; both None when not measurable."""
+    """One look at a host. What cannot be measured of it is None.
+
+    cpu_s: seconds of CPU since it came up. read_mb, written_mb: that its process read and wrote
+    since, through files and sockets alike.
+    """
 
     queries: Mapping[str, QueryView] = field(default_factory=dict)
     cpu_s: float | None = None
     memory_mb: float | None = None
+    read_mb: float | None = None
+    written_mb: float | None = None
 
 
 class FleetHost(Protocol):
@@ -67,6 +76,9 @@ class FleetHost(Protocol):
     @property
     def alive(self) -> bool:
         """False when it has certainly ended; True also when nobody knows."""
+
+    def cpu_s(self) -> float | None:
+        """Seconds of CPU that it took so far, also of one that gives no answer; None: not known."""
 
     def look(self, timeout_s: float) -> HostView:
         """What runs on it and how busy it is."""
@@ -108,6 +120,11 @@ class HostProvider(Protocol):
         """End what was started here."""
 
 
+def beside(work: Callable[[], None]) -> None:
+    """Do something beside the manager."""
+    threading.Thread(target=work, daemon=True).start()
+
+
 def bounded(
     call: Callable[[], T], timeout_s: float, what: str, alive: Callable[[], bool] | None = None
 ) -> T:
@@ -127,6 +144,27 @@ def bounded(
     if error is not None:
         raise error
     return value  # type: ignore[return-value]
+
+
+class Asked(Generic[T]):
+    """A call under way beside us. One that is late may still be answered, and then counts."""
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self.value: T | None = None
+        self.error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, args=(call,), daemon=True)
+        self._thread.start()
+
+    def _run(self, call: Callable[[], T]) -> None:
+        try:
+            self.value = call()
+        except Exception as error:
+            self.error = error
+
+    def done(self, end_s: float) -> bool:
+        """Whether it has ended, waiting for that no longer than until a moment (`monotonic`)."""
+        self._thread.join(max(0.0, end_s - monotonic()))
+        return not self._thread.is_alive()
 
 
 def together(

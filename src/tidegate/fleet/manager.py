@@ -254,7 +254,8 @@ class FleetManager:
     def _drain(self, host: str) -> dict[str, Any]:
         self._host(host).leaving = True
         count = sum(e.host == host for e in self.world.queries.values())
-        return {"done": f"{host} is drained of {count} queries and then released"}
+        queries = f"{count} quer{'y' if count == 1 else 'ies'}"
+        return {"done": f"{host} is drained of {queries} and then released"}
 
     def _add(self, file: str) -> dict[str, Any]:
         queries = load_queries(file)

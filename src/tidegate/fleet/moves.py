@@ -7,9 +7,10 @@ log from which the next one knows what was under way; which side is true it asks
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,8 +18,25 @@ from typing import Any, Literal
 from tidegate.fleet.hosts import FleetHost, HostSilent
 from tidegate.fleet.queries import ContinuousQuery
 
-__all__ = ["Intent", "Move", "MoveLog", "Moved", "carry", "keeper"]
+__all__ = [
+    "Intent",
+    "Move",
+    "MoveLog",
+    "MoveRecord",
+    "Moved",
+    "carry",
+    "keeper",
+    "pauses_by_state",
+    "read_moves",
+]
 
+SIZES = (
+    (1.0, "below 1 MB"),
+    (10.0, "1 to 10 MB"),
+    (100.0, "10 to 100 MB"),
+    (math.inf, "above 100 MB"),
+)
+RECORDED = ("time_s", "query", "origin", "host", "pause_s", "state_mb", "state_rows", "error")
 Step = Literal["begin", "stopped", "started", "back", "lost"]
 
 
@@ -203,6 +221,64 @@ def keeper(copies: Mapping[str, str], intent: Intent | None) -> str:
     """
     side = intent.side if intent is not None else ""
     return next((name for name, place in copies.items() if place == side), next(iter(copies)))
+
+
+@dataclass(frozen=True)
+class MoveRecord:
+    """A move that has ended, as the log tells it. outcome: ``moved``, ``back`` or ``lost``.
+
+    pause_s, state_mb, state_rows: None where they were not measured; error: of one that failed.
+    """
+
+    time_s: float
+    query: str
+    origin: str
+    host: str
+    outcome: str
+    pause_s: float | None = None
+    state_mb: float | None = None
+    state_rows: int | None = None
+    error: str | None = None
+
+
+def read_moves(path: Path) -> list[MoveRecord]:
+    """The moves from host to host that a log tells of, oldest first; none where there is no log."""
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8")
+    found = []
+    for line in text[: text.rfind("\n") + 1].splitlines():
+        plain = json.loads(line)
+        if plain["origin"] and plain["step"] in ("started", "back", "lost"):
+            outcome = "moved" if plain["step"] == "started" else plain["step"]
+            keys = (
+                "time_s",
+                "query",
+                "origin",
+                "host",
+                "pause_s",
+                "state_mb",
+                "state_rows",
+                "error",
+            )
+            found.append(MoveRecord(outcome=outcome, **{key: plain.get(key) for key in keys}))
+    return found
+
+
+def pauses_by_state(moves: Iterable[MoveRecord]) -> list[tuple[str, int, float, float]]:
+    """(size of the state, moves, mean pause, longest pause in seconds), smallest first.
+
+    >>> moves = [MoveRecord(0, "q", "a", "b", "moved", pause, 0.4) for pause in (0.5, 1.5)]
+    >>> pauses_by_state(moves)
+    [('below 1 MB', 2, 1.0, 1.5)]
+    """
+    found: dict[str, list[float]] = {label: [] for _, label in (*SIZES, (0.0, "not told"))}
+    for move in moves:
+        if move.pause_s is not None:
+            size = move.state_mb
+            label = next((n for limit, n in SIZES if size is not None and size < limit), "not told")
+            found[label].append(move.pause_s)
+    return [(k, len(v), sum(v) / len(v), max(v)) for k, v in found.items() if v]
 
 
 def _line(error: Exception) -> str:

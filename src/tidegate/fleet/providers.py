@@ -14,6 +14,7 @@ from typing import Any
 
 from tidegate.errors import BackendError, InputError
 from tidegate.fleet.connect import ConnectHost, session_id
+from tidegate.fleet.endpoints import Endpoint, read_endpoint
 from tidegate.fleet.hosts import FleetHost
 from tidegate.spark.processes import Process, memory_available_mb, spark_home
 from tidegate.topology import Resources
@@ -22,7 +23,7 @@ from tidegate.units import finite
 __all__ = ["EmbeddedProvider", "StaticProvider"]
 
 LOOPBACK = "127.0.0.1"
-START_S = 180.0
+START_S = 300.0
 # Beside its heap a Connect server takes so much, as measured.
 BESIDE_HEAP_MB = 350
 NETWORK_MBPS = 10_000.0
@@ -254,14 +255,13 @@ class StaticProvider:
     def __init__(self, fleet: str, endpoints: Iterable[str], capacity: Resources) -> None:
         self.fleet = fleet
         self.capacity = capacity
-        self.endpoints = list(endpoints)
-        for endpoint in self.endpoints:
-            if not endpoint.startswith("sc://"):
-                remedy = "write it as sc://host:port/;token=…;use_ssl=true"
-                raise InputError("endpoint", endpoint, "the address of a Connect server", remedy)
+        self.endpoints = [read_endpoint(text) for text in endpoints]
+        places = [endpoint.address for endpoint in self.endpoints]
+        if len(set(places)) < len(places):
+            raise InputError("--endpoint", ", ".join(places), "each server once")
         self.max_hosts: int | None = len(self.endpoints)
-        self._hosts: dict[str, tuple[str, ConnectHost]] = {}
-        self._shunned: list[str] = []
+        self._hosts: dict[str, tuple[Endpoint, ConnectHost]] = {}
+        self._shunned: list[Endpoint] = []
 
     def lease(self, name: str) -> None:
         """Take the next free endpoint; those that failed before come last."""
@@ -302,9 +302,6 @@ class StaticProvider:
         """Nothing to do: the servers are others'."""
         self._hosts.clear()
 
-    def _connect(self, endpoint: str) -> ConnectHost:
-        address, _, parameters = endpoint.partition("/;")
-        words = [word for word in parameters.split(";") if word]
-        ui_url = next((word[3:] for word in words if word.startswith("ui=")), None)
-        kept = ";".join(word for word in words if not word.startswith("ui="))
-        return ConnectHost(f"{address}/;{kept}", session_id(self.fleet, address), ui_url)
+    def _connect(self, endpoint: Endpoint) -> ConnectHost:
+        session = session_id(self.fleet, endpoint.address)
+        return ConnectHost(endpoint.url(), session, endpoint.ui_url)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from tidegate.errors import InputError
 from tidegate.topology import Edge, Operator, Resources, Topology
@@ -25,8 +26,8 @@ class ContinuousQuery:
     """A query that runs for ever, on whatever host it is put.
 
     name: unique in the fleet; its stream bears it.
-    define: from a session and a checkpoint folder to a stream's writer, or to a started query that
-        has that name and checkpoint.
+    define: from a session, or a session and a checkpoint folder, to a stream's writer, or to a
+        started query that has that name and checkpoint.
     checkpoint: where offsets and state are kept, which every host must be able to reach; None: a
         folder of the fleet's.
     near: queries that it exchanges rows with; one host is preferred for them all.
@@ -49,7 +50,8 @@ class ContinuousQuery:
 
         session: of the host that it is to run on; checkpoint: the folder to go on from.
         """
-        made = self.define(session, checkpoint)
+        given = (session, checkpoint) if _takes_checkpoint(self.define) else (session,)
+        made = self.define(*given)
         if hasattr(made, "queryName"):
             made = made.queryName(self.name).option("checkpointLocation", checkpoint).start()
         if not hasattr(made, "runId"):
@@ -65,6 +67,18 @@ class ContinuousQuery:
         return made
 
 
+def _takes_checkpoint(define: Definition) -> bool:
+    """Whether a function takes a second argument by position."""
+    kinds = [p.kind for p in inspect.signature(define).parameters.values()]
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(kind in places for kind in kinds) > 1 or inspect.Parameter.VAR_POSITIONAL in kinds
+
+
+@overload
+def continuous_query(name: Definition, /) -> ContinuousQuery: ...
+
+
+@overload
 def continuous_query(
     name: str | None = None,
     *,
@@ -72,24 +86,36 @@ def continuous_query(
     near: Iterable[str] = (),
     cpu_cores: float = 0.25,
     memory_mb: float = 0.0,
-) -> Callable[[Definition], ContinuousQuery]:
-    """Make a function ``(session, checkpoint) -> writer`` a continuous query.
+) -> Callable[[Definition], ContinuousQuery]: ...
+
+
+def continuous_query(
+    name: str | Definition | None = None,
+    *,
+    checkpoint: str | None = None,
+    near: Iterable[str] = (),
+    cpu_cores: float = 0.25,
+    memory_mb: float = 0.0,
+) -> Callable[[Definition], ContinuousQuery] | ContinuousQuery:
+    """Make a function ``(session) -> writer`` or ``(session, checkpoint) -> writer`` a query.
 
     name: the function's by default. checkpoint, near: as in `ContinuousQuery`.
     cpu_cores, memory_mb: what it takes until that has been measured.
 
+    >>> @continuous_query
+    ... def parse(session): ...
     >>> @continuous_query(near=["parse"])
     ... def enrich(session, checkpoint): ...
-    >>> enrich.name, enrich.near
-    ('enrich', ('parse',))
+    >>> parse.name, enrich.name, enrich.near
+    ('parse', 'enrich', ('parse',))
     """
 
     def made(define: Definition) -> ContinuousQuery:
         demand = Resources(cpu_cores, memory_mb)
-        own = name or str(getattr(define, "__name__", ""))
+        own = name if isinstance(name, str) else str(getattr(define, "__name__", ""))
         return ContinuousQuery(own, define, checkpoint, tuple(near), demand)
 
-    return made
+    return made(name) if callable(name) else made
 
 
 def template(
@@ -149,7 +175,7 @@ def load_queries(path: str | Path) -> dict[str, ContinuousQuery]:
             if found.setdefault(query.name, query) is not query:
                 raise InputError("query name", query.name, "unique", "rename one of the two")
     if not found:
-        remedy = "decorate a function with @continuous_query()"
+        remedy = "decorate a function with @continuous_query"
         raise InputError("queries", str(path), "a file with queries in it", remedy)
     return found
 

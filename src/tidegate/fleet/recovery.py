@@ -6,6 +6,7 @@ import logging
 from functools import partial
 
 from tidegate.fleet.hosts import together
+from tidegate.fleet.measuring import SLOW_S
 from tidegate.fleet.moves import keeper
 from tidegate.fleet.world import FleetWorld
 
@@ -23,7 +24,7 @@ def recover(world: FleetWorld) -> None:
     world: with its queries added and no hosts yet.
     """
     found = dict(world.provider.survivors())
-    limit_s = world.silence_s
+    limit_s = max(world.silence_s, SLOW_S)  # one that is given up here may run copies
     looks = together([partial(host.look, limit_s) for host in found.values()], limit_s)
     copies: dict[str, dict[str, str]] = {}
     for (name, host), look in zip(found.items(), looks, strict=True):

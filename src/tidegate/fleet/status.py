@@ -38,6 +38,9 @@ def _host(world: FleetWorld, entry: HostEntry, now_s: float) -> dict[str, Any]:
         "status": entry.status,
         "utilisation": entry.utilisation,
         "unattributed": entry.unattributed,
+        "shared": entry.shared,
+        "read_mbps": entry.read_mbps,
+        "written_mbps": entry.written_mbps,
         "memory_mb": entry.view.memory_mb if entry.view is not None else None,
         "queries": sum(q.host == entry.name for q in world.queries.values()),
         "endpoint": getattr(entry.host, "endpoint", "").partition("/;")[0],
@@ -47,7 +50,6 @@ def _host(world: FleetWorld, entry: HostEntry, now_s: float) -> dict[str, Any]:
 
 
 def _query(entry: QueryEntry, now_s: float) -> dict[str, Any]:
-    reading = entry.meter.reading(entry.query.name, now_s, None)
     load = entry.load if entry.host else None
     return {
         "query": entry.query.name,
@@ -55,10 +57,12 @@ def _query(entry: QueryEntry, now_s: float) -> dict[str, Any]:
         "host": entry.host,
         "wanted": entry.wanted,
         "cpu_cores": load.cpu_cores if load is not None else None,
-        "traffic_mbps": load.network_mbps if load is not None else None,
-        "rows_per_s": reading.processed_per_s if entry.host else None,
+        "read_mbps": entry.read_mbps if entry.host else None,
+        "written_mbps": entry.written_mbps if entry.host else None,
+        "rows_per_s": entry.reading(now_s).processed_per_s,
         "batch": entry.batch,
         "state_mb": entry.state_mb,
+        "state_rows": entry.state_rows,
         "moves": entry.moves,
         "last_pause_s": entry.pauses_s[-1] if entry.pauses_s else None,
         "failures": entry.failures,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import queue
-import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -16,8 +15,9 @@ from pathlib import Path
 
 from tidegate.backend import Outcome
 from tidegate.errors import BackendError, InputError
-from tidegate.fleet.books import HostEntry, QueryEntry, shares
-from tidegate.fleet.hosts import HostProvider, HostView, together
+from tidegate.fleet.books import HostEntry, QueryEntry, Taken
+from tidegate.fleet.hosts import Asked, HostProvider, HostView, beside
+from tidegate.fleet.measuring import SLOW_S, measure, patience_s
 from tidegate.fleet.moves import Moved, MoveLog, carry
 from tidegate.fleet.queries import ContinuousQuery, topology_of
 from tidegate.model import (
@@ -26,13 +26,11 @@ from tidegate.model import (
     HostOffer,
     Instance,
     InstanceReading,
-    OperatorReading,
     Plan,
     Snapshot,
 )
 from tidegate.spark.meter import QueryMeter, latency_of
 from tidegate.steps import diff
-from tidegate.topology import Resources
 
 __all__ = ["FleetWorld"]
 
@@ -42,18 +40,14 @@ BACK_OFF_S = 5.0
 STEADY_S = 60.0
 
 
-def in_thread(work: Callable[[], None]) -> None:
-    """Do something beside the manager."""
-    threading.Thread(target=work, daemon=True).start()
-
-
 class FleetWorld:
     """The backend of a fleet.
 
     provider: of hosts. folder: for the log of moves, and for checkpoints of queries without one.
-    interval_s: between turns. silence_s: a host that gives no answer for so long is lost, None: two
-    intervals. moves_at_once: moves under way at a time; move_limit_s: seconds for
-    each half of one. max_failures: a query that fails so often in a row is parked.
+    interval_s: between turns. silence_s: a host that gives no answer for so long is lost (one that
+    is only slow later, see `patience_s`), None: two intervals. moves_at_once: moves under way at a
+    time; move_limit_s: seconds for each half of one. max_failures: a query that fails so often in a
+    row is parked.
     clock: Unix seconds. spawn: how work is done beside the manager.
     """
 
@@ -68,7 +62,7 @@ class FleetWorld:
         move_limit_s: float = 60.0,
         max_failures: int = 3,
         clock: Callable[[], float] = time.time,
-        spawn: Callable[[Callable[[], None]], None] = in_thread,
+        spawn: Callable[[Callable[[], None]], None] = beside,
         move_log: MoveLog | None = None,
     ) -> None:
         self.provider = provider
@@ -121,20 +115,32 @@ class FleetWorld:
         for name in [name for name, e in up.items() if e.host is not None and not e.host.alive]:
             self.lose(name, "its process has ended")
             del up[name]
-        limit_s = self.interval_s
-        calls = [partial(e.host.look, limit_s) for e in up.values() if e.host is not None]
-        for (name, entry), result in zip(up.items(), together(calls, limit_s), strict=True):
-            view = result[0] if result is not None else None
-            if view is not None:
-                self._read(entry, view)
-            elif entry.host is not None and not entry.host.alive:
-                self.lose(name, "its process has ended")
-            elif self.clock() - entry.looked_s >= self.silence_s:
-                why = "" if result is None else f" but: {result[1]}"
-                self.lose(name, f"no answer for {self.clock() - entry.looked_s:.0f} s{why}")
-            else:
-                entry.utilisation = None
-                log.info("%s gave no answer: %s", name, result[1] if result else "too slow")
+        end_s = time.monotonic() + self.interval_s
+        for entry in up.values():
+            if entry.asked is None and entry.host is not None:
+                entry.asked_s = self.clock()
+                entry.asked = Asked(partial(entry.host.look, max(self.silence_s, SLOW_S)))
+        for name, entry in up.items():
+            self._hear(name, entry, end_s)
+
+    def _hear(self, name: str, entry: HostEntry, end_s: float) -> None:
+        """Take in a host's answer, or that there is none. end_s: when waiting for it ends."""
+        asked, why = entry.asked, "too slow"
+        assert asked is not None and entry.host is not None
+        if asked.done(end_s):
+            entry.asked = None
+            if asked.value is not None:
+                self._read(entry, asked.value)
+                return
+            why = str(asked.error)
+        silent_s = self.clock() - entry.looked_s
+        if not entry.host.alive:
+            self.lose(name, "its process has ended")
+        elif silent_s >= patience_s(entry, self.clock(), self.silence_s):
+            self.lose(name, f"no answer for {silent_s:.0f} s: {why}")
+        else:
+            entry.utilisation = None
+            log.info("%s gave no answer: %s", name, why)
 
     def _welcome(self) -> None:
         """Hosts that have come up since."""
@@ -168,52 +174,47 @@ class FleetWorld:
         now_s = self.clock()
         taken_s, before = now_s - entry.looked_s, entry.view
         entry.looked_s, entry.view = now_s, view
-        task_s: dict[str, float] = {}
-        batch_s: dict[str, float] = {}
-        moved_mb: dict[str, float] = {}
+        taken: dict[str, Taken] = {}
         for name, seen in view.queries.items():
             known = self.queries.get(name)
+            if known is not None and known.since_s > entry.asked_s:
+                continue  # it has come or gone since that was seen
             if known is None or (known.host != entry.name and not known.busy):
                 if seen.active:
                     self.stop_stale(entry.name, name)
             elif known.host == entry.name and seen.active:
-                task_s[name], moved_mb[name], batch_s[name] = known.read(seen)
+                taken[name] = known.read(seen)
                 if now_s - known.since_s > STEADY_S:
                     known.failures = 0
             elif known.host == entry.name and not known.busy:
                 self._failed(known, seen.error or "it was stopped, and not by the fleet")
         for known in self.queries.values():
-            if known.host == entry.name and not known.busy and known.query.name not in view.queries:
+            here = known.host == entry.name and not known.busy and known.since_s <= entry.asked_s
+            if here and known.query.name not in view.queries:
                 self._failed(known, "its host does not know it any more")
-        if before is None or taken_s <= 0:
-            return
-        used_s = None
-        if view.cpu_s is not None and before.cpu_s is not None:
-            used_s = view.cpu_s - before.cpu_s
-        parts = shares(used_s, task_s, batch_s)
-        whole_s = sum(parts.values()) if used_s is None else used_s
-        cores = self.provider.capacity.cpu_cores
-        told = used_s is not None or any(q.cpu_s is not None for q in view.queries.values())
-        entry.utilisation = whole_s / taken_s / cores if told else None
-        entry.unattributed = (whole_s - sum(parts.values())) / taken_s / cores
-        for name, part_s in parts.items() if told else ():
-            self.queries[name].load = Resources(
-                part_s / taken_s,
-                self.queries[name].state_mb or 0.0,
-                moved_mb[name] * 8 / taken_s,
-            )
+        if before is not None and taken_s > 0:
+            cores = self.provider.capacity.cpu_cores
+            measure(entry, before, taken_s, self.queries, taken, cores)
 
     def _failed(self, entry: QueryEntry, error: str) -> None:
-        """A query ended by its own fault: wait twice as long each time, then give up."""
+        """A query ended by its own fault: wait twice as long each time, then give up.
+
+        One that had just been moved and has not done a batch since goes back where it ran well.
+        """
+        name, old = entry.query.name, self.hosts.get(entry.came_from)
+        failed_on, entry.host, entry.error, entry.came_from = entry.host, "", error, ""
+        if old is not None and old.host is not None and not old.leaving:
+            entry.wanted, entry.retry_s = old.name, 0.0
+            log.warning("%s failed on %s, back to %s: %s", name, failed_on, old.name, error)
+            return
         entry.failures += 1
-        entry.host, entry.error = "", error
         if entry.failures >= self.max_failures:
             entry.parked, entry.wanted = True, ""
-            log.error("%s is parked after %d failures: %s", entry.query.name, entry.failures, error)
+            log.error("%s is parked after %d failures: %s", name, entry.failures, error)
             return
         wait_s = BACK_OFF_S * 2 ** (entry.failures - 1)
         entry.retry_s = self.clock() + wait_s
-        log.warning("%s failed and starts again in %g s: %s", entry.query.name, wait_s, error)
+        log.warning("%s failed and starts again in %g s: %s", name, wait_s, error)
 
     def stop_stale(self, host: str, query: str) -> None:
         """Stop a copy that should not be: never two of one query."""
@@ -245,7 +246,7 @@ class FleetWorld:
                 Host(h.name, capacity, h.status, h.utilisation) for h in self.hosts.values()
             ),
             instances=tuple(self._instance(e) for e in placed if e.wanted in self.hosts),
-            operators=tuple(self._operator(e, now_s) for e in placed),
+            operators=tuple(e.reading(now_s) for e in placed),
             latency=latency_of(points),
             interval_s=self.interval_s,
             leased_so_far=self.leased_so_far,
@@ -256,11 +257,6 @@ class FleetWorld:
         name = entry.query.name
         status, load = ("running", entry.load) if up else ("starting", None)
         return InstanceReading(f"{name}-1", name, entry.wanted, status, load)  # type: ignore[arg-type]
-
-    def _operator(self, entry: QueryEntry, now_s: float) -> OperatorReading:
-        if not entry.host:
-            return OperatorReading(entry.query.name)
-        return entry.meter.reading(entry.query.name, now_s, None)
 
     @property
     def wanted(self) -> Deployment:
@@ -340,7 +336,9 @@ class FleetWorld:
         old_at = old.place if old is not None else ""
         name = entry.query.name
         move = self.log.begin(name, entry.host, target.name, old_at, server.place)
-        details = {} if entry.state_mb is None else {"state_mb": round(entry.state_mb, 3)}
+        details = {}
+        if entry.state_mb is not None:
+            details = {"state_mb": round(entry.state_mb, 3), "state_rows": entry.state_rows}
 
         def work() -> None:
             limit_s = self.move_limit_s
@@ -375,6 +373,7 @@ class FleetWorld:
         entry.host = moved.where if moved.where in self.hosts else ""
         if moved.error is None:
             entry.error = None
+            entry.came_from = moved.move.origin
             if moved.move.origin:
                 entry.moves += 1
                 entry.pauses_s.append(moved.pause_s or 0.0)

@@ -24,10 +24,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType, StructType
 
     from tidegate.spark.running import RunningTopology
 
-__all__ = ["APPLICATIONS", "Application", "Generate", "Outcome", "application", "differences"]
+__all__ = [
+    "APPLICATIONS",
+    "Application",
+    "Generate",
+    "Outcome",
+    "application",
+    "columns",
+    "differences",
+]
 
 Tables = Mapping[str, "pa.Table"]
 Generate = Callable[[str, "NDArray[np.float64]", int, "np.random.Generator"], "pa.Table"]
@@ -148,12 +157,19 @@ def application(name: str, **settings: Any) -> Application:
     return made
 
 
+def columns(**kinds: DataType) -> StructType:
+    """A schema of these columns, without a Spark session, which reading DDL would need."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(name, kind) for name, kind in kinds.items()])
+
+
 def settle(running: RunningTopology, at_most_s: float) -> None:
     """Wait until nothing is left to do; BackendError when an operator fails or it lasts."""
     end_s = time.monotonic() + at_most_s
     while True:
         running.check()
-        running.drain()
+        running.drain(max(0.0, end_s - time.monotonic()))
         waiting = {name: count for name, count in running.lag_items().items() if count}
         if not waiting:
             return

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from tidegate.spark.processes import memory_available_mb
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["batch_session", "check_java", "hosts_that_fit", "session"]
+__all__ = ["check_java", "hosts_that_fit", "session", "session_on"]
 
 JAVA = 17
 DRIVER_AND_MASTER_MB = 1500
@@ -66,49 +67,48 @@ def hosts_that_fit(wanted: int, memory_mb: int) -> int:
     return min(wanted, fit)
 
 
-@contextlib.contextmanager
 def session(
     cluster: LocalCluster, log: Path, settings: Mapping[str, str], app_name: str = "tidegate"
-) -> Iterator[SparkSession]:
+) -> AbstractContextManager[SparkSession]:
     """A session on a cluster, which ends with the block, and its JVM with it.
 
     log: the file for all that the JVM has to say. settings: Spark settings.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    spark = None
-    try:
-        with _errors_into(log), _own_interrupt():
-            spark = cluster.session(app_name, **settings)
-            spark.sparkContext.setLogLevel("ERROR")
-        yield spark
-    finally:
-        _end(spark)
+    return _opened(lambda: cluster.session(app_name, **settings), log)
+
+
+def session_on(
+    master: str, log: Path, settings: Mapping[str, str], app_name: str = "tidegate"
+) -> AbstractContextManager[SparkSession]:
+    """A session on any master, such as ``local[*]``, ``spark://…``, ``yarn`` or ``k8s://…``.
+
+    log, settings: as in `session`; the settings of ``spark-defaults.conf`` hold where these are
+    silent.
+    """
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    if master.startswith("local"):
+        heap_mb = int(max(1024, min(4096, (memory_available_mb() or 4096.0) * 0.4)))
+        quiet |= dict.fromkeys(("spark.driver.host", "spark.driver.bindAddress"), LOOPBACK)
+        quiet["spark.driver.memory"] = f"{heap_mb}m"
+
+    def open_session() -> SparkSession:
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.appName(app_name).master(master)
+        for key, value in (quiet | dict(settings)).items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+
+    return _opened(open_session, log)
 
 
 @contextlib.contextmanager
-def batch_session(
-    master: str, log: Path, settings: Mapping[str, str], app_name: str = "tidegate"
-) -> Iterator[SparkSession]:
-    """A session for one batch job on any master, which ends with the block, its JVM with it.
-
-    master: such as ``local[*]`` or ``spark://host:7077``; the rest as in `session`.
-    """
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.appName(app_name).master(master)
-    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-    if master.startswith("local"):
-        free_mb = memory_available_mb() or 4096.0
-        heap_mb = int(max(1024, min(4096, free_mb * 0.4)))
-        loopback = dict.fromkeys(("spark.driver.host", "spark.driver.bindAddress"), LOOPBACK)
-        quiet |= loopback | {"spark.driver.memory": f"{heap_mb}m"}
-    for key, value in (quiet | dict(settings)).items():
-        builder = builder.config(key, value)
+def _opened(open_session: Callable[[], SparkSession], log: Path) -> Iterator[SparkSession]:
     log.parent.mkdir(parents=True, exist_ok=True)
     spark = None
     try:
         with _errors_into(log), _own_interrupt():
-            spark = builder.getOrCreate()
+            spark = open_session()
             spark.sparkContext.setLogLevel("ERROR")
         yield spark
     finally:

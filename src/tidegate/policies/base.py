@@ -130,13 +130,16 @@ class Policy(ABC):
 
     @classmethod
     def read_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        """The settings as values of the parameters' kinds; unknown ones are refused."""
+        """The settings as values of the parameters' kinds; others are refused."""
         known = {parameter.name: parameter for parameter in cls.parameters()}
         for key, value in settings.items():
             if key not in known:
                 remedy = "it takes " + (", ".join(known) or "no parameters")
                 raise SettingError(f"{cls.name}: {key}", value, "a parameter of it", remedy)
-        return {k: _read(f"{cls.name}: {k}", v, known[k]) for k, v in settings.items()}
+        read = {k: _read(f"{cls.name}: {k}", v, known[k]) for k, v in settings.items()}
+        for key, value in read.items():
+            _check(f"{cls.name}: {key}", value, known[key])
+        return read
 
 
 def _kind(hint: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.report.charts import Series, bars, lines, scatter
+from tidegate.report.charts import Series, bars, heat, lines, scatter
 from tidegate.report.page import Page
 
-__all__ = ["Page", "Series", "bars", "lines", "scatter"]
+__all__ = ["Page", "Series", "bars", "heat", "lines", "scatter"]

@@ -7,11 +7,11 @@ A chart is a string to put into a page. Colours come from the page's style sheet
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Series", "bars", "lines", "scatter"]
+__all__ = ["Series", "bars", "heat", "lines", "scatter"]
 
 WIDTH, HEIGHT = 720, 240
 LEFT, RIGHT, TOP, BOTTOM = 62, 14, 22, 36
@@ -68,8 +68,13 @@ def scatter(
     x_label: str,
     y_label: str,
     front: Sequence[str] = (),
+    labelled: Collection[str] | None = None,
 ) -> str:
-    """Named points, such as policies by cost and SLA. front: names that a line joins (Pareto)."""
+    """Named points, such as policies by cost and SLA. front: names that a line joins (Pareto).
+
+    labelled: names that are written beside their points, None: all; the others show when pointed
+    at.
+    """
     xs = _widened(min(p[1] for p in points), max(p[1] for p in points), 0.04)
     frame = _Frame(title, x_label, y_label, xs, [p[2] for p in points], False)
     body = []
@@ -77,17 +82,21 @@ def scatter(
     if len(chosen) > 1:
         path = "M" + "L".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in chosen)
         body.append(f'<path class="line front" stroke-dasharray="5 4" d="{path}"/>')
-    by_place = {name: place for place, (name, *_) in enumerate(sorted(points, key=lambda p: p[1:]))}
+    named = [p for p in points if labelled is None or p[0] in labelled]
+    by_place = {name: place for place, (name, *_) in enumerate(sorted(named, key=lambda p: p[1:]))}
     for number, (name, x, y) in enumerate(points):
         at, up = frame.x(x), frame.y(y)
-        lift = -6 if by_place[name] % 2 else 14  # neighbours' names go above and below in turn
+        lift = -6 if by_place.get(name, 0) % 2 else 14  # names go above and below in turn
         anchor, shift = ("end", -7) if at > WIDTH * 0.75 else ("start", 7)
         body.append(
             f'<circle class="dot c{number % 8}" cx="{at:.1f}" cy="{up:.1f}" r="4.5">'
             f"<title>{escape(name)}: {_short(x)}, {_short(y)}</title></circle>"
-            f'<text class="label" x="{at + shift:.1f}" y="{up + lift:.1f}" text-anchor="{anchor}">'
-            f"{escape(name)}</text>"
         )
+        if name in by_place:
+            body.append(
+                f'<text class="label" x="{at + shift:.1f}" y="{up + lift:.1f}" '
+                f'text-anchor="{anchor}">{escape(name)}</text>'
+            )
     return frame.svg(body, [])
 
 
@@ -120,6 +129,60 @@ def bars(
             f'text-anchor="middle">{escape(group)}</text>'
         )
     return frame.svg(body, [(name, n) for n, (name, _) in enumerate(series)])
+
+
+def heat(
+    columns: Sequence[str],
+    rows: Sequence[str],
+    values: Sequence[Sequence[float | None]],
+    title: str,
+    x_label: str,
+    y_label: str,
+) -> str:
+    """A value for each column and row, the more the darker, the least of them framed.
+
+    values: row by row. A None leaves a gap.
+    """
+    known = [v for row in values for v in row if v is not None and math.isfinite(v)]
+    low, high = min(known, default=0.0), max(known, default=1.0)
+    left, top, tall = LEFT + 30, TOP + 6, 26
+    wide = (WIDTH - left - RIGHT) / max(1, len(columns))
+    height = top + tall * len(rows) + BOTTOM
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">',
+        f'<text class="title" x="{LEFT}" y="13">{escape(title)}</text>',
+    ]
+    for r, row in enumerate(rows):
+        up = top + r * tall
+        parts.append(
+            f'<text class="tick" x="{left - 6}" y="{up + 17}" text-anchor="end">'
+            f"{escape(row)}</text>"
+        )
+        for c, value in enumerate(values[r]):
+            if value is None or not math.isfinite(value):
+                continue
+            share = (value - low) / (high - low) if high > low else 0.0
+            frame = ' stroke="var(--ink)" stroke-width="1.5"' if value == low else ""
+            at = left + c * wide
+            parts.append(
+                f'<rect class="bar c0" fill-opacity="{0.06 + 0.6 * share:.2f}"{frame} x="{at:.1f}" '
+                f'y="{up}" width="{wide - 2:.1f}" height="{tall - 2}"/><text class="label" '
+                f'x="{at + wide / 2 - 1:.1f}" y="{up + 16}" text-anchor="middle">'
+                f"{_short(value)}</text>"
+            )
+    base = top + tall * len(rows) + 13
+    for c, column in enumerate(columns):
+        parts.append(
+            f'<text class="tick" x="{left + (c + 0.5) * wide:.1f}" y="{base}" '
+            f'text-anchor="middle">{escape(column)}</text>'
+        )
+    parts.append(
+        f'<text class="axis" x="{WIDTH - RIGHT}" y="{height - 5}" text-anchor="end">'
+        f"{escape(x_label)}</text>"
+        f'<text class="axis" transform="rotate(-90)" x="{-top}" y="12" text-anchor="end">'
+        f"{escape(y_label)}</text>"
+    )
+    return "".join((*parts, "</svg>"))
 
 
 class _Frame:

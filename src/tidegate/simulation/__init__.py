@@ -13,6 +13,7 @@
 - `SimulatedCloud`: item by item. `FluidCloud`: the same interface, with a flow in place of items;
   its cost does not grow with the rate, and it is less exact; for wide sweeps.
 - `MicroBatchCloud` with `BatchSettings`: a Spark application whose queries work in micro-batches.
+- `QueryCloud` with `QueryCost` and `QuerySettings`: a fleet of queries, each at home on one host.
 - ``observe() -> Snapshot``, ``apply(plan) -> Outcome``: the backend protocol;
   ``advance(seconds)`` lets time pass; ``time_s`` is the clock, in seconds from 0;
   ``report() -> RunReport`` at any time; ``latencies() -> LatencySketch`` to merge runs.
@@ -32,6 +33,7 @@ from tidegate.simulation.arrivals import Poisson
 from tidegate.simulation.cloud import SimulatedCloud
 from tidegate.simulation.fluid import FluidCloud
 from tidegate.simulation.microbatch import BatchSettings, MicroBatchCloud
+from tidegate.simulation.queries import QueryCloud, QueryCost, QuerySettings
 from tidegate.simulation.report import Compliance, OperatorReport, RunReport, Series
 from tidegate.simulation.settings import (
     Arrivals,
@@ -52,6 +54,9 @@ __all__ = [
     "MicroBatchCloud",
     "OperatorReport",
     "Poisson",
+    "QueryCloud",
+    "QueryCost",
+    "QuerySettings",
     "RunReport",
     "SeededArrivals",
     "Series",

@@ -65,6 +65,7 @@ __all__ = ["run_fluid"]
 MEMORY_S = 30.0
 POINTS = 8
 """Points of the distribution that the items of one step are spread over in the sketches."""
+_LOGS = np.array([math.log1p(-(point + 0.5) / POINTS) for point in range(POINTS)])
 
 
 @numba.njit(cache=True)
@@ -264,8 +265,8 @@ def _book(
     count = int(row[PROCESSED] + served) - int(row[PROCESSED])
     row[PROCESSED] += served
     row[DURATION_S] += served * duration
-    for point in range(POINTS):
-        value = base - spread * math.log1p(-(point + 0.5) / POINTS)
+    for point in range(POINTS if count else 0):
+        value = base - spread * _LOGS[point]
         sketch[bucket_of(value)] += (count * (point + 1)) // POINTS - (count * point) // POINTS
     if slo_s < np.inf:
         row[LATE_1] += served * _beyond(slo_s, base, spread)
@@ -302,6 +303,6 @@ def _finish(
     whole[SOJOURN_S] += fresh * mean
     whole[LATE] += fresh * _beyond(whole[E2E_SLO_S], base, spread)
     whole[SOJOURN_MAX_S] = max(whole[SOJOURN_MAX_S], mean)
-    for point in range(POINTS):
-        value = base - spread * math.log1p(-(point + 0.5) / POINTS)
+    for point in range(POINTS if count else 0):
+        value = base - spread * _LOGS[point]
         sketch[bucket_of(value)] += (count * (point + 1)) // POINTS - (count * point) // POINTS

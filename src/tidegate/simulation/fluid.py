@@ -32,6 +32,9 @@ from tidegate.topology import Topology
 
 __all__ = ["FluidCloud", "FluidEngine"]
 
+CHUNKS_AT_ONCE = 64
+"""Stretches whose arrivals are asked for at a time: a question has a price of its own."""
+
 
 class FluidEngine(ItemEngine):
     """The engine of `FluidCloud`: servers as in `ItemEngine`, items as a flow."""
@@ -102,20 +105,34 @@ class FluidCloud(SimulatedCloud):
             engine=FluidEngine,
         )
 
+        self._rates = np.zeros((0, 0, 0))
+
     def _draw_arrivals(self) -> None:
         self._chunk += 1
         chunk_s, step_s = self.settings.arrival_chunk_s, self.settings.fluid_step_s
         steps = max(1, round(chunk_s / step_s))
-        edges = self._chunk * chunk_s + np.arange(steps + 1) * (chunk_s / steps)
-        expected: Any = getattr(self._workload, "expected", None)
-        if expected is None:
-            drawn = self._drawn(float(edges[0]), float(edges[-1]))
-            counts = {name: np.histogram(times, edges)[0] for name, times in drawn.items()}
-        else:
-            counts = expected(edges)
-        rates = np.zeros((len(self._sources), steps))
-        for name, values in counts.items():
-            rates[self._source_number(name)] = np.asarray(values) / (chunk_s / steps)
+        # Items that are drawn and counted come from a generator of their own for each chunk.
+        at_once = CHUNKS_AT_ONCE if hasattr(self._workload, "expected") else 1
+        place = self._chunk % at_once
+        if place == 0:
+            starts = np.arange(self._chunk, self._chunk + at_once)[:, None] * chunk_s
+            self._rates = self._rates_between(starts + np.arange(steps + 1) * (chunk_s / steps))
+            self._rates /= chunk_s / steps
         engine = self._engine
         assert isinstance(engine, FluidEngine)
-        engine.set_rates(float(edges[0]), chunk_s / steps, rates)
+        engine.set_rates(self._chunk * chunk_s, chunk_s / steps, self._rates[place])
+
+    def _rates_between(self, edges: Floats) -> Floats:
+        """Items between each edge and the next by chunk, source and step. edges: a row a chunk."""
+        chunks, steps = len(edges), edges.shape[1] - 1
+        items = np.zeros((chunks, len(self._sources), steps))
+        expected: Any = getattr(self._workload, "expected", None)
+        if expected is not None:
+            for name, values in expected(edges.ravel()).items():
+                # What the end of a chunk and the start of the next have between them is nothing.
+                whole = np.append(values, 0.0).reshape(chunks, steps + 1)
+                items[:, self._source_number(name)] = whole[:, :-1]
+            return items
+        for name, times in self._drawn(float(edges[0, 0]), float(edges[0, -1])).items():
+            items[0, self._source_number(name)] = np.histogram(times, edges[0])[0]
+        return items

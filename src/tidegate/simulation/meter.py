@@ -243,6 +243,9 @@ class Meter:
         measured_s, span_s, slots = -math.inf, 0.0, 0
         if seen:
             measured_s, span_s, slots = seen.time_s, seen.span_s, len(seen.busy[0])
+        # Instances of an operator often did the same, and in a flow always.
+        known: tuple[float, ...] = ()
+        same: tuple[Resources | None, float | None] = (None, None)
         for instance in self._fleet.instances.values():
             ready_s, slot = instance.ready_s, instance.slot
             status: InstanceStatus = "running" if ready_s <= now_s else "starting"
@@ -251,13 +254,14 @@ class Meter:
                 there = min(span_s, measured_s - ready_s)
                 if there > 0:
                     o = instance.number
-                    share, rate = seen.busy[o][slot] / there, seen.done[o][slot] / there
-                    if share < 0:
-                        share = 0.0
-                    if rate < 0:
-                        rate = 0.0
-                    cores, memory_mb, mbps = self._weights[o]
-                    load = Resources(share * cores, memory_mb, share * mbps)
+                    busy, done = seen.busy[o][slot], seen.done[o][slot]
+                    if (o, busy, done, there) != known:
+                        known = (o, busy, done, there)
+                        share = max(0.0, busy / there)
+                        cores, memory_mb, mbps = self._weights[o]
+                        load = Resources(share * cores, memory_mb, share * mbps)
+                        same = load, max(0.0, done / there)
+                    load, rate = same
             readings.append(
                 InstanceReading(instance.id, instance.operator, instance.host, status, load, rate)
             )

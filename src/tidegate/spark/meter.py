@@ -116,6 +116,16 @@ class QueryMeter:
         return self._batches[-1].run if self._batches else None
 
     @property
+    def period_s(self) -> float | None:
+        """The usual time between the begins of two batches in a row, None before there are two.
+
+        Where batches keep up, that is the trigger's interval, which Spark does not tell.
+        """
+        begins = [batch.began_s for batch in self._batches if not batch.idle][-RECENT:]
+        gaps = [later - sooner for sooner, later in itertools.pairwise(begins) if later > sooner]
+        return statistics.median(gaps) if gaps else None
+
+    @property
     def ceiling(self) -> int | None:
         """Most tasks that a recent batch had in its longest stage: slots beyond are of no use."""
         recent = [w.tasks for w in list(self._work.values())[-RECENT:] if w.tasks]

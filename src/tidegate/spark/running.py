@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -77,6 +78,9 @@ class RunningOperator:
         done = self.output.already(wanted)
         if done is None:
             done = self._compute(batch, wanted)
+        elif self._function is None:
+            # The rows are there, the state may not be: Spark wants it computed once more.
+            batch.write.format("noop").mode("overwrite").save()
         self._dials.record(self.name, done.totals)
 
     def _compute(self, batch: DataFrame, wanted: Manifest) -> Manifest:
@@ -215,10 +219,45 @@ class RunningTopology:
                     "folder, and it goes on where it was"
                 ) from error
 
-    def drain(self) -> None:
-        """Wait until all that the sources hold now has passed through every operator."""
-        for query in self.queries.values():  # each operator stands after its inputs
+    def drain(self, at_most_s: float = math.inf) -> None:
+        """Wait until all that the sources hold now has passed through every operator.
+
+        With a loop: until it has come to rest as well. BackendError when that takes longer than
+        `at_most_s` seconds or an operator fails; without a loop, an operator's failure alone ends
+        the wait.
+        """
+        if self._loops:
+            self._await_rest(time.monotonic() + at_most_s)
+        for query in self.queries.values():  # each operator stands after its inputs, loops apart
             query.processAllAvailable()
+
+    @property
+    def _loops(self) -> bool:
+        place = {name: n for n, name in enumerate(self._operators)}
+        return any(
+            place.get(origin, -1) >= place[name]
+            for name, operator in self._operators.items()
+            for origin in operator.inputs
+        )
+
+    def _await_rest(self, end_s: float) -> None:
+        """Wait until no item is before, in or between any operators."""
+        while True:
+            self.check()
+            before = self._totals()
+            waiting = {name: count for name, count in self.lag_items().items() if count}
+            # A batch that ended while we looked may have sent items to where we had been.
+            if not waiting and self._totals() == before:
+                return
+            if time.monotonic() > end_s:
+                raise BackendError(
+                    f"the loop has not come to rest: still waiting are {waiting}: allow more time, "
+                    "or see whether each round sends fewer items back than it has read"
+                )
+            time.sleep(0.05)
+
+    def _totals(self) -> dict[str, Counts]:
+        return {name: self.dials.counts(name) for name in self._operators}
 
     def stop(self, timeout_s: float = 60.0) -> None:
         """End all queries between two batches each; a start from the same folder goes on.

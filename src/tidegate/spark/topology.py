@@ -7,6 +7,10 @@ dials at that very batch: a new allocation takes effect at the next batch, witho
 *stateful* one is a function on the endless stream, with its state in Spark's state store; its
 number of state partitions is fixed by its first start, so k_i does not apply and the model says so.
 
+A *loop* is an operator that reads its own topic, or that of an operator after it: a batch reads
+what earlier batches have published. Such a topic must be there before its producer is known, so the
+producer declares the schema of its rows.
+
 Nothing is lost and nothing repeated, whatever dies: Spark repeats a batch that was not committed
 with the same input, and the topic ignores a batch that it has.
 """
@@ -55,6 +59,8 @@ class StreamOperator:
     ratio: rows out per item in, as expected before anything was measured.
     service_time_s: mean time for one item, None when only measuring tells.
     shed_by: columns whose hash decides what is shed; none: each row by itself.
+    schema: of the rows that it makes, to be declared when it is read by itself or by an operator
+        before it; otherwise its function tells.
     """
 
     name: str
@@ -65,6 +71,7 @@ class StreamOperator:
     ratio: float = 1.0
     service_time_s: float | None = None
     shed_by: tuple[str, ...] = ()
+    schema: StructType | None = None
 
     def __post_init__(self) -> None:
         if not self.inputs or len(set(self.inputs)) != len(self.inputs):
@@ -78,7 +85,7 @@ class StreamOperator:
 
 @dataclass(frozen=True)
 class StreamTopology:
-    """Sources, and operators in the order of the stream: each after its inputs.
+    """Sources, and operators in the order of the stream: each after its inputs, loops apart.
 
     sources: the schema of each source's rows, or a topic that exists elsewhere.
 
@@ -100,17 +107,20 @@ class StreamTopology:
 
     def __post_init__(self) -> None:
         known = set(self.sources)
+        declared = {operator.name for operator in self.operators if operator.schema is not None}
         for operator in self.operators:
             for name in operator.inputs:
-                if name not in known:
+                if name not in known | declared:
                     raise TopologyError(
                         f"operator {operator.name}: input",
                         name,
-                        "a source or an operator before it",
-                        f"known here are {', '.join(sorted(known))}; loops are not supported",
+                        "a source, an operator before it, or one that declares its schema",
+                        f"known here are {', '.join(sorted(known | declared))}; an operator that "
+                        "closes a loop needs schema=",
                     )
             known.add(operator.name)
-        self.model()  # names that are taken twice, and whatever else makes no sense
+        # Names that are taken twice, loops that amplify, and whatever else makes no sense.
+        self.model().arrival_rates(dict.fromkeys(self.sources, 1.0))
 
     def model(self) -> Topology:
         """The topology for a policy: an instance is a task that holds one slot (one core)."""
@@ -163,6 +173,9 @@ class StreamTopology:
             return open_topic(topics or notes, name, schema, notes)
 
         by_name = {name: self._source_topic(name, opened) for name in self.sources}
+        for operator in self.operators:
+            if operator.schema is not None:
+                by_name[operator.name] = _output(opened, operator.name, operator.schema)
         started: list[RunningOperator] = []
         with ExitStack() as undo:  # a topology starts whole or not at all
             undo.callback(_stop_all, started)
@@ -221,10 +234,22 @@ class StreamTopology:
             result = operator.function(spark.createDataFrame([], stream.schema))
         else:
             result = stream = operator.function(stream)
-        output = opened(name, result.schema)
-        output.sweep(name)
+        if operator.schema is not None and not _same_rows(operator.schema, result.schema):
+            raise TopologyError(
+                f"operator {name}: schema",
+                operator.schema.simpleString(),
+                f"that of the rows it makes, {result.schema.simpleString()}",
+            )
+        # A loop is one topic with one cache of what it holds, not two.
+        output = topics.get(name) or _output(opened, name, result.schema)
         dials.record(name, output.totals(name))
-        sheds = stateless and any(origin in self.sources for origin in operator.inputs)
+        # Not where a loop ends: what comes from a source and what comes round are one stream there.
+        back = {o.name for o in self.operators[self.operators.index(operator) :]}
+        sheds = (
+            stateless
+            and back.isdisjoint(operator.inputs)
+            and any(origin in self.sources for origin in operator.inputs)
+        )
         ledger = ShedLedger(folder / "shed" / name, operator.shed_by) if sheds else None
         function = operator.function if stateless else None
         running = RunningOperator(
@@ -236,6 +261,19 @@ class StreamTopology:
 def _stop_all(operators: list[RunningOperator]) -> None:
     for operator in operators:
         operator.stop(timeout_s=10.0)
+
+
+def _output(opened: _Open, name: str, schema: StructType) -> Topic:
+    """An operator's topic, without what a dead run has left half written."""
+    topic = opened(name, schema)
+    topic.sweep(name)
+    return topic
+
+
+def _same_rows(declared: StructType, made: StructType) -> bool:
+    """Whether columns and types agree; whether a column may be null says nothing in a file."""
+    kinds = [(field.name, field.dataType.simpleString()) for field in declared.fields]
+    return kinds == [(field.name, field.dataType.simpleString()) for field in made.fields]
 
 
 def _checkpoint(folder: Path, name: str) -> Path:

@@ -1,0 +1,112 @@
+"""How fast a sweep is: one process beside Spark on the cores at hand, fluid beside item by item.
+
+    python benchmarks/sweep.py                                  # 10,000 fluid days (minutes)
+    python benchmarks/sweep.py --days 200 --sample 40 --item-days 4     # small
+
+A cell is a trading day of 511 minutes with a decision a minute, on hosts of one instance each; four
+policies take turns. The aims: 10,000 fluid days in under three minutes on two cores, and at least
+1.8 times one process. The rate of one process is that of a sample of the same cells, run before and
+after Spark; look at the ratios, for the machine may be shared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tidegate.codec import to_json
+from tidegate.lab.sweep import Grid, grid_from
+from tidegate.lab.sweep_cell import run_cells
+from tidegate.pipelines.session import session_on
+from tidegate.pipelines.sweep import Sweep, sweep_state
+
+POLICIES = ("static", "ds2", "drs", "adaptive-provisioning")
+AIM_DAYS, AIM_S, AIM_RATIO = 10_000, 180.0, 1.8
+
+
+def grid_of(days: int, mode: str, fluid_step: str) -> Grid:
+    plain: dict[str, Any] = {
+        "policies": list(POLICIES),
+        "traces": [{"workload": "exchange-day", "options": {"mean_per_s": 100}}],
+        "seeds": max(1, days // len(POLICIES)),
+        "mode": mode,
+        "interval": "60s",
+        "slo": "10s",
+        "instances_per_host": 1,
+        "fluid_step": fluid_step,
+    }
+    return grid_from(plain)
+
+
+def one_process(grid: Grid, sample: int) -> float:
+    """Cells per second of this process alone."""
+    traces = {name: trace.read() for name, trace in grid.trace.items()}.__getitem__
+    cells = [to_json(cell) for _, cell in zip(range(sample), grid.cells(), strict=False)]
+    began_s = time.perf_counter()
+    failed = [row["error"] for row in run_cells(cells, traces, "") if row["status"] != "done"]
+    assert not failed, failed[0]
+    return len(cells) / (time.perf_counter() - began_s)
+
+
+def on_spark(spark: Any, grid: Grid) -> tuple[float, int]:
+    """Seconds for the whole grid, and how many cells that were."""
+    with tempfile.TemporaryDirectory() as folder:
+        state = sweep_state(grid, Path(folder))
+        began_s = time.perf_counter()
+        Sweep(spark, grid, Path(folder)).run(state)
+        took_s = time.perf_counter() - began_s
+        after = sweep_state(grid, Path(folder))
+    assert not after.todo and not after.failed, f"{after.failed} cells failed"
+    return took_s, len(state.todo)
+
+
+def compare(spark: Any, name: str, grid: Grid, sample: int) -> None:
+    before = one_process(grid, sample)
+    took_s, cells = on_spark(spark, grid)
+    after = one_process(grid, sample)
+    alone = (before + after) / 2
+    rate = cells / took_s
+    print(
+        f"{name:12} {cells:6} days in {took_s:7.1f} s: {rate:6.1f}/s on Spark, {alone:6.1f}/s in "
+        f"one process ({before:.1f} before, {after:.1f} after): {rate / alone:.2f} times",
+        flush=True,
+    )
+    if name == "fluid":
+        print(
+            f"{'':12} {AIM_DAYS} days take {AIM_DAYS / rate:.0f} s at that rate; the aims on two "
+            f"cores are {AIM_S:.0f} s and {AIM_RATIO} times",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--days", type=int, default=AIM_DAYS, help="fluid days")
+    parser.add_argument("--item-days", type=int, default=40, help="days item by item")
+    parser.add_argument("--sample", type=int, default=400, help="fluid days in one process")
+    parser.add_argument("--fluid-step", default="1s", help="of the fluid mode")
+    parser.add_argument("--master", default="local[2]")
+    args = parser.parse_args()
+    print(f"{args.master} of {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    began_s = time.perf_counter()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        session_on(args.master, Path(folder) / "driver.log", settings, "sweep benchmark") as spark,
+    ):
+        print(f"Spark was up after {time.perf_counter() - began_s:.1f} s")
+        warm = grid_of(8 * spark.sparkContext.defaultParallelism, "fluid", args.fluid_step)
+        took_s, _ = on_spark(spark, warm)
+        print(f"the first cells, imports included, took {took_s:.1f} s")
+        compare(spark, "fluid", grid_of(args.days, "fluid", args.fluid_step), args.sample)
+        if args.item_days:
+            grid = grid_of(args.item_days, "item", args.fluid_step)
+            compare(spark, "item", grid, min(args.item_days, 8))
+
+
+if __name__ == "__main__":
+    main()

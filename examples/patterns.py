@@ -1,0 +1,85 @@
+"""Patterns in short texts: the maximal frequent itemsets of a sliding window, as they change.
+
+Covers: an application with settings, a topology with a loop, generated input with bad texts in it,
+the run to its end, the comparison with brute force, what was set aside, the loop's measured share.
+A file name as argument gets a picture of which patterns were maximal when.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from pyspark.sql import SparkSession
+
+from tidegate.pipelines.application import application, settle
+from tidegate.pipelines.apps.patterns_texts import spoiled
+
+TEXTS, WINDOW, SLIDE = 6000, 2000, 200
+BAD_SHARE = 0.01
+BEGIN_S = 1_700_000_000.0
+
+
+def local_spark() -> SparkSession:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    quiet = builder.config("spark.log.level", "ERROR").config("spark.sql.shuffle.partitions", "2")
+    return quiet.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+
+
+def draw(changes: list[dict[str, Any]], path: str) -> None:
+    """A bar for each pattern of two words or more, from when it was maximal to when no longer."""
+    spans: dict[str, list[list[int]]] = {}
+    for row in sorted(changes, key=lambda row: (row["until"], row["pattern"])):
+        if row["change"] == "+":
+            spans.setdefault(row["pattern"], []).append([row["until"], TEXTS + SLIDE])
+        else:
+            spans[row["pattern"]][-1][1] = row["until"]
+    names = [name for name in spans if " " in name]
+    figure = Figure(figsize=(9, 0.22 * len(names) + 1), layout="constrained")
+    axes = figure.subplots()
+    colours = {1: "#9ecae1", 2: "#4292c6", 3: "#08519c"}
+    for place, name in enumerate(names):
+        for begin, end in spans[name]:
+            axes.barh(place, end - begin, left=begin, color=colours[name.count(" ")])
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlabel("texts so far")
+    axes.set_title(f"maximal frequent patterns of the latest {WINDOW} texts (darker: more words)")
+    figure.savefig(path)
+
+
+def main() -> None:
+    app = application("patterns", window=WINDOW, slide=SLIDE, state_partitions=2)
+    random = np.random.default_rng(2)
+    texts = app.generate("texts", BEGIN_S + np.arange(TEXTS) / 320, 0, random)
+    spark = local_spark()
+    with TemporaryDirectory() as folder, app.topology.start(spark, Path(folder)) as running:
+        for first in range(0, TEXTS, 3000):
+            running.topics["texts"].append(spoiled(texts.slice(first, 3000), BAD_SHARE, random))
+        settle(running, 300)
+        outcome, model = app.outcome_of(spark, running), running.model()
+    spark.stop()
+    changes = outcome.results["report"].to_pylist()
+    for row in sorted(changes, key=lambda r: (r["until"], r["change"], r["pattern"])):
+        if row["pattern"].count(" ") > 1:
+            words = row["pattern"].replace(" ", ", ")
+            print(f"text {row['until']}: {row['change']} {{{words}}} in {row['times']}")
+    print(*app.tally(outcome.inputs, outcome.results), sep="\n")
+    for operator, reasons in outcome.rejected.items():
+        for reason, count in sorted(reasons.items()):
+            print(f"set aside by {operator}: {count} x {reason}")
+    (loop,) = [edge for edge in model.edges if edge.origin == edge.target]
+    print(f"of 1000 items that {loop.target} reads, {1000 * loop.ratio:.1f} go round again")
+    print("equal to brute force" if outcome.exact else f"not equal: {outcome.wrong}")
+    if len(sys.argv) > 1:
+        draw(changes, sys.argv[1])
+
+
+if __name__ == "__main__":
+    main()

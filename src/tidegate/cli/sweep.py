@@ -1,0 +1,329 @@
+"""``tidegate sweep``: a grid of simulations over a Spark cluster, and what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from tidegate.cli.show import console, print_json, table
+from tidegate.errors import BackendError, InputError, TidegateError
+from tidegate.units import finite, show_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidegate.lab.sweep import Grid
+    from tidegate.lab.sweep_figures import SweepFigures
+    from tidegate.pipelines.sweep import SweepState
+
+__all__ = ["sweep"]
+
+INTERRUPTED = 130
+LINE_S = 10.0
+"""Where there is no terminal, a line of progress each so many seconds."""
+
+
+class _RunByDefault(TyperGroup):
+    """``sweep grid.yaml`` is ``sweep run grid.yaml``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+sweep = typer.Typer(
+    name="sweep",
+    cls=_RunByDefault,
+    help="Run a grid of simulations on Spark: tidegate sweep grid.yaml --out DIR.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+Master = Annotated[
+    str, typer.Option(help="local[*], spark://host:port, yarn or k8s://…", metavar="URL")
+]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", help="A Spark setting.", metavar="KEY=VALUE")
+]
+
+
+@sweep.command()
+def run(
+    grid: Annotated[Path, typer.Argument(help="Policies, traces, seeds and prices, in YAML.")],
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("out/sweep"),
+    master: Master = "local[*]",
+    conf: Conf = None,
+    chunk: Annotated[
+        int | None, typer.Option(help="Cells of a Spark task; default: about a second's work.")
+    ] = None,
+    retry_failed: Annotated[bool, typer.Option(help="Run failed cells once more.")] = False,
+    any_code: Annotated[
+        bool, typer.Option(help="Keep results that another version of the code has made.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option(help="Only say what there is to do.")] = False,
+) -> None:
+    """Run a grid of simulations on Spark; the same command goes on where the last one ended.
+
+    [bold]tidegate sweep grid.yaml --master spark://host:7077 --out results[/bold]
+    """
+    from tidegate.lab.sweep import load_grid
+    from tidegate.pipelines.sweep import sweep_state
+
+    if chunk is not None:
+        finite(chunk, "--chunk", low=1)
+    read = load_grid(grid)
+    state = sweep_state(read, out, any_code, retry_failed)
+    _introduce(read, state)
+    if state.todo and not dry_run:
+        settings = _settings(conf)
+        for trace in read.traces:
+            trace.read()  # what is wrong with a file is said now, not by the executors
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            (out / "grid.yaml").write_bytes(grid.read_bytes())
+        except OSError as error:
+            remedy = error.strerror or "choose another"
+            raise InputError("--out", str(out), "a folder that can be written", remedy) from None
+        complete = _run(read, state, out, master, settings, chunk)
+        state = sweep_state(read, out, any_code)
+        if not complete:
+            console().print(
+                f"stopped: {state.finished} cells are done, {len(state.todo)} are left; the same "
+                "command goes on with them"
+            )
+            raise typer.Exit(INTERRUPTED)
+    if not dry_run:
+        _show_failed(out, state)
+        console().print(f"next: tidegate sweep report {out}")
+
+
+def _settings(conf: Sequence[str] | None) -> dict[str, str]:
+    settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    for given in conf or ():
+        key, equals, value = given.partition("=")
+        if not equals:
+            raise InputError("--conf", given, "KEY=VALUE")
+        settings[key] = value
+    return settings
+
+
+def _introduce(grid: Grid, state: SweepState) -> None:
+    done = f", {state.finished} of them done" if state.finished else ""
+    out = console()
+    out.print(
+        f"{len(state.todo) + state.finished} cells{done}: "
+        f"{sum(len(policy.settings()) for policy in grid.policies)} settings of "
+        f"{len(grid.policies)} policies, {len(grid.traces)} traces, {len(grid.seeds)} seeds, "
+        f"{len(grid.prices)} prices; {grid.mode} mode"
+    )
+    if state.outdated:
+        out.print(
+            f"{state.outdated} of the cells to do have results of other code, which do not count "
+            "(--any-code counts them)"
+        )
+
+
+@contextlib.contextmanager
+def _session(master: str, log: Path, settings: dict[str, str]) -> Iterator[SparkSession]:
+    """A session, or one sentence about why there is none."""
+    from tidegate.pipelines.session import check_java, session_on
+    from tidegate.spark.processes import spark_home
+
+    spark_home()
+    check_java()
+    opened = False
+    try:
+        with session_on(master, log, settings, "tidegate sweep") as spark:
+            opened = True
+            yield spark
+    except TidegateError:
+        raise
+    except Exception as error:
+        if opened:
+            raise
+        raise BackendError(f"there is no session on {master}: see {log}") from error
+
+
+def _run(
+    grid: Grid,
+    state: SweepState,
+    out: Path,
+    master: str,
+    settings: dict[str, str],
+    chunk: int | None,
+) -> bool:
+    """Run what is to do; False when it was interrupted."""
+    from py4j.protocol import Py4JError
+
+    from tidegate.pipelines.sweep import Sweep
+
+    stopped = threading.Event()
+    progress = _Progress(len(state.todo))
+    log = out / "driver.log"
+    console().print(f"[dim]starting Spark on {master}; its log is {log}[/dim]")
+    try:
+        with _session(master, log, settings) as spark, _signals(stopped, spark), progress:
+            Sweep(spark, grid, out, chunk=chunk).run(state, progress.tell)
+    except KeyboardInterrupt:
+        return False
+    except Py4JError as error:
+        if stopped.is_set():
+            return False
+        raise BackendError(f"the sweep's job failed: {str(error)[:300]}; see {log}") from error
+    return not stopped.is_set()
+
+
+@contextlib.contextmanager
+def _signals(stopped: threading.Event, spark: SparkSession) -> Iterator[None]:
+    """Ctrl-C and a kind kill cancel the job; what is finished has been written."""
+
+    def end(number: int, frame: Any) -> None:
+        stopped.set()
+        # Not here: the handler may have interrupted a call to the JVM in its middle.
+        threading.Thread(target=spark.sparkContext.cancelAllJobs, daemon=True).start()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Progress:
+    """Cells done of all, their rate and the time that is left: a bar, or lines in a log."""
+
+    def __init__(self, total: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        self._total, self._console = total, console()
+        self._line_s = 0.0
+        self._first: tuple[float, int] | None = None  # when the first cells came, and how many
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+        self._bar = Progress(
+            *columns, console=self._console, transient=True, disable=not self._console.is_terminal
+        )
+
+    def __enter__(self) -> _Progress:
+        self._bar.start()
+        self._task = self._bar.add_task("waiting for the first cells", total=self._total)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def tell(self, done: int, failed: int) -> None:
+        """So many cells of this run are done, and so many of them failed."""
+        now_s = time.monotonic()
+        # From the first cells on: before them Spark starts, and after them it does not.
+        since_s, before = self._first = self._first or (now_s, done)
+        what = ""
+        if done > before and now_s > since_s:
+            rate = (done - before) / (now_s - since_s)
+            what = f", {rate:.1f} cells/s"
+            if done < self._total:
+                what += f", {show_duration((self._total - done) / rate, 2)} left"
+        if failed:
+            what += f", {failed} failed"
+        self._bar.update(self._task, completed=done, description=what.removeprefix(", "))
+        if self._console.is_terminal:
+            return
+        if now_s - self._line_s >= LINE_S or done == self._total:
+            self._line_s = now_s
+            self._console.print(f"{done} of {self._total} cells{what}")
+
+
+def _show_failed(out: Path, state: SweepState) -> None:
+    from tidegate.pipelines.sweep import failed_cells
+
+    if not state.failed:
+        return
+    shown = table("policy", "setting", "trace", "seed", "error", numbers="   r ")
+    failed = failed_cells(out, state.code)
+    for row in failed[:20]:
+        shown.add_row(*(str(row[key]) for key in ("policy", "setting", "trace", "seed", "error")))
+    here = console()
+    here.print(f"\n{state.failed} cells failed (--retry-failed runs them once more):")
+    here.print(shown)
+    if len(failed) > 20:
+        here.print(f"… and {len(failed) - 20} more: status and error are in {out / 'cells'}")
+
+
+@sweep.command("report")
+def report_command(
+    folder: Annotated[Path, typer.Argument(help="What `tidegate sweep --out` has written.")],
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "--page",
+            help="Where to write the HTML, default: in the folder; with .svg the front alone.",
+        ),
+    ] = None,
+    heat: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A heat map of two parameters; default: of each policy with two in the grid.",
+            metavar="POLICY:X,Y",
+        ),
+    ] = None,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines; writes no page.")] = False,
+) -> None:
+    """Say what a sweep came to: leaderboards with intervals, Pareto fronts and heat maps."""
+    from tidegate.lab.sweep_page import front_picture, sweep_page
+    from tidegate.pipelines.sweep_report import parse_heat, sweep_figures
+    from tidegate.report.page import standalone
+
+    if not list((folder / "cells").glob("*.parquet")):
+        remedy = "run `tidegate sweep grid.yaml --out DIR` first"
+        raise InputError("folder", str(folder), "one with results of a sweep", remedy)
+    asked = [parse_heat(text) for text in heat or ()]
+    settings = {"spark.sql.shuffle.partitions": "4"} | _settings(conf)
+    with _session(master, folder / "report.log", settings) as spark:
+        figures = sweep_figures(spark, folder / "cells", asked)
+    if as_json:
+        print_json(figures.plain())
+        return
+    _leaderboard(figures)
+    page = page or folder / "report.html"
+    if page.suffix == ".svg" and figures.overall:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(standalone(front_picture(figures.overall)), encoding="utf-8")
+    else:
+        sweep_page(figures).write(page)
+    console().print(f"\npictures: {page}")
+
+
+def _leaderboard(figures: SweepFigures) -> None:
+    out = console()
+    shown = table(
+        "policy", "setting", "cost $", "behind the best", "hosts $", "in time", "p95", "seeds",
+        numbers="  rrrrrr",
+    )  # fmt: skip
+    for row in figures.overall[:25]:
+        shown.add_row(
+            row.policy + (" *" if row.on_front else ""),
+            row.setting or "defaults",
+            row.cost.text(2),
+            "–" if row.behind is None else row.behind.text(2),
+            f"{row.resource.mean:.2f}",
+            f"{row.in_time.mean:.2%}",
+            "–" if row.p95_s is None else show_duration(row.p95_s),
+            str(row.seeds),
+        )
+    out.print(shown)
+    if len(figures.overall) > 25:
+        out.print(f"… and {len(figures.overall) - 25} more in the page", style="dim")
+    out.print(figures.legend(), style="dim")
+    if figures.failed:
+        out.print(f"{figures.failed} cells failed; the page lists them", style="dim")

@@ -1,0 +1,98 @@
+"""Endpoints: what reaches Spark Connect's channel, and what is refused before that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tidegate.errors import BackendError, InputError
+from tidegate.fleet.connect import USER, explained, session_id
+from tidegate.fleet.endpoints import read_endpoint
+from tidegate.fleet.providers import StaticProvider
+from tidegate.topology import Resources
+
+
+def channel_of(text: str) -> Any:
+    """Spark Connect's own reading of what the provider's host connects to."""
+    pytest.importorskip("grpc")
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder
+
+    provider = StaticProvider("f", [text], Resources(2))
+    provider.lease("host-1")
+    host: Any = provider.host("host-1")
+    url = read_endpoint(host.endpoint).url(session_id=host.session_id, user_id=USER)
+    return DefaultChannelBuilder(url)
+
+
+def test_token_and_tls_reach_the_channel() -> None:
+    channel = channel_of("sc://spark.example:15002/;token=s3cret;use_ssl=true;ui=http://x:4040")
+    assert channel.endpoint == "spark.example:15002"
+    assert (channel.token, channel.use_ssl, channel.secure) == ("s3cret", True, True)
+    assert channel.userId == USER
+    assert channel.session_id == session_id("f", "sc://spark.example:15002")
+
+
+def test_a_token_alone_means_tls_and_an_address_alone_does_not() -> None:
+    assert channel_of("sc://spark.example:443/;token=s3cret").secure
+    plain = channel_of("sc://127.0.0.1:15002")
+    assert (plain.secure, plain.token, plain.endpoint) == (False, None, "127.0.0.1:15002")
+
+
+def test_a_token_with_characters_of_its_own_is_passed_on_as_spark_reads_it() -> None:
+    assert channel_of("sc://spark.example:443/;token=a%3Db%3Bc").token == "a=b;c"
+
+
+def test_other_settings_of_the_channel_are_kept() -> None:
+    channel = channel_of("sc://spark.example:443/;x-route=blue;token=t")
+    assert dict(channel.metadata()) == {"x-route": "blue"}
+
+
+@pytest.mark.parametrize(
+    "text, part",
+    [
+        ("http://x", "sc://host:port"),
+        ("sc://", "sc://host:port"),
+        ("sc://x:port", "sc://host:port"),
+        ("sc://x:1/path", "sc://host:port"),
+        ("sc://x:1/;token", "key=value"),
+        ("sc://x:1/;token=", "key=value"),
+        ("sc://x:1/;use_ssl=maybe;token=s3cret", "true or false"),
+        ("sc://x:1/;use_ssl=false;token=s3cret", "TLS only"),
+        ("sc://x:1/;session_id=1;token=s3cret", "leave it out"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_the_remedy_and_without_the_token(
+    text: str, part: str
+) -> None:
+    with pytest.raises(InputError, match=part) as caught:
+        StaticProvider("f", [text], Resources(2))
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_server_is_given_once() -> None:
+    with pytest.raises(InputError, match="each server once"):
+        StaticProvider("f", ["sc://x:1", "sc://x:1/;token=t"], Resources(2))
+
+
+def test_a_token_shows_nowhere() -> None:
+    endpoint = read_endpoint("sc://x:1/;token=s3cret")
+    assert "s3cret" not in repr(endpoint)
+    provider = StaticProvider("f", ["sc://x:1/;token=s3cret"], Resources(2))
+    provider.lease("host-1")
+    host: Any = provider.host("host-1")
+    assert host.place == "sc://x:1"
+
+
+@pytest.mark.parametrize(
+    "text, part",
+    [
+        ("<_InactiveRpcError: StatusCode.UNAUTHENTICATED: invalid token>", "token=…"),
+        ("StatusCode.UNAVAILABLE: Ssl handshake failed: WRONG_VERSION_NUMBER", "use_ssl=true"),
+    ],
+)
+def test_a_connection_that_is_refused_says_what_to_do(text: str, part: str) -> None:
+    found = explained(RuntimeError(text), "sc://x:1")
+    assert isinstance(found, BackendError) and part in str(found) and "sc://x:1" in str(found)
+    other = RuntimeError("division by zero")
+    assert explained(other, "sc://x:1") is other
