@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test lint unit docs demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm ledger java clean
+.PHONY: help setup test kafka try-kafka lint unit docs demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm ledger java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,7 +22,13 @@ java: ## find Java, or install it where that is possible
 browser: ## find Chromium for the dashboard's tests, or install it where that is possible
 	@sh scripts/ensure-browser.sh
 
-test: setup java browser lint unit ## lint, types, layers, doctests and all tests
+test: setup java browser try-kafka lint unit ## lint, types, layers, doctests and all tests
+
+kafka: setup java ## fetch Spark's Kafka connector and a broker from Maven Central
+	$(BIN)/python -m tidegate.spark.kafka_jars
+
+try-kafka: setup java
+	@$(BIN)/python -m tidegate.spark.kafka_jars || echo "Tests against Kafka are skipped."
 
 lint: setup
 	$(BIN)/ruff check --quiet .

@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.types import LongType, StructField, StructType
 
+from tidegate.errors import BackendError
+from tidegate.spark.kafka_jars import connector_jars
 from tidegate.spark.topics import FileTopic
 from tidegate.spark.topology import StreamOperator, StreamTopology
 from tidegate.spark.waits import imitate_call
@@ -19,6 +21,10 @@ ROWS = StructType([StructField("id", LongType()), StructField("value", LongType(
 
 
 def local_session() -> SparkSession:
+    try:
+        jars = connector_jars()
+    except BackendError:  # not fetched: what needs Kafka is skipped
+        jars = ""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # not whichever python3 comes first
     return (
         SparkSession.builder.master("local[2]")
@@ -31,6 +37,7 @@ def local_session() -> SparkSession:
         # Short lives: no time to optimise, no heap worth several collector threads.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.log.level", "ERROR")
+        .config("spark.jars", jars)
         .getOrCreate()
     )
 
@@ -81,5 +88,9 @@ def expected(spark: SparkSession, first: int, count: int) -> Counter[tuple[objec
 
 
 if __name__ == "__main__":
-    running = CHAIN.start(local_session(), Path(sys.argv[1]), max_files_per_trigger=1)
+    place = sys.argv[2] if len(sys.argv) > 2 else None
+    files = None if place else 1
+    running = CHAIN.start(
+        local_session(), Path(sys.argv[1]), max_files_per_trigger=files, topics=place
+    )
     running.queries["enrich"].awaitTermination()

@@ -1,4 +1,4 @@
-"""One Spark session for all tests here: a JVM takes seconds to start."""
+"""One Spark session and one Kafka broker for all tests here: a JVM takes seconds to start."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.chains import local_session
+from tidegate.errors import BackendError
+from tidegate.spark.broker import LocalBroker
+from tidegate.spark.kafka_jars import broker_jars
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +18,13 @@ def spark() -> Iterator[SparkSession]:
     session = local_session()
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[LocalBroker]:
+    try:
+        broker_jars()
+    except BackendError as error:
+        pytest.skip(str(error))
+    with LocalBroker() as running:
+        yield running

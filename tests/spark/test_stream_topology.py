@@ -123,7 +123,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(spark: SparkSession, tmp_path
         start_new_session=True,
     )
     done = tmp_path / "topics" / "enrich" / f"enrich-{1:012d}"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     try:
         while not done.exists() and driver.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)

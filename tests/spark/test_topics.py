@@ -137,8 +137,8 @@ def test_an_unknown_log_is_an_error_not_a_guess(tmp_path: Path) -> None:
     (tmp_path / "offsets" / "0").write_text("v2\n{}\n{}")
     with pytest.raises(BackendError, match="only v1 is understood"):
         Checkpoint(tmp_path).committed()
-    log(tmp_path / "offsets" / "0", {}, {"ticks": {"0": 17}})
-    with pytest.raises(BackendError, match="not that of a file source"):
+    log(tmp_path / "offsets" / "0", {}, {"ticks": 17})
+    with pytest.raises(BackendError, match="neither that of a file source nor of Kafka"):
         Checkpoint(tmp_path).committed()
 
 

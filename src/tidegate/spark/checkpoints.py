@@ -3,7 +3,9 @@
 Spark writes `offsets/<batch>` before a batch runs and `commits/<batch>` after it has ended. For a
 file source the offset is a position in `sources/<i>`, a log of the files that it has taken up;
 every tenth entry is a `.compact` one that repeats all before it. So the files of any batch, and
-those of all committed batches, are known exactly, whether the query is running or dead.
+those of all committed batches, are known exactly, whether the query is running or dead. For a Kafka
+source the offset says for each topic and partition where the batch ends, and `sources/<i>/0` where
+the first one begins.
 
 These formats are Spark's own (version v1 of all three logs): another version is an error, never a
 guess.
@@ -12,7 +14,7 @@ guess.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,22 +22,36 @@ from urllib.parse import unquote, urlparse
 
 from tidegate.errors import BackendError
 
-__all__ = ["Checkpoint", "Position"]
+__all__ = ["Checkpoint", "Offsets", "Position"]
+
+
+Offsets = Mapping[int, int]
+"""By partition of a Kafka topic: the offset after the last record that was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far each source of a query has been read: positions in its logs, -1 before the first."""
+    """How far each source of a query has been read.
 
-    logs: tuple[int, ...] = ()
+    Of a file source: a position in its log, -1 before the first. Of a Kafka source: offsets by
+    topic.
+    """
+
+    sources: tuple[int | Mapping[str, Offsets], ...] = ()
 
     def log(self, source: int) -> int:
-        """The position in one source's log."""
-        return self.logs[source] if source < len(self.logs) else -1
+        """The position in a file source's log."""
+        at = self.sources[source] if source < len(self.sources) else -1
+        return at if isinstance(at, int) else -1
+
+    def offsets(self, topic: str) -> Offsets:
+        """Where a Kafka topic has been read to, nothing when no source reads it."""
+        kafka = (at for at in self.sources if not isinstance(at, int))
+        return next((topics[topic] for topics in kafka if topic in topics), {})
 
 
 class Checkpoint:
-    """The checkpoint folder of a query that reads files."""
+    """The checkpoint folder of a query that reads files or Kafka topics."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -50,11 +66,19 @@ class Checkpoint:
         if batch_id < 0:
             return Position()
         lines = _read(self.folder / "offsets" / str(batch_id))
-        return Position(tuple(_log_offset(line) for line in lines[1:]))  # the first is metadata
+        return Position(tuple(map(_offset, lines[1:])))  # the first is metadata
+
+    def kafka_start(self, topic: str) -> Offsets:
+        """Where the query began to read a Kafka topic, nothing before its first batch."""
+        for log in (self.folder / "sources").glob("*/0"):
+            at = json.loads((_read(log) or ["{}"])[-1])
+            if isinstance(at.get(topic), dict):
+                return _partitions(at[topic])
+        return {}
 
     def files(self, after: Position, upto: Position) -> Iterator[Path]:
         """The files that lie between two positions, of all sources."""
-        for source in range(len(upto.logs)):
+        for source in range(len(upto.sources)):
             yield from self._log_files(source, after.log(source), upto.log(source))
 
     def batch_files(self, batch_id: int) -> Iterator[Path]:
@@ -84,7 +108,7 @@ def _numbers(folder: Path, suffix: str = "") -> list[int]:
 def _read(path: Path) -> list[str]:
     """The lines of a log file after its version."""
     try:
-        version, *lines = path.read_text(encoding="utf-8").splitlines()
+        version, *lines = path.read_text(encoding="utf-8").lstrip("\0").splitlines()
     except (OSError, ValueError) as error:
         raise BackendError(
             f"{path.name} of checkpoint log {path.parent} cannot be read ({error}): "
@@ -98,17 +122,23 @@ def _read(path: Path) -> list[str]:
     return lines
 
 
-def _log_offset(line: str) -> int:
+def _offset(line: str) -> int | dict[str, Offsets]:
     # A source that has had no data yet has no offset, which Spark writes as a dash.
     if line == "-":
         return -1
     offset = json.loads(line)
-    if not isinstance(offset, dict) or "logOffset" not in offset:
-        raise BackendError(
-            f"offset {line} is not that of a file source: only queries that read file topics "
-            "can be followed by their checkpoint"
-        )
-    return int(offset["logOffset"])
+    if isinstance(offset, dict) and "logOffset" in offset:
+        return int(offset["logOffset"])
+    if isinstance(offset, dict) and all(isinstance(at, dict) for at in offset.values()):
+        return {topic: _partitions(at) for topic, at in offset.items()}
+    raise BackendError(
+        f"offset {line} is neither that of a file source nor of Kafka: only queries that read "
+        "topics can be followed by their checkpoint"
+    )
+
+
+def _partitions(offsets: Mapping[str, int]) -> Offsets:
+    return {int(partition): offset for partition, offset in offsets.items()}
 
 
 def _entries(path: Path) -> list[dict[str, Any]]:

@@ -208,11 +208,14 @@ class RunningTopology:
         return readers[0].admitted(spark) if len(readers) == 1 else None
 
     def rejected(self, spark: SparkSession) -> dict[str, dict[str, int]]:
-        """Rows that were set aside, by operator and reason; only of batches that are still kept."""
+        """Rows that were set aside, by topic and reason; only of batches that are still kept.
+
+        By topic: that of the operator which has set them aside, or of a source in Kafka.
+        """
         found = {}
-        for name, operator in self._operators.items():
-            if REJECTED in operator.output.schema.names:
-                rows = operator.output.frame(spark).filter(f"{REJECTED} IS NOT NULL")
+        for name, topic in self.topics.items():
+            if REJECTED in topic.schema.names:
+                rows = topic.frame(spark).filter(f"{REJECTED} IS NOT NULL")
                 found[name] = {
                     str(r[0]): int(r[1]) for r in rows.groupBy(REJECTED).count().collect()
                 }

@@ -74,5 +74,8 @@ class Topic(Protocol):
     def totals(self, producer: str) -> Counts:
         """Exact totals of a producer up to its newest batch."""
 
+    def sweep(self, producer: str) -> None:
+        """Settle what a dead run of the producer has left behind; call it before a start."""
+
     def trim(self, older_than_s: float) -> int:
         """Remove old batches that every consumer has finished with; returns their number."""

@@ -24,9 +24,7 @@ NFS): not an object store. It survives the death of processes, not a loss of pow
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import re
 import shutil
 import threading
 import time
@@ -40,6 +38,14 @@ from tidegate.errors import BackendError, InputError
 from tidegate.spark.checkpoints import Checkpoint, Position
 from tidegate.spark.dials import Counts
 from tidegate.spark.manifests import Manifest
+from tidegate.spark.notes import (
+    BATCH,
+    checked_name,
+    consumer_of,
+    consumers,
+    kept_schema,
+    register,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,10 +54,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FileTopic", "Manifest"]
 
-_BATCH = re.compile(r"(?P<producer>[A-Za-z0-9][\w.-]*)-(?P<batch_id>[0-9]{12})")
 # With more folders than this Spark lists them by a job, which waits for a free slot.
 _LISTING = ("spark.sql.sources.parallelPartitionDiscovery.threshold", 1_000_000)
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 class FileTopic:
@@ -61,8 +65,6 @@ class FileTopic:
     """
 
     def __init__(self, folder: Path | str, schema: StructType | None = None) -> None:
-        from pyspark.sql.types import StructType
-
         self.folder = Path(folder).resolve()
         if set(str(self.folder)) & set("*?[]{}\\"):
             remedy = "choose another folder: Spark takes these for a pattern"
@@ -71,24 +73,7 @@ class FileTopic:
         self._manifests: dict[str, Manifest] = {}
         self._positions: dict[str, Position] = {}
         self._consumed: dict[str, frozenset[Path]] = {}
-        kept = self.folder / "_schema.json"
-        known = StructType.fromJson(json.loads(kept.read_text())) if kept.exists() else None
-        given = _nullable(schema) if schema is not None else known
-        if given is None:
-            raise InputError(
-                "schema", None, "given for a new topic", f"pass the schema of {self.folder.name}"
-            )
-        if known is not None and known != given:
-            raise InputError(
-                f"schema of topic {self.folder.name}",
-                given.simpleString(),
-                f"{known.simpleString()}, as when the topic was made",
-                "write to a new topic, or remove the old one",
-            )
-        self._schema = given
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if known is None:
-            _write_whole(kept, given.json())
+        self._schema = kept_schema(self.folder, schema)
 
     @property
     def schema(self) -> StructType:
@@ -110,11 +95,7 @@ class FileTopic:
         Spark ignores files that are seven days older than the newest: a consumer must not fall
         behind as far.
         """
-        name = _checked(consumer, "consumer")
-        consumers = self.folder / "_consumers"
-        consumers.mkdir(exist_ok=True)
-        entry = {"checkpoint": str(checkpoint.resolve())}
-        _write_whole(consumers / f"{name}.json", json.dumps(entry))
+        register(self.folder, consumer, checkpoint)
         reader = spark.readStream.schema(self._schema)
         if max_files_per_trigger is not None:
             reader = reader.option("maxFilesPerTrigger", max_files_per_trigger)
@@ -132,8 +113,7 @@ class FileTopic:
 
     def consumers(self) -> dict[str, Checkpoint]:
         """The queries that read this topic, by name."""
-        files = sorted((self.folder / "_consumers").glob("*.json"))
-        return {f.stem: Checkpoint(Path(json.loads(f.read_text())["checkpoint"])) for f in files}
+        return consumers(self.folder)
 
     def batches(self) -> tuple[Manifest, ...]:
         """All batches that are visible now, by producer and batch."""
@@ -141,7 +121,7 @@ class FileTopic:
             names = {
                 entry.name
                 for entry in entries
-                if _BATCH.fullmatch(entry.name) and (Path(entry.path) / "_manifest.json").exists()
+                if BATCH.fullmatch(entry.name) and (Path(entry.path) / "_manifest.json").exists()
             }
         with self._lock:
             self._manifests = {n: m for n, m in self._manifests.items() if n in names}
@@ -188,12 +168,9 @@ class FileTopic:
 
         A batch that the consumer is working on counts until it is committed.
         """
-        known = self.consumers()
-        if consumer not in known:
-            remedy = "known are " + ", ".join(known) if known else "nobody reads it yet"
-            raise InputError("consumer", consumer, f"a reader of {self.folder.name}", remedy)
+        checkpoint = consumer_of(self.consumers(), consumer, self.folder.name)
         # First what is consumed, then what is there: the other way a fresh batch could be missed.
-        consumed = self._finished(consumer, known[consumer])
+        consumed = self._finished(consumer, checkpoint)
         return sum(
             rows
             for manifest in self.batches()
@@ -220,7 +197,7 @@ class FileTopic:
         """
         import pyarrow.parquet as pq
 
-        _checked(manifest.producer, "producer")
+        checked_name(manifest.producer, "producer")
         if (done := self.already(manifest)) is not None:
             return done
         hidden = self._hidden(manifest)
@@ -252,7 +229,7 @@ class FileTopic:
         else:
             table = pa.Table.from_pylist(list(rows), schema=schema)
         while True:
-            newest = self._newest(_checked(producer, "producer"))
+            newest = self._newest(checked_name(producer, "producer"))
             number = batch_id if batch_id is not None else newest.batch_id + 1 if newest else 0
             manifest = Manifest(producer, number, counts=Counts(seen=table.num_rows))
             if batch_id is not None and newest is not None and newest.batch_id >= batch_id:
@@ -283,10 +260,10 @@ class FileTopic:
         Never removed: what a consumer still needs, all of a topic that nobody reads, and the
         newest batch of a producer, which carries its totals.
         """
-        consumers = self.consumers()
-        if not consumers:
+        readers = self.consumers()
+        if not readers:
             return 0
-        finished = frozenset.intersection(*(self._finished(n, c) for n, c in consumers.items()))
+        finished = frozenset.intersection(*(self._finished(n, c) for n, c in readers.items()))
         batches = self.batches()
         newest = {manifest.producer: manifest.name for manifest in batches}
         gone: set[Path] = set()
@@ -317,7 +294,7 @@ class FileTopic:
     def remove_emptied(self) -> None:
         """Remove the folders that `trim` has emptied; only while no query reads the topic."""
         with os.scandir(self.folder) as entries:
-            names = [entry.name for entry in entries if _BATCH.fullmatch(entry.name)]
+            names = [entry.name for entry in entries if BATCH.fullmatch(entry.name)]
         for name in names:
             with contextlib.suppress(OSError):  # it is not empty
                 (self.folder / name).rmdir()
@@ -366,26 +343,6 @@ class FileTopic:
             return self._manifests[name]
 
 
-def _checked(name: str, key: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise InputError(key, name, "letters, digits, dots, dashes and underscores, a letter first")
-    return name
-
-
 def _uri(path: Path) -> str:
     """The path for Spark, which wants the scheme and, unlike browsers, no per cent signs."""
     return f"file://{path}"
-
-
-def _nullable(schema: StructType) -> StructType:
-    """The schema as files give it back: every column may be null."""
-    from pyspark.sql.types import StructField, StructType
-
-    return StructType([StructField(f.name, f.dataType, True) for f in schema.fields])
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a small file so that a reader sees all of it or none."""
-    hidden = path.with_name(f".{path.name}-{uuid4().hex}")
-    hidden.write_text(text, encoding="utf-8")
-    hidden.rename(path)

@@ -1,11 +1,11 @@
 """A topology of operators as streaming queries that are joined by topics.
 
 Each operator is a query of its own: it reads its inputs' topics, works in micro-batches and
-publishes each batch in its own topic at once (`topics.py`). A *stateless* operator is a function
-that is applied to each batch after it was cut into k_i parts, k_i being read from the dials at that
-very batch: a new allocation takes effect at the next batch, without a restart. A *stateful* one is
-a function on the endless stream, with its state in Spark's state store; its number of state
-partitions is fixed by its first start, so k_i does not apply and the model says so.
+publishes each batch in its own topic at once (`topics.py`, or `kafka.py`). A *stateless* operator
+is a function that is applied to each batch after it was cut into k_i parts, k_i being read from the
+dials at that very batch: a new allocation takes effect at the next batch, without a restart. A
+*stateful* one is a function on the endless stream, with its state in Spark's state store; its
+number of state partitions is fixed by its first start, so k_i does not apply and the model says so.
 
 A *loop* is an operator that reads its own topic, or that of an operator after it: a batch reads
 what earlier batches have published. Such a topic must be there before its producer is known, so the
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Literal
 from tidegate.errors import TopologyError
 from tidegate.spark.checkpoints import Checkpoint
 from tidegate.spark.dials import Dials
+from tidegate.spark.locations import open_topic
 from tidegate.spark.running import RunningOperator, RunningTopology
 from tidegate.spark.shedding import ShedLedger
 from tidegate.spark.topic import Topic, accepted
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamOperator", "StreamTopology"]
 
+_Open = Callable[[str, "StructType"], Topic]
 _STATE_PARTITIONS = "spark.sql.shuffle.partitions"
 _POOL = "spark.scheduler.pool"
 
@@ -149,6 +151,7 @@ class StreamTopology:
         *,
         trigger_s: float = 0.1,
         max_files_per_trigger: int | None = None,
+        topics: str | None = None,
     ) -> RunningTopology:
         """Start every operator's query, or go on where a run in the same folder has ended.
 
@@ -156,24 +159,31 @@ class StreamTopology:
         dials: to be turned while it runs; new ones by default (parallelism 1, no shedding).
         trigger_s: seconds between the beginnings of two batches, at least.
         max_files_per_trigger: bound on the files (parts of upstream batches) that a batch takes.
+        topics: where the rows of the topics are: in the folder too, or ``kafka://host:port``
+            (`locations.py`; the folder then has only what is known of them).
 
         Queries share slots fairly when the application was started with
         `spark.scheduler.mode=FAIR`: each has a pool of its own.
         """
         trigger_ms = round(finite(trigger_s, "trigger_s", low=0) * 1000)
         dials = dials or Dials()
-        topics = {name: self._source_topic(name, folder) for name in self.sources}
+        notes = folder / "topics"
+
+        def opened(name: str, schema: StructType) -> Topic:
+            return open_topic(topics or notes, name, schema, notes)
+
+        by_name = {name: self._source_topic(name, opened) for name in self.sources}
         for operator in self.operators:
             if operator.schema is not None:
-                topics[operator.name] = _output(folder, operator.name, operator.schema)
+                by_name[operator.name] = _output(opened, operator.name, operator.schema)
         started: list[RunningOperator] = []
         with ExitStack() as undo:  # a topology starts whole or not at all
             undo.callback(_stop_all, started)
             for operator in self.operators:
                 running, stream = self._prepare(
-                    operator, spark, folder, topics, dials, max_files_per_trigger
+                    operator, spark, folder, by_name, opened, dials, max_files_per_trigger
                 )
-                topics[operator.name] = running.output
+                by_name[operator.name] = running.output
                 started.append(running)
                 writer = (
                     stream.writeStream.queryName(operator.name)
@@ -185,16 +195,17 @@ class StreamTopology:
                 with _query_settings(spark, operator):
                     running.query = writer.start()
             undo.pop_all()
-        return RunningTopology(self.model(), started, topics, dials)
+        return RunningTopology(self.model(), started, by_name, dials)
 
-    def _source_topic(self, name: str, folder: Path) -> Topic:
+    def _source_topic(self, name: str, opened: _Open) -> Topic:
         from pyspark.sql.types import StructType
 
         given = self.sources[name]
         if not isinstance(given, StructType):
             return given
-        topic = FileTopic(_topic(folder, name), given)
-        topic.remove_emptied()
+        topic = opened(name, given)
+        if isinstance(topic, FileTopic):
+            topic.remove_emptied()
         return topic
 
     def _prepare(
@@ -203,6 +214,7 @@ class StreamTopology:
         spark: SparkSession,
         folder: Path,
         topics: Mapping[str, Topic],
+        opened: _Open,
         dials: Dials,
         max_files: int | None,
     ) -> tuple[RunningOperator, DataFrame]:
@@ -229,7 +241,7 @@ class StreamTopology:
                 f"that of the rows it makes, {result.schema.simpleString()}",
             )
         # A loop is one topic with one cache of what it holds, not two.
-        output = topics.get(name) or _output(folder, name, result.schema)
+        output = topics.get(name) or _output(opened, name, result.schema)
         dials.record(name, output.totals(name))
         # Not where a loop ends: what comes from a source and what comes round are one stream there.
         back = {o.name for o in self.operators[self.operators.index(operator) :]}
@@ -251,9 +263,9 @@ def _stop_all(operators: list[RunningOperator]) -> None:
         operator.stop(timeout_s=10.0)
 
 
-def _output(folder: Path, name: str, schema: StructType) -> Topic:
+def _output(opened: _Open, name: str, schema: StructType) -> Topic:
     """An operator's topic, without what a dead run has left half written."""
-    topic = FileTopic(_topic(folder, name), schema)
+    topic = opened(name, schema)
     topic.sweep(name)
     return topic
 
@@ -262,10 +274,6 @@ def _same_rows(declared: StructType, made: StructType) -> bool:
     """Whether columns and types agree; whether a column may be null says nothing in a file."""
     kinds = [(field.name, field.dataType.simpleString()) for field in declared.fields]
     return kinds == [(field.name, field.dataType.simpleString()) for field in made.fields]
-
-
-def _topic(folder: Path, name: str) -> Path:
-    return folder / "topics" / name
 
 
 def _checkpoint(folder: Path, name: str) -> Path:
