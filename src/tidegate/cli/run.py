@@ -70,6 +70,10 @@ def run_command(
     replay: Replay = None,
     seed: Seed = 1,
     dashboard: Dashboard = False,
+    topics: Annotated[
+        str | None,
+        typer.Option(help="kafka://host:port[/prefix] in place of files.", metavar="ADDRESS"),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for all that it writes, out/APP by default; earlier runs go."),
@@ -104,6 +108,7 @@ def run_command(
     run = LiveRun(
         app, cleared(folder), rate=rate, seconds=60 * minutes, warm_up_s=min(15.0, 15 * minutes),
         slo=slo, **chosen, topology=known, dry_run=dry_run, max_hosts=fit, bad=bad, seed=seed,
+        topics=topics,
     )  # fmt: skip
     if full_speed:
         _at_full_speed(run)

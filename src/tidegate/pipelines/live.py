@@ -26,6 +26,7 @@ from tidegate.pipelines.stopping import Stop, wait_until
 from tidegate.spark.autoscaler import Autoscaler
 from tidegate.spark.cluster import LocalCluster
 from tidegate.spark.dials import Counts, Dials
+from tidegate.spark.locations import within
 from tidegate.topology import Topology
 from tidegate.units import duration_s, finite
 from tidegate.workloads import ConstantRate, Sum, Workload
@@ -69,6 +70,7 @@ class LiveRun:
     hosts: at the start, max_hosts: at most, with `slots` task slots and memory_mb of heap each.
     bad: share of bad rows that is mixed in. seed: of everything that is drawn.
     trigger_s: seconds between two batches of an operator, at least.
+    topics: ``kafka://host:port[/prefix]``, with topics of this run's own there; None: files.
     """
 
     application: Application
@@ -93,6 +95,7 @@ class LiveRun:
     bad: float = 0.0
     seed: int = 1
     trigger_s: float = 1.0
+    topics: str | None = None
 
     def __post_init__(self) -> None:
         finite(self.rate, "rate", above=0)
@@ -101,6 +104,8 @@ class LiveRun:
         if self.bad and self.application.spoil is None:
             remedy = f"{self.application.name} has no bad rows to mix in"
             raise InputError("bad", self.bad, "0", remedy)
+        if self.topics is not None:
+            within(self.topics, "run")  # complains of what is no address
         _ = self.slo_s
 
     @property
@@ -121,7 +126,12 @@ class LiveRun:
     @property
     def settings(self) -> dict[str, str]:
         """Spark settings of its session."""
-        return SETTINGS | dict(self.application.settings)
+        wanted = SETTINGS | dict(self.application.settings)
+        if self.topics is not None:
+            from tidegate.spark.kafka_jars import connector_jars
+
+            wanted["spark.jars"] = connector_jars()
+        return wanted
 
     def workload(self) -> Sum:
         """The input of the whole run."""
@@ -287,7 +297,8 @@ def start(run: LiveRun, spark: SparkSession, stack: ExitStack, parallelism: int)
     shutil.rmtree(run.out / "data", ignore_errors=True)
     dials = Dials(default_parallelism=parallelism)
     topology = run.application.topology
-    running = topology.start(spark, run.out / "data", dials, trigger_s=run.trigger_s)
+    where = None if run.topics is None else within(run.topics, f"run{time.time_ns():x}")
+    running = topology.start(spark, run.out / "data", dials, trigger_s=run.trigger_s, topics=where)
     stack.callback(_stop, running)
     return running
 

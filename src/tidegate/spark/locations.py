@@ -21,7 +21,7 @@ from tidegate.units import duration_s, finite
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["open_topic"]
+__all__ = ["open_topic", "within"]
 
 _FORM = "a folder, or kafka://host:port[,host:port][/prefix][?setting=value&…]"
 _SETTINGS = ("key", "max_rows_per_batch", "partitions", "retention")
@@ -59,6 +59,17 @@ def open_topic(
         allowed = "max_rows_per_batch alone for somebody else's topic"
         raise InputError("settings", ", ".join(unusable), allowed, remedy)
     return KafkaSource(servers, full, schema, **settings)
+
+
+def within(location: str, prefix: str) -> str:
+    """The location of topics that have another prefix after its own: of one run alone, say.
+
+    >>> within("kafka://127.0.0.1:9092/shop?partitions=4", "run7")
+    'kafka://127.0.0.1:9092/shop.run7?partitions=4'
+    """
+    _, before, _ = _parsed(location)
+    path = f"/{before}.{prefix}" if before else f"/{prefix}"
+    return urlsplit(location)._replace(path=path).geturl()
 
 
 def _parsed(location: str) -> tuple[str, str, dict[str, Any]]:
