@@ -90,6 +90,8 @@ def set_engines(packing: Packing, hosts: int, victims: Sequence[str] = ()) -> No
             packing.unmet.append(Unmet("", missing, why))
             break
         fill_engine(packing, host)
+    if len(packing.hosts) <= hosts:
+        return
     order = [*victims, *reversed([host for host in packing.hosts if host not in victims])]
     for host in order:
         if len(packing.hosts) <= hosts:

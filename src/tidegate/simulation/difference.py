@@ -30,12 +30,13 @@ from tidegate.simulation.state import (
 
 __all__ = [
     "DURATIONS",
-    "FACTS",
     "SAMPLED",
     "WAITING",
     "WORKING",
+    "Gauge",
     "Marks",
     "difference",
+    "empty_gauge",
     "empty_marks",
 ]
 
@@ -52,6 +53,28 @@ class Marks(NamedTuple):
     done: Ints
     sketch: Ints
     whole: Floats
+
+
+class Gauge(NamedTuple):
+    """What a measurement is written to.
+
+    facts: by operator, the difference in `tally`, then items waiting and being worked on, how many
+    durations are known and what they are, oldest first; slots: seconds busy and items done, by
+    operator and slot; core_s: core-seconds by host; latency: mean, 50th, 95th and 99th percentile
+    of what was finished, NaN if nothing was.
+    """
+
+    facts: Floats
+    slots: Floats
+    core_s: Floats
+    latency: Floats
+
+
+def empty_gauge(net: Network) -> Gauge:
+    """A gauge that fits a network."""
+    operators, _, slots = net.slot_f.shape
+    by_slot, core_s = np.empty((2, operators, slots)), np.empty(len(net.hosts))
+    return Gauge(np.empty((operators, FACTS)), by_slot, core_s, np.empty(4))
 
 
 def empty_marks(net: Network, before: Marks | None = None) -> Marks:
@@ -80,18 +103,10 @@ def difference(
     recent: Floats,
     sketch: Ints,
     marks: Marks,
-    facts: Floats,
-    slots: Floats,
-    cores: Floats,
-    latency: Floats,
+    gauge: Gauge,
 ) -> None:
-    """Fill in the last four arguments, and bring the marks up to date.
-
-    facts: by operator, the difference in `tally`, then items waiting and being worked on, how many
-    durations are known and what they are, oldest first; slots: by operator and slot, seconds busy
-    and items done; cores: core-seconds by host; latency: mean, 50th, 95th and 99th percentile of
-    what was finished, NaN if nothing was.
-    """
+    """Fill in the gauge, and bring the marks up to date."""
+    facts, slots, cores, latency = gauge
     operators = len(tally)
     cores[:] = 0.0
     for o in range(operators):
@@ -130,8 +145,10 @@ def difference(
             count = sketch[operators, bucket] + sketch[operators + 1, bucket]
             seen += count - marks.sketch[bucket]
             marks.sketch[bucket] = count
-            if count > 0:
+            if seen > 0:
                 for place, share in ((1, 0.5), (2, 0.95), (3, 0.99)):
                     if np.isnan(latency[place]) and seen >= max(1.0, share * out):
                         latency[place] = bucket_middle(bucket)
+                if seen >= out:  # in the buckets that follow nothing is new
+                    break
     marks.whole[:] = whole
