@@ -198,20 +198,21 @@ class Meter:
     def _assemble(self, now_s: float, seen: _Readings | None) -> Snapshot:
         fleet = self._fleet
         fleet.forget_gone(now_s)
-        unknown = tuple(map(OperatorReading, self._names)) if seen is None else ()
+        operators = seen.operators if seen else tuple(map(OperatorReading, self._names))
         return Snapshot.unchecked(
             time_s=now_s,
             topology=self._topology,
             offer=self._offer,
             hosts=tuple(self._hosts(now_s, seen)),
             instances=tuple(self._instances(now_s, seen)),
-            operators=seen.operators if seen else unknown,
+            operators=operators,
             latency=seen.latency if seen else NO_LATENCY,
             batches=seen.batches if seen else None,
             interval_s=self._settings.decision_s,
             leased_so_far=fleet.leased_so_far,
-            # Known already: it would be worked out again from all instances in each turn.
+            # Known already: they would be worked out again in each turn.
             requested=fleet.requested,
+            reading=dict(zip(self._names, operators, strict=True)),
         )
 
     def _hosts(self, now_s: float, seen: _Readings | None) -> list[Host]:
