@@ -157,8 +157,8 @@ class Meter:
             net.whole,
             net.recent,
             net.sketch,
-            self._marks,
-            self._gauge,
+            *self._marks,
+            *self._gauge,
         )
         # From here on plain numbers: there are few of them, and NumPy's are slow one by one.
         all_facts, (busy, done), core_s, times = [array.tolist() for array in self._gauge]
