@@ -74,7 +74,7 @@ class Controller:
             error = f"{type(problem).__name__}: {problem}"
             expected = isinstance(problem, BackendError)
             log.warning("turn %d failed: %s", self.turns, error, exc_info=not expected)
-        saved = self.policy.save_memory(self.memory)
+        saved = None if self.journal is None else self.policy.save_memory(self.memory)
         told = self.policy.describe()
         turn = Turn(
             self.turns,

@@ -31,9 +31,10 @@ class Turn(Value):
     """One turn of the loop.
 
     number: from 1 on. policy: the stack that decided, for people. snapshot, plan, outcome: None
-    where the turn did not get so far. memory: after the turn, as plain values. error: what went
-    wrong, in a sentence. controls: what people asked for before it, heeded or refused.
-    slo_s: the latency that was promised, in seconds; policies may aim below it.
+    where the turn did not get so far. memory: after the turn, as plain values; None where no
+    journal is kept. error: what went wrong, in a sentence. controls: what people asked for before
+    it, heeded or refused. slo_s: the latency that was promised, in seconds; policies may aim below
+    it.
     """
 
     number: int

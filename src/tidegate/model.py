@@ -171,7 +171,11 @@ class Snapshot(Value):
 
     @cached_property
     def running(self) -> Deployment:
-        """The deployment that works now."""
+        """The deployment that works now; where all that was asked for does, that very one."""
+        if len(self.running_hosts) == len(self.hosts) and all(
+            instance.status == "running" for instance in self.instances
+        ):
+            return self.requested
         return Deployment(
             tuple(host.id for host in self.running_hosts),
             tuple(

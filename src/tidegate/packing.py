@@ -8,7 +8,7 @@ room that is left on each host, and turns into a plan at the end.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from tidegate.model import (
@@ -56,22 +56,22 @@ class Packing:
         self.reasons: list[Reason] = []
         self.unmet: list[Unmet] = []
         self._start = start = deployment or snapshot.requested
-        kept = set(start.hosts)
-        order = [host.id for host in snapshot.hosts if host.id in kept]
-        order += [host for host in start.hosts if host not in snapshot.host]
-        self.hosts: dict[str, dict[str, Instance]] = {host: {} for host in order}
-        self.free = {host: self._room(capacity_of(snapshot, host), fill) for host in order}
-        self.home: dict[str, str] = {}
-        self._leased = max(snapshot.leased_so_far, 0, *map(_number, (*snapshot.host, *order)))
-        self._numbers = dict.fromkeys(snapshot.topology.by_name, 0)
-        for instance in (*snapshot.instances, *start.instances):
-            number, operator = _number(instance.id), instance.operator
-            self._numbers[operator] = max(self._numbers[operator], number)
         self.sizes = sizes_of(snapshot, start, measure)
-        self._counts = dict.fromkeys(snapshot.topology.by_name, 0)
+        self.home = start.home.copy()
+        self._counts = {name: start.counts[name] for name in snapshot.topology.by_name}
+        # From here on written out, as in `_put`: this is done for each decision.
+        kept = set(start.hosts)
+        have = {host.id: host.capacity for host in snapshot.hosts if host.id in kept}
+        for name in start.hosts:
+            have.setdefault(name, snapshot.offer.capacity)
+        self.hosts: dict[str, dict[str, Instance]] = {host: {} for host in have}
+        self.free = {host: self._room(capacity, fill) for host, capacity in have.items()}
         for instance in start.instances:
-            self._put(instance)
-        self._origin = dict(self.home)
+            self.hosts[instance.host][instance.id] = instance
+            size, left = self.sizes[instance.id], self.free[instance.host]
+            left[0] -= size.cpu_cores
+            left[1] -= size.memory_mb
+            left[2] -= size.network_mbps
         if deployment is None:
             self._revive()
 
@@ -82,7 +82,7 @@ class Packing:
         twin.hosts = {host: dict(placed) for host, placed in self.hosts.items()}
         twin.free = {host: list(left) for host, left in self.free.items()}
         for name in ("sizes", "home", "_counts", "_numbers", "reasons", "unmet"):
-            setattr(twin, name, self.__dict__[name].copy())
+            setattr(twin, name, getattr(self, name).copy())
         return twin
 
     # --- asking -------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class Packing:
 
     def received(self, host: str) -> bool:
         """Whether something was put on the host since the packing began."""
-        return any(self._origin.get(name) != host for name in self.hosts[host])
+        return any(self._start.home.get(name) != host for name in self.hosts[host])
 
     def may_start(self, operator: str, more: int = 1) -> bool:
         """Whether the operator may have that many instances more."""
@@ -207,7 +207,7 @@ class Packing:
     @property
     def deployment(self) -> Deployment:
         """What the packing has become; the very one that it started from if nothing changed."""
-        if self.home == self._start.home and set(self.hosts) == set(self._start.hosts):
+        if self.home == self._start.home and self.hosts.keys() == set(self._start.hosts):
             return self._start
         instances = (i for placed in self.hosts.values() for i in placed.values())
         return Deployment(tuple(self.hosts), tuple(instances))
@@ -230,6 +230,21 @@ class Packing:
         self.reasons.append(Reason(code, text, subject))
 
     # --- inside -------------------------------------------------------------------------------
+
+    @cached_property
+    def _leased(self) -> int:
+        """The highest number that a host has had; most decisions lease none."""
+        known = (*self.snapshot.host, *self._start.hosts)
+        return max(self.snapshot.leased_so_far, 0, *map(_number, known))
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """The highest number that an instance of each operator has had."""
+        numbers = dict.fromkeys(self.snapshot.topology.by_name, 0)
+        for instance in (*self.snapshot.instances, *self._start.instances):
+            number, operator = _number(instance.id), instance.operator
+            numbers[operator] = max(numbers[operator], number)
+        return numbers
 
     @staticmethod
     def _room(capacity: Resources, fill: float) -> list[float]:
@@ -271,8 +286,7 @@ class Packing:
 
     def _revive(self) -> None:
         """First fit decreasing for operators without an instance, hosts of neighbours first."""
-        counts = self.counts
-        gone = [name for name, count in counts.items() if count == 0]
+        gone = [name for name, count in self._counts.items() if count == 0]
         gone.sort(key=lambda name: -self.snapshot.operator(name).demand.cpu_cores)
         for operator in gone:
             size = self.snapshot.operator(operator).demand

@@ -51,10 +51,17 @@ class Station(Value):
     max_processors: int | None = None
 
     def __post_init__(self) -> None:
-        finite(self.arrival_rate_per_s, f"{self.name}: arrival rate", low=0)
-        finite(self.service_rate_per_s, f"{self.name}: service rate", above=0)
-        finite(self.arrival_scv, f"{self.name}: arrival scv", low=0)
-        finite(self.service_scv, f"{self.name}: service scv", low=0)
+        # Asked here first: the names for the messages are not free, and this runs each turn.
+        if not (
+            0 <= self.arrival_rate_per_s < math.inf
+            and 0 < self.service_rate_per_s < math.inf
+            and 0 <= self.arrival_scv < math.inf
+            and 0 <= self.service_scv < math.inf
+        ):
+            finite(self.arrival_rate_per_s, f"{self.name}: arrival rate", low=0)
+            finite(self.service_rate_per_s, f"{self.name}: service rate", above=0)
+            finite(self.arrival_scv, f"{self.name}: arrival scv", low=0)
+            finite(self.service_scv, f"{self.name}: service scv", low=0)
 
     @property
     def load(self) -> float:
@@ -107,9 +114,10 @@ def _waiting(servers: int, load: float, blocking: float) -> float:
 
 def waiting_items(servers: int, station: Station) -> float:
     """Mean number of items that wait at a station, infinite when the load is too much."""
-    if station.load >= servers:
+    load = station.load
+    if load >= servers:
         return math.inf
-    return station.variability * _waiting(servers, station.load, erlang_b(servers, station.load))
+    return station.variability * _waiting(servers, load, erlang_b(servers, load))
 
 
 def sojourn_s(

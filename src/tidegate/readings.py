@@ -112,14 +112,11 @@ class OperatorReading(Value):
     batches: BatchReading | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (
-            ("arrival_rate_per_s", self.arrival_rate_per_s),
-            ("service_time_s", self.service_time_s),
-            ("queue_length", self.queue_length),
-        ):
+        for name in ("arrival_rate_per_s", "service_time_s", "queue_length"):
+            value = getattr(self, name)
             # Asked here first: the name for the message is not free, and this runs each turn.
-            usual = isinstance(value, float) and 0 <= value < math.inf
-            if value is not None and not usual:
+            usual = value is None or (isinstance(value, float) and 0 <= value < math.inf)
+            if not usual:
                 finite(value, f"operator {self.operator}: {name}", low=0)
 
 

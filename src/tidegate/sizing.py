@@ -67,6 +67,8 @@ def release_empty(packing: Packing, keep: int = 1) -> None:
 
 def consolidate(packing: Packing, at_least: int = 1) -> None:
     """Empty and release hosts whose instances all fit elsewhere, the emptiest first."""
+    if len(packing.hosts) <= at_least:
+        return
     for host in sorted(packing.hosts, key=lambda name: len(packing.hosts[name])):
         if len(packing.hosts) > at_least and packing.evacuate(host):
             packing.because("release", f"everything on {host} fits elsewhere", host)
@@ -90,6 +92,8 @@ def set_engines(packing: Packing, hosts: int, victims: Sequence[str] = ()) -> No
             packing.unmet.append(Unmet("", missing, why))
             break
         fill_engine(packing, host)
+    if len(packing.hosts) <= hosts:
+        return
     order = [*victims, *reversed([host for host in packing.hosts if host not in victims])]
     for host in order:
         if len(packing.hosts) <= hosts:

@@ -91,6 +91,8 @@ def _ordered_moves(before: dict[str, Instance], after: dict[str, Instance]) -> l
         for name, i in after.items()
         if name in before and before[name].host != i.host
     ]
+    if not moves:
+        return []
     leaving = Counter(step.origin for step in moves)
     ordered: list[Step] = []
     while moves:

@@ -154,6 +154,10 @@ def _figures(result: Result) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _settle() -> None:
-    """Once in a process: what the imports have left is no garbage, and need not be looked at."""
+    """Once in a process: what the imports have left is no garbage, and need not be looked at.
+
+    What a turn leaves goes at once, without a collector, which may come by less often.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000)

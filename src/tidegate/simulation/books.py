@@ -324,6 +324,7 @@ def end_interval(
     load = np.zeros(len(hosts))
     _load(now, MONITOR_MARK_S, CORES, ops_f, slot_f, slot_i, load)
     _count_hosts(now, span, load, hosts, row, whole)
+    fresh = np.floor(whole[OUT]) - np.floor(before[ROW_OUT])
     # From cumulative counts to what happened in the interval.
     for column in range(ROW_IN, ROW_LATE_ITEMS + 1):
         row[column], before[column] = row[column] - before[column], row[column]
@@ -333,8 +334,13 @@ def end_interval(
             row[column], before[column] = row[column] - before[column], row[column]
     row[ROW_P95_S] = quantile_of(sketch[operators + 1], int(row[ROW_OUT]), 0.95)
     for bucket in range(sketch.shape[1]):
-        sketch[operators, bucket] += sketch[operators + 1, bucket]
-        sketch[operators + 1, bucket] = 0
+        if fresh <= 0:  # the rest, usually half of them, is empty
+            break
+        count = sketch[operators + 1, bucket]
+        if count > 0:
+            sketch[operators, bucket] += count
+            sketch[operators + 1, bucket] = 0
+            fresh -= count
 
 
 @numba.njit(cache=True)

@@ -246,7 +246,7 @@ class ItemEngine:
         """When the last item on a host is done, now if there is none."""
         net = self.net
         leaving = (net.slot_i[:, ALIVE] == LEAVING) & (net.slot_i[:, HOST] == host)
-        return float(max(now_s, *net.slot_f[:, FREE_S][leaving], now_s))
+        return float(max(now_s, *net.slot_f[:, FREE_S][leaving].tolist(), now_s))
 
     def fail_host(self, host: int, now_s: float) -> None:
         """A host is gone, and with it what was about to leave it."""

@@ -25,6 +25,7 @@ from tidegate.topology import Topology
 __all__ = ["Fleet", "SimulatedHost", "SimulatedInstance"]
 
 HOST_START, INSTANCE_START, FAILURE, VICTIM = 11, 12, 13, 14
+_NOTHING = Outcome()
 
 
 @dataclass(slots=True)
@@ -148,10 +149,10 @@ class Fleet:
 
     def apply(self, plan: Plan, now_s: float) -> Outcome:
         """Begin what leads to the plan; what cannot be done is refused in a sentence."""
-        self.forget_gone(now_s)
         steps = diff(self.requested, plan)
         if not steps:
-            return Outcome()
+            return _NOTHING
+        self.forget_gone(now_s)
         done: list[Step] = []
         refused: list[str] = []
         for step in steps:

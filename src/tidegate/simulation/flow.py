@@ -6,7 +6,6 @@ import math
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from tidegate.simulation.books import end_interval, set_slow_down
 from tidegate.simulation.sketch import bucket_of
@@ -57,7 +56,7 @@ from tidegate.simulation.state import (
     TARGET,
     WHOLE,
     Floats,
-    Network,
+    Ints,
 )
 
 __all__ = ["run_fluid"]
@@ -90,7 +89,20 @@ def _beyond(limit: float, base: float, spread: float) -> float:
 
 @numba.njit(cache=True, error_model="numpy")
 def run_fluid(
-    net: Network,
+    order: Ints,
+    edge_start: Ints,
+    edges: Ints,
+    edge_part: Floats,
+    ops_f: Floats,
+    ops_i: Ints,
+    ends: Ints,
+    slot_f: Floats,
+    slot_i: Ints,
+    hosts: Floats,
+    tally: Floats,
+    whole: Floats,
+    recent: Floats,
+    sketch: Ints,
     queue: Floats,
     usual: Floats,
     scv: Floats,
@@ -105,15 +117,11 @@ def run_fluid(
 ) -> int:
     """Let the water run until `end_s`; returns the rows of the time series that were filled.
 
+    The first are those parts of a `Network` that it needs: each array that is handed over costs.
     queue: items waiting by operator; usual: their recent arrival rate, for the waiting that chance
     causes (a single second's rate is chance itself); scv: of the service times; visits: of each
     operator for an item of any source; rates: items per second by source and step, from `start_s`.
     """
-    (
-        order, edge_start, edges, edge_part, _, ops_f, ops_i, _,
-        _, _, ends, _, _, _, _, slot_f, slot_i, _, _,
-        _, _, _, hosts, _, tally, whole, recent, sketch,
-    ) = net  # fmt: skip
     operators, slots = len(ops_i), slot_f.shape[2]
     sources = len(rates)
     looped = len(order) == 0
@@ -255,7 +263,7 @@ def _book(
     every: float,
     row: Floats,
     recent: Floats,
-    sketch: NDArray[np.int64],
+    sketch: Ints,
 ) -> None:
     """Book what an operator served in a step."""
     if served <= 0.0:
@@ -291,9 +299,7 @@ def _book(
 
 
 @numba.njit(cache=True)
-def _finish(
-    done: float, mean: float, variance: float, whole: Floats, sketch: NDArray[np.int64]
-) -> None:
+def _finish(done: float, mean: float, variance: float, whole: Floats, sketch: Ints) -> None:
     """Book source items of which nothing is left; done: how many there are now in all."""
     fresh = done - whole[OUT]
     count = int(done) - int(whole[OUT])

@@ -60,9 +60,22 @@ class FluidEngine(ItemEngine):
     def run(self, arrivals: Mapping[int, Floats], end_s: float, shed_fraction: float) -> Floats:
         """Let the water run until `end_s`; what comes has been said by `set_rates`."""
         self._watch_contention()
-        rows = self._empty_rows(end_s)
+        rows, net = self._empty_rows(end_s), self.net
         filled = run_fluid(
-            self.net,
+            net.order,
+            net.edge_start,
+            net.edges,
+            net.edge_part,
+            net.ops_f,
+            net.ops_i,
+            net.ends,
+            net.slot_f,
+            net.slot_i,
+            net.hosts,
+            net.tally,
+            net.whole,
+            net.recent,
+            net.sketch,
             self._queue,
             self._usual,
             self._scv,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.model import (
+    NO_LATENCY,
     BatchReading,
     Host,
     HostOffer,
@@ -26,11 +27,11 @@ from tidegate.model import (
 )
 from tidegate.simulation.difference import (
     DURATIONS,
-    FACTS,
     SAMPLED,
     WAITING,
     WORKING,
     difference,
+    empty_gauge,
     empty_marks,
 )
 from tidegate.simulation.engine import Engine
@@ -48,7 +49,6 @@ from tidegate.simulation.state import (
     GAP_SQUARE,
     GAPS,
     HOST,
-    HOST_CORES,
     PROCESSED,
     RECENT,
     ROOT,
@@ -66,14 +66,15 @@ NOISE = 21
 
 @dataclass(frozen=True, slots=True)
 class _Readings:
-    """What was measured at one moment; loads and rates by engine number."""
+    """What was measured at one moment; core-seconds and rates by engine number."""
 
     time_s: float
     span_s: float
     operators: tuple[OperatorReading, ...]
     latency: Latency
     batches: BatchReading | None
-    utilisation: list[float]
+    core_s: list[float]
+    noise: float
     busy: list[list[float]]
     done: list[list[float]]
 
@@ -100,6 +101,7 @@ class Meter:
         self._kept: deque[_Readings] = deque()
         self._batches: deque[float] = deque(maxlen=RECENT)
         self._marks = empty_marks(engine.net)
+        self._gauge = empty_gauge(engine.net)
         self._marked_s = 0.0
         self._left: dict[int, float] = {}
 
@@ -143,10 +145,8 @@ class Meter:
         net = self._engine.net
         span = now_s - self._marked_s
         operators, _, slots = net.slot_f.shape
-        if self._marks.busy.shape[1] != slots:
-            self._marks = empty_marks(net, self._marks)
-        facts, by_slot = np.empty((operators, FACTS)), np.empty((2, operators, slots))
-        cores, times = np.empty(len(net.hosts)), np.empty(4)
+        if self._marks.busy.shape[1] != slots or len(self._gauge.core_s) != len(net.hosts):
+            self._marks, self._gauge = empty_marks(net, self._marks), empty_gauge(net)
         difference(
             now_s,
             net.ops_f,
@@ -157,33 +157,26 @@ class Meter:
             net.whole,
             net.recent,
             net.sketch,
-            self._marks,
-            facts,
-            by_slot,
-            cores,
-            times,
+            *self._marks,
+            *self._gauge,
         )
-        for host, used in self._left.items():
-            cores[host] += used
-        self._left.clear()
         # From here on plain numbers: there are few of them, and NumPy's are slow one by one.
+        all_facts, (busy, done), core_s, times = [array.tolist() for array in self._gauge]
+        for host, used in self._left.items():
+            core_s[host] += used
+        self._left.clear()
         noise = [1.0] * (2 * operators + 1)
         if self._settings.measurement_noise > 0 and span > 0:
             lots = stream(self._seed, NOISE, round(now_s * 1000))
             sigma = self._settings.measurement_noise
             noise = np.exp(lots.normal(0, sigma, len(noise))).tolist()
-        facts_of = zip(self._names, facts.tolist(), noise[0:-1:2], noise[1::2], strict=True)
+        facts_of = zip(self._names, all_facts, noise[0:-1:2], noise[1::2], strict=True)
         readings = tuple([_reading(span, *facts) for facts in facts_of])
-        have = net.hosts[:, HOST_CORES].tolist()
-        load = [
-            max(used / n, 0.0) * noise[-1] for used, n in zip(cores.tolist(), have, strict=True)
-        ]
-        busy, done = by_slot.tolist()
-        latency = Latency()
+        latency = NO_LATENCY
         if not math.isnan(times[0]):
-            latency = Latency(*[seconds * noise[-1] for seconds in times.tolist()])
+            latency = Latency(*[seconds * noise[-1] for seconds in times])
         batches = self._batch(readings)
-        return _Readings(now_s, span, readings, latency, batches, load, busy, done)
+        return _Readings(now_s, span, readings, latency, batches, core_s, noise[-1], busy, done)
 
     def _batch(self, readings: tuple[OperatorReading, ...]) -> BatchReading | None:
         """The batches that micro-batch processing would have had: the busiest operator's work."""
@@ -205,25 +198,26 @@ class Meter:
     def _assemble(self, now_s: float, seen: _Readings | None) -> Snapshot:
         fleet = self._fleet
         fleet.forget_gone(now_s)
-        unknown = tuple(map(OperatorReading, self._names)) if seen is None else ()
+        operators = seen.operators if seen else tuple(map(OperatorReading, self._names))
         return Snapshot.unchecked(
             time_s=now_s,
             topology=self._topology,
             offer=self._offer,
             hosts=tuple(self._hosts(now_s, seen)),
             instances=tuple(self._instances(now_s, seen)),
-            operators=seen.operators if seen else unknown,
-            latency=seen.latency if seen else Latency(),
+            operators=operators,
+            latency=seen.latency if seen else NO_LATENCY,
             batches=seen.batches if seen else None,
             interval_s=self._settings.decision_s,
             leased_so_far=fleet.leased_so_far,
-            # Known already: it would be worked out again from all instances in each turn.
+            # Known already: they would be worked out again in each turn.
             requested=fleet.requested,
+            reading=dict(zip(self._names, operators, strict=True)),
         )
 
     def _hosts(self, now_s: float, seen: _Readings | None) -> list[Host]:
         hosts = []
-        capacity = self._offer.capacity
+        capacity, cores = self._offer.capacity, self._offer.capacity.cpu_cores
         for host in self._fleet.hosts.values():
             status: HostStatus = "running"
             if host.draining:
@@ -231,10 +225,10 @@ class Meter:
             elif host.ready_s > now_s:
                 status = "starting"
             used = None
-            if seen and host.ready_s < seen.time_s and host.number < len(seen.utilisation):
+            if seen and host.ready_s < seen.time_s and host.number < len(seen.core_s):
                 there = min(seen.span_s, seen.time_s - host.ready_s)
                 if there > 0:
-                    used = seen.utilisation[host.number] / there
+                    used = max(seen.core_s[host.number] / cores, 0.0) * seen.noise / there
             hosts.append(Host(host.id, capacity, status, used, host.lease, host.cached(now_s)))
         return hosts
 
