@@ -123,3 +123,10 @@ def test_what_a_process_takes_is_measured_or_missing() -> None:
 def test_a_fleets_session_on_a_server_is_always_the_same() -> None:
     assert session_id("a", "sc://x:1") == session_id("a", "sc://x:1")
     assert session_id("a", "sc://x:1") != session_id("b", "sc://x:1")
+
+
+def test_hosts_of_one_machine_share_its_processors(tmp_path: Path) -> None:
+    processors = os.cpu_count() or 1
+    many = EmbeddedProvider("f", tmp_path, cores=2, max_hosts=4 * processors)
+    assert many.capacity.cpu_cores == 0.25
+    assert EmbeddedProvider("f", tmp_path, cores=1, max_hosts=1).capacity.cpu_cores == 1

@@ -62,7 +62,9 @@ class EmbeddedProvider:
 
     fleet: the fleet's id. folder: for logs and scratch files.
     cores: task slots of a host; memory_mb: its heap, at least 450.
-    max_hosts: more are refused. spares: hosts kept warm, since a JVM takes seconds to come up.
+    max_hosts: more are refused; so many share this machine, and what a host can give is its share
+        of the processors, if that is less than its slots: else none would ever count as busy.
+    spares: hosts kept warm, since a JVM takes seconds to come up.
     settings: more Spark settings of every host.
     """
 
@@ -89,7 +91,8 @@ class EmbeddedProvider:
         self.max_hosts = max_hosts
         self.spares = spares
         self.settings = settings or {}
-        self.capacity = Resources(cores, memory_mb, NETWORK_MBPS)
+        share = (os.cpu_count() or cores) / (max_hosts or 1)
+        self.capacity = Resources(min(cores, share), memory_mb, NETWORK_MBPS)
         self._servers: dict[str, _Server] = {}
         self._kept: list[_Server] = []
         self._started = 0
