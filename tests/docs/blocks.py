@@ -13,6 +13,7 @@ can run, ``<!-- live -->`` for what needs a Spark cluster.
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import json
 import os
@@ -82,7 +83,8 @@ class Reader:
         if block.title:
             self._save(block.title, block.body, where)
         elif block.language == "python":
-            self._python(block, where)
+            with contextlib.chdir(self.folder):
+                self._python(block, where)
         elif block.language == "console":
             for command, expected in commands(block.body):
                 self._command(command, expected, where)
