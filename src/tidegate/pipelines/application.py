@@ -76,6 +76,8 @@ class Application:
     shape: how a live run's rate changes (see `Shape`); steady by default.
     spoil: mixes a share of bad rows into a table of input, None where nobody has written that.
     replays: whether the rows are those of a recording, the first row's number being 0.
+    usable: from inputs and results to the input that the reference gets: without what a part that
+        may err, such as text recognition, has refused; all of it by default.
     slo: a latency that suits it, ``"5s"``. settings: Spark settings that it wants.
     tally: sentences for the end of a run, such as precision and recall, from inputs and results.
     """
@@ -90,6 +92,7 @@ class Application:
     reference: Callable[[Tables], Tables]
     closing: Callable[[float], Tables] = lambda at_s: {}
     outcome: Callable[[Tables], Tables] = lambda results: results
+    usable: Callable[[Tables, Tables], Tables] = lambda inputs, results: inputs
     tally: Callable[[Tables, Tables], list[str]] = lambda inputs, results: []
     shape: Shape = _steady
     spoil: Spoil | None = None
@@ -154,7 +157,7 @@ class Application:
         rejected = running.rejected(spark)
         if len(inputs) < len(let_in):
             return Outcome(inputs, results, {}, rejected, compared=False)
-        expected = self.reference(inputs)
+        expected = self.reference(self.usable(inputs, results))
         wrong = {
             name: differences(expected[name].to_pylist(), results[name].to_pylist())
             for name in self.results

@@ -28,7 +28,7 @@ from tidegate.pipelines.application import Application
 from tidegate.pipelines.apps import factory_steps as steps
 from tidegate.pipelines.apps.factory_plant import ITEMS_PER_TICK, Plant
 from tidegate.pipelines.apps.factory_reader import ReaderName, choose_reader
-from tidegate.pipelines.apps.factory_reference import reference, tally
+from tidegate.pipelines.apps.factory_reference import as_read, reference, tally
 from tidegate.spark.topology import StreamOperator, StreamTopology
 from tidegate.units import finite
 
@@ -86,6 +86,7 @@ def application(
         results=tuple(operator.name for operator in topology.operators),
         reference=partial(reference, ideal_s=plant.ideal_s, span_ms=span_ms),
         closing=partial(_closing, plant, span_ms),
+        usable=as_read if chosen == "tesseract" else lambda inputs, results: inputs,
         tally=tally,
         settings=SETTINGS,
     )
