@@ -39,7 +39,7 @@ def _run(spark: SparkSession, folder: Path, reports: Path) -> None:
         for source, rate in app.rates_per_s.items()
     }
     print({source: f"{table.num_rows} messages" for source, (table,) in inputs.items()})
-    outcome = app.run_through(spark, folder, inputs)
+    outcome = app.run_through(spark, folder, inputs, close_at_s=START_S + 3600)
 
     for sentence in app.tally(outcome.inputs, outcome.results):
         print(sentence)

@@ -112,11 +112,13 @@ class Application:
         *,
         parallelism: int = 2,
         at_most_s: float = 300.0,
+        close_at_s: float | None = None,
     ) -> Outcome:
         """Put input through the whole topology and compare what comes out with the reference.
 
         folder: for topics and checkpoints. inputs: batches by source, as `generate` makes them; bad
-        rows are welcome. at_most_s: wait no longer for the end.
+        rows are welcome. at_most_s: wait no longer for the end. close_at_s: Unix time of the
+        rows that close the last windows, after all others; now by default.
         """
         from tidegate.spark.dials import Dials
 
@@ -126,7 +128,7 @@ class Application:
                 for table in batches:
                     running.topics[source].append(table)
             settle(running, at_most_s)
-            for source, table in self.closing(time.time()).items():
+            for source, table in self.closing(close_at_s or time.time()).items():
                 running.topics[source].append(table)
             settle(running, at_most_s)
         return self.outcome_of(spark, running)

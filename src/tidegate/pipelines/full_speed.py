@@ -34,15 +34,18 @@ def full_speed(run: LiveRun, say: Callable[[str], None], stop: Stop) -> LiveResu
     run = replace(run, hosts=run.max_hosts, trigger_s=0.1)
     random = np.random.default_rng(run.seed)
     now_s = time.time()
-    backlog = {
-        source: _backlog(run, source, now_s - run.seconds, run.seconds, random)
-        for source in app.rates_per_s
-    }
+    before_s = now_s - run.seconds
+    warm_up, backlog = {}, {}
+    for source in app.rates_per_s:
+        warm_up[source] = _backlog(run, source, before_s - 60, 1.0, 0, random)
+        # Numbers go on: a row that comes twice is another matter.
+        first = sum(table.num_rows for table in warm_up[source])
+        backlog[source] = _backlog(run, source, before_s, run.seconds, first, random)
     with ExitStack() as stack:
         _, spark, running = start_on_cluster(run, stack, say, stop)
         say("a first batch compiles the queries")
-        for source in app.rates_per_s:
-            for table in _backlog(run, source, now_s - run.seconds - 60, 1.0, random):
+        for source, tables in warm_up.items():
+            for table in tables:
                 running.topics[source].append(table, "warm-up")
         settle(running, 300.0)
         stop.check()
@@ -60,15 +63,20 @@ def full_speed(run: LiveRun, say: Callable[[str], None], stop: Stop) -> LiveResu
 
 
 def _backlog(
-    run: LiveRun, source: str, from_s: float, seconds: float, random: np.random.Generator
+    run: LiveRun,
+    source: str,
+    from_s: float,
+    seconds: float,
+    first: int,
+    random: np.random.Generator,
 ) -> list[Any]:
-    """Tables of the input of so many seconds from a moment on."""
+    """Tables of the input of so many seconds from a moment on, numbered from `first`."""
     count = max(1, round(run.rates_per_s[source] * seconds))
     moments = np.linspace(from_s, from_s + seconds, count, endpoint=False)
     made = []
     for n in range(0, count, ROWS_A_FILE):
         part = moments[n : n + ROWS_A_FILE]
-        table = run.application.generate(source, part, n, random)
+        table = run.application.generate(source, part, first + n, random)
         spoil = run.application.spoil
         made.append(spoil(table, run.bad, random) if spoil and run.bad else table)
     return made
