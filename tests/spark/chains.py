@@ -20,11 +20,15 @@ from tidegate.spark.waits import imitate_call
 ROWS = StructType([StructField("id", LongType()), StructField("value", LongType())])
 
 
-def local_session() -> SparkSession:
+def kafka_jars() -> str:
+    """Spark's Kafka connector, which a JVM takes only when it starts; none: not fetched."""
     try:
-        jars = connector_jars()
-    except BackendError:  # not fetched: what needs Kafka is skipped
-        jars = ""
+        return connector_jars()
+    except BackendError:  # what needs Kafka is skipped
+        return ""
+
+
+def local_session() -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # not whichever python3 comes first
     return (
         SparkSession.builder.master("local[2]")
@@ -37,7 +41,7 @@ def local_session() -> SparkSession:
         # Short lives: no time to optimise, no heap worth several collector threads.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.log.level", "ERROR")
-        .config("spark.jars", jars)
+        .config("spark.jars", kafka_jars())
         .getOrCreate()
     )
 

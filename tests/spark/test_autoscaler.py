@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from tests.contract.backend import check_backend
 from tests.spark import ticks
+from tests.spark.chains import kafka_jars
 from tests.spark.live import (
     CONF,
     LIGHT,
@@ -65,6 +66,7 @@ def local_session() -> Iterator[SparkSession]:
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         **LIGHT,  # what its JVM is started with, the sessions after it get too
+        "spark.jars": kafka_jars(),
     }
     builder = SparkSession.builder.appName("local")
     for key, value in settings.items():
