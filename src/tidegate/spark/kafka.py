@@ -32,9 +32,10 @@ from tidegate.spark.checkpoints import Checkpoint, Offsets
 from tidegate.spark.dials import Counts
 from tidegate.spark.kafka_client import KafkaClient, Publisher, active_session
 from tidegate.spark.kafka_source import kafka_stream, reading
-from tidegate.spark.manifests import Manifest
+from tidegate.spark.manifests import Manifest, not_upwards, refuse_another_query
 from tidegate.spark.notes import (
     BATCH,
+    as_table,
     checked_name,
     consumer_of,
     consumers,
@@ -189,14 +190,7 @@ class KafkaTopic:
     def already(self, manifest: Manifest) -> Manifest | None:
         """The batch as it was published before a restart, None when it is still to be done."""
         self._publisher(manifest.producer)
-        newest = self._newest(manifest.producer)
-        if newest is not None and newest.query != manifest.query:
-            raise BackendError(
-                f"topic {self.name} holds batches of {newest.query or 'no query'}, not of "
-                f"{manifest.query or 'no query'}: the checkpoint of {manifest.producer} was "
-                "removed and its output kept, so that old batches would hide new ones; remove "
-                "both or neither"
-            )
+        refuse_another_query(self.name, self._newest(manifest.producer), manifest)
         return self._manifest(manifest.name)
 
     def totals(self, producer: str) -> Counts:
@@ -244,14 +238,7 @@ class KafkaTopic:
 
         batch_id: give it to make the call repeatable; the producer's next number by default.
         """
-        import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        schema = to_arrow_schema(self._schema)
-        if isinstance(rows, pa.Table):
-            table = rows.select(schema.names).cast(schema)
-        else:
-            table = pa.Table.from_pylist(list(rows), schema=schema)
+        table = as_table(rows, self._schema)
         with self._writing:
             self._publisher(producer)
             newest = self._newest(producer)
@@ -260,13 +247,7 @@ class KafkaTopic:
             if newest is not None and newest.batch_id >= number:
                 done = self._manifest(manifest.name)
                 if done is None:
-                    raise InputError(
-                        "batch_id",
-                        batch_id,
-                        f"above that of the newest batch of {producer}, or that of a batch still "
-                        "there",
-                        "number batches upwards; this one was left out, or has been trimmed",
-                    )
+                    raise not_upwards(producer, batch_id)
                 return done
             return self.write(active_session().createDataFrame(table, self._schema), manifest)
 

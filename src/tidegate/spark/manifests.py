@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from tidegate.errors import BackendError, InputError
 from tidegate.spark.dials import Counts
 
-__all__ = ["Manifest"]
+__all__ = ["Manifest", "not_upwards", "refuse_another_query"]
 
 
 @dataclass(frozen=True)
@@ -46,3 +47,23 @@ class Manifest:
         fields = json.loads(text)
         counts, totals = Counts(**fields.pop("counts")), Counts(**fields.pop("totals"))
         return cls(**fields, counts=counts, totals=totals)
+
+
+def refuse_another_query(topic: str, newest: Manifest | None, wanted: Manifest) -> None:
+    """BackendError when the producer's batches in the topic are those of another query."""
+    if newest is not None and newest.query != wanted.query:
+        raise BackendError(
+            f"topic {topic} holds batches of {newest.query or 'no query'}, not of "
+            f"{wanted.query or 'no query'}: the checkpoint of {wanted.producer} was removed and "
+            "its output kept, so that old batches would hide new ones; remove both or neither"
+        )
+
+
+def not_upwards(producer: str, batch_id: int | None) -> InputError:
+    """What is wrong with the number of a batch that is neither new nor there any more."""
+    return InputError(
+        "batch_id",
+        batch_id,
+        f"above that of the newest batch of {producer}, or that of a batch still there",
+        "number batches upwards; this one was left out, or has been trimmed",
+    )

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from tidegate.errors import InputError
 from tidegate.spark.checkpoints import Checkpoint
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 __all__ = [
     "BATCH",
+    "as_table",
     "checked_name",
     "consumer_of",
     "consumers",
@@ -64,6 +67,17 @@ def nullable(schema: StructType) -> StructType:
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(f.name, f.dataType, True) for f in schema.fields])
+
+
+def as_table(rows: pa.Table | Iterable[Mapping[str, Any]], schema: StructType) -> pa.Table:
+    """Rows from Python as a table of just these columns and types."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    columns = to_arrow_schema(schema)
+    if isinstance(rows, pa.Table):
+        return rows.select(columns.names).cast(columns)
+    return pa.Table.from_pylist(list(rows), schema=columns)
 
 
 def register(folder: Path, consumer: str, checkpoint: Path) -> None:

@@ -37,9 +37,10 @@ from uuid import uuid4
 from tidegate.errors import BackendError, InputError
 from tidegate.spark.checkpoints import Checkpoint, Position
 from tidegate.spark.dials import Counts
-from tidegate.spark.manifests import Manifest
+from tidegate.spark.manifests import Manifest, not_upwards, refuse_another_query
 from tidegate.spark.notes import (
     BATCH,
+    as_table,
     checked_name,
     consumer_of,
     consumers,
@@ -134,14 +135,7 @@ class FileTopic:
 
     def already(self, manifest: Manifest) -> Manifest | None:
         """The batch as it was published before a restart, None when it is still to be done."""
-        newest = self._newest(manifest.producer)
-        if newest is not None and newest.query != manifest.query:
-            raise BackendError(
-                f"topic {self.folder.name} holds batches of {newest.query or 'no query'}, not of "
-                f"{manifest.query or 'no query'}: the checkpoint of {manifest.producer} was "
-                "removed and its output kept, so that old batches would hide new ones; remove "
-                "both or neither"
-            )
+        refuse_another_query(self.folder.name, self._newest(manifest.producer), manifest)
         return self.published(manifest.producer, manifest.batch_id)
 
     def totals(self, producer: str) -> Counts:
@@ -219,15 +213,9 @@ class FileTopic:
 
         batch_id: give it to make the call repeatable; the producer's next number by default.
         """
-        import pyarrow as pa
         import pyarrow.parquet as pq
-        from pyspark.sql.pandas.types import to_arrow_schema
 
-        schema = to_arrow_schema(self._schema)
-        if isinstance(rows, pa.Table):
-            table = rows.select(schema.names).cast(schema)
-        else:
-            table = pa.Table.from_pylist(list(rows), schema=schema)
+        table = as_table(rows, self._schema)
         while True:
             newest = self._newest(checked_name(producer, "producer"))
             number = batch_id if batch_id is not None else newest.batch_id + 1 if newest else 0
@@ -246,12 +234,7 @@ class FileTopic:
     def _repeated(self, producer: str, batch_id: int) -> Manifest:
         done = self.published(producer, batch_id)
         if done is None:
-            raise InputError(
-                "batch_id",
-                batch_id,
-                f"above that of the newest batch of {producer}, or that of a batch still there",
-                "number batches upwards; this one was left out, or has been trimmed",
-            )
+            raise not_upwards(producer, batch_id)
         return done
 
     def trim(self, older_than_s: float) -> int:
