@@ -95,6 +95,7 @@ class Fleet:
     def sums(self, ticks: Ticks, rounds: int = 4) -> dict[str, Any]:
         """How the parts of hosts compare with the hosts while queries work, over some looks."""
         rows, traffic = [], []
+        capacity_cores = self.provider.capacity.cpu_cores
         for _ in range(rounds):
             ticks.write(200)
             batches = {name: entry.batch for name, entry in self.world.queries.items()}
@@ -103,7 +104,7 @@ class Fleet:
             for host in self.world.hosts.values():
                 here = [e for e in self.world.queries.values() if e.host == host.name]
                 cores = sum(e.load.cpu_cores for e in here if e.load is not None)
-                rows.append((host.utilisation, cores / 2, host.shared))
+                rows.append((host.utilisation, cores / capacity_cores, host.shared))
                 traffic.append([host.read_mbps, host.written_mbps, *(e.read_mbps for e in here)])
         return {"cpu": rows, "traffic": traffic}
 
