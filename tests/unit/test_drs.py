@@ -40,7 +40,7 @@ def test_exp_a_adds_a_machine_because_17_processors_miss_500_ms() -> None:
     assert plan.bounded_target == 5
     assert plan.predicted.sojourn_s == pytest.approx(0.388, abs=1e-3)
     assert [reason.code for reason in plan.reasons] == ["latency"]
-    assert "780 ms against a bound of 500 ms: 10:11:1 on 5 hosts brings 388 ms" in (
+    assert "780 ms against a bound of 500 ms: 10:11:1 instances on 5 hosts bring 388 ms" in (
         plan.reasons[0].text
     )
 

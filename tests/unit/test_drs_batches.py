@@ -85,7 +85,7 @@ def test_the_oldest_item_is_kept_within_the_bound() -> None:
     assert plan.bounded_target == 4
     assert plan.deployment.counts["q"] == 8
     assert plan.predicted.sojourn_s == pytest.approx(2.0)
-    assert "8 on 4 hosts brings 2 s" in plan.reasons[0].text
+    assert "8 instances on 4 hosts bring 2 s" in plan.reasons[0].text
 
 
 def test_growth_is_for_what_comes_while_an_executor_starts() -> None:

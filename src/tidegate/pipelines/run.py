@@ -38,6 +38,8 @@ OPENING_SHARE = 0.05
 TRICKLE_PER_S = 10.0
 """Until the first batches have compiled the query: no backlog should come of that."""
 SETTLED = 10 * TRICKLE_PER_S
+CATCH_UP_S = 60.0
+"""How much longer a warm-up may take to work off what piled up in it."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class DayRun:
     """What to run.
 
     seconds: for the whole exchange day. warm_up_s: before it, at the rate of the opening, not
-    counted. slo, policy, parameters, interval, stabilise, price_per_hour, billing_unit: as for
+    counted; it goes on, for a minute at most, until what piled up is worked off. slo, policy, parameters, interval, stabilise, price_per_hour, billing_unit: as for
     `Autoscaler`. max_hosts: hosts at most, with `slots` task slots and memory_mb of heap each.
     mean_per_s: ticks a second over the day. enrich_ms, partitions, trigger_s: as for `start_ticks`.
     journal: where the turns are written; driver_log: where Spark's driver says what it says.
@@ -162,6 +164,9 @@ def run_day(
             say("warming up at the rate of the opening; not counted")
             feed.play(opening)
             wait_until(lambda: False, run.warm_up_s, stop, failed)
+            # What piled up while the first hosts started is not the day's either.
+            usual = opening.rate(0.0) * run.trigger_s
+            wait_until(lambda: ledger.lag() <= usual, CATCH_UP_S, stop, failed)
             stop.check()
             from_s = feed.play(day)
             what = "an exchange day" if run.workload is None else "the traffic"

@@ -120,16 +120,21 @@ class Drs(Policy):
 
         target = dict(zip(network.names, wanted, strict=True))
         if target != {name: counts[name] for name in target}:
-            shape = ":".join(str(k) for k in wanted)
-            text = (
-                f"estimated {show_duration(correction * now_s)} against a bound of "
-                f"{show_duration(self.t_max_s)}: {shape} on {hosts} hosts brings "
-                f"{show_duration(correction * then_s)}"
-            )
+            text = self._why(correction * now_s, correction * then_s, wanted, hosts)
             packing.because("latency" if hosts >= hosts_now else "spare", text)
             set_counts(packing, target)
         consolidate(packing, at_least=hosts)
         return packing.plan(Prediction(sojourn_s=_known(correction * then_s))), memory
+
+    def _why(self, now_s: float, then_s: float, wanted: Sequence[int], hosts: int) -> str:
+        """The change in a sentence. now_s, then_s: estimates without and with it."""
+        shape = f"{':'.join(map(str, wanted))} instances on {hosts} host{'s' * (hosts != 1)}"
+        now = f"estimated {show_duration(now_s)} against a bound of {show_duration(self.t_max_s)}"
+        if not math.isfinite(now_s):
+            now = "more comes in than can be processed, and queues grow"
+        if not math.isfinite(then_s):
+            return f"{now}: {shape} are not enough either, but the most that may be had"
+        return f"{now}: {shape} bring {show_duration(then_s)}"
 
     def _correction(self, measured_s: float | None, estimated_s: float) -> float:
         """Measured over estimated mean latency: the model is never trusted to be too slow."""
