@@ -107,7 +107,9 @@ class Reader:
             block.body, self.names, where, str(self.page), block.line
         )
         said: list[str] = []
-        doctest.DocTestRunner(optionflags=OPTIONS).run(test, out=said.append, clear_globs=False)
+        doctest.DocTestRunner(verbose=False, optionflags=OPTIONS).run(
+            test, out=said.append, clear_globs=False
+        )
         self.names = test.globs
         assert not said, "".join(said)
 

@@ -47,9 +47,10 @@ class DayRun:
     """What to run.
 
     seconds: for the whole exchange day. warm_up_s: before it, at the rate of the opening, not
-    counted; it goes on, for a minute at most, until what piled up is worked off. slo, policy, parameters, interval, stabilise, price_per_hour, billing_unit: as for
-    `Autoscaler`. max_hosts: hosts at most, with `slots` task slots and memory_mb of heap each.
-    mean_per_s: ticks a second over the day. enrich_ms, partitions, trigger_s: as for `start_ticks`.
+    counted; it goes on, for a minute at most, until what piled up is worked off. slo, policy,
+    parameters, interval, stabilise, price_per_hour, billing_unit: as for `Autoscaler`. max_hosts:
+    hosts at most, with `slots` task slots and memory_mb of heap each. mean_per_s: ticks a second
+    over the day. enrich_ms, partitions, trigger_s: as for `start_ticks`.
     journal: where the turns are written; driver_log: where Spark's driver says what it says.
     seed: which day. settings: Spark settings. workload: in place of the exchange day.
     hosts: at the start. watch_only: leave the executors alone (Spark's own allocation may not).
