@@ -15,7 +15,7 @@ from tidegate.cli.show import console
 from tidegate.errors import InputError
 from tidegate.units import duration_s
 
-__all__ = ["Dashboard", "attached", "dashboard", "wait_for_the_end"]
+__all__ = ["Dashboard", "Listen", "Port", "attached", "dashboard", "wait_for_the_end"]
 
 PORT = 8080
 USUAL = ("tidegate.jsonl", "out/demo/journal.jsonl", "out/fleet/journal.jsonl", "out/backtest")
@@ -23,6 +23,10 @@ USUAL = ("tidegate.jsonl", "out/demo/journal.jsonl", "out/fleet/journal.jsonl", 
 
 Dashboard = Annotated[
     bool, typer.Option("--dashboard", help="Show it live in a browser as well, on 127.0.0.1.")
+]
+Port = Annotated[int, typer.Option(help="Where to listen; 0: any that is free.")]
+Listen = Annotated[
+    str, typer.Option("--host", help="On which address; beyond loopback a token is needed.")
 ]
 
 
@@ -34,10 +38,8 @@ def dashboard(
             metavar="JOURNAL",
         ),
     ] = None,
-    port: Annotated[int, typer.Option(help="Where to listen; 0: any that is free.")] = PORT,
-    host: Annotated[
-        str, typer.Option(help="On which address; beyond loopback a token is needed.")
-    ] = "127.0.0.1",
+    port: Port = PORT,
+    host: Listen = "127.0.0.1",
     token: Annotated[
         str | None,
         typer.Option(

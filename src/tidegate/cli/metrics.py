@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.dashboard import wait_for_the_end
+from tidegate.cli.dashboard import Listen, Port, wait_for_the_end
 from tidegate.cli.show import console
 from tidegate.codec import from_json
 from tidegate.errors import InputError
@@ -23,10 +23,8 @@ LOOK_S = 1.0
 
 def metrics_command(
     journal: Annotated[Path, typer.Argument(help="A journal that is being written.")],
-    port: Annotated[int, typer.Option(help="Where to listen; 0: any that is free.")] = 9464,
-    host: Annotated[
-        str, typer.Option(help="On which address; beyond loopback a token is needed.")
-    ] = "127.0.0.1",
+    port: Port = 9464,
+    host: Listen = "127.0.0.1",
     token: Annotated[
         str | None,
         typer.Option(
