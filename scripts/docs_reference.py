@@ -1,7 +1,8 @@
 """Pages of the documentation that are made from the code; MkDocs runs this as a hook.
 
 A policy, guard, parameter, command, option or metric without a word about it ends the build: what
-is not documented does not exist for a user. The design notes become pages as well.
+is not documented does not exist for a user. So does Markdown that comes out as it went in. The
+design notes become pages as well.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from tidegate.cli import app
 from tidegate.cli.policies import describe_default, describe_range
@@ -51,6 +53,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = note.read_text(encoding="utf-8")
         files.append(File.generated(config, f"background/designs/{note.name}", content=text))
     return files
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """End the build when a page shows Markdown that was not understood."""
+    text = re.sub(r"(?s)<(pre|code)\b.*?</\1>|<[^>]+>", "", html)
+    raw = re.search(r".*(?:\]\(|\*\*).*", text)
+    if raw is not None:
+        raise PluginError(f"{page.file.src_uri} shows Markdown as it is written: {raw[0].strip()}")
+    return html
 
 
 def policies() -> str:

@@ -43,11 +43,26 @@ def test_few_blocks_are_not_run() -> None:
     assert len(unrun) < len(every) / 2
 
 
-def test_the_site_builds_strictly(tmp_path: Path) -> None:
-    built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path],
+def _build(site: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "-sq", "--site-dir", site, *words],
         cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
+
+
+def test_the_site_builds_strictly(tmp_path: Path) -> None:
+    built = _build(tmp_path)
     assert built.returncode == 0, built.stderr
     assert (tmp_path / "reference" / "policies" / "index.html").exists()
+
+
+def test_a_page_that_shows_its_markdown_ends_the_build(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("<div>\n- **[this](index.md)**\n</div>\n")
+    settings = tmp_path / "mkdocs.yml"
+    hook = ROOT / "scripts" / "docs_reference.py"
+    settings.write_text(f"site_name: it\nhooks: [{hook}]\nmarkdown_extensions: [admonition]\n")
+    built = _build(tmp_path / "site", "--config-file", str(settings))
+    assert built.returncode == 1
+    assert "index.md shows Markdown as it is written: - **[this](index.md)**" in built.stderr
