@@ -115,7 +115,8 @@ def standalone(svg: str) -> str:
     paper = '<rect width="100%" height="100%" style="fill:var(--paper)"/>'
     start = '<svg xmlns="http://www.w3.org/2000/svg" '
     head, tag, rest = svg.replace("<svg ", start, 1).partition(">")
-    return f"{head}{tag}<style>{STYLE}</style>{paper}{rest}\n"
+    # A margin would push the lower edge out of the picture.
+    return f"{head}{tag}<style>{STYLE}svg {{ margin: 0; }}</style>{paper}{rest}\n"
 
 
 def _side(right: bool) -> str:
