@@ -10,7 +10,7 @@ import math
 import numba
 import numpy as np
 
-from tidegate.simulation.sketch import bucket_of, quantile_of
+from tidegate.simulation.sketch import bucket_middle, bucket_of
 from tidegate.simulation.state import (
     ADAPT_S,
     ADAPTED,
@@ -332,15 +332,19 @@ def end_interval(
         for item in range(OP_ARRIVED, OP_LATE + 1):
             column = ROW_OPERATORS + ROW_PER_OPERATOR * o + item
             row[column], before[column] = row[column] - before[column], row[column]
-    row[ROW_P95_S] = quantile_of(sketch[operators + 1], int(row[ROW_OUT]), 0.95)
+    out, seen = int(row[ROW_OUT]), 0
+    wanted = max(1.0, np.ceil(0.95 * out)) if out else np.inf
+    row[ROW_P95_S] = np.nan
     for bucket in range(sketch.shape[1]):
-        if fresh <= 0:  # the rest, usually half of them, is empty
+        if seen >= fresh:  # the rest, usually half of them, is empty
             break
         count = sketch[operators + 1, bucket]
         if count > 0:
             sketch[operators, bucket] += count
             sketch[operators + 1, bucket] = 0
-            fresh -= count
+            if seen < wanted <= seen + count:
+                row[ROW_P95_S] = bucket_middle(bucket)
+            seen += count
 
 
 @numba.njit(cache=True)

@@ -131,6 +131,16 @@ def run_fluid(
     variance = np.zeros(operators)
     path, path_variance = np.zeros(operators + sources), np.zeros(operators + sources)
     behind = np.zeros(operators + sources)
+    # Who serves does not change in a call; all of them do from `all_up_s` on, at a capacity that
+    # stays the same as long as no host slows down.
+    serving, count = np.empty((operators, slots), np.int64), np.zeros(operators, np.int64)
+    all_up_s, full = np.full(operators, -np.inf), np.full(operators, -1.0)
+    for o in range(operators):
+        for s in range(slots):
+            if slot_i[o, ALIVE, s] == SERVING:
+                serving[o, count[o]] = s
+                count[o] += 1
+                all_up_s[o] = max(all_up_s[o], slot_f[o, FREE_S, s])
     filled = 0
     while whole[NOW] < end_s:
         now = whole[NOW]
@@ -154,11 +164,15 @@ def run_fluid(
                     inflow[edges[e, TARGET]] += outflow[o] * (edges[e, WHOLE] + edge_part[e])
         for rank in range(operators):
             o = rank if looped else order[rank]
-            servers = 0.0
-            for s in range(slots):
-                if slot_i[o, ALIVE, s] == SERVING and slot_f[o, FREE_S, s] < stop:
-                    there = (stop - max(now, slot_f[o, FREE_S, s])) / dt
-                    servers += there / slot_f[o, PACE, s]
+            servers = full[o]
+            if servers < 0.0:
+                servers = 0.0
+                for s in serving[o, : count[o]]:
+                    if slot_f[o, FREE_S, s] < stop:
+                        there = (stop - max(now, slot_f[o, FREE_S, s])) / dt
+                        servers += there / slot_f[o, PACE, s]
+                if all_up_s[o] <= now:
+                    full[o] = servers
             mean_s = ops_f[o, MEAN_S]
             capacity = servers / mean_s * dt
             served = min(queue[o] + inflow[o], capacity)
@@ -200,12 +214,11 @@ def run_fluid(
                 whole[SAMPLE_EVERY], row, recent[o], sketch[o],
             )  # fmt: skip
             share = served / capacity if capacity > 0.0 else 0.0
-            for s in range(slots):
-                if slot_i[o, ALIVE, s] == SERVING and slot_f[o, FREE_S, s] < stop:
+            for s in serving[o, : count[o]]:
+                if slot_f[o, FREE_S, s] < stop:
                     there = stop - max(now, slot_f[o, FREE_S, s])
                     slot_f[o, BUSY_S, s] += share * there
                     slot_f[o, STARTED_S, s] += share * there / slot_f[o, PACE, s] / mean_s
-                    slot_i[o, DONE, s] = int(slot_f[o, STARTED_S, s])
         # End to end: the longest branch; in a loop, all visits one after the other.
         total, total_variance, backlog = 0.0, 0.0, 0.0
         if looped:
@@ -243,11 +256,15 @@ def run_fluid(
         whole[NOW] = stop
         if stop >= whole[NEXT_CONTENTION]:
             set_slow_down(stop, ops_f, slot_f, slot_i, hosts, whole)
+            full[:] = -1.0
         if stop >= whole[NEXT_MONITOR]:
             end_interval(
                 stop, rows[filled], before, ops_f, ends, slot_f, slot_i, hosts, tally, whole, sketch
             )
             filled += 1
+    for o in range(operators):
+        for s in serving[o, : count[o]]:
+            slot_i[o, DONE, s] = int(slot_f[o, STARTED_S, s])
     return filled
 
 
