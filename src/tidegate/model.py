@@ -31,7 +31,7 @@ from tidegate.readings import (
     Latency,
     OperatorReading,
 )
-from tidegate.topology import Operator, Topology
+from tidegate.topology import Operator, Resources, Topology
 from tidegate.units import finite
 
 __all__ = [
@@ -92,6 +92,26 @@ class Deployment(Value):
 _by_id = attrgetter("id")
 
 
+class _Later:
+    """A field that can be told later: by the function given to `Snapshot.unchecked` in its place.
+
+    Empty where none was given, which is also the field's default.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name, self._teller = name, f"{name}_later"
+
+    def __get__(self, snapshot: Any, owner: type) -> Any:
+        if snapshot is None:
+            return ()
+        told = snapshot.__dict__.get(self._teller, tuple)()
+        return snapshot.__dict__.setdefault(self._name, told)
+
+
+def _later() -> Any:
+    return _Later()
+
+
 @dataclass(frozen=True)
 class Snapshot(Value):
     """What was measured at one moment: all that a policy may know.
@@ -107,8 +127,8 @@ class Snapshot(Value):
     time_s: float
     topology: Topology
     offer: HostOffer
-    hosts: tuple[Host, ...] = ()
-    instances: tuple[InstanceReading, ...] = ()
+    hosts: tuple[Host, ...] = _later()
+    instances: tuple[InstanceReading, ...] = _later()
     operators: tuple[OperatorReading, ...] = ()
     latency: Latency = NO_LATENCY
     batches: BatchReading | None = None
@@ -137,7 +157,9 @@ class Snapshot(Value):
     def unchecked(cls, **values: Any) -> Snapshot:
         """A snapshot of values that are known to go together, as in a world that made them itself.
 
-        values: all fields by name, and any derived value that is known already.
+        values: all fields by name, and any derived value that is known already. In place of
+        `hosts` and `instances`, functions `hosts_later` and `instances_later` that tell them: many
+        policies never ask. They must tell the same whenever that is.
         """
         snapshot = object.__new__(cls)
         snapshot.__dict__.update(values)
@@ -157,6 +179,11 @@ class Snapshot(Value):
     def host(self) -> dict[str, Host]:
         """Hosts by id."""
         return {host.id: host for host in self.hosts}
+
+    @cached_property
+    def capacities(self) -> dict[str, Resources]:
+        """What each host has to give, in lease order."""
+        return {host.id: host.capacity for host in self.hosts}
 
     @cached_property
     def reading(self) -> dict[str, OperatorReading]:

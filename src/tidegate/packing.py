@@ -56,24 +56,39 @@ class Packing:
         self.reasons: list[Reason] = []
         self.unmet: list[Unmet] = []
         self._start = start = deployment or snapshot.requested
-        self.sizes = sizes_of(snapshot, start, measure)
+        self._measure: Measure = measure
         self.home = start.home.copy()
         self._counts = {name: start.counts[name] for name in snapshot.topology.by_name}
-        # From here on written out, as in `_put`: this is done for each decision.
         kept = set(start.hosts)
-        have = {host.id: host.capacity for host in snapshot.hosts if host.id in kept}
-        for name in start.hosts:
-            have.setdefault(name, snapshot.offer.capacity)
-        self.hosts: dict[str, dict[str, Instance]] = {host: {} for host in have}
-        self.free = {host: self._room(capacity, fill) for host, capacity in have.items()}
+        known = [host for host in snapshot.capacities if host in kept]
+        self.hosts: dict[str, dict[str, Instance]] = {host: {} for host in (*known, *start.hosts)}
+        self._first_hosts = tuple(self.hosts)
         for instance in start.instances:
             self.hosts[instance.host][instance.id] = instance
-            size, left = self.sizes[instance.id], self.free[instance.host]
+        if deployment is None:
+            self._revive()
+
+    # Most decisions change nothing and never ask for these two. Both are worked out from where the
+    # packing started, so that it does not matter when.
+
+    @cached_property
+    def sizes(self) -> dict[str, Resources]:
+        """What each instance takes."""
+        return sizes_of(self.snapshot, self._start, self._measure)
+
+    @cached_property
+    def free(self) -> dict[str, list[float]]:
+        """Cores, megabytes and megabits per second that are left on each host."""
+        have, else_has = self.snapshot.capacities, self.snapshot.offer.capacity
+        free = {
+            host: self._room(have.get(host, else_has), self.fill) for host in self._first_hosts
+        }
+        for instance in self._start.instances:
+            size, left = self.sizes[instance.id], free[instance.host]
             left[0] -= size.cpu_cores
             left[1] -= size.memory_mb
             left[2] -= size.network_mbps
-        if deployment is None:
-            self._revive()
+        return free
 
     def copy(self) -> Packing:
         """An independent packing in the same state, for a simulation that may be thrown away."""
@@ -125,10 +140,11 @@ class Packing:
     def lease(self) -> str | None:
         """A new, empty host, or None when the offer has no more."""
         offer = self.snapshot.offer
-        # A draining host has not been given back yet, so it still counts against the offer.
-        draining = sum(host.status == "draining" for host in self.snapshot.hosts)
-        if offer.max_hosts is not None and len(self.hosts) + draining >= offer.max_hosts:
-            return None
+        if offer.max_hosts is not None:
+            # A draining host has not been given back yet, so it still counts against the offer.
+            draining = sum(host.status == "draining" for host in self.snapshot.hosts)
+            if len(self.hosts) + draining >= offer.max_hosts:
+                return None
         self._leased += 1
         host = f"host-{self._leased}"
         self.hosts[host] = {}
@@ -234,7 +250,7 @@ class Packing:
     @cached_property
     def _leased(self) -> int:
         """The highest number that a host has had; most decisions lease none."""
-        known = (*self.snapshot.host, *self._start.hosts)
+        known = (*self.snapshot.capacities, *self._start.hosts)
         return max(self.snapshot.leased_so_far, 0, *map(_number, known))
 
     @cached_property

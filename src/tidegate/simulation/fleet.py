@@ -44,14 +44,6 @@ class SimulatedHost:
     draining: bool = False
     gone_s: float = math.inf
     leaving: int = 0
-    _cached: frozenset[str] = frozenset()
-
-    def cached(self, now_s: float) -> frozenset[str]:
-        """Images that are there now; images only come, so once all are there nothing changes."""
-        if len(self._cached) < len(self.images):
-            there = (name for name, since in self.images.items() if since <= now_s)
-            self._cached = frozenset(there)
-        return self._cached
 
 
 @dataclass(slots=True)
@@ -77,7 +69,7 @@ class Fleet:
     """All hosts and instances, and what was paid for them.
 
     Time passes only through the `now_s` that is handed in; `next_event_s` says when the fleet
-    wants to be called again.
+    wants to be called again. `changes` counts on whenever a host or an instance is another.
     """
 
     def __init__(
@@ -95,6 +87,7 @@ class Fleet:
         self.hosts: dict[str, SimulatedHost] = {}
         self.instances: dict[str, SimulatedInstance] = {}
         self.requested = Deployment(())
+        self.changes = 0
         self.leased_so_far = 0
         self.paid_units = 0
         self.host_seconds = 0.0
@@ -129,6 +122,7 @@ class Fleet:
         changed = False
         while self._events and self._events[0][0] <= now_s:
             _, _, kind, who = heappop(self._events)
+            self.changes += 1
             if kind == "move":
                 self._move_now(who, now_s)
             elif kind == "fail":
@@ -152,6 +146,7 @@ class Fleet:
         steps = diff(self.requested, plan)
         if not steps:
             return _NOTHING
+        self.changes += 1
         self.forget_gone(now_s)
         done: list[Step] = []
         refused: list[str] = []
@@ -316,6 +311,7 @@ class Fleet:
             self._close(host)
 
     def _close(self, host: SimulatedHost) -> None:
+        self.changes += 1
         self.paid_units += self.units(host, host.gone_s)
         self.host_seconds += host.gone_s - host.lease.started_s
         del self.hosts[host.id]

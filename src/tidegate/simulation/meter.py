@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,7 @@ from numpy.typing import NDArray
 from tidegate.model import (
     NO_LATENCY,
     BatchReading,
-    Host,
     HostOffer,
-    HostStatus,
-    InstanceReading,
-    InstanceStatus,
     Latency,
     OperatorReading,
     Snapshot,
@@ -37,6 +34,7 @@ from tidegate.simulation.difference import (
 from tidegate.simulation.engine import Engine
 from tidegate.simulation.fleet import Fleet
 from tidegate.simulation.lots import stream
+from tidegate.simulation.roster import Readings, Roster
 from tidegate.simulation.settings import CloudSettings
 from tidegate.simulation.state import (
     ARRIVED,
@@ -56,27 +54,12 @@ from tidegate.simulation.state import (
     SERVICE_S,
     SERVICE_SQUARE,
 )
-from tidegate.topology import Resources, Topology
+from tidegate.topology import Topology
 
 __all__ = ["Meter"]
 
 Floats = NDArray[np.float64]
 NOISE = 21
-
-
-@dataclass(frozen=True, slots=True)
-class _Readings:
-    """What was measured at one moment; core-seconds and rates by engine number."""
-
-    time_s: float
-    span_s: float
-    operators: tuple[OperatorReading, ...]
-    latency: Latency
-    batches: BatchReading | None
-    core_s: list[float]
-    noise: float
-    busy: list[list[float]]
-    done: list[list[float]]
 
 
 class Meter:
@@ -94,11 +77,9 @@ class Meter:
         self._topology, self._offer, self._settings = topology, offer, settings
         self._engine, self._fleet, self._seed = engine, fleet, seed
         self._names = tuple(topology.by_name)
-        self._weights = [
-            (o.demand.cpu_cores, o.demand.memory_mb, o.demand.network_mbps)
-            for o in topology.operators
-        ]
-        self._kept: deque[_Readings] = deque()
+        self._demands = [operator.demand for operator in topology.operators]
+        self._roster, self._listed = Roster(fleet, self._demands), fleet.changes
+        self._kept: deque[Readings] = deque()
         self._batches: deque[float] = deque(maxlen=RECENT)
         self._marks = empty_marks(engine.net)
         self._gauge = empty_gauge(engine.net)
@@ -141,7 +122,7 @@ class Meter:
         seen = self._kept[0] if self._kept[0].time_s <= due else None
         return self._assemble(now_s, seen)
 
-    def _measure(self, now_s: float) -> _Readings:
+    def _measure(self, now_s: float) -> Readings:
         net = self._engine.net
         span = now_s - self._marked_s
         operators, _, slots = net.slot_f.shape
@@ -176,7 +157,7 @@ class Meter:
         if not math.isnan(times[0]):
             latency = Latency(*[seconds * noise[-1] for seconds in times])
         batches = self._batch(readings)
-        return _Readings(now_s, span, readings, latency, batches, core_s, noise[-1], busy, done)
+        return Readings(now_s, span, readings, latency, batches, core_s, noise[-1], busy, done)
 
     def _batch(self, readings: tuple[OperatorReading, ...]) -> BatchReading | None:
         """The batches that micro-batch processing would have had: the busiest operator's work."""
@@ -195,71 +176,34 @@ class Meter:
 
     # --- assembling ---------------------------------------------------------------------------
 
-    def _assemble(self, now_s: float, seen: _Readings | None) -> Snapshot:
+    def _assemble(self, now_s: float, seen: Readings | None) -> Snapshot:
         fleet = self._fleet
         fleet.forget_gone(now_s)
+        if fleet.changes != self._listed:
+            self._roster, self._listed = Roster(fleet, self._demands), fleet.changes
+        roster = self._roster
         operators = seen.operators if seen else tuple(map(OperatorReading, self._names))
+        # Known already: it would be worked out again in each turn.
+        known: dict[str, Any] = {
+            "requested": fleet.requested,
+            "reading": dict(zip(self._names, operators, strict=True)),
+            "capacities": roster.capacities,
+        }
+        if roster.up_s <= now_s:
+            known["running"] = fleet.requested
         return Snapshot.unchecked(
             time_s=now_s,
             topology=self._topology,
             offer=self._offer,
-            hosts=tuple(self._hosts(now_s, seen)),
-            instances=tuple(self._instances(now_s, seen)),
+            hosts_later=partial(roster.hosts, now_s, seen),
+            instances_later=partial(roster.instances, now_s, seen),
             operators=operators,
             latency=seen.latency if seen else NO_LATENCY,
             batches=seen.batches if seen else None,
             interval_s=self._settings.decision_s,
             leased_so_far=fleet.leased_so_far,
-            # Known already: they would be worked out again in each turn.
-            requested=fleet.requested,
-            reading=dict(zip(self._names, operators, strict=True)),
+            **known,
         )
-
-    def _hosts(self, now_s: float, seen: _Readings | None) -> list[Host]:
-        hosts = []
-        capacity, cores = self._offer.capacity, self._offer.capacity.cpu_cores
-        for host in self._fleet.hosts.values():
-            status: HostStatus = "running"
-            if host.draining:
-                status = "draining"
-            elif host.ready_s > now_s:
-                status = "starting"
-            used = None
-            if seen and host.ready_s < seen.time_s and host.number < len(seen.core_s):
-                there = min(seen.span_s, seen.time_s - host.ready_s)
-                if there > 0:
-                    used = max(seen.core_s[host.number] / cores, 0.0) * seen.noise / there
-            hosts.append(Host(host.id, capacity, status, used, host.lease, host.cached(now_s)))
-        return hosts
-
-    def _instances(self, now_s: float, seen: _Readings | None) -> list[InstanceReading]:
-        readings = []
-        measured_s, span_s, slots = -math.inf, 0.0, 0
-        if seen:
-            measured_s, span_s, slots = seen.time_s, seen.span_s, len(seen.busy[0])
-        # Instances of an operator often did the same, and in a flow always.
-        known: tuple[float, ...] = ()
-        same: tuple[Resources | None, float | None] = (None, None)
-        for instance in self._fleet.instances.values():
-            ready_s, slot = instance.ready_s, instance.slot
-            status: InstanceStatus = "running" if ready_s <= now_s else "starting"
-            load = rate = None
-            if seen and ready_s < measured_s and ready_s <= now_s and slot < slots:
-                there = min(span_s, measured_s - ready_s)
-                if there > 0:
-                    o = instance.number
-                    busy, done = seen.busy[o][slot], seen.done[o][slot]
-                    if (o, busy, done, there) != known:
-                        known = (o, busy, done, there)
-                        share = max(0.0, busy / there)
-                        cores, memory_mb, mbps = self._weights[o]
-                        load = Resources(share * cores, memory_mb, share * mbps)
-                        same = load, max(0.0, done / there)
-                    load, rate = same
-            readings.append(
-                InstanceReading(instance.id, instance.operator, instance.host, status, load, rate)
-            )
-        return readings
 
 
 def _reading(
