@@ -67,7 +67,7 @@ POINTS = 8
 _LOGS = np.array([math.log1p(-(point + 0.5) / POINTS) for point in range(POINTS)])
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, inline="always")
 def _mean_wait(servers: float, load: float, scv: float, mean_s: float) -> float:
     """Mean wait of M/G/k below capacity, by Erlang C and Allen–Cunneen."""
     whole = max(1, int(servers))
@@ -79,7 +79,7 @@ def _mean_wait(servers: float, load: float, scv: float, mean_s: float) -> float:
     return waits * mean_s / (whole - load) * (1 + scv) / 2
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, inline="always")
 def _beyond(limit: float, base: float, spread: float) -> float:
     """Share of times, `base` at least and then exponential with mean `spread`, beyond a limit."""
     if limit <= base:
@@ -167,7 +167,8 @@ def run_fluid(
             servers = full[o]
             if servers < 0.0:
                 servers = 0.0
-                for s in serving[o, : count[o]]:
+                for place in range(count[o]):
+                    s = serving[o, place]
                     if slot_f[o, FREE_S, s] < stop:
                         there = (stop - max(now, slot_f[o, FREE_S, s])) / dt
                         servers += there / slot_f[o, PACE, s]
@@ -214,7 +215,8 @@ def run_fluid(
                 whole[SAMPLE_EVERY], row, recent[o], sketch[o],
             )  # fmt: skip
             share = served / capacity if capacity > 0.0 else 0.0
-            for s in serving[o, : count[o]]:
+            for place in range(count[o]):
+                s = serving[o, place]
                 if slot_f[o, FREE_S, s] < stop:
                     there = stop - max(now, slot_f[o, FREE_S, s])
                     slot_f[o, BUSY_S, s] += share * there
@@ -263,12 +265,13 @@ def run_fluid(
             )
             filled += 1
     for o in range(operators):
-        for s in serving[o, : count[o]]:
+        for place in range(count[o]):
+            s = serving[o, place]
             slot_i[o, DONE, s] = int(slot_f[o, STARTED_S, s])
     return filled
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, inline="always")
 def _book(
     served: float,
     now: float,
@@ -315,7 +318,7 @@ def _book(
         row[SERVICE_SQUARE] += fresh * mean_s * mean_s * (1 + scv)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, inline="always")
 def _finish(done: float, mean: float, variance: float, whole: Floats, sketch: Ints) -> None:
     """Book source items of which nothing is left; done: how many there are now in all."""
     fresh = done - whole[OUT]
