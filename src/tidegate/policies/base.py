@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
 from typing import Any, ClassVar, Literal, get_type_hints
 
 from tidegate.codec import Value, from_plain, to_plain
@@ -109,6 +110,7 @@ class Policy(ABC):
         return self.name
 
     @classmethod
+    @cache  # reading annotations takes longer than all the rest of making a policy
     def parameters(cls) -> tuple[Parameter, ...]:
         """All parameters, in order."""
         hints = get_type_hints(cls)

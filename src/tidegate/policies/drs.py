@@ -97,7 +97,8 @@ class Drs(Policy):
             return packing.plan(), memory
 
         slots = _slots(snapshot)
-        _set_aside(packing, self.reserved, slots)
+        if self.reserved:
+            _set_aside(packing, self.reserved, slots)
         counts = packing.counts
         now_s = network.bounded_s([counts[name] for name in network.names])
         running = snapshot.running.counts
@@ -106,8 +107,8 @@ class Drs(Policy):
         correction = network.tempered(correction, self.t_max_s)
         hosts, unmet = self._fewest_hosts(snapshot, network, correction, slots)
         hosts_now = len(packing.hosts)
-        if hosts > hosts_now:
-            hosts, unmet = self._fewest_hosts(snapshot, network.ahead(), correction, slots)
+        if hosts > hosts_now and (ahead := network.ahead()) is not network:
+            hosts, unmet = self._fewest_hosts(snapshot, ahead, correction, slots)
         packing.unmet.extend(unmet)
 
         if hosts < hosts_now:  # what is not safe to release may as well be used as best it can

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tidegate import microbatch, queueing
 from tidegate.microbatch import BatchQuery
@@ -25,6 +25,11 @@ from tidegate.model import BatchReading, Snapshot
 from tidegate.queueing import Station
 
 __all__ = ["BatchNetwork", "JacksonNetwork", "Network", "read_network"]
+
+
+def _known() -> Any:
+    """What a network has been asked already: no part of what it is."""
+    return field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,10 @@ class JacksonNetwork:
 
     stations: tuple[Station, ...]
     external_per_s: float
+    # A decision asks for the same counts more than once: what runs, what is asked for, and what is
+    # wanted are mostly one.
+    _sojourn_s: dict[tuple[int, ...], float] = _known()
+    _best: dict[int, tuple[int, ...]] = _known()
     near_best: ClassVar[float] = 1.05
     fine: ClassVar[bool] = False
 
@@ -56,7 +65,10 @@ class JacksonNetwork:
 
     def bounded_s(self, counts: Sequence[int]) -> float:
         """The mean sojourn time."""
-        return queueing.sojourn_s(self.stations, counts, self.external_per_s)
+        known, asked = self._sojourn_s, tuple(counts)
+        if asked not in known:
+            known[asked] = queueing.sojourn_s(self.stations, asked, self.external_per_s)
+        return known[asked]
 
     cautious_s = bounded_s
     mean_s = bounded_s
@@ -71,11 +83,14 @@ class JacksonNetwork:
 
     def fewest(self, bound_s: float, correction: float) -> tuple[int, ...]:
         """The paper's Program 6."""
-        return queueing.fewest_processors(self.stations, bound_s, self.external_per_s, correction)
+        counts = queueing.fewest_processors(self.stations, bound_s, self.external_per_s, correction)
+        self._best[sum(counts)] = counts  # Theorem 1: no distribution of so many is better
+        return counts
 
     def assign(self, processors: int) -> tuple[int, ...]:
         """The paper's Algorithm 1."""
-        return queueing.assign_processors(self.stations, processors)
+        found = self._best.get(processors)
+        return found or queueing.assign_processors(self.stations, processors)
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,10 @@ class FluidEngine(ItemEngine):
         """What comes: items per second by source and step, from `start_s` on."""
         self._rates_from_s, self._rates_step_s, self._rates = start_s, step_s, rates
 
+    def idle_from(self, host: int, now_s: float) -> float:
+        """Now: in a flow nobody has an item in hand."""
+        return now_s
+
     def run(self, arrivals: Mapping[int, Floats], end_s: float, shed_fraction: float) -> Floats:
         """Let the water run until `end_s`; what comes has been said by `set_rates`."""
         self._watch_contention()

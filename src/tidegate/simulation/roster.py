@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tidegate.model import (
@@ -27,8 +26,7 @@ from tidegate.topology import Resources
 __all__ = ["Readings", "Roster"]
 
 
-@dataclass(frozen=True, slots=True)
-class Readings:
+class Readings(NamedTuple):
     """What was measured at one moment; core-seconds and rates by engine number."""
 
     time_s: float
