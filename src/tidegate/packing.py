@@ -65,7 +65,7 @@ class Packing:
         self._first_hosts = tuple(self.hosts)
         for instance in start.instances:
             self.hosts[instance.host][instance.id] = instance
-        if deployment is None:
+        if deployment is None and 0 in self._counts.values():
             self._revive()
 
     # Most decisions change nothing and never ask for these two. Both are worked out from where the
@@ -80,9 +80,7 @@ class Packing:
     def free(self) -> dict[str, list[float]]:
         """Cores, megabytes and megabits per second that are left on each host."""
         have, else_has = self.snapshot.capacities, self.snapshot.offer.capacity
-        free = {
-            host: self._room(have.get(host, else_has), self.fill) for host in self._first_hosts
-        }
+        free = {host: self._room(have.get(host, else_has), self.fill) for host in self._first_hosts}
         for instance in self._start.instances:
             size, left = self.sizes[instance.id], free[instance.host]
             left[0] -= size.cpu_cores

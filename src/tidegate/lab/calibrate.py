@@ -26,7 +26,7 @@ from tidegate.model import HostOffer, OperatorReading, Snapshot
 from tidegate.simulation import BatchSettings, CloudSettings, RunReport
 from tidegate.topology import Topology
 from tidegate.units import finite
-from tidegate.workloads import RateTrace, Workload, describe
+from tidegate.workloads import RateTrace, Workload, peak_per_s
 
 __all__ = [
     "BatchWorld",
@@ -306,7 +306,7 @@ def batch_scenario(
     (source,) = world.topology.sources
     if isinstance(workload, RateTrace):
         workload = replace(workload, source=source.name)
-    peak_hosts = max(1, math.ceil(describe(workload).peak_per_s * work_s / (0.7 * cores)))
+    peak_hosts = max(1, math.ceil(peak_per_s(workload) * work_s / (0.7 * cores)))
     aimed = tuple(replace(o, slo_s=AIM * slo_s) for o in operators)  # as the live world has it
     startup_s = world.offer.startup_s
     return Scenario(

@@ -24,7 +24,7 @@ from tidegate.simulation import (
 )
 from tidegate.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.units import finite
-from tidegate.workloads import Workload, describe
+from tidegate.workloads import Workload, peak_per_s
 from tidegate.workloads.protocol import FloatArray, generator
 
 if TYPE_CHECKING:
@@ -251,8 +251,7 @@ def scenario_for(
     """
     finite(instances_per_host, "instances_per_host", low=1)
     if rate_per_instance is None:
-        peak_per_s = describe(workload).peak_per_s
-        rate_per_instance = peak_per_s / (10 * instances_per_host * 0.7)
+        rate_per_instance = peak_per_s(workload) / (10 * instances_per_host * 0.7)
     finite(rate_per_instance, "rate_per_instance", above=0)
     source = _source_of(workload)
     work = Operator("work", Resources(1.0, 256), 1 / rate_per_instance, service_scv)
@@ -309,7 +308,7 @@ def scenario_on(
     per_host_s = _bottleneck_s(topology, visits)
     first, peak = (
         math.ceil(rate * per_host_s / (rounds * 0.7) - 1e-9)
-        for rate in (workload.rate(0.0), describe(workload).peak_per_s)
+        for rate in (workload.rate(0.0), peak_per_s(workload))
     )
     if penalty_usd is None:
         penalty_usd = 10 * usd_per_h / 3600 * per_host_s / rounds

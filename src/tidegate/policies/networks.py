@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tidegate import microbatch, queueing
 from tidegate.microbatch import BatchQuery
@@ -25,11 +25,6 @@ from tidegate.model import BatchReading, Snapshot
 from tidegate.queueing import Station
 
 __all__ = ["BatchNetwork", "JacksonNetwork", "Network", "read_network"]
-
-
-def _known() -> Any:
-    """What a network has been asked already: no part of what it is."""
-    return field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -43,8 +38,12 @@ class JacksonNetwork:
     external_per_s: float
     # A decision asks for the same counts more than once: what runs, what is asked for, and what is
     # wanted are mostly one.
-    _sojourn_s: dict[tuple[int, ...], float] = _known()
-    _best: dict[int, tuple[int, ...]] = _known()
+    _sojourn_s: dict[tuple[int, ...], float] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _best: dict[int, tuple[int, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     near_best: ClassVar[float] = 1.05
     fine: ClassVar[bool] = False
 

@@ -84,7 +84,10 @@ def _beyond(limit: float, base: float, spread: float) -> float:
     """Share of times, `base` at least and then exponential with mean `spread`, beyond a limit."""
     if limit <= base:
         return 1.0
-    return math.exp(-(limit - base) / spread) if spread > 0.0 else 0.0
+    # Where exp would be no number any more but zero, the C library takes long to say so.
+    if limit - base > 746.0 * spread:
+        return 0.0
+    return math.exp(-(limit - base) / spread)
 
 
 @numba.njit(cache=True, error_model="numpy")

@@ -77,7 +77,7 @@ class Roster:
         ]
         self.capacities = dict.fromkeys(fleet.hosts, self._capacity)
         ready = [h.ready_s for h in hosts] + [i.ready_s for i in instances]
-        draining = any([h.draining for h in hosts])
+        draining = any(h.draining for h in hosts)
         self.up_s = math.inf if draining else max(ready, default=0.0)
 
     def hosts(self, now_s: float, seen: Readings | None) -> tuple[Host, ...]:

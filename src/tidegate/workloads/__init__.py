@@ -14,7 +14,13 @@ compared on identical items.
 
 from tidegate.workloads.bursty import Bursty
 from tidegate.workloads.combine import Scaled, Sum
-from tidegate.workloads.describe import Description, describe, series, sparkline
+from tidegate.workloads.describe import (
+    Description,
+    describe,
+    peak_per_s,
+    series,
+    sparkline,
+)
 from tidegate.workloads.events import EventLog
 from tidegate.workloads.exchange import ExchangeDay
 from tidegate.workloads.papers import VideoFrames, cervino_ramp, cervino_steps, drs_tweets
@@ -40,6 +46,7 @@ __all__ = [
     "cervino_steps",
     "describe",
     "drs_tweets",
+    "peak_per_s",
     "read_trace",
     "series",
     "sparkline",

@@ -14,7 +14,7 @@ from tidegate.workloads.burstiness import block_sums, hurst_from_variances, usab
 from tidegate.workloads.protocol import FloatArray, Predictable, Workload
 from tidegate.workloads.rates import RateTrace
 
-__all__ = ["Description", "describe", "series", "sparkline"]
+__all__ = ["Description", "describe", "peak_per_s", "series", "sparkline"]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 MOST_STEPS = 5_000_000
@@ -80,6 +80,11 @@ def natural_step_s(workload: Workload) -> float:
     round_steps = (1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
     fitting = [step for step in round_steps if step <= wanted]
     return fitting[-1] if fitting else workload.duration_s / 100
+
+
+def peak_per_s(workload: Workload) -> float:
+    """The peak that `describe` tells, where nothing else is asked for."""
+    return float(series(workload, natural_step_s(workload)).max())
 
 
 def describe(workload: Workload, step_s: float | None = None) -> Description:
