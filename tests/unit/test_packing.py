@@ -19,6 +19,22 @@ def test_it_begins_with_what_is_requested_and_the_room_left() -> None:
     assert packing.free["host-1"][1] == 7168 - 128  # the share is one of the CPU only
 
 
+def test_it_does_not_matter_when_the_room_left_is_asked_for() -> None:
+    asked, unasked = Packing(FLEET, "load"), Packing(FLEET, "load")
+    assert asked.free
+    for packing in (asked, unasked):
+        new = packing.lease()
+        assert new is not None
+        packing.release(new)
+        packing.release("host-2")
+        packing.start("q1", "host-1")
+    assert unasked.free == asked.free
+    assert unasked.sizes == asked.sizes
+    alone = Packing(Snapshot(0, FLEET.topology, FLEET.offer), deployment=Deployment(("host-9",)))
+    alone.release("host-9")  # empty, so that nothing has asked for its room before
+    assert alone.free == {}
+
+
 def test_a_copy_shares_nothing_with_the_original() -> None:
     packing = Packing(FLEET)
     before = packing.deployment

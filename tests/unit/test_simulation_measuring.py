@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
-from tests.unit.simulation_help import chain, interval, poisson_world
+from tests.unit.simulation_help import chain, interval, poisson_world, running
 from tests.unit.test_simulation_cloud import OFFER
+from tidegate.codec import from_json, to_json
+from tidegate.model import Plan, Snapshot
 from tidegate.simulation import CloudSettings
 
 
@@ -35,6 +39,33 @@ def test_what_is_measured() -> None:
     assert sum(i.processed_per_s or 0 for i in snapshot.instances) == pytest.approx(8.0, rel=0.05)
     assert reading.recent_durations_s is not None
     assert len(reading.recent_durations_s) == 16
+
+
+def test_a_snapshot_asked_late_tells_of_its_own_moment() -> None:
+    """Hosts lease, drain and go, instances move, and all counters run on in the meantime."""
+    topology = chain(0.1, demand=1.0)
+
+    def snapshots(at_once: bool) -> list[Snapshot]:
+        world = poisson_world(topology, 8.0, 2, offer=OFFER)
+        found = []
+        for count, hosts in ((2, 1), (4, 2), (3, 3), (1, 1), (1, 1)):
+            world.advance(40)
+            found.append(world.observe())
+            if at_once:
+                assert found[-1].hosts and found[-1].instances
+            world.apply(Plan(running(topology, count, hosts=hosts)))
+        return found
+
+    late, prompt = snapshots(at_once=False), snapshots(at_once=True)
+    copies = [pickle.loads(pickle.dumps(snapshot)) for snapshot in late]
+    texts = [to_json(snapshot) for snapshot in copies]
+    assert len({len(snapshot.hosts) for snapshot in prompt}) > 1
+    assert late == prompt == copies
+    assert [from_json(Snapshot, text) for text in texts] == prompt
+    for snapshot in prompt:
+        again = from_json(Snapshot, to_json(snapshot))
+        assert (again.running, again.capacities) == (snapshot.running, snapshot.capacities)
+        assert list(again.capacities) == list(snapshot.capacities)
 
 
 def test_measurements_can_come_late() -> None:
