@@ -15,7 +15,6 @@ from tidegate.cli.report import show_summary
 from tidegate.cli.show import console, table
 from tidegate.cli.submit import chosen_policy
 from tidegate.errors import BackendError, InputError
-from tidegate.policies import policy_class
 from tidegate.report.live import live_page
 from tidegate.report.summary import summarise
 from tidegate.units import duration_s, finite, show_duration
@@ -72,7 +71,7 @@ def run_command(
     dashboard: Dashboard = False,
     topics: Annotated[
         str | None,
-        typer.Option(help="kafka://host:port[/prefix] in place of files.", metavar="ADDRESS"),
+        typer.Option(help="In place of files; see the guide to topics.", metavar="kafka://HOST:PORT"),
     ] = None,
     out: Annotated[
         Path | None,
@@ -87,6 +86,7 @@ def run_command(
     Ctrl-C ends everything in order and still compares.
     """
     from tidegate.pipelines.live import LiveRun, known_times
+    from tidegate.spark.locations import check_location
 
     finite(minutes, "--minutes", above=0, high=24 * 60)
     finite(rate, "--rate", above=0)
@@ -96,7 +96,6 @@ def run_command(
         duration_s(slo, "--slo")
     app = the_application(name, replay)
     chosen = chosen_policy(policy, settings or [], None)
-    policy_class(chosen["policy"])
     known = None
     if topology is not None:
         from tidegate.config import load_topology
@@ -106,10 +105,13 @@ def run_command(
     fit = executors_that_fit(executors, LiveRun.memory_mb)
     folder = out or Path("out") / app.name
     run = LiveRun(
-        app, cleared(folder), rate=rate, seconds=60 * minutes, warm_up_s=min(15.0, 15 * minutes),
+        app, folder, rate=rate, seconds=60 * minutes, warm_up_s=min(15.0, 15 * minutes),
         slo=slo, **chosen, topology=known, dry_run=dry_run, max_hosts=fit, bad=bad, seed=seed,
         topics=topics,
     )  # fmt: skip
+    if topics is not None:
+        check_location(topics)
+    cleared(folder)
     if full_speed:
         _at_full_speed(run)
     else:

@@ -23,7 +23,7 @@ from tidegate.pipelines.application import Application, Outcome, settle
 from tidegate.pipelines.feed import PacedFeed, TopicFeed
 from tidegate.pipelines.session import session
 from tidegate.pipelines.stopping import Stop, wait_until
-from tidegate.spark.autoscaler import Autoscaler
+from tidegate.spark.autoscaler import Autoscaler, policy_stack
 from tidegate.spark.cluster import LocalCluster
 from tidegate.spark.dials import Counts, Dials
 from tidegate.spark.locations import within
@@ -106,7 +106,11 @@ class LiveRun:
             raise InputError("bad", self.bad, "0", remedy)
         if self.topics is not None:
             within(self.topics, "run")  # complains of what is no address
-        _ = self.slo_s
+        # So does this, of wrong settings, long before there is an autoscaler.
+        policy_stack(
+            self.policy, slo_s=self.slo_s, parameters=self.parameters, guards=self.guards,
+            max_executors=self.max_hosts, stabilise=self.stabilise,
+        )  # fmt: skip
 
     @property
     def slo_s(self) -> float:

@@ -138,8 +138,9 @@ class AdaptiveProvisioning(Policy):
         carried = sum(rates.values())
         if len(packing.hosts) != before:
             code = "overload" if len(packing.hosts) > before else "underload"
+            process = "1 engine processes" if len(rates) == 1 else f"{len(rates)} engines process"
             text = (
-                f"{total:g}/s arrive and {len(rates)} engines process {carried:g}/s: "
+                f"{total:.5g}/s arrive and {process} {carried:.5g}/s: "
                 f"{before} → {len(packing.hosts)} engines"
             )
             packing.because(code, text)

@@ -19,7 +19,7 @@ from tidegate.spark.checkpoints import Offsets
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["KafkaClient", "Publisher", "active_session"]
+__all__ = ["KafkaClient", "Publisher", "active_session", "check_servers"]
 
 ANSWER_MS = 30_000
 CONNECT_S = 5.0
@@ -72,7 +72,7 @@ class KafkaClient:
         if isinstance(self._kafka.clients.admin.AdminClient, JavaPackage):
             raise BackendError(_CONNECTOR)
         self._publishers: dict[str, Publisher] = {}
-        _check(servers)
+        check_servers(servers)
         with self._answers("be reached"):
             self._admin = self._kafka.clients.admin.AdminClient.create(self._settings())
 
@@ -301,8 +301,11 @@ class Publisher:
             self._java.close(self._client._java.time.Duration.ZERO)
 
 
-def _check(servers: str) -> None:
-    """Kafka's client tries for long and says little: see first whether there is anybody."""
+def check_servers(servers: str) -> None:
+    """BackendError when none of the servers answers; Kafka's client tries for long and says little.
+
+    servers: ``host:port``, several with commas.
+    """
     why = ""
     for server in servers.split(","):
         host, _, port = server.rpartition(":")

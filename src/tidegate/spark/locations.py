@@ -21,7 +21,7 @@ from tidegate.units import duration_s, finite
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["open_topic", "within"]
+__all__ = ["check_location", "open_topic", "within"]
 
 _FORM = "a folder, or kafka://host:port[,host:port][/prefix][?setting=value&…]"
 _SETTINGS = ("key", "max_rows_per_batch", "partitions", "retention")
@@ -59,6 +59,18 @@ def open_topic(
         allowed = "max_rows_per_batch alone for somebody else's topic"
         raise InputError("settings", ", ".join(unusable), allowed, remedy)
     return KafkaSource(servers, full, schema, **settings)
+
+
+def check_location(location: str) -> None:
+    """BackendError when a session that starts now could not use topics in Kafka at that location.
+
+    Before anything is started: is there somebody, and are the jars here?
+    """
+    from tidegate.spark.kafka_client import check_servers
+    from tidegate.spark.kafka_jars import connector_jars
+
+    check_servers(_parsed(location)[0])
+    connector_jars()
 
 
 def within(location: str, prefix: str) -> str:
