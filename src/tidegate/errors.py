@@ -115,36 +115,56 @@ class NotEnoughProcessors(Infeasible):
 
     needed: the fewest processors that keep every queue finite.
     available: how many there are.
+    operator: the one that can use no more than `available`, "" where it is all of them together.
     """
 
-    def __init__(self, needed: int, available: int) -> None:
+    def __init__(self, needed: int, available: int, operator: str = "") -> None:
         self.needed = needed
         self.available = available
-        super().__init__(
-            f"{available} processors are not enough: the load needs at least {needed}, "
-            "or its queues grow without end: give more processors, or reduce the load"
-        )
+        self.operator = operator
+        if operator:
+            text = (
+                f"operator {operator} can use {available} processors at most (its max_instances), "
+                f"and its load needs at least {needed}, or its queue grows without end: {_FINER}, "
+                "or reduce the load"
+            )
+        else:
+            text = (
+                f"{available} processors are not enough: the load needs at least {needed}, "
+                "or its queues grow without end: give more processors, or reduce the load"
+            )
+        super().__init__(text)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.needed, self.available)
+        return type(self), (self.needed, self.available, self.operator)
+
+
+_FINER = "cut its state into more partitions"
 
 
 class LatencyUnreachable(Infeasible):
     """A latency bound that no number of processors reaches, such as one below the processing time.
 
     bound_s: the bound asked for; floor_s: the best that can be had.
+    operator: the one that can use no more processors and where most waits, "" when none is at fault.
     """
 
-    def __init__(self, bound_s: float, floor_s: float) -> None:
+    def __init__(self, bound_s: float, floor_s: float, operator: str = "") -> None:
         self.bound_s = bound_s
         self.floor_s = floor_s
+        self.operator = operator
+        why = "however many processors there are: raise the bound, or make the operators faster"
+        if operator:
+            why = (
+                f"because operator {operator} can use no more processors (its max_instances): "
+                f"{_FINER}, or raise the bound"
+            )
         super().__init__(
-            f"a latency of {bound_s:g} s cannot be reached: the best is {floor_s:g} s, "
-            "however many processors there are: raise the bound, or make the operators faster"
+            f"a latency of {bound_s:g} s cannot be reached: the best is {floor_s:.4g} s, {why}"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.bound_s, self.floor_s)
+        return type(self), (self.bound_s, self.floor_s, self.operator)
 
 
 class BackendError(TidegateError):

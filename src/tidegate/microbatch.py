@@ -143,7 +143,7 @@ class _Greedy:
         for query in queries:
             most = query.max_processors
             if most is not None and query.least_processors > most:
-                raise NotEnoughProcessors(needed=query.least_processors, available=most)
+                raise NotEnoughProcessors(query.least_processors, most, query.name)
         # (change that the next processor brings, load a processor to break ties, which query)
         self._queue = [self._entry(i) for i in range(len(queries))]
         heapify(self._queue)

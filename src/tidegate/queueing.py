@@ -156,7 +156,7 @@ class _Greedy:
             k, a, factor = station.least_processors, station.load, station.variability
             most = math.inf if station.max_processors is None else station.max_processors
             if k > most:
-                raise NotEnoughProcessors(needed=k, available=int(most))
+                raise NotEnoughProcessors(k, int(most), station.name)
             b = erlang_b(k, a)
             inverse = 1 + (k + 1) / (a * b) if a * b > 0 else math.inf
             after = _waiting(k + 1, a, 1 / inverse)
@@ -244,7 +244,7 @@ def _assign_compiled(stations: Sequence[Station], spare: int) -> tuple[int, ...]
 
     for s in stations:
         if s.max_processors is not None and s.least_processors > s.max_processors:
-            raise NotEnoughProcessors(needed=s.least_processors, available=s.max_processors)
+            raise NotEnoughProcessors(s.least_processors, s.max_processors, s.name)
     least = [s.least_processors for s in stations]
     loads = [s.load for s in stations]
     blocking = [erlang_b(k, a) for k, a in zip(least, loads, strict=True)]
@@ -291,7 +291,10 @@ def fewest_processors(
         if not greedy.give(_MANY, until_waiting=max(allowed, greedy.waiting / 2)):
             # What still waits does so at operators that may have no more processors.
             best_s = correction * (busy + greedy.waiting) / external_rate_per_s
-            raise LatencyUnreachable(t_max_s, best_s)
+            waiting = {
+                s.name: waiting_items(k, s) for s, k in zip(stations, greedy.counts, strict=True)
+            }
+            raise LatencyUnreachable(t_max_s, best_s, max(waiting, key=waiting.__getitem__))
         greedy.recount()
     return tuple(greedy.counts)
 

@@ -6,7 +6,6 @@ import json
 import math
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +30,6 @@ SHOWN = Display(3, 1_700_000_000_000, 40_000_000, 2_000, 1_500, 70_123, 61)
 
 def factory(folder: Path, **settings: Any) -> Application:
     return application("factory", reports=folder, reader="own", values_per_report=30, **settings)
-
-
-@pytest.fixture
-def rocks(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session with the settings that the factory wants, for one test."""
-    wanted = application("factory", reader="own").settings
-    for key, value in wanted.items():
-        spark.conf.set(key, value)
-    yield spark
-    for key in wanted:
-        spark.conf.unset(key)
-    spark.conf.set("spark.sql.shuffle.partitions", "2")  # as the session began
 
 
 def inputs(app: Application, seconds: float, pieces: int) -> dict[str, list[pa.Table]]:
@@ -72,7 +59,7 @@ def spoilt(source: str, app: Application) -> pa.Table:
 
 
 def test_the_stream_equals_the_reference_and_sets_bad_messages_aside(
-    rocks: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     app = factory(tmp_path / "reports", bad_share=0.02)
     given = inputs(app, seconds=20, pieces=2)
@@ -95,7 +82,7 @@ def test_the_stream_equals_the_reference_and_sets_bad_messages_aside(
             given["S1"][0].schema,
         )
     )
-    found = app.run_through(rocks, tmp_path / "run", given)
+    found = app.run_through(spark, tmp_path / "run", given)
     assert found.wrong == {name: (Counter(), Counter()) for name in app.results}
     assert found.rejected == set_aside(found.inputs, ideal_s=0.04 * 0.48, span_ms=3600)
     assert set(found.rejected) == {"O1-parse", "O2-filter", "O6-temperature"}

@@ -52,6 +52,7 @@ def check_publishing(open_topic: Open, spark: SparkSession) -> None:
     assert again.totals("feed") == Counts(seen=16, written=16)
     assert (again.totals("other"), again.totals("nobody")) == (Counts(), Counts())
     assert ids(again.frame(spark)) == once(16)
+    assert topic.arrived_items() == again.arrived_items() == 16
     with pytest.raises(InputError, match="as when the topic was made"):
         open_topic(StructType([StructField("id", StringType())]))
 
@@ -105,7 +106,7 @@ def check_reading(open_topic: Open, spark: SparkSession, folder: Path) -> None:
     assert topic.lag_items("reader") == 8
     assert topic.trim(3600) == 0, "all of it is young"
     assert topic.trim(0) == 1, "the newest of each producer stays, and what nobody has read"
-    assert topic.lag_items("reader") == 8
+    assert topic.lag_items("reader") == 8 and topic.arrived_items() == 50
     run(open_topic(None))  # another process goes on
     assert sum(got, Counter()) == once(50), "each row once"
     assert items == [42, 8]

@@ -20,6 +20,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tests.contract.topic import ROWS, ids, once, some
 from tests.spark.chains import CHAIN, expected
+from tests.spark.test_stream_loops import STAIRS, heights, stairs
 from tidegate.errors import BackendError, InputError
 from tidegate.spark.broker import LocalBroker
 from tidegate.spark.dials import Counts
@@ -166,6 +167,19 @@ def test_a_topic_that_others_fill(spark: SparkSession, broker: LocalBroker, tmp_
     assert {(0, 7), (1, 7), (2, 7)} <= rows
     with pytest.raises(InputError, match="only read"):
         clicks.append([{"id": 1}])
+
+
+def test_a_loop_comes_to_rest_and_goes_on_after_a_restart(
+    spark: SparkSession, broker: LocalBroker, tmp_path: Path
+) -> None:
+    for first in (0, 10):
+        with STAIRS.start(spark, tmp_path, topics=f"{broker.location}/loop") as running:
+            running.topics["items"].append(heights(first, 10))
+            running.drain(120)
+            assert running.lag_items() == {"step": 0, "log": 0}
+    found = Counter(map(tuple, running.topics["log"].frame(spark).collect()))
+    assert found == stairs({n: n % 5 for n in range(20)})
+    assert running.dials.counts("step") == Counts(seen=20 + 40, written=40)
 
 
 def test_rows_come_back_as_they_were(

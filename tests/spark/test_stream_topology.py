@@ -25,6 +25,7 @@ from tidegate.packing import Packing
 from tidegate.spark.dials import Counts, Dials
 from tidegate.spark.gateway import Gateway
 from tidegate.spark.hosts import ExecutorHosts
+from tidegate.spark.meter import SourceCount
 from tidegate.spark.shedding import shedding
 from tidegate.spark.topics import FileTopic
 from tidegate.spark.topology import StreamOperator, StreamTopology
@@ -106,7 +107,12 @@ def test_a_plan_takes_effect_at_the_next_batch(spark: SparkSession, tmp_path: Pa
             later = world.observe()
         finally:
             world.close()
+    items.append(some(150, 5))
+    running.dials.record("split", Counts(seen=155))  # by a batch that is not committed yet
+    assert given["sources"]["split"]() == SourceCount(5, 155), "nothing is counted twice"
     assert later.requested.counts == {"split": 1, "enrich": 3}
+    ratios = {(e.origin, e.target): e.ratio for e in later.topology.edges}
+    assert ratios["split", "enrich"] == 2 * 128 / 150, "as it was measured, at every turn"
     assert later.reading["split"].service_time_s, "run time of tasks, by query"
     used = [m.parallelism for m in FileTopic(tmp_path / "topics/enrich").batches()]
     assert used[-1] == 3

@@ -4,15 +4,17 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
+from typer.main import get_command
 
 from tests.unit.test_journal import record
-from tidegate.cli import main
+from tidegate.cli import app, main
 from tidegate.policies import available
 
 VIDEO = ("extract:13:5", "match:13:4.407", "aggregate:13:1300")
@@ -187,9 +189,21 @@ def test_replay_prints_where_another_policy_would_decide_otherwise(tmp_path: Pat
 
 def test_help_and_version_answer() -> None:
     assert tidegate("--version").stdout == "tidegate 0.1.0\n"
-    for words in (("--help",), ("allocate", "--help"), ("replay", "--help")):
-        done = tidegate(*words)
-        assert done.returncode == 0 and "Usage" in done.stdout
+    done = tidegate("--help")
+    assert done.returncode == 0 and "Usage" in done.stdout
+
+
+def commands(group: Any, *before: str) -> Iterator[tuple[str, ...]]:
+    for name, command in group.commands.items():
+        yield (*before, name)
+        if hasattr(command, "commands"):
+            yield from commands(command, *before, name)
+
+
+@pytest.mark.parametrize("words", commands(get_command(app)), ids=" ".join)
+def test_every_command_explains_itself(words: tuple[str, ...]) -> None:
+    done = tidegate(*words, "--help")
+    assert done.returncode == 0 and "Usage" in done.stdout
 
 
 def test_the_installed_command_answers_and_fails_as_a_process() -> None:

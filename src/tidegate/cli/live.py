@@ -90,6 +90,8 @@ def turn_line(turn: Turn, first: Turn, slo_s: float) -> str:
         f"{since_s:5.0f} s  {_number(rate_of(now)):>5}/s  lag {_number(lag_of(now)):>5}  "
         f"p95 {_time(p95_s):>7}{late} {_blocks(now):8}"
     )
+    if _shed(turn):
+        text += f" sheds {_shed(turn):.0%}"
     made = decisions_of([turn])
     if made:
         text += f" {made[0].before} → {made[0].after}: {made[0].reason or made[0].guard}"
@@ -117,6 +119,8 @@ def view(turns: Sequence[Turn], slo_s: float, phase: str = "") -> RenderableType
     rows.add_column()
     capacity = capacity_of(now)
     room = "" if capacity is None else f"  of {capacity:.0f}/s that fit"
+    if _shed(turns[-1]):
+        room += f", [red]{_shed(turns[-1]):.0%} is shed[/red]"
     rows.add_row("rate", f"{_number(rate_of(now))}/s", _spark([rate_of(s) for s in seen]) + room)
     rows.add_row("lag", _number(lag_of(now)), _spark([lag_of(s) for s in seen]))
     p95_s = now.latency.p95_s
@@ -146,6 +150,11 @@ def view(turns: Sequence[Turn], slo_s: float, phase: str = "") -> RenderableType
     if turns[-1].error is not None:
         parts.append(Text(f"turn {turns[-1].number} failed: {turns[-1].error}", style="red"))
     return Group(*parts)
+
+
+def _shed(turn: Turn) -> float:
+    """Share of the input that is dropped from this turn on."""
+    return turn.plan.shed_fraction if turn.plan is not None else 0.0
 
 
 def _blocks(snapshot: Snapshot) -> str:

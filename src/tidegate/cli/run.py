@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +23,7 @@ from tidegate.units import duration_s, finite, show_duration
 if TYPE_CHECKING:
     from tidegate.pipelines.application import Application, Outcome
     from tidegate.pipelines.live import LiveResult, LiveRun
+    from tidegate.report.page import Page
 
 __all__ = ["run_command", "the_application"]
 
@@ -71,7 +73,9 @@ def run_command(
     dashboard: Dashboard = False,
     topics: Annotated[
         str | None,
-        typer.Option(help="In place of files; see the guide to topics.", metavar="kafka://HOST:PORT"),
+        typer.Option(
+            help="In place of files; see the guide to topics.", metavar="kafka://HOST:PORT"
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -160,13 +164,16 @@ def _live(run: LiveRun) -> None:
         summary = summarise(view.turns, run.slo_s, from_s, result.until_s)
         out.print()
         show_summary(summary)
-        page = live_page(app.name, view.turns, summary).write(run.out / "report.html")
+        page = live_page(app.name, view.turns, summary)
+        if result.outcome is not None:
+            _write_results(page, run, result, result.outcome)
+        file = page.write(run.out / "report.html")
     _conclude(run, result)
     if result.account:
         out.print(f"\n{result.account}", soft_wrap=True)
     if view.turns:
         out.print(
-            f"\npictures and decisions: {page}\n"
+            f"\npictures and decisions: {file}\n"
             f"next: tidegate profile {app.name}      # what its operators cost, as a topology\n"
             f"      tidegate calibrate {run.journal}      # what the simulator learnt of it\n"
             f"      tidegate replay {run.journal} --policy ds2      # where another would differ",
@@ -204,29 +211,63 @@ def _conclude(run: LiveRun, result: LiveResult) -> None:
     if result.outcome is None:
         out.print("not all of the input was worked off in time: nothing was compared")
         return
-    _show_rejected(result.outcome)
+    out.print(f"\n[dim]{_ALL_OF_IT}[/dim]")
+    _show_table(BOOKS, result.books(run.application.topology))
+    if result.outcome.rejected:
+        out.print()
+        _show_table(ASIDE, _rejected(result.outcome))
+    out.print()
     for sentence in run.application.tally(result.outcome.inputs, result.outcome.results):
         out.print(sentence)
-    if not result.outcome.compared:
-        out.print("not compared with the reference: nobody can tell which items were shed")
-        return
-    for name, (lacks, more) in result.outcome.wrong.items():
-        rows = result.outcome.results[name].num_rows
-        if lacks or more:
-            text = f"[red]{lacks.total()} missing and {more.total()} too many[/red]"
-        else:
-            text = "[green]exactly those of the reference[/green]"
-        out.print(f"{name}: {rows} rows, {text}")
+    for text, exact in _verdicts(result.outcome):
+        out.print(text, style="green" if exact else "red")
 
 
-def _show_rejected(outcome: Outcome) -> None:
-    if not outcome.rejected:
-        return
-    shown = table("set aside by", "reason", "rows", numbers="  r")
-    for operator, reasons in outcome.rejected.items():
-        for reason, count in sorted(reasons.items(), key=lambda pair: -pair[1]):
-            shown.add_row(operator, reason, str(count))
+BOOKS = ("operator", "came", "= shed", "+ set aside", "+ worked on", "rows out")
+ASIDE = ("set aside by", "reason", "rows")
+_ALL_OF_IT = "Items by operator, warm-up and closing rows included:"
+
+
+def _show_table(columns: Sequence[str], rows: Sequence[Sequence[str | int]]) -> None:
+    sides = "".join("r" if isinstance(value, int) else " " for value in rows[0])
+    shown = table(*columns, numbers=sides)
+    for row in rows:
+        shown.add_row(*map(str, row))
     console().print(shown)
+
+
+def _rejected(outcome: Outcome) -> list[tuple[str, str, int]]:
+    return [
+        (operator, reason, count)
+        for operator, reasons in outcome.rejected.items()
+        for reason, count in sorted(reasons.items(), key=lambda pair: -pair[1])
+    ]
+
+
+def _verdicts(outcome: Outcome) -> list[tuple[str, bool]]:
+    """How each result compares with the reference, and whether it is what it should be."""
+    if not outcome.compared:
+        return [("not compared with the reference: nobody can tell which items were shed", False)]
+    found = []
+    for name, (lacks, more) in outcome.wrong.items():
+        text = "exactly those of the reference"
+        if lacks or more:
+            text = f"{lacks.total()} missing and {more.total()} too many"
+        found.append((f"{name}: {outcome.results[name].num_rows} rows, {text}", not lacks + more))
+    return found
+
+
+def _write_results(page: Page, run: LiveRun, result: LiveResult, outcome: Outcome) -> None:
+    """The results, for the report: the same as in the terminal."""
+    page.section("Results")
+    for text, _ in _verdicts(outcome):
+        page.text(f"{text}.")
+    for sentence in run.application.tally(outcome.inputs, outcome.results):
+        page.text(f"{sentence}.")
+    page.text(_ALL_OF_IT)
+    page.table(BOOKS, result.books(run.application.topology))
+    if outcome.rejected:
+        page.table(ASIDE, _rejected(outcome))
 
 
 def _exit(run: LiveRun, result: LiveResult) -> None:

@@ -55,7 +55,7 @@ class Row(Value):
     """A turn in the few values that lines are drawn of; what was not measured is None.
 
     hosts: paid for; running: at work; requested: asked for; wanted: by the policy; planned: after
-    the guards. utilisation: mean of the hosts. cost_usd: since the first turn of the journal.
+    the guards. shed: share of the input to drop. utilisation: mean of the hosts. cost_usd: since the first turn of the journal.
     lower, upper: thresholds that a learning policy has come to, mean of its hosts.
     controls: what people asked for before the turn.
     """
@@ -65,6 +65,7 @@ class Row(Value):
     time_s: float | None
     rate_per_s: float | None = None
     capacity_per_s: float | None = None
+    shed: float | None = None
     lag: float | None = None
     mean_s: float | None = None
     p50_s: float | None = None
@@ -156,6 +157,7 @@ class Chronicle:
             now.time_s,
             rate_per_s=rate_of(now),
             capacity_per_s=capacity_of(now),
+            shed=plan.shed_fraction if plan else None,
             lag=lag_of(now),
             mean_s=now.latency.mean_s,
             p50_s=now.latency.p50_s,

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from tidegate.spark.running import RunningTopology
     from tidegate.spark.topic import Topic
+    from tidegate.spark.topology import StreamTopology
 
 __all__ = [
     "Attach", "LiveResult", "LiveRun", "check_parts", "close_books", "counts_of", "known_times",
@@ -182,6 +183,22 @@ class LiveResult:
         """Items that were shed."""
         return sum(count.dropped for count in self.counts.values())
 
+    def books(self, topology: StreamTopology) -> list[tuple[str, int, int, int, int, int]]:
+        """By operator: name, items that came, shed, set aside, worked on, and rows sent on.
+
+        What came is what was shed, set aside and worked on. Rows that an operator sets aside are in
+        its topic, and have not come to those that read it.
+        """
+        rejected = self.outcome.rejected if self.outcome is not None else {}
+        aside = {name: sum(reasons.values()) for name, reasons in rejected.items()}
+        found = []
+        for operator in topology.operators:
+            count, bad = self.counts[operator.name], aside.get(operator.name, 0)
+            came = count.seen - sum(aside.get(origin, 0) for origin in operator.inputs)
+            worked_on = came - count.dropped - bad
+            found.append((operator.name, came, count.dropped, bad, worked_on, count.written - bad))
+        return found
+
 
 def known_times(model: Topology, known: Topology | None) -> Topology:
     """The model with service times and ratios that are known, such as from a profile."""
@@ -250,7 +267,7 @@ def run_live(
             stabilise=run.stabilise, journal=run.journal, price_per_hour=run.price_per_hour,
             billing_unit=run.billing_unit, cluster=None if run.dry_run else cluster,
             dry_run=run.dry_run, seed=run.seed, on_turn=on_turn,
-            **wired | {"topology": known_times(wired["topology"], run.topology)},
+            **wired | {"topology": lambda: known_times(running.model(), run.topology)},
         )  # fmt: skip
         with scaler, attach(scaler):
             if run.warm_up_s:

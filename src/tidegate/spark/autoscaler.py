@@ -81,7 +81,7 @@ class Autoscaler:
         price_per_hour: float = 0.0,
         billing_unit: str | float = "1h",
         cluster: LocalCluster | None = None,
-        topology: Topology | None = None,
+        topology: Topology | Callable[[], Topology] | None = None,
         dials: Settable | None = None,
         sources: Mapping[str, Callable[[], SourceCount]] | None = None,
         seed: int = 0,

@@ -90,7 +90,7 @@ class DryRunBooks:
         return (
             f"  simulated, in a world calibrated from this run: {mean:.2f} executors on average"
             f"{cost},\n  {share} of the items within {show_duration(slo_s)}, p95 {p95}, "
-            f"{would.rescales} rescales"
+            f"{would.rescales} rescale{'' if would.rescales == 1 else 's'}"
         )
 
     def _line(self, what: str, executor_s: float) -> str:

@@ -32,7 +32,7 @@ from tidegate.spark.checkpoints import Checkpoint, Offsets
 from tidegate.spark.dials import Counts
 from tidegate.spark.kafka_client import KafkaClient, Publisher, active_session
 from tidegate.spark.kafka_source import kafka_stream, reading
-from tidegate.spark.manifests import Manifest, not_upwards, refuse_another_query
+from tidegate.spark.manifests import Manifest, not_upwards, refuse_another_query, rows_written
 from tidegate.spark.notes import (
     BATCH,
     as_table,
@@ -167,6 +167,10 @@ class KafkaTopic:
             for manifest in self.batches()
             for partition, start, end in _ranges(manifest)
         )
+
+    def arrived_items(self) -> int:
+        """Rows that were ever published, trimmed ones included: it never falls."""
+        return rows_written(self.batches())
 
     def lag_items(self, consumer: str) -> int:
         """Rows published that the consumer has not finished with, exactly; needs no running query.

@@ -110,6 +110,10 @@ class KafkaSource:
         upto = checkpoint.position(batch_id).offsets(self.name)
         return _between(before or checkpoint.kafka_start(self.name), upto)
 
+    def arrived_items(self) -> int:
+        """Records that ever came, by their offsets."""
+        return sum(self._client.ends(self.name).values())
+
     def lag_items(self, consumer: str) -> int:
         """Records that the consumer has not finished with; needs no running query.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from tidegate.errors import BackendError, InputError
 from tidegate.spark.dials import Counts
 
-__all__ = ["Manifest", "not_upwards", "refuse_another_query"]
+__all__ = ["Manifest", "not_upwards", "refuse_another_query", "rows_written"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,15 @@ class Manifest:
         fields = json.loads(text)
         counts, totals = Counts(**fields.pop("counts")), Counts(**fields.pop("totals"))
         return cls(**fields, counts=counts, totals=totals)
+
+
+def rows_written(manifests: Iterable[Manifest]) -> int:
+    """Rows of all batches ever, from those that are left: each producer's newest has its totals.
+
+    manifests: of a topic, each producer's in order.
+    """
+    newest = {manifest.producer: manifest for manifest in manifests}
+    return sum(manifest.totals.written for manifest in newest.values())
 
 
 def refuse_another_query(topic: str, newest: Manifest | None, wanted: Manifest) -> None:

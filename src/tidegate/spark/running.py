@@ -189,16 +189,20 @@ class RunningTopology:
         """
 
         def count(operator: str) -> Callable[[], SourceCount]:
+            inputs = self._operators[operator].inputs.values()
+
             def look() -> SourceCount:
-                waiting = self.lag_items()[operator]
+                # Not what was seen and what waits: a batch that ends just now is in both.
                 return SourceCount(
-                    float(waiting), float(self.dials.counts(operator).seen + waiting)
+                    float(sum(topic.lag_items(operator) for topic in inputs)),
+                    float(sum(topic.arrived_items() for topic in inputs)),
                 )
 
             return look
 
         sources = {name: count(name) for name in self._operators}
-        return {"topology": self.model(), "dials": self.dials, "sources": sources}
+        # Asked at each turn: rows out per item are known better and better.
+        return {"topology": self.model, "dials": self.dials, "sources": sources}
 
     def admitted(self, spark: SparkSession, source: str) -> pa.Table | None:
         """Rows of a source without those that were shed, None where that cannot be told."""

@@ -62,6 +62,9 @@ class Topic(Protocol):
     def items_in(self, checkpoint: Checkpoint, batch_id: int) -> int:
         """Rows of this topic that a batch of a consuming query reads."""
 
+    def arrived_items(self) -> int:
+        """Rows that were ever published, trimmed ones included: it never falls."""
+
     def lag_items(self, consumer: str) -> int:
         """Rows published that the consumer has not finished with."""
 

@@ -37,7 +37,7 @@ from uuid import uuid4
 from tidegate.errors import BackendError, InputError
 from tidegate.spark.checkpoints import Checkpoint, Position
 from tidegate.spark.dials import Counts
-from tidegate.spark.manifests import Manifest, not_upwards, refuse_another_query
+from tidegate.spark.manifests import Manifest, not_upwards, refuse_another_query, rows_written
 from tidegate.spark.notes import (
     BATCH,
     as_table,
@@ -156,6 +156,10 @@ class FileTopic:
                     )
                 count += manifest.files[path.name]
         return count
+
+    def arrived_items(self) -> int:
+        """Rows that were ever published, trimmed ones included: it never falls."""
+        return rows_written(self.batches())
 
     def lag_items(self, consumer: str) -> int:
         """Rows published that the consumer has not finished with, exactly; needs no running query.

@@ -55,7 +55,8 @@ class SparkWorld:
     gateway: the application. hosts: how executors come and go. offer: what a host has and costs.
     style: of the policy; for ``placement`` a query is cut into `shards` that each have a host.
     slo_s: the latency that is wanted. interval_s: between turns.
-    topology: operators by query name, None: every query is an operator of its own.
+    topology: operators by query name, or what tells them at each turn; None: every query is an
+        operator of its own.
     dials: where the operators read their parallelism and what to shed, None where they do not.
     sources: what those who fill them know, by operator, where Spark itself cannot tell the lag.
     warm_up_s: a query's batches of the first so many seconds do not tell its service time.
@@ -70,7 +71,7 @@ class SparkWorld:
         style: Style = "engines",
         slo_s: float | None = None,
         interval_s: float = 10.0,
-        topology: Topology | None = None,
+        topology: Topology | Callable[[], Topology] | None = None,
         dials: Settable | None = None,
         sources: Mapping[str, Callable[[], SourceCount]] | None = None,
         shards: int = 16,
@@ -208,7 +209,8 @@ class SparkWorld:
             if name not in self._triggers:
                 self._triggers[name] = self.gateway.trigger_interval_s(query)
         if self.given_topology is not None:
-            topology = self.given_topology
+            given = self.given_topology
+            topology = given() if callable(given) else given
         elif active:
             topology = topology_of(sorted(set(active.values())))
         else:

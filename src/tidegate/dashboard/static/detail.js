@@ -48,6 +48,7 @@ function body(turn, id) {
       ? h("details", { open: turn.steps.length <= 6 }, h("summary", {}, `${turn.steps.length} steps`), h("ul", {}, turn.steps.map((step) => h("li", {}, step))))
       : h("p", { class: "muted" }, "Nothing."),
     turn.refused.length > 0 && h("ul", { class: "bad" }, turn.refused.map((text) => h("li", {}, `Refused: ${text}`)))),
+    plan && plan.shed_fraction > 0 && section("Shed", h("p", {}, `${percent(plan.shed_fraction)} of the input, before any work.`)),
     plan && plan.unmet.length > 0 && section("Demand that was not met", h("ul", {}, plan.unmet.map((unmet) =>
       h("li", {}, `${unmet.operator}: ${unmet.instances} without a place, ${unmet.why}`)))),
     turn.hosts.length > 0 && section("Snapshot", snapshot(turn)),

@@ -67,9 +67,9 @@ function figures(row, rows) {
   const late = row.slo_s !== null && row.p95_s !== null && row.p95_s > row.slo_s;
   const full = row.capacity_per_s ? row.rate_per_s / row.capacity_per_s : null;
   return [
-    card("Input rate", perSecond(row.rate_per_s), [`${perSecond(row.capacity_per_s)} could be done`, meter(full, "rate as a share of capacity")], spark(tail("rate_per_s"), "rate"), full > 1 ? "bad" : ""),
+    card("Input rate", perSecond(row.rate_per_s), [`${perSecond(row.capacity_per_s)} could be done${row.shed ? ` · ${percent(row.shed)} is shed` : ""}`, meter(full, "rate as a share of capacity")], spark(tail("rate_per_s"), "rate"), full > 1 ? "bad" : ""),
     card("Latency, p95", duration(row.p95_s), [
-      row.slo_s === null ? "no SLO is set" : `${late ? "above" : "within"} the SLO of ${duration(row.slo_s)}`,
+      row.slo_s === null ? "no SLO is set" : row.p95_s === null ? `not measured; the SLO is ${duration(row.slo_s)}` : `${late ? "above" : "within"} the SLO of ${duration(row.slo_s)}`,
       `p50 ${duration(row.p50_s)} · p99 ${duration(row.p99_s)}`], spark(tail("p95_s"), "p95"), late ? "bad" : ""),
     card("Lag", row.lag === null ? DASH : `${number(row.lag)}`, [row.lag === null ? "not measured" : "items waiting", drain(row)], spark(tail("lag"), "capacity")),
     card("Hosts", count(row.running), [
