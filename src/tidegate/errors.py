@@ -146,7 +146,7 @@ class LatencyUnreachable(Infeasible):
     """A latency bound that no number of processors reaches, such as one below the processing time.
 
     bound_s: the bound asked for; floor_s: the best that can be had.
-    operator: the one that can use no more processors and where most waits, "" when none is at fault.
+    operator: the one that can use no more processors and where most waits, "" where none is meant.
     """
 
     def __init__(self, bound_s: float, floor_s: float, operator: str = "") -> None:

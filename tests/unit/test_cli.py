@@ -200,7 +200,7 @@ def commands(group: Any, *before: str) -> Iterator[tuple[str, ...]]:
             yield from commands(command, *before, name)
 
 
-@pytest.mark.parametrize("words", commands(get_command(app)), ids=" ".join)
+@pytest.mark.parametrize("words", [*commands(get_command(app))], ids=" ".join)
 def test_every_command_explains_itself(words: tuple[str, ...]) -> None:
     done = tidegate(*words, "--help")
     assert done.returncode == 0 and "Usage" in done.stdout
@@ -222,3 +222,25 @@ def test_importing_tidegate_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+LIMITED = """
+operators: [{name: a, service_time_s: 0.1, max_instances: 2}, {name: b, service_time_s: 0.01}]
+sources: [{name: input, rate_per_s: 10}]
+edges: [{origin: input, target: a}, {origin: a, target: b, ratio: 2}]
+"""
+
+
+def test_a_topology_can_be_given_another_rate_and_tells_which_operator_is_limited(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text(LIMITED)
+    words = ("allocate", "--topology", file, "--external")
+    answer = json.loads(tidegate(*words, "15", "--t-max", "1s", "--json").stdout)
+    assert (answer["external_rate_per_s"], answer["allocation"]) == (15, {"a": 2, "b": 1})
+    for more in (("--t-max", "1s"), ("--processors", "9"), ("--processors", "500")):
+        said = tidegate(*words, "25", *more).stderr
+        assert "operator a can use 2 processors at most" in said and "at least 3" in said
+    late = tidegate(*words, "19.9", "--t-max", "1s").stderr
+    assert "because operator a can use no more processors" in late

@@ -50,7 +50,7 @@ def allocate(
         float | None,
         typer.Option(
             help="Items per second from outside; default: the first operator's arrival rate, or "
-            "the sources' of a topology.",
+            "what the file says, which otherwise is scaled.",
             metavar="RATE",
         ),
     ] = None,
@@ -134,8 +134,10 @@ def _read_input(
         from tidegate.config import load_topology
 
         wanted = load_topology(file)
+        if external is not None:
+            wanted = _with_rate(wanted, finite(external, "--external", above=0))
         stations = _stations(wanted)
-        outside = external if external is not None else wanted.external_rate_per_s
+        outside = wanted.external_rate_per_s
     else:
         stations = tuple(_station(word) for word in words)
         names = [station.name for station in stations]
@@ -162,6 +164,16 @@ def _station(word: str) -> Station:
     )
     scv = finite(parts[3], f"{name}: service scv", low=0) if len(parts) == 4 else 1.0
     return Station(name, arrival, service, service_scv=scv)
+
+
+def _with_rate(topology: Topology, rate_per_s: float) -> Topology:
+    """The topology with so much from outside, shared by its sources as it was."""
+    declared = [source.rate_per_s or 0.0 for source in topology.sources]
+    if not sum(declared):
+        declared = [1.0] * len(declared)
+    factor = rate_per_s / sum(declared)
+    pairs = zip(topology.sources, declared, strict=True)
+    return replace(topology, sources=tuple(replace(s, rate_per_s=factor * r) for s, r in pairs))
 
 
 def _stations(topology: Topology) -> tuple[Station, ...]:

@@ -55,7 +55,8 @@ class Row(Value):
     """A turn in the few values that lines are drawn of; what was not measured is None.
 
     hosts: paid for; running: at work; requested: asked for; wanted: by the policy; planned: after
-    the guards. shed: share of the input to drop. utilisation: mean of the hosts. cost_usd: since the first turn of the journal.
+    the guards. shed: share of the input to drop. utilisation: mean of the hosts. cost_usd: since
+    the first turn of the journal.
     lower, upper: thresholds that a learning policy has come to, mean of its hosts.
     controls: what people asked for before the turn.
     """
