@@ -61,10 +61,17 @@ def logs_into(path: Path) -> Iterator[None]:
 
 
 def cleared(out: Path) -> Path:
-    """The folder, made where it is missing, without an earlier run's journal and logs."""
+    """The folder, made where it is missing, without an earlier run's journal, logs and report.
+
+    InputError when it has somebody else's ``data``, which a run would remove.
+    """
+    data = out / "data"
+    if data.exists() and not any((data / ours).is_dir() for ours in ("topics", "checkpoints")):
+        remedy = f"{data} is no earlier run's and would be lost: choose another folder"
+        raise InputError("--out", str(out), "a folder for runs", remedy)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for old in ("journal.jsonl", "driver.log", "tidegate.log"):
+        for old in ("journal.jsonl", "driver.log", "tidegate.log", "report.html"):
             (out / old).unlink(missing_ok=True)  # a journal would be continued, and this is new
     except OSError as error:
         remedy = error.strerror or "choose another"

@@ -88,6 +88,7 @@ def application(
         closing=partial(_closing, plant, span_ms),
         usable=as_read if chosen == "tesseract" else lambda inputs, results: inputs,
         tally=tally,
+        spoil=plant.spoil,
         settings=SETTINGS,
     )
 

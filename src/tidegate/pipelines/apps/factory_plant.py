@@ -130,11 +130,24 @@ class Plant:
         moments = np.asarray(moments, np.float64)
         received = np.floor(1000 * moments).astype(np.int64) + random.integers(5, 50, len(ids))
         payloads = self._payloads(source, machine, moments, random)
-        for row in np.flatnonzero(random.random(len(ids)) < self.bad_share).tolist():
-            kinds = sorted(SPOILT[source])
-            spoilt = SPOILT[source][kinds[random.integers(len(kinds))]]
-            payloads[row] = spoilt(self, int(machine[row]), float(moments[row]), random)
-        return self.table(source, ids, machine, ids // self.machines, received, payloads)
+        made = self.table(source, ids, machine, ids // self.machines, received, payloads)
+        return self.spoil(made, self.bad_share, random) if self.bad_share else made
+
+    def spoil(self, messages: pa.Table, share: float, random: np.random.Generator) -> pa.Table:
+        """The messages of a source, about that share of them spoilt, by lot."""
+        import pyarrow as pa
+
+        *_, column = messages.column_names
+        kind, payloads = messages.schema.field(column).type, messages[column].to_pylist()
+        if column == "image":
+            kinds = SPOILT["S2"]
+        else:
+            kinds = SPOILT["S1" if any('"sensor":"S1' in text for text in payloads) else "S3"]
+        for row in np.flatnonzero(random.random(len(payloads)) < share).tolist():
+            spoilt = kinds[sorted(kinds)[random.integers(len(kinds))]]
+            machine, at_ms = messages["machine"][row].as_py(), messages["received_ms"][row].as_py()
+            payloads[row] = spoilt(self, machine, at_ms / 1000, random)
+        return messages.drop_columns([column]).append_column(column, pa.array(payloads, kind))
 
     def _payloads(
         self, source: str, machine: Ints, at_s: Floats, random: np.random.Generator
