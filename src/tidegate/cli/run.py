@@ -175,6 +175,7 @@ def _live(run: LiveRun) -> None:
         out.print(
             f"\npictures and decisions: {file}\n"
             f"next: tidegate profile {app.name}      # what its operators cost, as a topology\n"
+            f"      tidegate dashboard {run.journal}      # every decision, in a browser\n"
             f"      tidegate calibrate {run.journal}      # what the simulator learnt of it\n"
             f"      tidegate replay {run.journal} --policy ds2      # where another would differ",
             soft_wrap=True,
