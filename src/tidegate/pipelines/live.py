@@ -47,7 +47,8 @@ Attach = Callable[[Autoscaler], AbstractContextManager[Any]]
 """Something that accompanies the autoscaler of a run, such as a dashboard."""
 
 TRICKLE_PER_S = 10.0
-"""Until the first batches have compiled the queries: no backlog should come of that."""
+"""Until the first batches have compiled the queries, at most, and a tenth of the rate: no backlog
+should come of that."""
 SETTINGS = {
     "spark.scheduler.mode": "FAIR",
     "spark.sql.shuffle.partitions": "2",
@@ -150,12 +151,15 @@ class LiveRun:
         counts = self.workload().expected(np.array([0.0, self.seconds]))
         return {source: float(count[0]) / self.seconds for source, count in counts.items()}
 
-    def steady(self, at_most_per_s: float = float("inf")) -> Workload:
+    def steady(self, trickle: bool = False) -> Workload:
         """Every source at its mean rate, or a trickle of it, without an end."""
+        rates = self.rates_per_s
+        if trickle:
+            rates = {source: min(TRICKLE_PER_S, rate / 10) for source, rate in rates.items()}
         return Sum(
             tuple(
-                ConstantRate(min(at_most_per_s, rate), 1e9, seed=self.seed + 1, source=source)
-                for source, rate in self.rates_per_s.items()
+                ConstantRate(rate, 1e9, seed=self.seed + 1, source=source)
+                for source, rate in rates.items()
             )
         )
 
@@ -241,7 +245,7 @@ def run_live(
     with ExitStack() as stack:
         cluster, spark, running = start_on_cluster(run, stack, say, stop)
         feed = TopicFeed(
-            app, _sources(running, app), run.steady(TRICKLE_PER_S), bad=run.bad, seed=run.seed
+            app, _sources(running, app), run.steady(trickle=True), bad=run.bad, seed=run.seed
         ).start()
         stack.callback(feed.stop)
 
@@ -250,7 +254,7 @@ def run_live(
 
         entries = running.model().entries
         # What has gathered while the first batches compiled is no load to scale for.
-        wait_until(
+        caught_up = wait_until(
             lambda: (
                 all(running.dials.counts(name).seen for name in entries)
                 and _waiting(running) < 10 * TRICKLE_PER_S
@@ -260,6 +264,10 @@ def run_live(
             check,
         )
         stop.check()
+        if not caught_up:
+            say(
+                f"{_waiting(running)} items wait after five minutes of a trickle: going on all the same"
+            )
         wired = running.for_autoscaler()
         scaler = Autoscaler(
             spark, slo=run.slo_s, policy=run.policy, parameters=run.parameters, guards=run.guards,
