@@ -268,9 +268,7 @@ def _write_results(page: Page, run: LiveRun, result: LiveResult, outcome: Outcom
     page.text(_ALL_OF_IT)
     page.table(BOOKS, result.books(run.application.topology))
     if outcome.rejected:
-        page.section(
-            "Set aside", "These rows are in the topics of the operators that refused them."
-        )
+        page.section("Set aside", "These rows are in the topics of the operators named here.")
         page.table(ASIDE, _rejected(outcome))
 
 

@@ -47,8 +47,8 @@ Attach = Callable[[Autoscaler], AbstractContextManager[Any]]
 """Something that accompanies the autoscaler of a run, such as a dashboard."""
 
 TRICKLE_PER_S = 10.0
-"""Until the first batches have compiled the queries, at most, and a tenth of the rate: no backlog
-should come of that."""
+"""At most, and about a tenth of the rate, until the first batches have compiled the queries: no
+backlog should come of that."""
 SETTINGS = {
     "spark.scheduler.mode": "FAIR",
     "spark.sql.shuffle.partitions": "2",
@@ -155,7 +155,8 @@ class LiveRun:
         """Every source at its mean rate, or a trickle of it, without an end."""
         rates = self.rates_per_s
         if trickle:
-            rates = {source: min(TRICKLE_PER_S, rate / 10) for source, rate in rates.items()}
+            few = {source: max(1.0, min(TRICKLE_PER_S, r / 10)) for source, r in rates.items()}
+            rates = {source: min(rate, few[source]) for source, rate in rates.items()}
         return Sum(
             tuple(
                 ConstantRate(rate, 1e9, seed=self.seed + 1, source=source)
@@ -265,9 +266,7 @@ def run_live(
         )
         stop.check()
         if not caught_up:
-            say(
-                f"{_waiting(running)} items wait after five minutes of a trickle: going on all the same"
-            )
+            say(f"{_waiting(running)} items wait after five minutes of a trickle: going on")
         wired = running.for_autoscaler()
         scaler = Autoscaler(
             spark, slo=run.slo_s, policy=run.policy, parameters=run.parameters, guards=run.guards,

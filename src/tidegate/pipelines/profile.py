@@ -18,7 +18,7 @@ from tidegate.codec import Value
 from tidegate.model import HostOffer, OperatorReading, Snapshot
 from tidegate.pipelines.application import Application, settle
 from tidegate.pipelines.feed import TopicFeed
-from tidegate.pipelines.live import TRICKLE_PER_S, LiveRun, check_parts, start
+from tidegate.pipelines.live import LiveRun, check_parts, start
 from tidegate.pipelines.session import session_on
 from tidegate.pipelines.stopping import Stop, wait_until
 from tidegate.spark.dials import Counts
@@ -113,7 +113,7 @@ def profile(run: LiveRun, say: Callable[[str], None], stop: Stop) -> Profile:
         spark = stack.enter_context(session_on(master, run.driver_log, run.settings, name))
         running = start(run, spark, stack, run.slots)
         topics = {source: running.topics[source] for source in app.topology.sources}
-        feed = TopicFeed(app, topics, run.steady(TRICKLE_PER_S), bad=run.bad, seed=run.seed).start()
+        feed = TopicFeed(app, topics, run.steady(trickle=True), bad=run.bad, seed=run.seed).start()
         stack.callback(feed.stop)
 
         def check() -> None:
