@@ -3,7 +3,7 @@ import { h, s, swap, table } from "../dom.js";
 import { duration, number, percent, perSecond, plural } from "../format.js";
 import { latest } from "../latest.js";
 
-const WIDE = 224, TALL = 128, GAP_X = 74, GAP_Y = 26, SOURCE = 92, MOST = 24;
+const WIDE = 224, TALL = 128, GAP_X = 74, GAP_Y = 26, SOURCE = 92, MOST = 24, LANE = 22, SMALLEST = 0.7;
 
 export function topology(root, store) {
   const picture = h("div", { class: "card scroll graph", tabindex: "0", role: "group", "aria-label": "Operators and what flows between them" });
@@ -72,10 +72,16 @@ function graph(turn, width) {
     else at.set(operator.name, [left + layer * (WIDE + GAP_X), row * (TALL + GAP_Y)]);
   });
   const all = [...at.values()];
-  const w = Math.max(...all.map((p) => p[0])) + WIDE + 4, tall = Math.max(...all.map((p) => p[1])) + TALL + 8;
-  sources.forEach((name, n) => { if (!single) at.set(name, down ? [0, 0] : [0, n * (TALL + GAP_Y) + TALL / 2 - 20]); });
-  const svg = s("svg", { width: w, height: tall, viewBox: `-2 -2 ${w} ${tall}`, class: "topology", role: "presentation" });
-  for (const edge of edges) if (at.has(edge.origin)) svg.append(way(edge, at, sources, down));
+  const w = Math.max(...all.map((p) => p[0])) + WIDE + 4, bottom = Math.max(...all.map((p) => p[1])) + TALL + 8;
+  // Where a source stands follows from whom it feeds, so that their ways need not cross.
+  const height = (name) => Math.min(...edges.filter((edge) => edge.origin === name).map((edge) => at.get(edge.target)[1]));
+  [...sources].sort((a, b) => height(a) - height(b)).forEach((name, n) => { if (!single) at.set(name, down ? [0, 0] : [0, n * (TALL + GAP_Y) + TALL / 2 - 20]); });
+  // A way past other columns would run behind their boxes: it gets a lane below all of them.
+  const far = single || down ? [] : edges.filter((edge) => column.get(edge.target) > (column.get(edge.origin) ?? -1) + 1);
+  const tall = bottom + far.length * LANE;
+  const shrink = single || down ? 1 : Math.min(1, Math.max(SMALLEST, width / w));
+  const svg = s("svg", { width: w * shrink, height: tall * shrink, viewBox: `-2 -2 ${w} ${tall}`, class: "topology", role: "presentation" });
+  for (const edge of edges) if (at.has(edge.origin)) svg.append(way(edge, at, sources, down, far.indexOf(edge), bottom));
   for (const name of single ? [] : sources) {
     const [x, y] = at.get(name);
     svg.append(s("g", { transform: `translate(${x} ${y})` }, s("rect", { class: "source", width: SOURCE, height: 40, rx: 20 }), s("text", { x: SOURCE / 2, y: 25, "text-anchor": "middle" }, cut(name, 11))));
@@ -84,7 +90,7 @@ function graph(turn, width) {
   return [svg, hidden > 0 && h("p", { class: "small muted" }, `The ${most} busiest of ${turn.operators.length}; the others are in the table.`)];
 }
 
-function way(edge, at, sources, down) {
+function way(edge, at, sources, down, lane, bottom) {
   const fromSource = sources.includes(edge.origin);
   const [ox, oy] = at.get(edge.origin), [tx, ty] = at.get(edge.target);
   const wide = fromSource ? SOURCE : WIDE, tall = fromSource ? 40 : TALL;
@@ -95,6 +101,10 @@ function way(edge, at, sources, down) {
   } else if (down) {
     const x1 = ox + wide / 2, y1 = oy + tall, x2 = tx + WIDE / 2, y2 = ty;
     d = `M${x1} ${y1}C${x1} ${y1 + 24} ${x2} ${y2 - 24} ${x2} ${y2 - 3}`; mx = (x1 + x2) / 2 + 18; my = (y1 + y2) / 2 + 4;
+  } else if (lane >= 0) {
+    const x1 = ox + wide, y1 = oy + tall / 2, y2 = ty + TALL / 2, y = bottom + (lane + 0.5) * LANE;
+    const aside = GAP_X / 4 + 6 * (lane % 5), out = x1 + aside, into = tx - aside;
+    d = `M${x1} ${y1}H${out}V${y}H${into}V${y2}H${tx - 4}`; mx = (out + into) / 2; my = y - 5;
   } else {
     const x1 = ox + wide, y1 = oy + tall / 2, x2 = tx, y2 = ty + TALL / 2;
     d = `M${x1} ${y1}C${x1 + GAP_X / 2} ${y1} ${x2 - GAP_X / 2} ${y2} ${x2 - 4} ${y2}`; mx = (x1 + x2) / 2; my = (y1 + y2) / 2 - 8;
@@ -110,7 +120,7 @@ function node(operator, [x, y]) {
   const top = Math.max(operator.predicted_s ?? 0, operator.measured_s ?? 0) || 1;
   const bar = (row, value, style, name, text = duration(value)) => [
     s("text", { class: "small", x: 14, y: row + 9 }, name),
-    value !== null && s("rect", { class: `bar ${style}`, x: 84, y: row, width: Math.max(2, (value / top) * 70), height: 10, rx: 3 }),
+    value !== null && s("rect", { class: `bar ${style}`, x: 84, y: row, width: Math.max(2, (value / top) * 62), height: 10, rx: 3 }),
     s("text", { class: "small value", x: WIDE - 14, y: row + 9, "text-anchor": "end" }, text)];
   return s("g", { class: `operator ${operator.bottleneck ? "bottleneck" : ""}`, transform: `translate(${x} ${y})`, role: "img",
     "aria-label": `${operator.name}${operator.bottleneck ? ", the bottleneck" : ""}: ${perSecond(operator.arrival_per_s)} arrive, ${number(operator.queue)} wait, ${plural(operator.instances, "instance")}, ${percent(operator.busy)} busy` },
