@@ -80,7 +80,8 @@ function graph(turn, width) {
   const far = single || down ? [] : edges.filter((edge) => column.get(edge.target) > (column.get(edge.origin) ?? -1) + 1);
   const tall = bottom + far.length * LANE;
   const shrink = single || down ? 1 : Math.min(1, Math.max(SMALLEST, width / w));
-  const svg = s("svg", { width: w * shrink, height: tall * shrink, viewBox: `-2 -2 ${w} ${tall}`, class: "topology", role: "presentation" });
+  const head = edges.some((edge) => edge.origin === edge.target) ? 40 : 0; // for loops above the boxes
+  const svg = s("svg", { width: w * shrink, height: (tall + head) * shrink, viewBox: `-2 ${-2 - head} ${w} ${tall + head}`, class: "topology", role: "presentation" });
   for (const edge of edges) if (at.has(edge.origin)) svg.append(way(edge, at, sources, down, far.indexOf(edge), bottom));
   for (const name of single ? [] : sources) {
     const [x, y] = at.get(name);
@@ -97,7 +98,7 @@ function way(edge, at, sources, down, lane, bottom) {
   const label = edge.ratio === 1 ? null : `× ${number(edge.ratio, 2)}`;
   let d, mx, my;
   if (edge.origin === edge.target) {
-    d = `M${ox + WIDE - 30} ${oy}c0 -30 40 -30 26 14`; mx = ox + WIDE - 8; my = oy - 12;
+    d = `M${ox + WIDE - 80} ${oy}c0 -26 50 -26 50 -2m-5 -6l5 7l5 -7`; mx = ox + WIDE - 55; my = oy - 24;
   } else if (down) {
     const x1 = ox + wide / 2, y1 = oy + tall, x2 = tx + WIDE / 2, y2 = ty;
     d = `M${x1} ${y1}C${x1} ${y1 + 24} ${x2} ${y2 - 24} ${x2} ${y2 - 3}`; mx = (x1 + x2) / 2 + 18; my = (y1 + y2) / 2 + 4;
