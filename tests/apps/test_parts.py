@@ -10,12 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tidegate.cli.ending import cleared
 from tidegate.config import load_topology, save_topology
 from tidegate.errors import InputError
-from tidegate.pipelines.application import APPLICATIONS, application
+from tidegate.pipelines.application import APPLICATIONS, Outcome, application
+from tidegate.pipelines.apps.factory_plant import Plant
 from tidegate.pipelines.feed import TopicFeed
-from tidegate.pipelines.live import LiveRun, known_times
+from tidegate.pipelines.live import LiveResult, LiveRun, known_times
 from tidegate.pipelines.profile import _one_source
+from tidegate.spark.dials import Counts
 from tidegate.topology import Edge, Operator, Source, Topology
 from tidegate.workloads import ConstantRate
 
@@ -136,3 +139,45 @@ def test_a_run_knows_its_rates_and_what_it_cannot_do(tmp_path: Path) -> None:
 def test_unknown_applications_are_named() -> None:
     with pytest.raises(InputError, match=", ".join(APPLICATIONS)):
         application("word-count")
+
+
+def test_books_tell_where_each_item_went() -> None:
+    topology = application("max-price").topology
+    counts = {"maxima": Counts(seen=1000, dropped=300, written=75), "merge": Counts(75, 0, 60)}
+    rejected = {"maxima": {"no text": 20, "malformed JSON": 5}}
+    outcome = Outcome({}, {}, {}, rejected)
+    result = LiveResult(0.0, 1.0, 1000, 1.0, counts, outcome)
+    # What maxima has set aside is in its topic, and never came to merge.
+    assert result.books(topology) == [
+        ("maxima", 1000, 300, 25, 675, 50),
+        ("merge", 50, 0, 0, 50, 60),
+    ]
+
+
+def test_the_trickle_before_a_run_is_one_for_slow_applications_too(tmp_path: Path) -> None:
+    app = application("factory", reader="own")
+    trickle = LiveRun(app, tmp_path, rate=0.6).steady(trickle=True)
+    second = {s: n[0] for s, n in trickle.expected(np.array([0.0, 1.0])).items()}
+    assert second == pytest.approx({"S1": 2.5, "S2": 1.0, "S3": 5.0})
+
+
+def test_a_run_keeps_its_hands_off_data_that_is_not_its_own(tmp_path: Path) -> None:
+    (tmp_path / "report.html").touch()
+    assert list(cleared(tmp_path).iterdir()) == []
+    (tmp_path / "data" / "topics").mkdir(parents=True)
+    cleared(tmp_path)
+    (tmp_path / "data" / "topics").rename(tmp_path / "data" / "letters")
+    with pytest.raises(InputError, match="would be lost: choose another folder"):
+        cleared(tmp_path)
+
+
+def test_the_factory_spoils_messages_of_every_source() -> None:
+    plant, random = Plant(), np.random.default_rng(1)
+    for source in ("S1", "S2", "S3"):
+        good = plant.generate(source, np.arange(12.0), 0, random)
+        bad = plant.spoil(good, 0.5, random)
+        assert bad.schema == good.schema and bad.drop_columns(bad.column_names[-1]) == (
+            good.drop_columns(good.column_names[-1])
+        )
+        changed = [a != b for a, b in zip(good[-1].to_pylist(), bad[-1].to_pylist(), strict=True)]
+        assert 0 < sum(changed) < 12

@@ -179,6 +179,15 @@ def test_in_a_log_a_turn_is_one_line(turns: list[Turn]) -> None:
     assert any("→" in line for line in lines)
 
 
+def test_what_is_shed_is_said(turns: list[Turn]) -> None:
+    last = next(turn for turn in reversed(turns) if turn.plan is not None)
+    assert last.plan is not None
+    assert "shed" not in turn_line(last, turns[0], SLO_S) + text_of(view([last], SLO_S))
+    shedding = replace(last, plan=replace(last.plan, shed_fraction=0.25))
+    assert "sheds 25%" in turn_line(shedding, turns[0], SLO_S)
+    assert "25% is shed" in text_of(view([shedding], SLO_S))
+
+
 def test_in_a_terminal_the_view_stays_in_place(turns: list[Turn]) -> None:
     out = Console(file=io.StringIO(), width=100, force_terminal=True)
     with LiveView(SLO_S, out) as shown:
