@@ -29,7 +29,7 @@ from tidegate.spark.dials import Counts, Dials
 from tidegate.spark.locations import within
 from tidegate.topology import Topology
 from tidegate.units import duration_s, finite
-from tidegate.workloads import ConstantRate, Sum, Workload
+from tidegate.workloads import ConstantRate, Sum
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -151,7 +151,7 @@ class LiveRun:
         counts = self.workload().expected(np.array([0.0, self.seconds]))
         return {source: float(count[0]) / self.seconds for source, count in counts.items()}
 
-    def steady(self, trickle: bool = False) -> Workload:
+    def steady(self, trickle: bool = False) -> Sum:
         """Every source at its mean rate, or a trickle of it, without an end."""
         rates = self.rates_per_s
         if trickle:
