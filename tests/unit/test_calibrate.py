@@ -96,6 +96,19 @@ def test_the_constants_are_recovered(recorded: tuple[Path, Summary]) -> None:
     assert fit(found, "q: service variation").value is None  # missing stays missing
 
 
+def test_cold_first_batches_do_not_spoil_the_fit(recorded: tuple[Path, Summary]) -> None:
+    turns = list(read_journal(recorded[0]))
+    for n, turn in enumerate(turns[:4]):
+        snapshot = turn.snapshot
+        assert snapshot is not None
+        cold = tuple(replace(r, service_time_s=20.0) for r in snapshot.operators)
+        turns[n] = replace(turn, snapshot=replace(snapshot, operators=cold))
+    found = calibrate(turns)
+    assert found.world.topology.operators[0].service_time_s == pytest.approx(0.02, rel=0.05)
+    residual = fit(found, "q: slot time an item").residual
+    assert residual is not None and residual < 0.2
+
+
 def test_a_trigger_interval_is_recovered(tmp_path: Path) -> None:
     truth = replace(
         TRUTH, settings=BatchSettings(overhead_s=0.4, trigger_interval_s=2.0, lag_visible=False)

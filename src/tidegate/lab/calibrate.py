@@ -168,7 +168,10 @@ def _mean_of(values: Iterable[float | None]) -> tuple[float | None, int]:
 
 
 def _service(readings: Sequence[OperatorReading], operator: str, name: str) -> Fit:
-    """Slot-seconds an item: the mean over turns, each by the items that it saw."""
+    """Slot-seconds an item: the median over turns, each by the items that it saw.
+
+    Not the mean: in the first batches a few items carry all that a cold JVM has to compile.
+    """
     seen = [
         (r.service_time_s, r.processed_per_s if r.processed_per_s is not None else 1.0)
         for r in readings
@@ -178,10 +181,19 @@ def _service(readings: Sequence[OperatorReading], operator: str, name: str) -> F
     if not seen or weight <= 0:
         remedy = "its queries must have processed something while it was recorded"
         raise JournalError(name, f"{operator} without a service time", "one with it", remedy)
-    mean = sum(value * items for value, items in seen) / weight
-    square = sum(items * (value - mean) ** 2 for value, items in seen) / weight
-    residual = math.sqrt(square) / mean
-    return Fit(f"{operator}: slot time an item", mean, "s", residual, len(seen))
+    service_s = _median(seen)
+    residual = _median([(abs(value / service_s - 1), items) for value, items in seen])
+    return Fit(f"{operator}: slot time an item", service_s, "s", residual, len(seen))
+
+
+def _median(weighted: Sequence[tuple[float, float]]) -> float:
+    """The value below and above which lies half of the weight. weighted: values with theirs."""
+    half, so_far = sum(weight for _, weight in weighted) / 2, 0.0
+    for value, weight in sorted(weighted):
+        so_far += weight
+        if so_far >= half:
+            return value
+    raise AssertionError("nothing has no median")
 
 
 @dataclass(frozen=True, slots=True)
