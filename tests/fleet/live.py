@@ -18,14 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from tests.fleet.contract import check_host
+from tests.fleet.tls import TlsProxy, make_certificate
 from tidegate.fleet.connect import connect
-from tidegate.fleet.hosts import FleetHost
+from tidegate.fleet.hosts import FleetHost, HostRefused
 from tidegate.fleet.manager import FleetManager, fleet_policy
 from tidegate.fleet.measuring import SLOW_S
 from tidegate.fleet.prices import TICKS, draw_parameters, price_queries, price_windows
-from tidegate.fleet.providers import EmbeddedProvider
+from tidegate.fleet.providers import EmbeddedProvider, StaticProvider
 from tidegate.fleet.queries import ContinuousQuery
 from tidegate.fleet.world import FleetWorld
+from tidegate.topology import Resources
 
 START_S = 1_700_000_000.0
 SECTORS = 2
@@ -145,7 +147,50 @@ def sink_and_batch(
     return rows_of(written), rows_of(batch.filter(before))
 
 
-def check_real_host(host: FleetHost | None, folder: Path) -> None:
+def given(endpoint: str) -> FleetHost:
+    """A server as somebody names it who did not start it."""
+    provider = StaticProvider("given", [endpoint], Resources(1))
+    provider.lease("host-1")
+    host = provider.host("host-1")
+    assert host is not None
+    return host
+
+
+def refusal(endpoint: str) -> str:
+    """What is said of a server that does not take us."""
+    try:
+        given(endpoint).look(60.0)
+    except HostRefused as error:
+        return str(error)
+    return "nothing"
+
+
+def check_endpoints(endpoint: str, folder: Path) -> dict[str, str]:
+    """The contract of a host, through TLS with the token of the server; and without the right ones.
+
+    endpoint: of a server with a token and no TLS of its own, as Spark has it.
+    """
+    address, _, token = endpoint.partition("/;")
+    port = int(address.rpartition(":")[2])
+    mine, strange = (make_certificate(folder / name) for name in ("trusted.pem", "strange.pem"))
+    os.environ["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"] = str(mine)
+    proxies = [TlsProxy(port, certificate) for certificate in (mine, strange)]
+    try:
+        known, unknown = (f"sc://localhost:{proxy.port}/;use_ssl=true;" for proxy in proxies)
+        check_real_host(given(known + token), folder)
+        return {
+            "token": token,
+            "wrong token": refusal(f"{address}/;token=wrong"),
+            "no token": refusal(address),
+            "wrong token, TLS": refusal(f"{known}token=wrong"),
+            "certificate": refusal(unknown + token),
+        }
+    finally:
+        for proxy in proxies:
+            proxy.close()
+
+
+def check_real_host(host: FleetHost, folder: Path) -> None:
     """The contract that the fake keeps too."""
 
     def rate(session: Any, checkpoint: str) -> Any:
@@ -154,7 +199,6 @@ def check_real_host(host: FleetHost | None, folder: Path) -> None:
     def nonsense(session: Any, checkpoint: str) -> Any:
         return session.table("nonsense").writeStream.format("noop")
 
-    assert host is not None
     good, bad = ContinuousQuery("rate", rate), ContinuousQuery("bad", nonsense)
     check_host(host, good, bad, str(folder / "contract"))
 
@@ -174,7 +218,8 @@ def main(folder: Path) -> dict[str, Any]:
         facts["up_s"] = fleet.until(up, "two hosts up")
         ticks.write(200)
 
-        check_real_host(world.hosts["host-2"].host, folder)
+        server: Any = world.hosts["host-2"].host
+        facts["refusals"] = check_endpoints(server.endpoint, folder)
 
         moved = world.queries["prices-2"]
         read = lambda: all(e.batch >= 0 and e.host for e in world.queries.values())  # noqa: E731

@@ -38,6 +38,14 @@ def test_two_real_hosts_a_move_and_a_death(tmp_path: Path) -> None:
     assert facts["hang_lost"]
     assert facts["ended"]
 
+    # Endpoints: with token and TLS the contract held; without, a sentence that shows no token.
+    said = facts["refusals"]
+    token = said.pop("token").removeprefix("token=")
+    assert "wants a token" in said["no token"] and "agree on TLS" in said["certificate"]
+    assert "does not take our token" in said["wrong token"]
+    assert "does not take our token" in said["wrong token, TLS"]
+    assert token and all(token not in text and "wrong" not in text for text in said.values())
+
     # What docs/fleet.md states: the parts of a host that has a query sum to it.
     cpu = facts["sums"]["cpu"]
     assert all(busy == pytest.approx(parts, abs=1e-6) for busy, parts, _ in cpu)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tests.fleet.fake import Clock, FakeHost, FakeProvider
 from tidegate.cli.fleet import fleet
 from tidegate.errors import BackendError
-from tidegate.fleet.hosts import HostSilent
+from tidegate.fleet.hosts import HostRefused, HostSilent
 from tidegate.fleet.moves import Move, MoveLog, carry, pauses_by_state, read_moves
 from tidegate.fleet.queries import ContinuousQuery
 from tidegate.fleet.recovery import recover
@@ -167,12 +167,44 @@ def test_of_two_copies_the_one_in_the_log_stays(tmp_path: Path, step: Any, kept:
 def test_a_host_that_does_not_answer_at_the_start_is_left_out(tmp_path: Path) -> None:
     clock = Clock()
     provider = FakeProvider(clock)
-    provider.lease("host-1")
+    for name in ("host-1", "host-2"):
+        provider.lease(name)
     provider.hosts["host-1"].hung = True
+    provider.hosts["host-2"].start(query(), "c", 1)
     world = FleetWorld(provider, tmp_path, clock=clock)
     world.add([query()])
     recover(world)
-    assert not world.hosts and provider.killed == ["host-1"]
+    assert list(world.hosts) == ["host-2"] and provider.killed == ["host-1"]
+
+
+def test_a_new_fleet_without_hosts_is_refused_and_an_old_one_waits(tmp_path: Path) -> None:
+    for old in (False, True):
+        provider = FakeProvider(Clock())
+        provider.lease("host-1")
+        provider.hosts["host-1"].hung = True
+        world = FleetWorld(provider, tmp_path)
+        if old:
+            world.log.begin("q", "", "host-1")
+            recover(world)
+            assert not world.hosts
+        else:
+            with pytest.raises(BackendError, match="no host: no answer"):
+                recover(world)
+
+
+def test_a_host_that_refuses_us_at_the_start_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = FakeProvider(Clock())
+    for name in ("host-1", "host-2"):
+        provider.lease(name)
+
+    def refuse(timeout_s: float) -> Any:
+        raise HostRefused("host-2 does not take our token")
+
+    monkeypatch.setattr(provider.hosts["host-2"], "look", refuse)
+    with pytest.raises(HostRefused, match="token"):
+        recover(FleetWorld(provider, tmp_path))
 
 
 def test_the_log_tells_pauses_by_the_size_of_the_state(tmp_path: Path) -> None:

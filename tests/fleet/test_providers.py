@@ -56,6 +56,21 @@ def test_everything_listens_on_loopback(tmp_path: Path, started: list[FakeProces
     assert started[0].env["SPARK_LOCAL_IP"] == "127.0.0.1"
 
 
+def test_each_host_has_a_token_that_no_command_line_shows(
+    tmp_path: Path, started: list[FakeProcess]
+) -> None:
+    provider = EmbeddedProvider("f", tmp_path)
+    provider.lease("host-1")
+    provider.lease("host-2")
+    tokens = [process.env["SPARK_CONNECT_AUTHENTICATE_TOKEN"] for process in started]
+    assert len(set(tokens)) == 2 and all(len(token) > 40 for token in tokens)
+    assert not any(token in word for token in tokens for word in started[0].command)
+    started[0].text = "'SparkUI' on port 4040.\nConnect server started at: 127.0.0.1:15002"
+    while (host := provider.host("host-1")) is None:
+        pass
+    assert tokens[0] not in host.place
+
+
 def test_a_host_is_up_when_it_has_told_its_ports_and_answered(
     tmp_path: Path, started: list[FakeProcess]
 ) -> None:
@@ -65,7 +80,7 @@ def test_a_host_is_up_when_it_has_told_its_ports_and_answered(
     started[0].text = "'SparkUI' on port 4040.\nConnect server started at: 127.0.0.1:15002"
     while (host := provider.host("host-1")) is None:
         pass
-    assert host.place == "sc://127.0.0.1:15002"
+    assert host.place == "sc://localhost:15002"
     started[0].running = False
     assert not host.alive
 

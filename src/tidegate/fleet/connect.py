@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from tidegate.errors import BackendError
 from tidegate.fleet.endpoints import read_endpoint
-from tidegate.fleet.hosts import HostView, QueryView, bounded
+from tidegate.fleet.hosts import HostRefused, HostView, QueryView, bounded
 from tidegate.fleet.queries import ContinuousQuery
 from tidegate.spark.progress import Progress, read_progress
 
@@ -39,6 +39,7 @@ def connect(endpoint: str, session: str) -> Any:
     """A Spark Connect session. endpoint: ``sc://host:port/;token=…``; session: its id."""
     # PySpark's functions look here for which of its two kinds of columns to make.
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what is wrong is in its exceptions too
     try:
         from pyspark.sql.connect.client.retries import DefaultPolicy
         from pyspark.sql.connect.session import SparkSession
@@ -59,11 +60,14 @@ def explained(error: Exception, place: str) -> Exception:
     text = str(error)
     if "UNAUTHENTICATED" in text or "PERMISSION_DENIED" in text:
         remedy = "give the right one in its --endpoint, as ;token=…"
-        return BackendError(f"{place} does not take our token: {remedy}")
+        said = "wants a token" if "No authentication token" in text else "does not take our token"
+        return HostRefused(f"{place} {said}: {remedy}")
     if "UNAVAILABLE" in text and ("handshake" in text.lower() or "ssl" in text.lower()):
-        remedy = "use_ssl=true and a token need it (a token to localhost does not)"
-        trust = "its certificate must be one that this machine trusts"
-        return BackendError(f"{place} and we do not agree on TLS: {remedy}, and {trust}")
+        when = "we use it with use_ssl=true, and with a token to any other machine than localhost"
+        trust = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH names a file of certificates to trust"
+        return HostRefused(f"{place} and we do not agree on TLS: {when}; {trust}")
+    if "UNAVAILABLE" in text:
+        return BackendError(f"{place} cannot be reached")
     return error
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "Asked",
     "FleetHost",
     "HostProvider",
+    "HostRefused",
     "HostSilent",
     "HostView",
     "QueryView",
@@ -30,6 +31,10 @@ T = TypeVar("T")
 
 class HostSilent(BackendError):  # noqa: N818 - reads as what it is
     """A host that gave no answer in time: what was asked of it may or may not have happened."""
+
+
+class HostRefused(BackendError):  # noqa: N818
+    """A host that does not take us: its token or its TLS is not what we were given."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -46,9 +48,13 @@ logger.utils.level = info
 
 @dataclass
 class _Server:
-    """A server that was started. since_s: when, on a clock that only rises; warm: it is ready."""
+    """A server that was started. since_s: when, on a clock that only rises; warm: it is ready.
+
+    token: without which it takes no call; other users of this machine do not know it.
+    """
 
     process: Process
+    token: str
     since_s: float
     host: ConnectHost | None = None
     warm: bool = False
@@ -58,7 +64,8 @@ class EmbeddedProvider:
     """Real Connect servers as processes on loopback, from the installed `pyspark` package.
 
     They end with the manager, also when that is killed; their queries go on from the checkpoints
-    under the next one.
+    under the next one. Each asks for a token of its own, since whoever may talk to a Connect server
+    may run code in it, and loopback is open to every user of a machine.
 
     fleet: the fleet's id. folder: for logs and scratch files.
     cores: task slots of a host; memory_mb: its heap, at least 450.
@@ -176,10 +183,11 @@ class EmbeddedProvider:
             if process.running and not late:
                 return
             raise
-        endpoint = f"sc://{LOOPBACK}:{port}"
+        # By this name Spark's client sends a token without TLS, and to this machine only.
+        endpoint = Endpoint(f"sc://localhost:{port}", (f"token={server.token}",))
         server.host = ConnectHost(
-            endpoint,
-            session_id(self.fleet, f"{endpoint}#{process.pid}"),
+            endpoint.url(),
+            session_id(self.fleet, f"{endpoint.address}#{process.pid}"),
             f"http://{LOOPBACK}:{ui_port}",
             process.pid,
             lambda: process.running,
@@ -229,15 +237,18 @@ class EmbeddedProvider:
             *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
             *("--name", f"tidegate fleet host {self._started}", "spark-internal"),
         ]
+        token = secrets.token_urlsafe(32)
         env = os.environ | {
             "SPARK_HOME": str(home),
+            "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,  # a command line can be read by everybody
             "SPARK_LOCAL_IP": LOOPBACK,  # its web page listens here too
             "SPARK_LOCAL_DIRS": str(self.folder / "scratch"),
         }
+        env.setdefault("PYSPARK_PYTHON", sys.executable)  # for functions of the queries
         for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE"):
             env.pop(name, None)  # this process is a client, its child is not
         log = self.folder / "logs" / f"server-{self._started}-{time.time_ns()}.log"
-        return _Server(Process(command, log, env), time.monotonic())
+        return _Server(Process(command, log, env), token, time.monotonic())
 
 
 class StaticProvider:
