@@ -1,6 +1,6 @@
 // Hosts as boxes filled by how busy they are, with their operators inside; moves are animated.
 import { calm, h, s, swap } from "./dom.js";
-import { duration, percent, plural } from "./format.js";
+import { duration, number, percent, plural } from "./format.js";
 
 const MOST_CHIPS = 18;
 const MOVE_MS = 600;
@@ -9,7 +9,7 @@ const MOVE_MS = 600;
 export function drawHosts(root, turn) {
   const before = new Map();
   if (!calm()) for (const chip of root.querySelectorAll("[data-instance]")) before.set(chip.dataset.instance, chip.getBoundingClientRect());
-  swap(root, turn.hosts.map((host) => box(host, before.size > 0, before)));
+  swap(root, turn.hosts.map(box));
   if (!before.size) return;
   for (const chip of root.querySelectorAll("[data-instance]")) {
     const was = before.get(chip.dataset.instance);
@@ -42,7 +42,7 @@ function describe(host) {
 
 function chips(instances) {
   if (instances.length <= MOST_CHIPS) {
-    return instances.map((instance) => h("span", { class: `chip ${instance.status}`, "data-instance": instance.id, title: `${instance.id}, ${instance.status}` }, instance.operator));
+    return instances.map((instance) => h("span", { class: `chip ${instance.status}`, "data-instance": instance.id, title: `${instance.id}, ${instance.status}${taken(instance)}` }, instance.operator));
   }
   const counts = new Map();
   for (const instance of instances) counts.set(instance.operator, (counts.get(instance.operator) || 0) + 1);
@@ -51,6 +51,9 @@ function chips(instances) {
   return [...groups.slice(0, MOST_CHIPS).map(([name, many]) => h("span", { class: "chip" }, many > 1 ? `${name} × ${many}` : name)),
     rest > 0 && h("span", { class: "chip more" }, `and ${rest} more`)];
 }
+
+/** What an instance takes of its host, where that was measured. */
+export const taken = (instance) => (instance.cores == null ? "" : `, ${number(instance.cores, 2)} cores`);
 
 /** The paid time that is left, as a ring that empties. */
 function ring(host) {

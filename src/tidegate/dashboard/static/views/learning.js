@@ -1,6 +1,6 @@
 // Learning: what a host expects of each action at each utilisation, and the thresholds it implies.
 import { h, swap } from "../dom.js";
-import { moment, percent, plural } from "../format.js";
+import { moment, percent } from "../format.js";
 import { chart } from "../chart.js";
 import { firstTime } from "../store.js";
 import { latest } from "../latest.js";
@@ -31,7 +31,7 @@ export function learning(root, store) {
       swap(choice, names.map((name) => h("option", { value: name }, name)));
     }
     choice.value = kept;
-    said.textContent = `Each of ${plural(names.length, "host")} learns from what its decisions did to its utilisation. A row is a utilisation, the marked cell the action it would choose.`;
+    said.textContent = `${names.length === 1 ? "One host" : `Each of ${names.length} hosts`} learns from what its decisions did to its utilisation. A row is a utilisation, the marked cell the action it would choose.`;
     heat();
     thresholds();
   }
