@@ -43,10 +43,13 @@ from tidegate.lab.fleet import (
     simulate_fleet,
     summarise,
 )
+from tidegate.policies.base import Policy
 from tidegate.workloads.exchange import ExchangeDay
 
 EVERY = ("local-threshold", "global-threshold", "sarsa")
 SECTORS, COMPANIES = 5, 30
+EXPECTED_CORES = 0.04
+"""Of a query before it was measured: twelve begin on two hosts."""
 PLACED_S = 600.0
 SAID_S = 15.0
 
@@ -103,9 +106,10 @@ class Live:
                 seed=1,
                 sectors=SECTORS,
                 trigger_s=given.trigger,
+                cpu_cores=EXPECTED_CORES,
             )
         )
-        chosen = fleet_policy(policy, max_hosts=given.hosts)
+        chosen = policy_of(policy, given)
         self.manager = FleetManager(self.world, chosen, None, folder / "journal.jsonl")
         self.why = ""
 
@@ -176,8 +180,15 @@ class Live:
         )
 
 
+def policy_of(name: str, given: argparse.Namespace) -> Policy:
+    return fleet_policy(
+        name, target=given.target, lower=given.lower, upper=given.upper, max_hosts=given.hosts
+    )
+
+
 def settings_of(given: argparse.Namespace) -> dict[str, Any]:
     names = ("minutes", "queries", "hosts", "rate", "trigger", "warm_up")
+    names += ("target", "lower", "upper")
     return {name: getattr(given, name) for name in names}
 
 
@@ -203,7 +214,7 @@ def judge(policy: str, given: argparse.Namespace, folder: Path, result: dict[str
         pauses_s=result["pauses_s"],
         machine_cores=result["machine_cores"],
     )
-    chosen = fleet_policy(policy, max_hosts=given.hosts)
+    chosen = policy_of(policy, given)
     model = match_lengths(model, day, chosen, rows)
     simulated = simulate_fleet(model, chosen, rows, seed=1)
     return live, summarise(simulated, 0.0, float(len(rows)) + 1), model.fits
@@ -267,8 +278,11 @@ def main() -> int:
     reader.add_argument("--warm-up", type=int, default=60, help="seconds before it that count not")
     reader.add_argument("--queries", type=int, default=12)
     reader.add_argument("--hosts", type=int, default=4, help="at most")
-    reader.add_argument("--rate", type=float, default=4000.0, help="trades per second on average")
-    reader.add_argument("--trigger", type=float, default=10.0, help="seconds between batches")
+    reader.add_argument("--rate", type=float, default=2500.0, help="trades per second on average")
+    reader.add_argument("--trigger", type=float, default=20.0, help="seconds between batches")
+    reader.add_argument("--target", type=float, default=0.6, help="utilisation of a host")
+    reader.add_argument("--lower", type=float, default=0.3, help="below it, hosts are released")
+    reader.add_argument("--upper", type=float, default=0.8, help="above it, hosts are relieved")
     reader.add_argument("--out", type=Path, default=Path("out/bench-fleet"))
     reader.add_argument("--again", action="store_true", help="run also what was run before")
     given = reader.parse_args()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,7 +12,7 @@ from tidegate.model import HostStatus, OperatorReading
 from tidegate.spark.meter import QueryMeter
 from tidegate.topology import Resources
 
-__all__ = ["HostEntry", "QueryEntry", "QueryStatus", "Taken", "shares"]
+__all__ = ["HostEntry", "Look", "QueryEntry", "QueryStatus", "Taken", "shares"]
 
 QueryStatus = Literal["waiting", "starting", "running", "moving", "backing off", "parked"]
 
@@ -29,6 +30,17 @@ class Taken:
 NOTHING = Taken(0.0, 0.0, 0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a host took in the seconds before a look, and each query on it; None: not told."""
+
+    passed_s: float
+    cpu_s: float | None
+    read_mb: float | None
+    written_mb: float | None
+    taken: Mapping[str, Taken]
+
+
 def _since(before: float | None, now: float | None) -> float | None:
     return None if now is None else max(0.0, now - (before or 0.0))
 
@@ -43,6 +55,7 @@ class QueryEntry:
     load: what it took when last measured; read_mbps, written_mbps: megabits a second, None when not
     measured. counters: its CPU seconds and megabytes read and written at the last look.
     came_from: the host that it was moved from, until it has done a batch where it is.
+    period_s: from batch to batch, when last known.
     """
 
     query: ContinuousQuery
@@ -65,6 +78,7 @@ class QueryEntry:
     state_rows: int | None = None
     counters: Taken = NOTHING
     came_from: str = ""
+    period_s: float = 0.0
     moves: int = 0
     pauses_s: list[float] = field(default_factory=list)
     meter: QueryMeter = field(default_factory=QueryMeter)
@@ -100,6 +114,7 @@ class QueryEntry:
                 self.state_mb, self.state_rows = progress.state_mb, progress.state_rows
         if fresh:
             self.batch, self.came_from = fresh[-1].batch, ""
+            self.period_s = self.meter.period_s or self.period_s
         before, self.counters = self.counters, Taken(view.cpu_s, view.read_mb, view.written_mb)
         return Taken(
             _since(before.cpu_s, view.cpu_s),
@@ -118,6 +133,7 @@ class HostEntry:
     utilisation: share of its CPU, None when not measured; unattributed: the part of it that no
     query accounts for; shared: the part that was split by the time in batches, as tasks do not
     account for it. read_mbps, written_mbps: megabits a second, None when not measured.
+    looks: the last ones, over which all that is averaged.
     asked: a look that is under way, since asked_s.
     """
 
@@ -133,6 +149,7 @@ class HostEntry:
     shared: float = 0.0
     read_mbps: float | None = None
     written_mbps: float | None = None
+    looks: tuple[Look, ...] = ()
     asked: Asked[HostView] | None = None
     asked_s: float = 0.0
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidegate.fleet.books import HostEntry, QueryEntry, Taken, shares
+from tidegate.fleet.books import HostEntry, Look, QueryEntry, Taken, shares
 from tidegate.fleet.hosts import HostView
 from tidegate.topology import Resources
 
-__all__ = ["SLOW_S", "measure", "patience_s"]
+__all__ = ["SLOW_S", "expected_look", "measure", "patience_s", "recent_looks"]
 
 SLOW_S = 60.0
 """So long a host may give no answer whose process works, or that has just come up."""
+NEARLY_S = 1.0
+"""Looks are not on the dot: so much less than the window is enough."""
 WORKING_CORES = 0.05
 """A process that takes less while it owes an answer does not work on it."""
 
@@ -24,24 +26,40 @@ def measure(
     taken: Mapping[str, Taken],
     cores: float,
 ) -> None:
-    """Write down what a host and its queries took since the look before.
+    """Write down what a host and its queries took of late.
 
     taken: by query, what Spark counted. passed_s: seconds between the looks; cores: of a host.
+
+    A host works in batches: between two of them it would seem idle, and in them full. So what is
+    told is the mean over the last looks, as many as a batch of its slowest query is from the next,
+    up to a minute. A query that comes or goes takes its past with it (`expected_look`).
 
     CPU of the queries and what is `unattributed` sum to the host's. A host whose process is on this
     machine tells its own traffic; of another it is what Spark counted of its queries.
     """
     view = host.view
     assert view is not None
-    used_s = _since(before.cpu_s, view.cpu_s)
-    task_s = {name: took.cpu_s or 0.0 for name, took in taken.items()}
-    told = used_s is not None or any(took.cpu_s is not None for took in taken.values())
-    parts = shares(used_s, task_s, {name: took.batch_s for name, took in taken.items()})
+    look = Look(
+        passed_s,
+        _since(before.cpu_s, view.cpu_s),
+        _since(before.read_mb, view.read_mb),
+        _since(before.written_mb, view.written_mb),
+        taken,
+    )
+    period_s = min(SLOW_S, max((queries[name].period_s for name in taken), default=0.0))
+    if host.looks and host.looks[-1].taken.keys() != taken.keys():
+        host.looks = expected_look(host, {name: queries[name] for name in taken}, period_s)
+    host.looks = recent_looks((*host.looks, look), period_s)
+    whole = _total(host.looks)
+    passed_s, used_s, every = whole.passed_s, whole.cpu_s, whole.taken
+    task_s = {name: took.cpu_s or 0.0 for name, took in every.items()}
+    told = used_s is not None or any(took.cpu_s is not None for took in every.values())
+    parts = shares(used_s, task_s, {name: took.batch_s for name, took in every.items()})
     whole_s = sum(parts.values()) if used_s is None else used_s
     host.utilisation = whole_s / passed_s / cores if told else None
     host.unattributed = (whole_s - sum(parts.values())) / passed_s / cores
     host.shared = max(0.0, sum(parts.values()) - sum(task_s.values())) / passed_s / cores
-    for name, took in taken.items():
+    for name, took in every.items():
         entry = queries[name]
         entry.read_mbps = _mbps(took.read_mb, passed_s)
         entry.written_mbps = _mbps(took.written_mb, passed_s)
@@ -49,12 +67,64 @@ def measure(
             # A load has no missing parts: what was not measured does not bind its placement.
             network_mbps = (entry.read_mbps or 0.0) + (entry.written_mbps or 0.0)
             entry.load = Resources(parts[name] / passed_s, entry.state_mb or 0.0, network_mbps)
-    read_mb = _since(before.read_mb, view.read_mb)
-    written_mb = _since(before.written_mb, view.written_mb)
+    read_mb, written_mb = whole.read_mb, whole.written_mb
     if view.read_mb is None and view.written_mb is None:
-        read_mb = _sum([took.read_mb for took in taken.values()])
-        written_mb = _sum([took.written_mb for took in taken.values()])
+        read_mb = _sum([took.read_mb for took in every.values()])
+        written_mb = _sum([took.written_mb for took in every.values()])
     host.read_mbps, host.written_mbps = _mbps(read_mb, passed_s), _mbps(written_mb, passed_s)
+
+
+def expected_look(
+    host: HostEntry, here: Mapping[str, QueryEntry], window_s: float
+) -> tuple[Look, ...]:
+    """What a host would have taken in a window with the queries that are on it now.
+
+    Without it, what is seen of a host just after a move would depend on whether its batches run at
+    that moment. None for queries that were never measured.
+    """
+    loads = {name: entry.load.cpu_cores for name, entry in here.items() if entry.load is not None}
+    if not loads or len(loads) < len(here):
+        return ()
+
+    def megabytes(mbps: float | None) -> float | None:
+        return None if mbps is None else mbps * window_s / 8
+
+    taken = {
+        name: Taken(
+            loads[name] * window_s, megabytes(entry.read_mbps), megabytes(entry.written_mbps)
+        )
+        for name, entry in here.items()
+    }
+    read_mb, written_mb = megabytes(host.read_mbps), megabytes(host.written_mbps)
+    return (Look(window_s, sum(loads.values()) * window_s, read_mb, written_mb, taken),)
+
+
+def recent_looks(looks: tuple[Look, ...], window_s: float) -> tuple[Look, ...]:
+    """The last looks that cover a window together."""
+    covered_s, first = 0.0, len(looks)
+    for look in reversed(looks):
+        if covered_s > max(0.0, window_s - NEARLY_S):
+            break
+        covered_s, first = covered_s + look.passed_s, first - 1
+    return looks[first:]
+
+
+def _total(looks: tuple[Look, ...]) -> Look:
+    return Look(
+        sum(look.passed_s for look in looks),
+        _sum([look.cpu_s for look in looks]),
+        _sum([look.read_mb for look in looks]),
+        _sum([look.written_mb for look in looks]),
+        {
+            name: Taken(
+                _sum([look.taken[name].cpu_s for look in looks]),
+                _sum([look.taken[name].read_mb for look in looks]),
+                _sum([look.taken[name].written_mb for look in looks]),
+                sum(look.taken[name].batch_s for look in looks),
+            )
+            for name in looks[-1].taken
+        },
+    )
 
 
 def patience_s(host: HostEntry, now_s: float, silence_s: float) -> float:

@@ -70,15 +70,17 @@ def price_queries(
     sectors: int = 5,
     trigger_s: float = 1.0,
     files_per_batch: int | None = None,
+    cpu_cores: float = 0.25,
 ) -> tuple[ContinuousQuery, ...]:
     """The paper's queries over a folder of JSON files with trades.
 
     ticks, results: folders that every host can reach; a query writes to one below `results`.
     count, seed, sectors: how many, and what their parameters are drawn from.
     trigger_s: seconds between batches; files_per_batch: files read in one at most.
+    cpu_cores: what a query takes until that has been measured.
     """
 
-    @template("prices-{n}", draw_parameters(count, seed, sectors))
+    @template("prices-{n}", draw_parameters(count, seed, sectors), cpu_cores=cpu_cores)
     def prices(session: Any, checkpoint: str, n: int, window_s: int, sector: int) -> Any:
         reader = session.readStream.schema(TICKS)
         if files_per_batch is not None:

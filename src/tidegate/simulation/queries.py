@@ -288,6 +288,7 @@ class QueryCloud:
         self._loads: dict[str, Resources] = {}
         self._rates: dict[str, float] = {}
         self._used: dict[int, float] = {}
+        self._looks: dict[int, list[tuple[float, dict[str, tuple[float, float]]]]] = {}
         self._from_s = 0.0
         self._snapshot: Snapshot | None = None
 
@@ -332,12 +333,8 @@ class QueryCloud:
         now_s, passed_s = self.time_s, self.time_s - self._from_s
         if passed_s > 0:
             self._from_s, self._used = now_s, {}
-            for query in self._queries:
-                cores = query.cpu_s / passed_s
-                self._loads[query.name] = Resources(cores)
-                self._used[query.host] = self._used.get(query.host, 0.0) + cores
-                self._rates[query.name] = query.done_rows / passed_s
-                query.cpu_s = query.done_rows = 0.0
+            for number in {query.host for query in self._queries}:
+                self._close_books(number, passed_s)
         hosts = []
         for host in self._fleet.hosts.values():
             up = host.ready_s <= now_s
@@ -363,6 +360,27 @@ class QueryCloud:
             interval_s=self.settings.interval_s,
             leased_so_far=self._fleet.leased_so_far,
         )
+
+    def _close_books(self, number: int, passed_s: float) -> None:
+        """What a host took: the mean of its last looks, with queries' past, as the live fleet."""
+        here = [query for query in self._queries if query.host == number]
+        taken = {query.name: (query.cpu_s, query.done_rows) for query in here}
+        looks, window_s = self._looks.setdefault(number, []), self.settings.trigger_s
+        if looks and looks[-1][1].keys() != taken.keys():
+            before = {n: (self._loads[n].cpu_cores, self._rates[n]) for n in taken}
+            looks[:] = [
+                (window_s, {n: (c * window_s, r * window_s) for n, (c, r) in before.items()})
+            ]
+        looks.append((passed_s, taken))
+        while sum(took_s for took_s, _ in looks[1:]) >= window_s - 1e-9:
+            del looks[0]
+        whole_s = sum(took_s for took_s, _ in looks)
+        for query in here:
+            cores = sum(parts[query.name][0] for _, parts in looks) / whole_s
+            self._loads[query.name] = Resources(cores)
+            self._used[number] = self._used.get(number, 0.0) + cores
+            self._rates[query.name] = sum(p[query.name][1] for _, p in looks) / whole_s
+            query.cpu_s = query.done_rows = 0.0
 
     def _instance(self, name: str) -> InstanceReading:
         instance = self._fleet.instances[name]
