@@ -6,7 +6,7 @@ utilisation of the hosts (least, mean, most), latency from a trade's file to the
 that read it (p10, median, p90), hosts, moves and their pauses. Beside it the same day in the
 simulator, in a fleet that was calibrated from the live journal, with the gap.
 
-    python benchmarks/fleet.py [--policies sarsa …] [--minutes 3] [--queries 12] [--hosts 4]
+    python benchmarks/fleet.py [--policies sarsa …] [--minutes 5] [--queries 12] [--hosts 4]
 
 What was run is kept below `--out`: a second call runs only what is missing there (or asked for
 `--again`), simulates anew and writes ``table.md``.
@@ -187,8 +187,8 @@ def policy_of(name: str, given: argparse.Namespace) -> Policy:
 
 
 def settings_of(given: argparse.Namespace) -> dict[str, Any]:
-    names = ("minutes", "queries", "hosts", "rate", "trigger", "warm_up")
-    names += ("target", "lower", "upper")
+    names = ["minutes", "queries", "hosts", "rate", "trigger", "warm_up"]
+    names += ["target", "lower", "upper"]
     return {name: getattr(given, name) for name in names}
 
 
@@ -274,14 +274,14 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     reader.add_argument("--policies", nargs="+", default=EVERY, choices=EVERY)
-    reader.add_argument("--minutes", type=float, default=3.0, help="length of the day as played")
+    reader.add_argument("--minutes", type=float, default=5.0, help="length of the day as played")
     reader.add_argument("--warm-up", type=int, default=60, help="seconds before it that count not")
     reader.add_argument("--queries", type=int, default=12)
     reader.add_argument("--hosts", type=int, default=4, help="at most")
-    reader.add_argument("--rate", type=float, default=2500.0, help="trades per second on average")
-    reader.add_argument("--trigger", type=float, default=20.0, help="seconds between batches")
+    reader.add_argument("--rate", type=float, default=4000.0, help="trades per second on average")
+    reader.add_argument("--trigger", type=float, default=30.0, help="seconds between batches")
     reader.add_argument("--target", type=float, default=0.6, help="utilisation of a host")
-    reader.add_argument("--lower", type=float, default=0.3, help="below it, hosts are released")
+    reader.add_argument("--lower", type=float, default=0.4, help="below it, hosts are released")
     reader.add_argument("--upper", type=float, default=0.8, help="above it, hosts are relieved")
     reader.add_argument("--out", type=Path, default=Path("out/bench-fleet"))
     reader.add_argument("--again", action="store_true", help="run also what was run before")

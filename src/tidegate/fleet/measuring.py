@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from tidegate.fleet.books import HostEntry, Look, QueryEntry, Taken, shares
@@ -77,26 +78,20 @@ def measure(
 def expected_look(
     host: HostEntry, here: Mapping[str, QueryEntry], window_s: float
 ) -> tuple[Look, ...]:
-    """What a host would have taken in a window with the queries that are on it now.
+    """What a host would have taken in each second of a window with the queries that are on it now.
 
     Without it, what is seen of a host just after a move would depend on whether its batches run at
-    that moment. None for queries that were never measured.
+    that moment. Nothing for queries that were never measured.
     """
     loads = {name: entry.load.cpu_cores for name, entry in here.items() if entry.load is not None}
     if not loads or len(loads) < len(here):
         return ()
-
-    def megabytes(mbps: float | None) -> float | None:
-        return None if mbps is None else mbps * window_s / 8
-
     taken = {
-        name: Taken(
-            loads[name] * window_s, megabytes(entry.read_mbps), megabytes(entry.written_mbps)
-        )
+        name: Taken(loads[name], _megabytes(entry.read_mbps), _megabytes(entry.written_mbps))
         for name, entry in here.items()
     }
-    read_mb, written_mb = megabytes(host.read_mbps), megabytes(host.written_mbps)
-    return (Look(window_s, sum(loads.values()) * window_s, read_mb, written_mb, taken),)
+    moved_mb = _megabytes(host.read_mbps), _megabytes(host.written_mbps)
+    return (Look(1.0, sum(loads.values()), *moved_mb, taken),) * math.ceil(window_s)
 
 
 def recent_looks(looks: tuple[Look, ...], window_s: float) -> tuple[Look, ...]:
@@ -149,6 +144,11 @@ def _since(before: float | None, now: float | None) -> float | None:
 
 def _mbps(megabytes: float | None, passed_s: float) -> float | None:
     return None if megabytes is None else megabytes * 8 / passed_s
+
+
+def _megabytes(mbps: float | None) -> float | None:
+    """Of one second."""
+    return None if mbps is None else mbps / 8
 
 
 def _sum(parts: list[float | None]) -> float | None:

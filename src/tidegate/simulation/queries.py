@@ -367,10 +367,8 @@ class QueryCloud:
         taken = {query.name: (query.cpu_s, query.done_rows) for query in here}
         looks, window_s = self._looks.setdefault(number, []), self.settings.trigger_s
         if looks and looks[-1][1].keys() != taken.keys():
-            before = {n: (self._loads[n].cpu_cores, self._rates[n]) for n in taken}
-            looks[:] = [
-                (window_s, {n: (c * window_s, r * window_s) for n, (c, r) in before.items()})
-            ]
+            past = {n: (self._loads[n].cpu_cores, self._rates[n]) for n in taken}
+            looks[:] = [(1.0, past)] * math.ceil(window_s)
         looks.append((passed_s, taken))
         while sum(took_s for took_s, _ in looks[1:]) >= window_s - 1e-9:
             del looks[0]
