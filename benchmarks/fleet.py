@@ -278,7 +278,7 @@ def main() -> int:
     reader.add_argument("--warm-up", type=int, default=60, help="seconds before it that count not")
     reader.add_argument("--queries", type=int, default=12)
     reader.add_argument("--hosts", type=int, default=4, help="at most")
-    reader.add_argument("--rate", type=float, default=4000.0, help="trades per second on average")
+    reader.add_argument("--rate", type=float, default=2500.0, help="trades per second on average")
     reader.add_argument("--trigger", type=float, default=30.0, help="seconds between batches")
     reader.add_argument("--target", type=float, default=0.6, help="utilisation of a host")
     reader.add_argument("--lower", type=float, default=0.4, help="below it, hosts are released")
