@@ -6,7 +6,7 @@ utilisation of the hosts (least, mean, most), latency from a trade's file to the
 that read it (p10, median, p90), hosts, moves and their pauses. Beside it the same day in the
 simulator, in a fleet that was calibrated from the live journal, with the gap.
 
-    python benchmarks/fleet.py [--policies sarsa …] [--minutes 5] [--queries 12] [--hosts 4]
+    python benchmarks/fleet.py [--policies sarsa …] [--minutes 4] [--queries 12] [--hosts 4]
 
 What was run is kept below `--out`: a second call runs only what is missing there (or asked for
 `--again`), simulates anew and writes ``table.md``.
@@ -22,7 +22,7 @@ import shutil
 import signal
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ from tidegate.workloads.exchange import ExchangeDay
 
 EVERY = ("local-threshold", "global-threshold", "sarsa")
 SECTORS, COMPANIES = 5, 30
-EXPECTED_CORES = 0.04
+EXPECTED_CORES = 0.02
 """Of a query before it was measured: twelve begin on two hosts."""
 PLACED_S = 600.0
 SAID_S = 15.0
@@ -97,6 +97,7 @@ class Live:
         provider = EmbeddedProvider(
             f"bench-{policy}", folder / "hosts", cores=1, max_hosts=given.hosts, spares=1
         )
+        provider.capacity = replace(provider.capacity, cpu_cores=given.host_cores)
         self.world = FleetWorld(provider, folder / "fleet", silence_s=60.0)
         self.world.add(
             price_queries(
@@ -188,7 +189,7 @@ def policy_of(name: str, given: argparse.Namespace) -> Policy:
 
 def settings_of(given: argparse.Namespace) -> dict[str, Any]:
     names = ["minutes", "queries", "hosts", "rate", "trigger", "warm_up"]
-    names += ["target", "lower", "upper"]
+    names += ["host_cores", "target", "lower", "upper"]
     return {name: getattr(given, name) for name in names}
 
 
@@ -274,12 +275,13 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     reader.add_argument("--policies", nargs="+", default=EVERY, choices=EVERY)
-    reader.add_argument("--minutes", type=float, default=5.0, help="length of the day as played")
+    reader.add_argument("--minutes", type=float, default=4.0, help="length of the day as played")
     reader.add_argument("--warm-up", type=int, default=60, help="seconds before it that count not")
     reader.add_argument("--queries", type=int, default=12)
     reader.add_argument("--hosts", type=int, default=4, help="at most")
-    reader.add_argument("--rate", type=float, default=2500.0, help="trades per second on average")
+    reader.add_argument("--rate", type=float, default=1500.0, help="trades per second on average")
     reader.add_argument("--trigger", type=float, default=30.0, help="seconds between batches")
+    reader.add_argument("--host-cores", type=float, default=0.25, help="that a host counts as")
     reader.add_argument("--target", type=float, default=0.6, help="utilisation of a host")
     reader.add_argument("--lower", type=float, default=0.4, help="below it, hosts are released")
     reader.add_argument("--upper", type=float, default=0.8, help="above it, hosts are relieved")
