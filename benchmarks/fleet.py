@@ -17,12 +17,13 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import os
 import shutil
 import signal
 import threading
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from tidegate.fleet.prices import price_queries
 from tidegate.fleet.providers import EmbeddedProvider
 from tidegate.fleet.status import status_of
 from tidegate.fleet.world import FleetWorld
-from tidegate.journal import read_journal
+from tidegate.journal import Turn, read_journal
 from tidegate.lab.calibrate import Fit
 from tidegate.lab.fleet import (
     FleetSummary,
@@ -52,6 +53,7 @@ EXPECTED_CORES = 0.02
 """Of a query before it was measured: twelve begin on two hosts."""
 PLACED_S = 600.0
 SAID_S = 15.0
+PARTS = 6
 
 
 def rates(given: argparse.Namespace) -> list[int]:
@@ -202,8 +204,30 @@ def kept(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
     return result if result["settings"] == settings_of(given) else None
 
 
-def judge(policy: str, given: argparse.Namespace, folder: Path, result: dict[str, Any]) -> Any:
-    """(live, simulated, fits) of a result."""
+@dataclass(frozen=True)
+class Judged:
+    """A technique's day, live and simulated; hosts: at work in each part of the day, of both."""
+
+    live: FleetSummary
+    simulated: FleetSummary
+    hosts: tuple[list[float], list[float]]
+    rows: list[float]
+    fits: tuple[Fit, ...]
+    pauses_s: list[float]
+
+
+def hosts_of(turns: list[Turn], from_s: float, until_s: float) -> list[float]:
+    """How many hosts were at work on average, in each part of a day."""
+    seen: list[list[int]] = [[] for _ in range(PARTS)]
+    for turn in turns:
+        if turn.snapshot and from_s <= turn.snapshot.time_s < until_s:
+            part = int(PARTS * (turn.snapshot.time_s - from_s) / (until_s - from_s))
+            seen[part].append(len(turn.snapshot.running_hosts))
+    return [float(np.mean(part)) if part else math.nan for part in seen]
+
+
+def judge(policy: str, given: argparse.Namespace, folder: Path, result: dict[str, Any]) -> Judged:
+    """What a result comes to, live and simulated."""
     from_s, until_s = result["from_s"], result["until_s"]
     turns = list(read_journal(folder / "journal.jsonl"))
     live = summarise(turns, from_s, until_s)
@@ -218,31 +242,46 @@ def judge(policy: str, given: argparse.Namespace, folder: Path, result: dict[str
     chosen = policy_of(policy, given)
     model = match_lengths(model, day, chosen, rows)
     simulated = simulate_fleet(model, chosen, rows, seed=1)
-    return live, summarise(simulated, 0.0, float(len(rows)) + 1), model.fits
+    return Judged(
+        live,
+        summarise(simulated, 0.0, float(len(rows)) + 1),
+        (hosts_of(turns, from_s, until_s), hosts_of(simulated, 0.0, float(len(rows)))),
+        [float(part.mean()) for part in np.array_split(rows, PARTS)],
+        model.fits,
+        result["pauses_s"],
+    )
 
 
-def table(found: dict[str, tuple[FleetSummary, FleetSummary, tuple[Fit, ...]]], pauses: Any) -> str:
+def table(found: dict[str, Judged]) -> str:
     """The Markdown tables."""
     lines = [
         "| technique | | utilisation (least, mean, most) | latency s (p10, median, p90) | hosts "
         "| moves | pause s (mean, most) |",
         "|---|---|---|---|---:|---:|---:|",
     ]
-    for policy, (live, simulated, _) in found.items():
-        took = pauses[policy]
+    for policy, of in found.items():
+        took = of.pauses_s
         pause = f"{np.mean(took):.1f}, {max(took):.1f}" if took else "–"
         lines += [
-            f"| {policy} | live | {row_of(live)} | {pause} |",
-            f"| | simulated | {row_of(simulated)} | |",
-            f"| | gap | {gap_of(live, simulated)} | |",
+            f"| {policy} | live | {row_of(of.live)} | {pause} |",
+            f"| | simulated | {row_of(of.simulated)} | |",
+            f"| | gap | {gap_of(of.live, of.simulated)} | |",
         ]
+    first = next(iter(found.values()))
+    lines += ["", "Hosts at work in each part of the day, on average:", ""]
+    lines.append("| | | " + " | ".join(f"{n + 1}/{PARTS}" for n in range(PARTS)) + " |")
+    lines.append("|---|---|" + "---:|" * PARTS)
+    lines.append("| trades a second | | " + " | ".join(f"{rate:.0f}" for rate in first.rows) + " |")
+    for policy, of in found.items():
+        for name, kind, hosts in zip((policy, ""), ("live", "simulated"), of.hosts, strict=True):
+            lines.append(f"| {name} | {kind} | " + " | ".join(f"{n:.1f}" for n in hosts) + " |")
     lines += ["", "What the simulated fleets were calibrated to:", ""]
-    names = [fit.name for fit in next(iter(found.values()))[2]]
+    names = [fit.name for fit in first.fits]
     lines.append("| technique | " + " | ".join(names) + " |")
     lines.append("|---|" + "---:|" * len(names))
-    for policy, (_, _, fits) in found.items():
+    for policy, of in found.items():
         shown = [
-            "–" if fit.value is None else f"{fit.value:.3g} {fit.unit}".strip() for fit in fits
+            "–" if fit.value is None else f"{fit.value:.3g} {fit.unit}".strip() for fit in of.fits
         ]
         lines.append(f"| {policy} | " + " | ".join(shown) + " |")
     return "\n".join(lines) + "\n"
@@ -291,7 +330,8 @@ def main() -> int:
     logging.basicConfig(level=logging.ERROR, format="  %(message)s")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupted)
-    found, pauses, failed = {}, {}, []
+    found: dict[str, Judged] = {}
+    failed = []
     for policy in given.policies:
         folder = (given.out / policy).resolve()
         try:
@@ -299,8 +339,7 @@ def main() -> int:
             print(f"{policy}: {'kept from an earlier run' if result else 'runs'}", flush=True)
             result = result or Live(policy, given, folder).run()
             found[policy] = judge(policy, given, folder, result)
-            pauses[policy] = result["pauses_s"]
-            live = asdict(found[policy][0])
+            live = asdict(found[policy].live)
             (folder / "summary.json").write_text(json.dumps(live, indent=1), encoding="utf-8")
         except TidegateError as error:
             failed.append(policy)
@@ -309,7 +348,7 @@ def main() -> int:
             print(f"{policy}: interrupted; call again to go on with it", flush=True)
             return 130
     if found:
-        text = table(found, pauses)
+        text = table(found)
         (given.out / "table.md").write_text(text, encoding="utf-8")
         print(f"\n{text}\nwritten to {given.out / 'table.md'}")
         print("Full scale (35 queries, 10 hosts, 700 points), simulated: tidegate reproduce fugu")

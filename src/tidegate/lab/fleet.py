@@ -148,7 +148,8 @@ def calibrate_fleet(
         raise JournalError("journal", f"{len(points)} measurements", f"at least {FEWEST}", remedy)
     first, last = seen[0], seen[-1]
     batch_s, row_s, residual = _work(points)
-    trigger_s = min(point.period_s for point in points)
+    # The usual one: the first batch after a move is nearer to the next than the trigger says.
+    trigger_s = statistics.median(point.period_s for point in points)
     took = {name: _durations(seen, name) for name in last.topology.by_name}
     costs, shares, usual_s = {}, {}, {}
     for name in last.topology.by_name:
@@ -193,7 +194,16 @@ def calibrate_fleet(
 def simulate_fleet(
     model: FleetModel, policy: Policy, rows: Floats, step_s: float = 1.0, seed: int = 0
 ) -> list[Turn]:
-    """The turns of a policy in the simulated fleet. rows: that come in each `step_s` seconds."""
+    """The turns of a policy in the simulated fleet. rows: that come in each `step_s` seconds.
+
+    Two triggers' time goes before them, with the rows of the beginning and without decisions: a
+    fleet that has just come up seems idle.
+    """
+    interval_s = model.settings.interval_s
+    settling = math.ceil(2 * model.settings.trigger_s / interval_s)
+    before_s = settling * interval_s
+    early = rows[: max(1, round(before_s / step_s))].mean()
+    rows = np.concatenate([np.full(round(before_s / step_s), early), rows])
     came_s: Floats = np.arange(len(rows), dtype=np.float64) * step_s
     world = QueryCloud(
         model.topology,
@@ -204,13 +214,18 @@ def simulate_fleet(
         settings=model.settings,
         seed=seed,
     )
+    for _ in range(settling):
+        world.advance(interval_s)
+        world.observe()
     controller = Controller(world, policy, seed=seed)
     turns = []
     while world.time_s < len(rows) * step_s:
-        world.advance(model.settings.interval_s)
-        turns.append(controller.step())
-        if turns[-1].error is not None:
-            raise BackendError(f"{policy.describe()} failed: {turns[-1].error}")
+        world.advance(interval_s)
+        turn = controller.step()
+        if turn.error is not None or turn.snapshot is None:
+            raise BackendError(f"{policy.describe()} failed: {turn.error}")
+        seen = replace(turn.snapshot, time_s=turn.snapshot.time_s - before_s)
+        turns.append(replace(turn, snapshot=seen))
     return turns
 
 
