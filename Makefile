@@ -70,7 +70,7 @@ bench-sweep: setup java ## 10,000 fluid trading days on Spark beside one process
 storm: setup java ## a storm of faults over a fleet of real hosts (some minutes; SEED=1 FAULTS=10)
 	$(BIN)/python -m tests.fleet.storm --seed $(or $(SEED),1) --faults $(or $(FAULTS),10)
 
-bench-fleet: setup java ## the FUGU experiment on real hosts, beside the simulator (a quarter of an hour)
+bench-fleet: setup java ## the FUGU experiment on real hosts, beside the simulator (some twenty minutes)
 	$(BIN)/python benchmarks/fleet.py
 
 bench-traces: setup java ## logs to traces: rows a second and core, and linearity (minutes)

@@ -61,6 +61,20 @@ def test_loads_sum_to_the_host_and_rows_cost_what_they_do() -> None:
     assert seen.reading["a"].processed_per_s == pytest.approx(100, rel=0.05)
 
 
+def test_a_host_is_measured_from_batch_to_batch_and_a_query_takes_its_past_along() -> None:
+    homes = ("host-1", "host-1", "host-2")
+    cloud = world(QueryCost(2.0), homes, settings=QuerySettings(trigger_s=20.0, pause_s=0.5))
+    seen = []
+    for _ in range(16):  # looks of five seconds, one of four with a batch in it
+        cloud.advance(5)
+        seen.append(cloud.observe())
+    assert [s.hosts[0].utilisation for s in seen[4:]] == pytest.approx([0.2] * 12, abs=0.01)
+    cloud.apply(Plan(placed(("host-1", "host-2", "host-2"))))
+    cloud.advance(5)  # the move itself falls between two batches
+    left, came = (host.utilisation for host in cloud.observe().hosts)
+    assert left is not None and came is not None and left < came
+
+
 def test_an_overfull_host_has_longer_batches_and_is_never_more_than_full() -> None:
     alone = after(world(QueryCost(0.6), ("host-1", "host-2", "host-3")), 60)
     crowded = after(world(QueryCost(0.6)), 60)
