@@ -176,7 +176,9 @@ def check_endpoints(endpoint: str, folder: Path) -> dict[str, str]:
     os.environ["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"] = str(mine)
     proxies = [TlsProxy(port, certificate) for certificate in (mine, strange)]
     try:
-        known, unknown = (f"sc://localhost:{proxy.port}/;use_ssl=true;" for proxy in proxies)
+        # An address, as a name with two (::1 too) may be told by the one where nobody listens.
+        known = f"sc://localhost:{proxies[0].port}/;use_ssl=true;"
+        unknown = f"sc://127.0.0.1:{proxies[1].port}/;use_ssl=true;"
         check_real_host(given(known + token), folder)
         return {
             "token": token,

@@ -67,7 +67,8 @@ def explained(error: Exception, place: str) -> Exception:
         trust = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH names a file of certificates to trust"
         return HostRefused(f"{place} and we do not agree on TLS: {when}; {trust}")
     if "UNAVAILABLE" in text:
-        return BackendError(f"{place} cannot be reached")
+        remedy = "is it running, and does it speak TLS just where use_ssl or a token ask for it?"
+        return BackendError(f"{place} cannot be reached ({remedy})")
     return error
 
 
