@@ -120,7 +120,8 @@ def run(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: manager.stop())
     channel = Channel(home.path, manager.ask)
-    typer.echo(f"{len(world.queries)} queries, {chosen.describe()}; see tidegate fleet status")
+    many = f"{len(world.queries)} quer{'y' if len(world.queries) == 1 else 'ies'}"
+    typer.echo(f"{many}, {chosen.describe()}; see tidegate fleet status")
     try:
         with attached(dashboard, [home.path / "journal.jsonl"]):
             manager.run()
