@@ -118,6 +118,7 @@ def test_the_command_prints_a_leaderboard_and_writes_pictures(trace: Path, tmp_p
     done = tidegate("backtest", trace, *options)
     assert done.returncode == 0, done.stderr
     assert "bound in hindsight" in done.stdout
+    assert f"next: tidegate backtest {trace} --tune " in done.stdout  # however long the path is
     rows = [line.split() for line in done.stdout.splitlines()]
     costs = [float(row[-9]) for row in rows if row and row[0] in ("drs", "static")]
     assert len(costs) == 2 and costs == sorted(costs)

@@ -148,7 +148,7 @@ def test_no_more_slots_than_tasks() -> None:
     assert "cannot be reached" in plan.unmet[0].why
     few = decide(query_snapshot(200, 1, tasks=3))
     assert few.deployment.counts["q"] == 3
-    assert "not enough" in few.unmet[0].why
+    assert "operator q can use 3 processors at most" in few.unmet[0].why
 
 
 def test_a_bound_below_the_overhead_does_not_lease_the_world() -> None:

@@ -193,7 +193,8 @@ def backtest_command(
         mine = "" if topology is None else f" --topology {topology}"
         console().print(
             f"\npictures: {report}\n"
-            f"next: tidegate backtest {trace}{mine} --tune {results[0].policy}"
+            f"next: tidegate backtest {trace}{mine} --tune {results[0].policy}",
+            soft_wrap=True,
         )
         if dashboard:
             wait_for_the_end()

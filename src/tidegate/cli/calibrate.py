@@ -46,7 +46,7 @@ def calibrate_command(
         style="dim",
     )
     world = f" --world {out}" if out is not None else ""
-    screen.print(f"next: tidegate backtest {journal}{world} --slo 5s")
+    screen.print(f"next: tidegate backtest {journal}{world} --slo 5s", soft_wrap=True)
 
 
 def _value(fit: Fit) -> str:

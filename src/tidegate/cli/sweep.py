@@ -103,7 +103,7 @@ def run(
             raise typer.Exit(INTERRUPTED)
     if not dry_run:
         _show_failed(out, state)
-        console().print(f"next: tidegate sweep report {out}")
+        console().print(f"next: tidegate sweep report {out}", soft_wrap=True)
 
 
 def _settings(conf: Sequence[str] | None) -> dict[str, str]:

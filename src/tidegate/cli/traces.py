@@ -140,7 +140,8 @@ def build(
         where = f"; kept in {out / REJECTED}"
         screen.print(f"[bold]{rejected:,} rows rejected[/bold]: {reasons}{where}")
     screen.print(
-        f"next: tidegate traces describe {out}\n      tidegate backtest {built.file} --slo 2s"
+        f"next: tidegate traces describe {out}\n      tidegate backtest {built.file} --slo 2s",
+        soft_wrap=True,
     )
 
 
@@ -170,7 +171,8 @@ def describe_command(
         report.write_text(standalone(rate_picture(built)), encoding="utf-8")
     else:
         trace_page(trace.stem, built).write(report)
-    console().print(f"\npictures: {report}\nnext: tidegate backtest {built.file} --slo 2s")
+    steps = f"\npictures: {report}\nnext: tidegate backtest {built.file} --slo 2s"
+    console().print(steps, soft_wrap=True)
 
 
 def _show(built: BuiltTrace, top: int = 5) -> None:

@@ -121,6 +121,10 @@ picker.addEventListener("change", () => choose(Number(picker.value)));
 
 async function choose(id) {
   sessionStorage.setItem("tidegate-journal", String(id));
+  // One journal's view must not stand under the name of another while that is read.
+  current?.leave?.();
+  current = null;
+  swap(main);
   try {
     await store.begin(id);
   } catch (error) {
