@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from tidegate.model import (
@@ -17,7 +18,6 @@ from tidegate.model import (
     InstanceReading,
     InstanceStatus,
     Latency,
-    Lease,
     OperatorReading,
 )
 from tidegate.simulation.fleet import Fleet
@@ -40,24 +40,6 @@ class Readings(NamedTuple):
     done: list[list[float]]
 
 
-class _Host(NamedTuple):
-    id: str
-    number: int
-    lease: Lease
-    ready_s: float
-    draining: bool
-    images: tuple[tuple[str, float], ...]  # and from when on each is there
-
-
-class _Instance(NamedTuple):
-    id: str
-    operator: str
-    number: int
-    slot: int
-    host: str
-    ready_s: float
-
-
 class Roster:
     """The hosts and instances of a fleet as they are now.
 
@@ -68,13 +50,8 @@ class Roster:
     def __init__(self, fleet: Fleet, demands: Sequence[Resources]) -> None:
         hosts, instances = fleet.hosts.values(), fleet.instances.values()
         self._demands, self._capacity = demands, fleet.offer.capacity
-        self._hosts = [
-            _Host(h.id, h.number, h.lease, h.ready_s, h.draining, tuple(h.images.items()))
-            for h in hosts
-        ]
-        self._instances = [
-            _Instance(i.id, i.operator, i.number, i.slot, i.host, i.ready_s) for i in instances
-        ]
+        self._hosts = [replace(h, images=dict(h.images)) for h in hosts]
+        self._instances = [replace(i) for i in instances]
         self.capacities = dict.fromkeys(fleet.hosts, self._capacity)
         ready = [h.ready_s for h in hosts] + [i.ready_s for i in instances]
         draining = any(h.draining for h in hosts)
@@ -84,19 +61,20 @@ class Roster:
         """The hosts at that moment, with what was measured then or before."""
         hosts = []
         capacity, cores = self._capacity, self._capacity.cpu_cores
-        for name, number, lease, ready_s, draining, images in self._hosts:
+        for host in self._hosts:
+            ready_s, number = host.ready_s, host.number
             status: HostStatus = "running"
-            if draining:
+            if host.draining:
                 status = "draining"
             elif ready_s > now_s:
                 status = "starting"
             used = None
             if seen and ready_s < seen.time_s and number < len(seen.core_s):
-                there = min(seen.span_s, seen.time_s - ready_s)
-                if there > 0:
-                    used = max(seen.core_s[number] / cores, 0.0) * seen.noise / there
-            cached = frozenset([image for image, since_s in images if since_s <= now_s])
-            hosts.append(Host(name, capacity, status, used, lease, cached))
+                up_s = min(seen.span_s, seen.time_s - ready_s)
+                if up_s > 0:
+                    used = max(seen.core_s[number] / cores, 0.0) * seen.noise / up_s
+            there = [image for image, since_s in host.images.items() if since_s <= now_s]
+            hosts.append(Host(host.id, capacity, status, used, host.lease, frozenset(there)))
         return tuple(hosts)
 
     def instances(self, now_s: float, seen: Readings | None) -> tuple[InstanceReading, ...]:
@@ -108,7 +86,8 @@ class Roster:
         # Instances of an operator often did the same, and in a flow always.
         known: tuple[float, ...] = ()
         same: tuple[Resources | None, float | None] = (None, None)
-        for name, operator, o, slot, host, ready_s in self._instances:
+        for instance in self._instances:
+            o, slot, ready_s = instance.number, instance.slot, instance.ready_s
             status: InstanceStatus = "running" if ready_s <= now_s else "starting"
             load = rate = None
             if seen and ready_s < measured_s and ready_s <= now_s and slot < slots:
@@ -122,5 +101,7 @@ class Roster:
                         load = Resources(cores, demand.memory_mb, mbps)
                         same = load, max(0.0, done / there)
                     load, rate = same
-            readings.append(InstanceReading(name, operator, host, status, load, rate))
+            readings.append(
+                InstanceReading(instance.id, instance.operator, instance.host, status, load, rate)
+            )
         return tuple(readings)
