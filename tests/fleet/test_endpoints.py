@@ -9,6 +9,7 @@ import pytest
 from tidegate.errors import BackendError, InputError
 from tidegate.fleet.connect import USER, explained, session_id
 from tidegate.fleet.endpoints import read_endpoint
+from tidegate.fleet.hosts import HostRefused
 from tidegate.fleet.providers import StaticProvider
 from tidegate.topology import Resources
 
@@ -96,3 +97,10 @@ def test_a_connection_that_is_refused_says_what_to_do(text: str, part: str) -> N
     assert isinstance(found, BackendError) and part in str(found) and "sc://x:1" in str(found)
     other = RuntimeError("division by zero")
     assert explained(other, "sc://x:1") is other
+
+
+def test_only_who_does_not_take_us_refuses() -> None:
+    for text in ("UNAUTHENTICATED", "UNAVAILABLE: ssl handshake failed"):
+        assert isinstance(explained(RuntimeError(text), "sc://x:1"), HostRefused)
+    silent = explained(RuntimeError("UNAVAILABLE: connection refused"), "sc://x:1")
+    assert isinstance(silent, BackendError) and not isinstance(silent, HostRefused)
