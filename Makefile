@@ -25,10 +25,10 @@ browser: ## find Chromium for the dashboard's tests, or install it where that is
 test: setup java browser try-kafka lint unit ## lint, types, layers, doctests and all tests
 
 kafka: setup java ## fetch Spark's Kafka connector and a broker from Maven Central
-	$(BIN)/python -m tidegate.spark.kafka_jars
+	$(BIN)/python -m tidegate.spark.local.kafka_jars
 
 try-kafka: setup java
-	@$(BIN)/python -m tidegate.spark.kafka_jars || echo "Tests against Kafka are skipped."
+	@$(BIN)/python -m tidegate.spark.local.kafka_jars || echo "Tests against Kafka are skipped."
 
 lint: setup
 	$(BIN)/ruff check --quiet .

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from tidegate.apps.application import APPLICATIONS, Application, application
+from tidegate.apps.full_speed import full_speed
+from tidegate.apps.live import LiveResult, LiveRun
+from tidegate.apps.profile import Profile, profile
 from tidegate.errors import InputError
-from tidegate.pipelines.application import APPLICATIONS, Application, application
-from tidegate.pipelines.full_speed import full_speed
-from tidegate.pipelines.live import LiveResult, LiveRun
-from tidegate.pipelines.profile import Profile, profile
-from tidegate.pipelines.stopping import Stop
+from tidegate.spark.local.lifecycle import Stop
 from tidegate.units import show_duration
 
 PAGES = Path(__file__).parents[1] / "docs" / "apps"
@@ -128,7 +128,7 @@ def draw_ticks() -> Any:
     """A compressed day, and who is traded in it."""
     import matplotlib.pyplot as plt
 
-    from tidegate.pipelines.apps.exchange import COMPANIES, SHARES
+    from tidegate.apps.market import COMPANIES, SHARES
 
     seconds = 511.0
     moments = application("ticks").shape("ticks", 1_000.0, seconds, 1).arrivals(0, seconds)["ticks"]

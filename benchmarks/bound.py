@@ -17,7 +17,7 @@ from typing import Literal
 
 from tidegate.lab.bound import Demand, hindsight_bound
 from tidegate.model import HostOffer
-from tidegate.topology import Resources
+from tidegate.model.topology import Resources
 
 
 def trace(minutes: int) -> Demand:

@@ -17,14 +17,14 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from tidegate.control import Controller
-from tidegate.journal import Journal
+from tidegate.loop.controller import Controller
+from tidegate.loop.journal import Journal
 from tidegate.model import Host, HostOffer, InstanceReading, Snapshot
-from tidegate.placement import Item, first_fit_decreasing, select_to_move
+from tidegate.model.topology import Operator, Resources, Topology
 from tidegate.policies import create
-from tidegate.queueing import Station, assign_processors
-from tidegate.topology import Operator, Resources, Topology
-from tidegate.worlds import RecordedWorld
+from tidegate.testing.worlds import RecordedWorld
+from tidegate.theory.placement import Item, first_fit_decreasing, select_to_move
+from tidegate.theory.queueing import Station, assign_processors
 
 PAPER_MS = {12: 0.083, 24: 0.158, 48: 0.323, 96: 0.665, 192: 1.250}
 """DRS, Table II: scheduling time by K_max, on the authors' hardware."""

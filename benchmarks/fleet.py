@@ -31,20 +31,20 @@ import numpy as np
 
 from tidegate.errors import TidegateError
 from tidegate.fleet.manager import FleetManager, fleet_policy
-from tidegate.fleet.prices import price_queries
+from tidegate.fleet.price_query import price_queries
 from tidegate.fleet.providers import EmbeddedProvider
 from tidegate.fleet.status import status_of
 from tidegate.fleet.world import FleetWorld
-from tidegate.journal import Turn, read_journal
-from tidegate.lab.calibrate import Fit
-from tidegate.lab.fleet import (
+from tidegate.lab.fleet_calibration import (
     FleetSummary,
     calibrate_fleet,
     match_lengths,
     simulate_fleet,
     summarise,
 )
+from tidegate.loop.journal import Turn, read_journal
 from tidegate.policies.base import Policy
+from tidegate.simulation.calibrate import Fit
 from tidegate.workloads.exchange import ExchangeDay
 
 EVERY = ("local-threshold", "global-threshold", "sarsa")

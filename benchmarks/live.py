@@ -26,15 +26,15 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.journal import read_journal
-from tidegate.lab.calibrate import batch_scenario, calibrate
-from tidegate.lab.run import run as simulate
+from tidegate.apps.demo import DayRun, RunResult, run_day
+from tidegate.loop.journal import read_journal
 from tidegate.model import Snapshot
-from tidegate.pipelines.run import DayRun, RunResult, run_day
-from tidegate.pipelines.stopping import Stop
 from tidegate.report.summary import LiveSummary, summarise
 from tidegate.simulation import RunReport
-from tidegate.spark.autoscaler import policy_stack
+from tidegate.simulation.calibrate import batch_scenario, calibrate
+from tidegate.simulation.run import run as simulate
+from tidegate.spark.autoscaler.autoscaler import policy_stack
+from tidegate.spark.local.lifecycle import Stop
 from tidegate.units import duration_s
 from tidegate.workloads import RateTrace
 

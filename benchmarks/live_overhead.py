@@ -20,9 +20,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tidegate.pipelines.session import session
-from tidegate.spark.autoscaler import Autoscaler
-from tidegate.spark.cluster import LocalCluster
+from tidegate.spark.autoscaler.autoscaler import Autoscaler
+from tidegate.spark.local.cluster import LocalCluster
+from tidegate.spark.local.session import session
 
 ROWS_A_FILE = 2_000
 FILES_A_BATCH = 10
@@ -55,7 +55,7 @@ def throughput(query: Any, from_s: float, until_s: float) -> float | None:
 
 
 def _moment_s(text: str) -> float:
-    from tidegate.spark.progress import read_progress
+    from tidegate.spark.autoscaler.progress import read_progress
 
     event = json.dumps({"id": "", "runId": "", "timestamp": text})
     return read_progress(event).began_s

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegate.queueing import Station
+from tidegate.model.topology import Topology
 from tidegate.simulation import CloudSettings
-from tidegate.simulation import state as book
-from tidegate.simulation.books import end_interval
-from tidegate.simulation.engine import ItemEngine
-from tidegate.simulation.sketch import bucket_of
-from tidegate.topology import Topology
+from tidegate.simulation.kernels import state as book
+from tidegate.simulation.kernels.accounting import end_interval
+from tidegate.simulation.kernels.sketch import bucket_of
+from tidegate.simulation.network import ItemEngine
+from tidegate.theory.queueing import Station
 
 __all__ = ["SERVERS", "STATIONS", "SimPyEngine", "tandem_ciw", "tandem_simpy"]
 

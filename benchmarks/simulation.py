@@ -27,13 +27,13 @@ from numpy.typing import NDArray
 from peers import SERVERS, STATIONS, SimPyEngine, tandem_ciw, tandem_simpy
 
 from tidegate.model import HostOffer
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.policies.base import Policy
 from tidegate.policies.btu import Btu
 from tidegate.policies.queue_threshold import QueueThreshold
-from tidegate.queueing import sojourn_s
 from tidegate.simulation import CloudSettings, FluidCloud, Poisson, RunReport, SimulatedCloud
-from tidegate.simulation.stations import simulate_tandem
-from tidegate.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.simulation.kernels.stations import simulate_tandem
+from tidegate.theory.queueing import sojourn_s
 
 Floats = NDArray[np.float64]
 

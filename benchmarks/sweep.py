@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.codec import to_json
-from tidegate.lab.sweep import Grid, grid_from
-from tidegate.lab.sweep_cell import run_cells
-from tidegate.pipelines.session import session_on
-from tidegate.pipelines.sweep import Sweep, sweep_state
+from tidegate.lab.sweep.cell import run_cells
+from tidegate.lab.sweep.definition import Grid, grid_from
+from tidegate.lab.sweep.spark_run import Sweep, sweep_state
+from tidegate.spark.local.session import session_on
 
 POLICIES = ("static", "ds2", "drs", "adaptive-provisioning")
 AIM_DAYS, AIM_S, AIM_RATIO = 10_000, 180.0, 1.8

@@ -22,9 +22,9 @@ import pyarrow.csv
 import pyarrow.parquet
 from pyspark import SparkContext
 
-from tidegate.pipelines.logs import find_log
-from tidegate.pipelines.session import session_on
-from tidegate.pipelines.tracing import build_trace
+from tidegate.lab.traces.build import build_trace
+from tidegate.lab.traces.read import find_log
+from tidegate.spark.local.session import session_on
 
 PIECE = 1_000_000
 DAY_MS = 86_400_000

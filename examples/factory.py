@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from pyspark.sql import SparkSession
 
-from tidegate.pipelines.application import application
-from tidegate.pipelines.live import SETTINGS
-from tidegate.pipelines.session import session_on
+from tidegate.apps.application import application
+from tidegate.apps.live import SETTINGS
+from tidegate.spark.local.session import session_on
 
 SECONDS = 5
 START_S = 1_700_000_000.0

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from tidegate.lab.backtest import backtest, bound_of
-from tidegate.lab.picture import backtest_page
-from tidegate.lab.scenario import scenario_for
+from tidegate.lab.backtest_report import backtest_page
+from tidegate.simulation.scenario import scenario_for
 from tidegate.workloads import ExchangeDay, Scaled, series, sparkline
 
 TIMES = 10.0  # an exchange ten times as busy as Frankfurt

@@ -12,15 +12,15 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tidegate.config import policy_from
-from tidegate.control import Controller
 from tidegate.errors import BackendError
-from tidegate.journal import Journal, read_journal
+from tidegate.loop.controller import Controller
+from tidegate.loop.journal import Journal, read_journal
+from tidegate.loop.replay import replay
+from tidegate.loop.stack import policy_from
 from tidegate.model import Plan, Snapshot
 from tidegate.policies import create
-from tidegate.replay import replay
 from tidegate.testing import station_snapshot
-from tidegate.worlds import RecordedWorld
+from tidegate.testing.worlds import RecordedWorld
 
 HOURS = 24
 PEAK_PER_S = 40.0

@@ -16,10 +16,10 @@ import cv2
 import numpy as np
 from pyspark.sql import SparkSession
 
-from tidegate.pipelines.application import Outcome, application
-from tidegate.pipelines.apps.logos_frames import spoiled
-from tidegate.pipelines.live import SETTINGS
-from tidegate.pipelines.session import session_on
+from tidegate.apps.application import Outcome, application
+from tidegate.apps.live import SETTINGS
+from tidegate.apps.logos.frames import spoiled
+from tidegate.spark.local.session import session_on
 
 FRAMES = 40
 BAD_SHARE = 0.15

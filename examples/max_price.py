@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 from pyspark.sql import SparkSession
 
-from tidegate.pipelines.application import application
-from tidegate.pipelines.live import SETTINGS
-from tidegate.pipelines.session import session_on
-from tidegate.pipelines.texts import spoiled
+from tidegate.apps.application import application
+from tidegate.apps.live import SETTINGS
+from tidegate.apps.records import spoiled
+from tidegate.spark.local.session import session_on
 
 START_S = 1_700_000_000.0
 SYMBOLS, TUPLES, SECONDS = 4, 2_000, 3

@@ -16,10 +16,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from pyspark.sql import SparkSession
 
-from tidegate.pipelines.application import application, settle
-from tidegate.pipelines.apps.patterns_texts import spoiled
-from tidegate.pipelines.live import SETTINGS
-from tidegate.pipelines.session import session_on
+from tidegate.apps.application import application, settle
+from tidegate.apps.live import SETTINGS
+from tidegate.apps.patterns.texts import spoiled
+from tidegate.spark.local.session import session_on
 
 TEXTS, WINDOW, SLIDE = 6000, 2000, 200
 BAD_SHARE = 0.01

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 from pyspark.sql import SparkSession
 
-from tidegate.pipelines.application import application
-from tidegate.pipelines.apps.ticks import draw_queries
-from tidegate.pipelines.live import SETTINGS
-from tidegate.pipelines.session import session_on
+from tidegate.apps.application import application
+from tidegate.apps.live import SETTINGS
+from tidegate.apps.ticks import draw_queries
+from tidegate.spark.local.session import session_on
 
 START_S = 1_700_000_040.0
 QUERIES, SECONDS = 6, 60.0

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.lab.environment import TideEnv
-from tidegate.lab.scenario import Scenario, scenario_for
+from tidegate.simulation.scenario import Scenario, scenario_for
 from tidegate.workloads import RateTrace
 
 ROUNDS, CANDIDATES, ELITE = 3, 8, 3

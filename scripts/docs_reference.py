@@ -22,24 +22,24 @@ from mkdocs.structure.pages import Page
 
 from tidegate.cli import app
 from tidegate.cli.policies import describe_default, describe_range
-from tidegate.config import GUARDS
-from tidegate.metrics import METRICS
+from tidegate.loop.stack import GUARDS
 from tidegate.policies import available, policy_class
+from tidegate.report.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
 PYTHON = {
     "tidegate.model": "what is measured and what is wanted",
     "tidegate.policies.base": "what a policy is",
-    "tidegate.control": "the loop",
-    "tidegate.journal": "one line a turn",
-    "tidegate.replay": "another policy over a journal",
-    "tidegate.config": "files that people write",
+    "tidegate.loop.controller": "the loop",
+    "tidegate.loop.journal": "one line a turn",
+    "tidegate.loop.replay": "another policy over a journal",
+    "tidegate.loop.stack": "files that people write",
     "tidegate.testing": "for authors of policies",
-    "tidegate.metrics": "for Prometheus",
-    "tidegate.spark.autoscaler": "a running Spark application",
-    "tidegate.spark.cluster": "a cluster on this machine",
-    "tidegate.spark.topology": "operators joined by topics",
-    "tidegate.pipelines.application": "streaming applications, each with its reference",
+    "tidegate.report.metrics": "for Prometheus",
+    "tidegate.spark.autoscaler.autoscaler": "a running Spark application",
+    "tidegate.spark.local.cluster": "a cluster on this machine",
+    "tidegate.spark.streams.topology": "operators joined by topics",
+    "tidegate.apps.application": "streaming applications, each with its reference",
     "tidegate.fleet.queries": "continuous queries",
 }
 """The modules of the Python reference, with the reason to open them."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tidegate.lab.backtest import backtest
-from tidegate.lab.scenario import scenario_for
 from tidegate.report.charts import Series, lines
 from tidegate.report.page import standalone
+from tidegate.simulation.scenario import scenario_for
 from tidegate.workloads import ExchangeDay, Scaled
 
 TARGET = Path(__file__).parent.parent / "docs" / "img" / "tide.svg"

@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
-from tidegate.pipelines.apps.factory_plant import Plant
-from tidegate.pipelines.apps.factory_report import report_figure
+from tidegate.apps.factory.plant import Plant
+from tidegate.apps.factory.report import report_figure
 
 START_S = 1_700_000_000.0
 SPAN_S = 36.0

@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from tidegate.model import HostOffer as HostOffer
     from tidegate.model import Plan as Plan
     from tidegate.model import Snapshot as Snapshot
-    from tidegate.steps import diff as diff
-    from tidegate.topology import Edge as Edge
-    from tidegate.topology import Operator as Operator
-    from tidegate.topology import Resources as Resources
-    from tidegate.topology import Source as Source
-    from tidegate.topology import Topology as Topology
+    from tidegate.model.steps import diff as diff
+    from tidegate.model.topology import Edge as Edge
+    from tidegate.model.topology import Operator as Operator
+    from tidegate.model.topology import Resources as Resources
+    from tidegate.model.topology import Source as Source
+    from tidegate.model.topology import Topology as Topology
 
 _HOME = {
     "Deployment": "model",
-    "Edge": "topology",
+    "Edge": "model.topology",
     "HostOffer": "model",
-    "Operator": "topology",
+    "Operator": "model.topology",
     "Plan": "model",
-    "Resources": "topology",
+    "Resources": "model.topology",
     "Snapshot": "model",
-    "Source": "topology",
+    "Source": "model.topology",
     "TidegateError": "errors",
-    "Topology": "topology",
-    "diff": "steps",
+    "Topology": "model.topology",
+    "diff": "model.steps",
 }
 
 __all__ = [*sorted(_HOME), "__version__"]  # noqa: PLE0604 - all of them are strings

@@ -52,7 +52,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 def to_json(value: Any) -> str:
     """One line of JSON.
 
-    >>> from tidegate.topology import Edge
+    >>> from tidegate.model.topology import Edge
     >>> to_json(Edge("a", "b", ratio=0.5))
     '{"origin":"a","target":"b","ratio":0.5}'
     """
@@ -62,7 +62,7 @@ def to_json(value: Any) -> str:
 def from_json(kind: type[T], text: str | bytes) -> T:
     """The value of `kind` that `to_json` wrote.
 
-    >>> from tidegate.topology import Edge
+    >>> from tidegate.model.topology import Edge
     >>> from_json(Edge, '{"origin":"a","target":"b","ratio":"much"}')
     Traceback (most recent call last):
     tidegate.errors.InputError: Edge.ratio is 'much'; it must be a valid number: unable to parse

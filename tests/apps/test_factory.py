@@ -14,15 +14,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tidegate.apps.application import Application, application
+from tidegate.apps.factory.display import Display, draw
+from tidegate.apps.factory.plant import BODY_BYTES, SPOILT, Plant
+from tidegate.apps.factory.reader import Unreadable, choose_reader, read
+from tidegate.apps.factory.reference import set_aside
+from tidegate.apps.factory.report import write_report
 from tidegate.errors import InputError
-from tidegate.pipelines.application import Application, application
-from tidegate.pipelines.apps.factory_display import Display, draw
-from tidegate.pipelines.apps.factory_plant import BODY_BYTES, SPOILT, Plant
-from tidegate.pipelines.apps.factory_reader import Unreadable, choose_reader, read
-from tidegate.pipelines.apps.factory_reference import set_aside
-from tidegate.pipelines.apps.factory_report import write_report
-from tidegate.queueing import Station, assign_processors
-from tidegate.topology import Source, Topology
+from tidegate.model.topology import Source, Topology
+from tidegate.theory.queueing import Station, assign_processors
 
 START_S = 1_700_000_000.0
 SHOWN = Display(3, 1_700_000_000_000, 40_000_000, 2_000, 1_500, 70_123, 61)

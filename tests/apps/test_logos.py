@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tidegate.pipelines.application import application
-from tidegate.pipelines.apps import logos_frames
-from tidegate.pipelines.apps.logos_frames import frames, spoiled
-from tidegate.pipelines.apps.logos_vision import (
+from tidegate.apps.application import application
+from tidegate.apps.logos import frames as logos_frames
+from tidegate.apps.logos.frames import frames, spoiled
+from tidegate.apps.logos.vision import (
     LOGO_PX,
     LOGOS,
     Features,

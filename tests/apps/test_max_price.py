@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tidegate.pipelines.application import application, settle
-from tidegate.pipelines.texts import REASONS, parsed, records, spoiled
-from tidegate.spark.dials import Dials
+from tidegate.apps.application import application, settle
+from tidegate.apps.records import REASONS, parsed, records, spoiled
+from tidegate.spark.streams.live_settings import Dials
 
 START_S = 1_700_000_000.0
 NAME = "stocks"

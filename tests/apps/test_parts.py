@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidegate.cli.ending import cleared
+from tidegate.apps.application import APPLICATIONS, Outcome, application
+from tidegate.apps.factory.plant import Plant
+from tidegate.apps.feed import TopicFeed
+from tidegate.apps.live import LiveResult, LiveRun, known_times
+from tidegate.apps.profile import _one_source
+from tidegate.cli.lifecycle import cleared
 from tidegate.config import load_topology, save_topology
 from tidegate.errors import InputError
-from tidegate.pipelines.application import APPLICATIONS, Outcome, application
-from tidegate.pipelines.apps.factory_plant import Plant
-from tidegate.pipelines.feed import TopicFeed
-from tidegate.pipelines.live import LiveResult, LiveRun, known_times
-from tidegate.pipelines.profile import _one_source
-from tidegate.spark.dials import Counts
-from tidegate.topology import Edge, Operator, Source, Topology
+from tidegate.model.topology import Edge, Operator, Source, Topology
+from tidegate.spark.streams.live_settings import Counts
 from tidegate.workloads import ConstantRate
 
 LINE = Topology(

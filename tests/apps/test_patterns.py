@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+from tidegate.apps.application import application, settle
+from tidegate.apps.patterns.detector import LATE, Event, Instance, Rules, instance_of
+from tidegate.apps.patterns.texts import brute_force, maximal, spoiled, texts
 from tidegate.errors import InputError
-from tidegate.pipelines.application import application, settle
-from tidegate.pipelines.apps.patterns_detector import LATE, Event, Instance, Rules, instance_of
-from tidegate.pipelines.apps.patterns_texts import brute_force, maximal, spoiled, texts
 
 SMALL = Rules(window=120, slide=30, support=0.05, longest=4, instances=4)
 

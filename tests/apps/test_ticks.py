@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+from tidegate.apps.application import application
+from tidegate.apps.market import COMPANIES, SHARES, read_recording
+from tidegate.apps.records import REASONS, spoiled
+from tidegate.apps.ticks import draw_queries
 from tidegate.errors import InputError
-from tidegate.pipelines.application import application
-from tidegate.pipelines.apps.exchange import COMPANIES, SHARES, read_recording
-from tidegate.pipelines.apps.ticks import draw_queries
-from tidegate.pipelines.texts import REASONS, spoiled
 
 START_S = 1_700_000_040.0
 NAME = "ticks"
@@ -47,7 +47,7 @@ def test_the_reference_by_hand() -> None:
     app = application("ticks", queries=35)
     (window_s, sector) = draw_queries()[0]
     comp = next(name for name, where in COMPANIES if where == sector)
-    from tidegate.pipelines.texts import texts
+    from tidegate.apps.records import texts
 
     start_us = 1_700_000_040_000_000 // (window_s * 1_000_000) * window_s * 1_000_000
     at_us = start_us + np.array([5, 1, 1, 9], dtype=np.int64)

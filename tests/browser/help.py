@@ -11,13 +11,13 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tidegate.config import guarded
-from tidegate.control import Controller
-from tidegate.controls import ControlFile
-from tidegate.journal import Journal
+from tidegate.loop.controller import Controller
+from tidegate.loop.controls import ControlFile
+from tidegate.loop.journal import Journal
+from tidegate.loop.stack import guarded
 from tidegate.policies import create
 from tidegate.testing import engine_snapshot
-from tidegate.worlds import RecordedWorld
+from tidegate.testing.worlds import RecordedWorld
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

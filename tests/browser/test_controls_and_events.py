@@ -11,9 +11,9 @@ from tests.browser.help import Screen, opened, running_loop
 from tests.dashboard.journals import repeated
 from tests.dashboard.test_server import TOKEN
 from tidegate.codec import to_json
-from tidegate.controls import Control
 from tidegate.dashboard import serving
-from tidegate.journal import Journal, read_journal
+from tidegate.loop.controls import Control
+from tidegate.loop.journal import Journal, read_journal
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -10,7 +10,7 @@ import pytest
 
 from tests.browser.help import PHONE, VIEWS, Screen, opened
 from tidegate.dashboard.view import Chronicle, Row
-from tidegate.journal import read_journal
+from tidegate.loop.journal import read_journal
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

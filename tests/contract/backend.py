@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidegate.backend import Backend
+from tidegate.loop.backend import Backend
+from tidegate.model.steps import diff
 from tidegate.packing import Packing
-from tidegate.steps import diff
 
 
 def check_backend(world: Backend, until: Callable[[Callable[[], bool]], None]) -> None:

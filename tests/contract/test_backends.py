@@ -11,15 +11,15 @@ from tests.contract.backend import check_backend
 from tests.fleet.test_manager import Fleet as FakeFleet
 from tests.unit.spark_fakes import FakeCluster, FakeGateway
 from tests.unit.test_simulation_queries import world as queries
-from tidegate.backend import Backend
+from tidegate.loop.backend import Backend
 from tidegate.model import HostOffer
+from tidegate.model.topology import Resources
 from tidegate.packing import Style
 from tidegate.simulation import QueryCost
-from tidegate.spark import world as world_module
-from tidegate.spark.hosts import ExecutorHosts, WorkerHosts
-from tidegate.spark.world import SparkWorld
-from tidegate.topology import Resources
-from tidegate.worlds import ImaginaryWorld
+from tidegate.spark.autoscaler import world as world_module
+from tidegate.spark.autoscaler.executors import ExecutorHosts, WorkerHosts
+from tidegate.spark.autoscaler.world import SparkWorld
+from tidegate.testing.worlds import ImaginaryWorld
 
 STYLES: tuple[Style, ...] = ("engines", "instances", "placement")
 TURNS = 30

@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tidegate.errors import BackendError, InputError
-from tidegate.spark.checkpoints import Checkpoint
-from tidegate.spark.dials import Counts
-from tidegate.spark.manifests import Manifest
-from tidegate.spark.topic import Topic
+from tidegate.spark.streams.checkpoints import Checkpoint
+from tidegate.spark.streams.live_settings import Counts
+from tidegate.spark.streams.manifests import Manifest
+from tidegate.spark.streams.topic import Topic
 
 ROWS = StructType([StructField("id", LongType()), StructField("value", LongType())])
 Open = Callable[[StructType | None], Topic]

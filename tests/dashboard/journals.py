@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tidegate.config import guarded
-from tidegate.journal import Journal, Turn
-from tidegate.lab.run import run
-from tidegate.lab.scenario import Scenario, scenario_for, scenario_on
+from tidegate.loop.journal import Journal, Turn
+from tidegate.loop.stack import guarded
+from tidegate.model.topology import Edge, Operator, Source, Topology
 from tidegate.policies import create
 from tidegate.policies.base import Policy
-from tidegate.topology import Edge, Operator, Source, Topology
+from tidegate.simulation.run import run
+from tidegate.simulation.scenario import Scenario, scenario_for, scenario_on
 from tidegate.workloads import ExchangeDay, Scaled, Workload
 
 SPEED = 12.0

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tidegate.codec import to_json
-from tidegate.controls import ControlFile
-from tidegate.dashboard import book as books
-from tidegate.dashboard.book import Book, Shelf
+from tidegate.dashboard import journals as books
+from tidegate.dashboard.journals import Book, Shelf
 from tidegate.dashboard.tail import Tail
 from tidegate.errors import BackendError, InputError
-from tidegate.journal import Turn
+from tidegate.loop.controls import ControlFile
+from tidegate.loop.journal import Turn
 from tidegate.policies import create
 from tidegate.testing import steady_snapshot
 

@@ -19,10 +19,10 @@ import pytest
 
 from tests.dashboard.test_book import line
 from tests.unit.test_cli import tidegate
-from tidegate.controls import ControlFile
 from tidegate.dashboard import serving
 from tidegate.dashboard.security import Gatekeeper
 from tidegate.errors import InputError
+from tidegate.loop.controls import ControlFile
 from tidegate.policies import create
 
 TOKEN = "a-token-of-some-length"

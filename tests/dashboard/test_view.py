@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from tidegate.backend import Outcome
-from tidegate.controls import Control
 from tidegate.dashboard.detail import aftermath, detail_of
 from tidegate.dashboard.view import Chronicle, Row, change_of, columns, tables_of, thinned
 from tidegate.dashboard.view import thresholds_of as implied
-from tidegate.journal import Turn, read_journal
+from tidegate.loop.backend import Outcome
+from tidegate.loop.controls import Control
+from tidegate.loop.journal import Turn, read_journal
 from tidegate.model import Binding, Deployment, Plan, Reason, Unmet
+from tidegate.model.steps import Step
 from tidegate.policies.sarsa import QTable
 from tidegate.report.summary import capacity_of, lag_of, rate_of, summarise
-from tidegate.steps import Step
 from tidegate.testing import steady_snapshot
 
 

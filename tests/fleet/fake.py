@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from tidegate.errors import BackendError
 from tidegate.fleet.hosts import FleetHost, HostSilent, HostView, QueryView
 from tidegate.fleet.queries import ContinuousQuery
-from tidegate.spark.progress import Progress
-from tidegate.topology import Resources
+from tidegate.model.topology import Resources
+from tidegate.spark.autoscaler.progress import Progress
 
 
 @dataclass

@@ -23,11 +23,11 @@ from tidegate.fleet.connect import connect
 from tidegate.fleet.hosts import FleetHost, HostRefused
 from tidegate.fleet.manager import FleetManager, fleet_policy
 from tidegate.fleet.measuring import SLOW_S
-from tidegate.fleet.prices import TICKS, draw_parameters, price_queries, price_windows
+from tidegate.fleet.price_query import TICKS, draw_parameters, price_queries, price_windows
 from tidegate.fleet.providers import EmbeddedProvider, StaticProvider
 from tidegate.fleet.queries import ContinuousQuery
 from tidegate.fleet.world import FleetWorld
-from tidegate.topology import Resources
+from tidegate.model.topology import Resources
 
 START_S = 1_700_000_000.0
 SECTORS = 2

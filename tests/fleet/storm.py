@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.fleet.live import SECTORS, Fleet, Ticks, sink_and_batch
 from tidegate.fleet.connect import connect
-from tidegate.fleet.prices import draw_parameters, price_queries
+from tidegate.fleet.price_query import draw_parameters, price_queries
 from tidegate.fleet.recovery import recover
 
 FAULTS = ("move", "move", "move", "kill", "hang", "drain", "manager")

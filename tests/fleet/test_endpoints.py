@@ -11,7 +11,7 @@ from tidegate.fleet.connect import USER, explained, session_id
 from tidegate.fleet.endpoints import read_endpoint
 from tidegate.fleet.hosts import HostRefused
 from tidegate.fleet.providers import StaticProvider
-from tidegate.topology import Resources
+from tidegate.model.topology import Resources
 
 
 def channel_of(text: str) -> Any:

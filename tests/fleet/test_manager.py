@@ -14,7 +14,7 @@ from tidegate.fleet.hosts import HostView
 from tidegate.fleet.manager import FleetFolder, FleetManager, fleet_policy
 from tidegate.fleet.queries import ContinuousQuery
 from tidegate.fleet.world import FleetWorld
-from tidegate.topology import Resources
+from tidegate.model.topology import Resources
 
 
 class Late:

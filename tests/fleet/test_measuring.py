@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.fleet.books import HostEntry, QueryEntry, Taken
 from tidegate.fleet.hosts import HostView
 from tidegate.fleet.measuring import measure
 from tidegate.fleet.queries import ContinuousQuery
-from tidegate.topology import Resources
+from tidegate.fleet.registry import HostEntry, QueryEntry, Taken
+from tidegate.model.topology import Resources
 
 PERIOD_S, LOOK_S = 20.0, 5.0
 

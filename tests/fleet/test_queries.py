@@ -9,11 +9,11 @@ import pytest
 
 from tidegate.errors import InputError
 from tidegate.fleet import ContinuousQuery, continuous_query, load_queries, template
-from tidegate.fleet.books import shares
-from tidegate.fleet.prices import draw_parameters, price_queries
+from tidegate.fleet.price_query import draw_parameters, price_queries
 from tidegate.fleet.providers import EmbeddedProvider, StaticProvider
 from tidegate.fleet.queries import topology_of
-from tidegate.topology import Resources
+from tidegate.fleet.registry import shares
+from tidegate.model.topology import Resources
 
 
 class Started:

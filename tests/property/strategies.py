@@ -23,9 +23,9 @@ from tidegate.model import (
     Snapshot,
     Unmet,
 )
-from tidegate.placement import Item
-from tidegate.queueing import Station
-from tidegate.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.theory.placement import Item
+from tidegate.theory.queueing import Station
 
 OPERATORS = ("a", "b", "c", "d")
 

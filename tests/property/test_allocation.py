@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.property.strategies import stations
 from tidegate.errors import LatencyUnreachable, NotEnoughProcessors
-from tidegate.queueing import Station, assign_processors, fewest_processors, sojourn_s
+from tidegate.theory.queueing import Station, assign_processors, fewest_processors, sojourn_s
 
 
 def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:

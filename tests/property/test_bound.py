@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.lab.bound import Demand, cheapest_for_share, hindsight_bound
-from tidegate.lab.grid import Starts
+from tidegate.lab.bound.slots import Starts
 from tidegate.model import HostOffer
-from tidegate.topology import Resources
+from tidegate.model.topology import Resources
 
 PERIOD_S = 60.0
 CORES = 2.0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.queueing import Station, assign_processors, erlang_b, erlang_c, waiting_items
+from tidegate.theory.queueing import Station, assign_processors, erlang_b, erlang_c, waiting_items
 
 
 def exact_b(servers: int, load: Fraction) -> Fraction:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tidegate.guards import Bounds, DryRun, Guard, Pause, StepLimit
 from tidegate.model import Plan, Snapshot
+from tidegate.packing.reshape import grows, shrinks
 from tidegate.policies import create
-from tidegate.reshape import grows, shrinks
-from tidegate.worlds import ImaginaryWorld
+from tidegate.testing.worlds import ImaginaryWorld
 
 inner_names = st.sampled_from(["queue-threshold", "ds2", "drs", "lag", "btu"])
 seeds = st.integers(0, 10_000)

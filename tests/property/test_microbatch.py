@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.property.test_allocation import compositions
 from tidegate.errors import LatencyUnreachable, NotEnoughProcessors
-from tidegate.microbatch import BatchQuery, assign, fewest, mean_s, oldest_s
+from tidegate.theory.microbatch import BatchQuery, assign, fewest, mean_s, oldest_s
 
 
 @st.composite

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.strategies import OPERATORS, bins, items, loads, neighbourhoods, resources
-from tidegate.placement import (
+from tidegate.model.topology import Resources
+from tidegate.theory.placement import (
     Item,
     _place,
     _place_compiled,
     first_fit_decreasing,
     select_to_move,
 )
-from tidegate.topology import Resources
 
 Bins = list[tuple[float, float, float]]
 Located = dict[str, list[int]]
@@ -112,7 +112,7 @@ def test_many_items_go_through_the_compiled_kernel(monkeypatch: pytest.MonkeyPat
         calls.append(len(arguments))
         return [7]
 
-    monkeypatch.setattr("tidegate.placement._place_compiled", compiled)
+    monkeypatch.setattr("tidegate.theory.placement._place_compiled", compiled)
     assert first_fit_decreasing(things, free) == [7]
     assert first_fit_decreasing(things[:199], free) == [n // 2 for n in range(199)]
     assert calls == [4]

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.property.strategies import deployments, plans, snapshots, topologies
 from tidegate.codec import from_json, from_plain, to_json, to_plain
 from tidegate.model import Deployment, Plan, Snapshot
+from tidegate.model.steps import Step, diff
+from tidegate.model.topology import Topology
 from tidegate.policies import available, create
-from tidegate.steps import Step, diff
-from tidegate.topology import Topology
-from tidegate.worlds import ImaginaryWorld
+from tidegate.testing.worlds import ImaginaryWorld
 
 
 def returns_unchanged(kind: type, value: Any) -> bool:

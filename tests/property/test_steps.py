@@ -8,7 +8,7 @@ from hypothesis import given
 
 from tests.property.strategies import deployments, rehomed
 from tidegate.model import Deployment, Instance, Plan
-from tidegate.steps import Step, diff
+from tidegate.model.steps import Step, diff
 
 
 def after_step(now: Deployment, step: Step) -> Deployment:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.property.strategies import topologies
 from tidegate.errors import TopologyError
-from tidegate.topology import Edge, Operator, Source, Topology
+from tidegate.model.topology import Edge, Operator, Source, Topology
 
 
 def by_iteration(topology: Topology, rounds: int = 600) -> dict[str, float]:

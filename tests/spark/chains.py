@@ -12,10 +12,10 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import LongType, StructField, StructType
 
 from tidegate.errors import BackendError
-from tidegate.spark.kafka_jars import connector_jars
-from tidegate.spark.topics import FileTopic
-from tidegate.spark.topology import StreamOperator, StreamTopology
-from tidegate.spark.waits import imitate_call
+from tidegate.spark.local.kafka_jars import connector_jars
+from tidegate.spark.streams.file_topics import FileTopic
+from tidegate.spark.streams.topology import StreamOperator, StreamTopology
+from tidegate.spark.streams.waits import imitate_call
 
 ROWS = StructType([StructField("id", LongType()), StructField("value", LongType())])
 

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from tests.spark.chains import local_session
 from tidegate.errors import BackendError
-from tidegate.spark.broker import LocalBroker
-from tidegate.spark.kafka_jars import broker_jars
+from tidegate.spark.local.broker import LocalBroker
+from tidegate.spark.local.kafka_jars import broker_jars
 
 
 @pytest.fixture(scope="session")

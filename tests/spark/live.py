@@ -21,8 +21,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.spark import ticks
 from tidegate.model import Plan, Snapshot
 from tidegate.packing import Packing
+from tidegate.packing.sizing import set_engines
 from tidegate.policies.base import NoMemory, Policy, Style
-from tidegate.sizing import set_engines
 from tidegate.spark import Autoscaler, LocalCluster
 
 LIMIT_S = 300.0

@@ -4,7 +4,7 @@
     python -m tests.spark.record --only kafka --kafka HOST:PORT --jars A.jar,B.jar
 
 Each scenario becomes a file in ``tests/fixtures/progress``: a line an event, as
-`tidegate.spark.gateway.Gateway.listen` tells it, the temporary folder replaced by ``/data``. For
+`Gateway.listen` tells it, the temporary folder replaced by ``/data``. For
 Kafka a broker must run at HOST:PORT, and the jars are those of Spark's Kafka connector. The
 recordings here are of Spark 4.3.0; that of Kafka with the connector of 4.2.0 and its token provider
 of 4.0.0 (no others were to be had at the time) and a broker of version 3.9.1.
@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidegate.spark.gateway import Gateway
+from tidegate.spark.autoscaler.gateway import Gateway
 
 OUT = Path(__file__).parents[1] / "fixtures" / "progress"
 LIMIT_S = 120.0

@@ -31,7 +31,7 @@ from tests.spark.live import (
     until,
 )
 from tidegate.errors import SettingError
-from tidegate.journal import Turn, read_journal
+from tidegate.loop.journal import Turn, read_journal
 from tidegate.spark import Autoscaler
 
 __all__ = ["live", "stream"]

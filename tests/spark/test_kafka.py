@@ -22,13 +22,13 @@ from tests.contract.topic import ROWS, ids, once, some
 from tests.spark.chains import CHAIN, expected
 from tests.spark.test_stream_loops import STAIRS, heights, stairs
 from tidegate.errors import BackendError, InputError
-from tidegate.spark.broker import LocalBroker
-from tidegate.spark.dials import Counts
-from tidegate.spark.kafka import KafkaTopic
-from tidegate.spark.kafka_client import KafkaClient
-from tidegate.spark.locations import open_topic
-from tidegate.spark.manifests import Manifest
-from tidegate.spark.topology import StreamOperator, StreamTopology
+from tidegate.spark.local.broker import LocalBroker
+from tidegate.spark.streams.kafka import KafkaTopic
+from tidegate.spark.streams.kafka_client import KafkaClient
+from tidegate.spark.streams.live_settings import Counts
+from tidegate.spark.streams.locations import open_topic
+from tidegate.spark.streams.manifests import Manifest
+from tidegate.spark.streams.topology import StreamOperator, StreamTopology
 
 
 def servers(broker: LocalBroker) -> str:

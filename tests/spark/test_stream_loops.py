@@ -17,8 +17,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 from tests.spark.chains import ROWS, sink, some, source
 from tests.spark.test_stream_topology import forget_last_commit, same
 from tidegate.errors import BackendError, TopologyError
-from tidegate.spark.dials import Counts
-from tidegate.spark.topology import StreamOperator, StreamTopology
+from tidegate.spark.streams.live_settings import Counts
+from tidegate.spark.streams.topology import StreamOperator, StreamTopology
 
 TURNS = StructType([StructField("id", LongType()), StructField("value", LongType())])
 

@@ -21,17 +21,17 @@ from tests.spark import chains
 from tests.spark.chains import CHAIN, ROWS, enrich, expected, mark, sink, some, source
 from tidegate.errors import BackendError, TopologyError
 from tidegate.model import HostOffer
+from tidegate.model.topology import Resources
 from tidegate.packing import Packing
-from tidegate.spark.dials import Counts, Dials
-from tidegate.spark.gateway import Gateway
-from tidegate.spark.hosts import ExecutorHosts
-from tidegate.spark.meter import SourceCount
-from tidegate.spark.shedding import shedding
-from tidegate.spark.topics import FileTopic
-from tidegate.spark.topology import StreamOperator, StreamTopology
-from tidegate.spark.waits import imitate_call
-from tidegate.spark.world import SparkWorld
-from tidegate.topology import Resources
+from tidegate.spark.autoscaler.executors import ExecutorHosts
+from tidegate.spark.autoscaler.gateway import Gateway
+from tidegate.spark.autoscaler.meter import SourceCount
+from tidegate.spark.autoscaler.world import SparkWorld
+from tidegate.spark.streams.file_topics import FileTopic
+from tidegate.spark.streams.live_settings import Counts, Dials
+from tidegate.spark.streams.shedding import shedding
+from tidegate.spark.streams.topology import StreamOperator, StreamTopology
+from tidegate.spark.streams.waits import imitate_call
 
 
 def same(rows: DataFrame) -> DataFrame:

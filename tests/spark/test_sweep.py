@@ -24,13 +24,13 @@ from scipy.stats import t as student
 from tests.spark.live import LIMIT_S, until
 from tidegate.codec import to_json
 from tidegate.errors import InputError
-from tidegate.lab.sweep import grid_from
-from tidegate.lab.sweep_cell import ROW, run_cells
-from tidegate.lab.sweep_traces import Trace
-from tidegate.pipelines.shipping import code_finder, write_zip
-from tidegate.pipelines.sweep import Sweep, failed_cells, sweep_state, write_rows
-from tidegate.pipelines.sweep_report import parse_heat, sweep_figures
+from tidegate.lab.sweep.cell import ROW, run_cells
+from tidegate.lab.sweep.definition import grid_from
+from tidegate.lab.sweep.spark_figures import parse_heat, sweep_figures
+from tidegate.lab.sweep.spark_run import Sweep, failed_cells, sweep_state, write_rows
+from tidegate.lab.sweep.traces import Trace
 from tidegate.spark import LocalCluster
+from tidegate.spark.local.shipping import code_finder, write_zip
 
 SHORT = {"workload": "constant", "options": {"rate_per_s": 40.0, "duration_s": 600.0}}
 CROSSING = {"name": "global-threshold", "parameters": {"lower": 0.9, "upper": 0.8}}
@@ -156,7 +156,7 @@ def test_a_cluster_gets_the_code_by_itself(tmp_path: Path) -> None:
             command(*words), env=env, capture_output=True, text=True, check=False, timeout=LIMIT_S
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        unpacked = list(cluster.folder.rglob("tidegate-code/tidegate/lab/sweep_cell.py"))
+        unpacked = list(cluster.folder.rglob("tidegate-code/tidegate/lab/sweep/cell.py"))
     assert len(unpacked) == 1, "the executor worked with what it was sent"
     assert "6 of 6 cells" in done.stdout
     rows = rows_in(tmp_path)
@@ -170,7 +170,7 @@ def test_the_code_arrives_with_its_times(tmp_path: Path, monkeypatch: pytest.Mon
     code_finder(local=False)()
     code_finder(local=False)()
     assert sys.path[0] == str(tmp_path / "tidegate-code") != sys.path[1]
-    source = Path(sys.modules["tidegate.lab.sweep_cell"].__file__ or "")
+    source = Path(sys.modules["tidegate.lab.sweep.cell"].__file__ or "")
     sent = tmp_path / "tidegate-code" / "tidegate" / "lab" / "sweep_cell.py"
     assert sent.read_bytes() == source.read_bytes()
     assert sent.stat().st_mtime_ns == source.stat().st_mtime_ns

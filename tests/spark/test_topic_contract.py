@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from tests.contract.topic import Open, check_publishing, check_queries, check_reading
-from tidegate.spark.locations import open_topic
-from tidegate.spark.topic import Topic
+from tidegate.spark.streams.locations import open_topic
+from tidegate.spark.streams.topic import Topic
 
 
 @pytest.fixture(params=["files", "kafka"])

@@ -10,9 +10,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from tests.spark.chains import ROWS, some
 from tidegate.errors import BackendError, InputError
-from tidegate.spark.checkpoints import Checkpoint
-from tidegate.spark.dials import Counts, Dials
-from tidegate.spark.topics import FileTopic, Manifest
+from tidegate.spark.streams.checkpoints import Checkpoint
+from tidegate.spark.streams.file_topics import FileTopic, Manifest
+from tidegate.spark.streams.live_settings import Counts, Dials
 
 
 def consumer(topic: FileTopic, checkpoint: Path, name: str = "reader") -> None:

@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 
 from tidegate.cli import app
 from tidegate.errors import InputError
-from tidegate.lab.inputs import read_workload
-from tidegate.pipelines.logs import find_log
-from tidegate.pipelines.tracing import build_trace
+from tidegate.lab.traces.build import build_trace
+from tidegate.lab.traces.read import find_log
+from tidegate.simulation.trace_input import read_workload
 from tidegate.workloads import RateTrace
 from tidegate.workloads.built import read_built
 from tidegate.workloads.burstiness import block_sums, hurst_from_variances, usable_scales

@@ -10,6 +10,8 @@ from scipy import stats
 
 from tidegate.codec import from_json, to_json
 from tidegate.model import Deployment, HostOffer, Instance, Plan, Snapshot
+from tidegate.model.steps import diff
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.policies.base import Policy
 from tidegate.simulation import (
     CloudSettings,
@@ -18,8 +20,6 @@ from tidegate.simulation import (
     RunReport,
     SimulatedCloud,
 )
-from tidegate.steps import diff
-from tidegate.topology import Edge, Operator, Resources, Source, Topology
 
 BIG = HostOffer(Resources(1000, 1e6), billing_unit_s=600, price_per_unit_usd=1.0)
 CONFIDENCE = 0.999

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidegate.errors import BackendError
-from tidegate.spark.cluster import LocalCluster
-from tidegate.spark.gateway import ExecutorInfo, Gateway, JobWork
+from tidegate.spark.autoscaler.gateway import ExecutorInfo, Gateway, JobWork
+from tidegate.spark.local.cluster import LocalCluster
 
 START_S = 1_800_000_000.0
 

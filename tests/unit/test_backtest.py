@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from tests.unit.test_cli import tidegate
-from tidegate.config import load_policy
 from tidegate.errors import UnknownPolicy
-from tidegate.journal import Journal
 from tidegate.lab.backtest import backtest, bound_of, pareto, run_policy, suited_settings
-from tidegate.lab.inputs import read_workload
-from tidegate.lab.run import run
-from tidegate.lab.scenario import Scenario, Sharded, scenario_for
 from tidegate.lab.tune import config_text, tune
+from tidegate.loop.journal import Journal
+from tidegate.loop.stack import load_policy
 from tidegate.policies import available, create
+from tidegate.simulation.run import run
+from tidegate.simulation.scenario import Scenario, Sharded, scenario_for
+from tidegate.simulation.trace_input import read_workload
 from tidegate.workloads import RateTrace
 
 MINUTES = np.arange(0.0, 1200.0, 60.0)

@@ -12,9 +12,9 @@ import pytest
 from tests.unit.test_cli import tidegate
 from tidegate.errors import TopologyError
 from tidegate.lab.backtest import backtest, bound_caveat, bound_of, suited_settings
-from tidegate.lab.scenario import Scenario, scenario_on, sharded_topology
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.policies import available
-from tidegate.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.simulation.scenario import Scenario, scenario_on, sharded_topology
 from tidegate.workloads import RateTrace
 
 PARSE = Operator("parse", Resources(0.5, 128), 0.02, 0.0)

@@ -14,7 +14,7 @@ from tidegate.codec import from_json, to_json
 from tidegate.errors import Infeasible, InputError
 from tidegate.lab.bound import Bound, Demand, Stream, cheapest_for_share, hindsight_bound
 from tidegate.model import HostOffer
-from tidegate.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 
 PERIOD_S = 60.0
 

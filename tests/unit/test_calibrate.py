@@ -12,9 +12,13 @@ import pytest
 from tests.unit.test_cli import tidegate
 from tidegate.codec import to_json
 from tidegate.errors import InputError, JournalError
-from tidegate.journal import Journal, Turn, read_journal
 from tidegate.lab.backtest import backtest, run_policy
-from tidegate.lab.calibrate import (
+from tidegate.loop.journal import Journal, Turn, read_journal
+from tidegate.model import HostOffer
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.policies import create
+from tidegate.simulation import BatchSettings
+from tidegate.simulation.calibrate import (
     BatchWorld,
     Calibration,
     Fit,
@@ -26,13 +30,9 @@ from tidegate.lab.calibrate import (
     load_world,
     save_world,
 )
-from tidegate.lab.counterfactual import counterfactual
-from tidegate.lab.run import run
-from tidegate.model import HostOffer
-from tidegate.policies import create
-from tidegate.simulation import BatchSettings
-from tidegate.spark.dry_run import DryRunBooks
-from tidegate.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.simulation.counterfactual import counterfactual
+from tidegate.simulation.run import run
+from tidegate.spark.autoscaler.dry_run import DryRunBooks
 from tidegate.workloads import RateTrace
 
 SLO_S = 4.0

@@ -22,9 +22,9 @@ from tidegate.errors import CheckFailed
 from tidegate.guards import MissingMetrics
 from tidegate.model import Deployment, Instance, Plan, Reason, Snapshot
 from tidegate.packing import Packing
+from tidegate.packing.sizing import set_counts, set_engines
 from tidegate.policies import create
 from tidegate.policies.base import NoMemory, Policy, Style
-from tidegate.sizing import set_counts, set_engines
 from tidegate.testing import check_policy
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tidegate.lab.claims import Answer, Experiment, claims, ledger
+from tidegate.lab.papers.claims import Answer, Experiment, claims, ledger
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,8 +10,8 @@ import pytest
 from tidegate.codec import from_json, from_plain, to_json, to_plain
 from tidegate.errors import InputError, TopologyError
 from tidegate.model import Host, Latency, Snapshot
+from tidegate.model.topology import Edge, Operator, Resources, Topology
 from tidegate.testing import steady_snapshot
-from tidegate.topology import Edge, Operator, Resources, Topology
 
 
 def test_a_missing_measurement_is_null_in_json_and_none_again_afterwards() -> None:
@@ -26,7 +26,7 @@ def test_cached_images_are_written_in_order_whatever_their_hashes() -> None:
     assert from_json(Host, to_json(host)) == from_plain(Host, to_plain(host)) == host
     program = (
         "from tidegate.codec import to_json; from tidegate.model import Host; "
-        "from tidegate.topology import Resources; "
+        "from tidegate.model.topology import Resources; "
         "print(to_json(Host('h', Resources(4), images=frozenset({'b', 'a', 'd', 'c'}))))"
     )
     written = {

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.config import GUARDS, guarded, load_policy, load_topology, policy_from
+from tidegate.config import load_topology
 from tidegate.errors import InputError, SettingError, TopologyError, UnknownPolicy
 from tidegate.guards import Bounds, MissingMetrics
+from tidegate.loop.stack import GUARDS, guarded, load_policy, policy_from
 from tidegate.policies import create
 
 

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from tidegate.backend import Outcome
-from tidegate.control import Controller
 from tidegate.errors import BackendError
-from tidegate.journal import Journal, Turn, read_journal
+from tidegate.loop.backend import Outcome
+from tidegate.loop.controller import Controller
+from tidegate.loop.journal import Journal, Turn, read_journal
 from tidegate.model import Plan, Snapshot
 from tidegate.policies import create
 from tidegate.policies.base import Policy
 from tidegate.testing import fleet_snapshot, steady_snapshot
-from tidegate.worlds import ImaginaryWorld, RecordedWorld
+from tidegate.testing.worlds import ImaginaryWorld, RecordedWorld
 
 
 class FlakyWorld:

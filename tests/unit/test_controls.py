@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.config import guarded
-from tidegate.control import Controller
-from tidegate.controls import Control, ControlFile, Steering, innermost, listening, submit
 from tidegate.errors import BackendError, InputError
 from tidegate.fleet.manager import fleet_policy
-from tidegate.journal import Journal, read_journal
+from tidegate.loop.controller import Controller
+from tidegate.loop.controls import Control, ControlFile, Steering, innermost, listening, submit
+from tidegate.loop.journal import Journal, read_journal
+from tidegate.loop.stack import guarded
 from tidegate.policies import create
 from tidegate.testing import engine_snapshot, station_snapshot
-from tidegate.worlds import RecordedWorld
+from tidegate.testing.worlds import RecordedWorld
 
 BUSY = engine_snapshot(30_000, [10_000, 10_000])
 RATES = {"extract": (40.0, 5.714), "match": (40.0, 5.333), "aggregate": (40.0, 400.0)}

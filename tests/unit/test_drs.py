@@ -13,8 +13,8 @@ from tidegate.errors import SettingError
 from tidegate.model import OperatorReading, Plan, Snapshot
 from tidegate.policies.base import NoMemory
 from tidegate.policies.drs import Drs
-from tidegate.queueing import Station, assign_processors, sojourn_s
 from tidegate.testing import station_snapshot
+from tidegate.theory.queueing import Station, assign_processors, sojourn_s
 
 RATES = {"extract": (40.0, 5.714), "match": (40.0, 5.333), "aggregate": (40.0, 400.0)}
 

@@ -18,10 +18,10 @@ from tidegate.model import (
     Plan,
     Snapshot,
 )
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.policies.base import NoMemory
 from tidegate.policies.drs import Drs
-from tidegate.policies.networks import BatchNetwork, JacksonNetwork, read_network
-from tidegate.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.policies.drs.networks import BatchNetwork, JacksonNetwork, read_network
 
 
 def query_snapshot(

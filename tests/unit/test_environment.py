@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from tidegate.lab.scenario import Scenario, scenario_for
+from tidegate.simulation.scenario import Scenario, scenario_for
 from tidegate.workloads import RateTrace
 
 gymnasium = pytest.importorskip("gymnasium")

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from tidegate.feasibility import broken_rules
 from tidegate.model import Deployment, Host, HostOffer, Instance, Plan, Unmet
+from tidegate.model.topology import Resources
+from tidegate.packing.feasibility import broken_rules
 from tidegate.testing import HOST, fleet_snapshot, steady_snapshot
-from tidegate.topology import Resources
 
 NOW = replace(
     steady_snapshot(hosts=2),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.test_guards import Wish
-from tidegate.forecast import Trend, TrendMemory
+from tidegate.guards.trend import Trend, TrendMemory
 from tidegate.model import Plan, Snapshot
 from tidegate.policies.drs import Drs
 from tidegate.testing import steady_snapshot

@@ -22,7 +22,9 @@ from unittest import mock
 
 import pytest
 
-from tidegate.lab.reproduce import PAPERS, cervino, drs, run_paper
+from tidegate.lab.papers import PAPERS, run_paper
+from tidegate.lab.papers.cervino import experiment as cervino
+from tidegate.lab.papers.drs import experiment as drs
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SIZES: dict[str, dict[str, Any]] = {

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tidegate.lab.backtest import backtest
-from tidegate.lab.scenario import scenario_for, scenario_on
-from tidegate.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.simulation.scenario import scenario_for, scenario_on
 from tidegate.workloads import ExchangeDay
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fluid.json"

@@ -20,8 +20,8 @@ from tidegate.guards import (
 )
 from tidegate.model import Latency, Plan, Snapshot
 from tidegate.packing import Packing
+from tidegate.packing.sizing import set_engines
 from tidegate.policies.base import NoMemory, Policy, Style, setting
-from tidegate.sizing import set_engines
 from tidegate.testing import steady_snapshot
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.control import Controller
 from tidegate.errors import JournalError
-from tidegate.journal import Journal, Turn, read_journal
+from tidegate.loop.controller import Controller
+from tidegate.loop.journal import Journal, Turn, read_journal
+from tidegate.loop.replay import replay
 from tidegate.policies import available, create
-from tidegate.replay import replay
 from tidegate.testing import steady_snapshot
-from tidegate.worlds import ImaginaryWorld
+from tidegate.testing.worlds import ImaginaryWorld
 
 
 def record(path: Path, policy_name: str, turns: int = 10, seed: int = 3) -> list[Turn]:

@@ -14,17 +14,17 @@ from rich.console import Console, RenderableType
 
 from tests.unit.test_cli import tidegate
 from tests.unit.test_journal import record as imagined
-from tidegate.cli.live import LiveView, turn_line, view
-from tidegate.config import guarded
+from tidegate.cli.live_view import LiveView, turn_line, view
 from tidegate.errors import JournalError
-from tidegate.journal import Journal, Turn, read_journal
-from tidegate.lab.run import run
-from tidegate.lab.scenario import scenario_for
+from tidegate.loop.journal import Journal, Turn, read_journal
+from tidegate.loop.stack import guarded
 from tidegate.model import Latency
 from tidegate.policies import create
 from tidegate.report.live import figures, live_page
 from tidegate.report.summary import Measured, capacity_of, decisions_of, lag_of, rate_of, summarise
 from tidegate.simulation import RunReport
+from tidegate.simulation.run import run
+from tidegate.simulation.scenario import scenario_for
 from tidegate.workloads import RateTrace
 
 SLO_S = 2.0

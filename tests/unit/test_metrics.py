@@ -17,13 +17,13 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tidegate.backend import Outcome
 from tidegate.cli.metrics import follow
 from tidegate.errors import InputError
-from tidegate.journal import Journal, Turn
-from tidegate.metrics import METRICS, Metrics, serve_metrics
+from tidegate.loop.backend import Outcome
+from tidegate.loop.journal import Journal, Turn
 from tidegate.model import Binding, Deployment, Latency, Plan, Reason, Snapshot
-from tidegate.steps import Step
+from tidegate.model.steps import Step
+from tidegate.report.metrics import METRICS, Metrics, serve_metrics
 from tidegate.testing import steady_snapshot
 
 ROOT = Path(__file__).parents[2]

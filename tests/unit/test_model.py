@@ -18,8 +18,8 @@ from tidegate.model import (
     Plan,
     Snapshot,
 )
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.testing import steady_snapshot
-from tidegate.topology import Edge, Operator, Resources, Source, Topology
 
 CAPACITY = Resources(4)
 PAIR = Topology(

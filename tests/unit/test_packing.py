@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tidegate.model import Deployment, Host, HostOffer, Instance, Snapshot
+from tidegate.model.topology import Edge, Operator, Resources, Topology
 from tidegate.packing import Packing
 from tidegate.testing import HOST, fleet_snapshot, steady_snapshot
-from tidegate.topology import Edge, Operator, Resources, Topology
 
 FLEET = fleet_snapshot({"host-1": [2.0, 1.0], "host-2": [1.0], "host-3": [3.5]})
 

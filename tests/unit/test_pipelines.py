@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tidegate.apps.audit import Ledger, audit
+from tidegate.apps.feed import Feed
 from tidegate.errors import BackendError, InputError
-from tidegate.pipelines import session
-from tidegate.pipelines.feed import Feed
-from tidegate.pipelines.ledger import Ledger, audit
+from tidegate.spark.local import session
 from tidegate.workloads import ConstantRate
 
 
@@ -134,7 +134,7 @@ def sink_of(folder: Path, bars: Sequence[dict[str, Any]]) -> Path:
 
 
 def test_the_audit_counts_what_is_lost_repeated_or_wrong(tmp_path: Path) -> None:
-    from tidegate.pipelines.ledger import _expected
+    from tidegate.apps.audit import _expected
 
     feed = fed(tmp_path / "in")
     source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
@@ -158,7 +158,7 @@ def test_the_audit_counts_what_is_lost_repeated_or_wrong(tmp_path: Path) -> None
 
 
 def test_a_file_that_was_never_read_is_lost_and_one_that_waits_is_not(tmp_path: Path) -> None:
-    from tidegate.pipelines.ledger import _expected
+    from tidegate.apps.audit import _expected
 
     feed = fed(tmp_path / "in")
     source, checkpoint, names = tmp_path / "in", tmp_path / "checkpoint", list(feed.files)

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from tidegate.packing import Packing
 from tidegate.policies import Policy, setting
-from tidegate.sizing import set_engines
+from tidegate.packing.sizing import set_engines
 
 
 @dataclass(frozen=True)

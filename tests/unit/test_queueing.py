@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tidegate.errors import InputError, LatencyUnreachable, NotEnoughProcessors
-from tidegate.queueing import (
+from tidegate.theory.queueing import (
     Station,
     assign_processors,
     erlang_c,

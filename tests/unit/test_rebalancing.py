@@ -6,7 +6,7 @@ import pytest
 
 from tidegate.model import Host, HostOffer
 from tidegate.packing import Packing
-from tidegate.rebalancing import excess_cores, relieve
+from tidegate.packing.relief import excess_cores, relieve
 from tidegate.testing import HOST, fleet_snapshot
 
 HOT = fleet_snapshot({"host-1": [1.0, 0.8, 0.7, 0.6, 0.5], "host-2": [1.2]})

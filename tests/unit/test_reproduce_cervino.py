@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tidegate.lab.claims import Experiment, claims
-from tidegate.lab.reproduce import cervino
-from tidegate.lab.reproduce import cervino_answers as answers
-from tidegate.lab.reproduce.cervino_world import (
+from tidegate.lab.papers.cervino import answers
+from tidegate.lab.papers.cervino import experiment as cervino
+from tidegate.lab.papers.cervino.world import (
     LARGE,
     SMALL,
     Steady,
@@ -18,6 +17,7 @@ from tidegate.lab.reproduce.cervino_world import (
     hold,
     ramp,
 )
+from tidegate.lab.papers.claims import Experiment, claims
 
 FINE = Stepped(1000, 5, 0, 0.0, 2, ((15.0, 1), (30.0, 2), (15.0, 1)))
 

@@ -7,21 +7,21 @@ from collections import Counter
 
 import pytest
 
-from tidegate.lab.claims import Experiment, claims
-from tidegate.lab.reproduce import drs
-from tidegate.lab.reproduce import drs_answers as answers
-from tidegate.lab.reproduce import drs_model as model
-from tidegate.lab.reproduce.drs_answers import Row, Six
-from tidegate.lab.reproduce.drs_control import Controlled, rebalance
-from tidegate.lab.reproduce.drs_world import FPD, FPD_FAN_OUT, HOP_S, VLD, chain, measure
-from tidegate.lab.reproduce.statistics import mean_between, ranks
+from tidegate.lab.papers.claims import Experiment, claims
+from tidegate.lab.papers.drs import algorithm as model
+from tidegate.lab.papers.drs import answers
+from tidegate.lab.papers.drs import experiment as drs
+from tidegate.lab.papers.drs.answers import Row, Six
+from tidegate.lab.papers.drs.control_runs import Controlled, rebalance
+from tidegate.lab.papers.drs.world import FPD, FPD_FAN_OUT, HOP_S, VLD, chain, measure
+from tidegate.lab.papers.statistics import mean_between, ranks
 from tidegate.model import HostOffer
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.policies.base import NoMemory
 from tidegate.policies.drs import Drs
-from tidegate.queueing import Station
 from tidegate.simulation import CloudSettings, Poisson, SimulatedCloud
 from tidegate.testing import station_snapshot
-from tidegate.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.theory.queueing import Station
 
 BEST, SECOND, THIRD = (10, 11, 1), (11, 10, 1), (9, 11, 2)
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from tests.unit.test_cli import tidegate
-from tidegate.lab.claims import Experiment, claims
-from tidegate.lab.reproduce import fugu, fugu_claims
-from tidegate.lab.reproduce.fugu_results import Results, half_width, what_learning_adds
-from tidegate.lab.reproduce.fugu_runs import (
+from tidegate.lab.papers.claims import Experiment, claims
+from tidegate.lab.papers.fugu import claims as fugu_claims
+from tidegate.lab.papers.fugu import experiment as fugu
+from tidegate.lab.papers.fugu.results import Results, half_width, what_learning_adds
+from tidegate.lab.papers.fugu.runs import (
     CONFIGURATIONS,
     Case,
     Measures,
@@ -22,7 +23,7 @@ from tidegate.lab.reproduce.fugu_runs import (
     causes,
     run_case,
 )
-from tidegate.lab.reproduce.fugu_world import (
+from tidegate.lab.papers.fugu.world import (
     MEAN_DEMAND_HOSTS,
     SECTORS,
     TICKS_PER_S,

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from tests.unit.test_cli import tidegate
-from tidegate.lab.reproduce import fugu
-from tidegate.lab.reproduce.fugu_days import read_days
-from tidegate.lab.reproduce.fugu_runs import Case, run_case
-from tidegate.lab.reproduce.fugu_world import TICKS_PER_S, FuguWorld
+from tidegate.lab.papers.fugu import experiment as fugu
+from tidegate.lab.papers.fugu.days import read_days
+from tidegate.lab.papers.fugu.runs import Case, run_case
+from tidegate.lab.papers.fugu.world import TICKS_PER_S, FuguWorld
 
 
 def _write_day(path: Path, rates: Sequence[float], step_s: float = 60.0) -> Path:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from tidegate.lab.claims import claims
-from tidegate.lab.reproduce import visp, visp_tables
-from tidegate.lab.reproduce.visp_runs import (
+from tidegate.lab.papers.claims import claims
+from tidegate.lab.papers.visp import experiment as visp
+from tidegate.lab.papers.visp import tables as visp_tables
+from tidegate.lab.papers.visp.runs import (
     BTU10,
     CODED,
     PUBLISHED_WAY,
@@ -19,8 +20,8 @@ from tidegate.lab.reproduce.visp_runs import (
     jobs,
     run_all,
 )
-from tidegate.lab.reproduce.visp_tables import COLUMNS, PUBLISHED, Cell, Finding, Table, verdict
-from tidegate.lab.reproduce.visp_world import (
+from tidegate.lab.papers.visp.tables import COLUMNS, PUBLISHED, Cell, Finding, Table, verdict
+from tidegate.lab.papers.visp.world import (
     CONFIGURATIONS,
     OPERATORS,
     PATTERNS,
@@ -32,10 +33,10 @@ from tidegate.lab.reproduce.visp_world import (
     service_s,
 )
 from tidegate.model import HostOffer
+from tidegate.model.topology import Resources
 from tidegate.policies.btu import QUIRKS, Btu
 from tidegate.policies.queue_threshold import QueueThreshold
 from tidegate.simulation import SimulatedCloud
-from tidegate.topology import Resources
 from tidegate.workloads import VispPattern
 
 # --- the world --------------------------------------------------------------------------------

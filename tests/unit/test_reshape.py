@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tidegate.model import Deployment, HostOffer, Instance, Snapshot
-from tidegate.reshape import (
+from tidegate.packing.reshape import (
     grows,
     shrinks,
     with_hosts,

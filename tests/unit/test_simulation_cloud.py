@@ -21,6 +21,7 @@ from tests.unit.simulation_help import (
 )
 from tidegate.errors import InputError, SettingError
 from tidegate.model import Deployment, HostOffer, Instance, Plan
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.policies.base import Policy
 from tidegate.policies.btu import Btu
 from tidegate.policies.drs import Drs
@@ -28,7 +29,6 @@ from tidegate.policies.local_threshold import LocalThreshold
 from tidegate.policies.queue_threshold import QueueThreshold
 from tidegate.policies.static import Static
 from tidegate.simulation import CloudSettings, Poisson, SimulatedCloud
-from tidegate.topology import Edge, Operator, Resources, Source, Topology
 
 OFFER = HostOffer(Resources(2, 4096), billing_unit_s=600, price_per_unit_usd=2.0)
 EXACT = CloudSettings(

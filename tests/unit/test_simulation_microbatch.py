@@ -9,14 +9,14 @@ import pytest
 
 from tests.unit.simulation_help import check_world, conserved, drive
 from tidegate.errors import InputError, SettingError
-from tidegate.lab.scenario import sharded_topology
-from tidegate.microbatch import BatchQuery
 from tidegate.model import Deployment, HostOffer, Instance, Plan
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.packing import Packing
+from tidegate.packing.sizing import set_engines
 from tidegate.policies import create
 from tidegate.simulation import BatchSettings, MicroBatchCloud, Poisson
-from tidegate.sizing import set_engines
-from tidegate.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.simulation.scenario import sharded_topology
+from tidegate.theory.microbatch import BatchQuery
 from tidegate.workloads import ConstantRate
 
 OFFER = HostOffer(Resources(2), billing_unit_s=60, price_per_unit_usd=1.0, startup_s=20)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tidegate.model import Deployment, HostOffer, Instance, Plan
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.simulation import CloudSettings, Poisson, SimulatedCloud
-from tidegate.topology import Edge, Operator, Resources, Source, Topology
 
 TURN_S = 5.0
 

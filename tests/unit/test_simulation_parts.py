@@ -13,13 +13,13 @@ from scipy import stats
 from tests.unit.simulation_help import BIG, chain, drive, interval, running
 from tidegate.errors import InputError
 from tidegate.model import HostOffer
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.policies.queue_threshold import QueueThreshold
-from tidegate.queueing import Station, sojourn_s
 from tidegate.simulation import FluidCloud, LatencySketch, Poisson, SimulatedCloud
-from tidegate.simulation.lots import Words, exponential, normal, streams, uniform
-from tidegate.simulation.sketch import RELATIVE_ERROR
-from tidegate.simulation.stations import simulate_tandem
-from tidegate.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.simulation.kernels.random import Words, exponential, normal, streams, uniform
+from tidegate.simulation.kernels.sketch import RELATIVE_ERROR
+from tidegate.simulation.kernels.stations import simulate_tandem
+from tidegate.theory.queueing import Station, sojourn_s
 
 Floats = NDArray[np.float64]
 

@@ -7,19 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tidegate.control import Controller
 from tidegate.errors import InputError, JournalError
-from tidegate.lab.fleet import (
+from tidegate.lab.fleet_calibration import (
     FleetModel,
     calibrate_fleet,
     match_lengths,
     simulate_fleet,
     summarise,
 )
+from tidegate.loop.controller import Controller
 from tidegate.model import Deployment, HostOffer, Instance, Plan, Snapshot
+from tidegate.model.topology import Operator, Resources, Topology
 from tidegate.policies import create
 from tidegate.simulation import QueryCloud, QueryCost, QuerySettings
-from tidegate.topology import Operator, Resources, Topology
 
 NAMES = ("a", "b", "c")
 

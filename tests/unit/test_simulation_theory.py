@@ -7,9 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.unit.simulation_help import BIG, chain, interval, poisson_world, running, steady_means
-from tidegate.queueing import Station, erlang_c, sojourn_s, waiting_items
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.simulation import CloudSettings, ServiceTime, SimulatedCloud
-from tidegate.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.theory.queueing import Station, erlang_c, sojourn_s, waiting_items
 
 
 @pytest.mark.parametrize(("servers", "load"), [(1, 0.5), (1, 0.8), (3, 0.7), (10, 0.9), (25, 0.6)])

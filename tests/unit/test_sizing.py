@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tidegate.model import HostOffer, Snapshot
 from tidegate.packing import Packing
-from tidegate.sizing import (
+from tidegate.packing.sizing import (
     consolidate,
     fill_engine,
     release_empty,

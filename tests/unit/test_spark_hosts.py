@@ -3,7 +3,12 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.spark_fakes import START_S, FakeCluster, FakeGateway
-from tidegate.spark.hosts import DRAIN_LIMIT_S, START_LIMIT_S, ExecutorHosts, WorkerHosts
+from tidegate.spark.autoscaler.executors import (
+    DRAIN_LIMIT_S,
+    START_LIMIT_S,
+    ExecutorHosts,
+    WorkerHosts,
+)
 
 
 def statuses(hosts: ExecutorHosts) -> dict[str, str]:

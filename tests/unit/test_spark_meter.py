@@ -7,9 +7,9 @@ import pytest
 from tests.unit.spark_fakes import START_S, moment, progress_json
 from tests.unit.test_spark_progress import recorded
 from tidegate.model import Latency, OperatorReading
-from tidegate.spark.gateway import JobWork
-from tidegate.spark.meter import QueryMeter, SourceCount, latency_of
-from tidegate.spark.progress import Progress, read_progress
+from tidegate.spark.autoscaler.gateway import JobWork
+from tidegate.spark.autoscaler.meter import QueryMeter, SourceCount, latency_of
+from tidegate.spark.autoscaler.progress import Progress, read_progress
 
 
 def idle(at_s: float) -> Progress:

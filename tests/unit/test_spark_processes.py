@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tidegate.errors import BackendError
-from tidegate.spark.processes import Process
+from tidegate.spark.local.processes import Process
 
 OWNER = """
 import os, sys
 from pathlib import Path
-from tidegate.spark.processes import Process
+from tidegate.spark.local.processes import Process
 ended = Process(["sleep", "600"], Path(sys.argv[1]) / "ended.log", os.environ)
 ended.stop()
 child = Process(["sh", "-c", "sleep 600 & wait"], Path(sys.argv[1]) / "child.log", os.environ)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.spark_fakes import progress_json
 from tidegate.errors import InputError
-from tidegate.spark.progress import Lag, Progress, lag_of, read_progress
+from tidegate.spark.autoscaler.progress import Lag, Progress, lag_of, read_progress
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "progress"
 SCENARIOS = ("failing", "files", "files_limited", "kafka", "rate", "stateful", "two")

@@ -9,17 +9,17 @@ import pytest
 
 from tests.unit.spark_fakes import FakeCluster, FakeGateway, moment
 from tests.unit.test_spark_progress import events
-from tidegate.control import Controller
 from tidegate.errors import BackendError
-from tidegate.feasibility import broken_rules
+from tidegate.loop.controller import Controller
 from tidegate.model import HostOffer, Latency, Plan
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.packing import Packing, Style
+from tidegate.packing.feasibility import broken_rules
 from tidegate.policies import available, create
-from tidegate.spark import world as world_module
-from tidegate.spark.hosts import ExecutorHosts, WorkerHosts
-from tidegate.spark.meter import SourceCount
-from tidegate.spark.world import SparkWorld
-from tidegate.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.spark.autoscaler import world as world_module
+from tidegate.spark.autoscaler.executors import ExecutorHosts, WorkerHosts
+from tidegate.spark.autoscaler.meter import SourceCount
+from tidegate.spark.autoscaler.world import SparkWorld
 
 OFFER = HostOffer(Resources(2), billing_unit_s=60, price_per_unit_usd=1.0, max_hosts=6)
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from tidegate.model import Deployment, Instance
-from tidegate.steps import Step, diff
+from tidegate.model.steps import Step, diff
 
 
 def deployed(**homes: str) -> Deployment:

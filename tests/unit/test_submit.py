@@ -13,16 +13,16 @@ from unittest import mock
 import pytest
 
 from tests.unit.test_cli import Done, tidegate
-from tidegate.backend import Outcome
 from tidegate.codec import from_json, to_json
 from tidegate.errors import BackendError, SettingError
-from tidegate.journal import Turn
+from tidegate.loop.backend import Outcome
+from tidegate.loop.journal import Turn
 from tidegate.model import Binding, HostOffer, Plan
 from tidegate.policies import create
-from tidegate.spark import attach
-from tidegate.spark.attach import Attachment
-from tidegate.spark.command import environment, split_words
-from tidegate.spark.dry_run import DryRunBooks
+from tidegate.spark.autoscaler import attach
+from tidegate.spark.autoscaler.attach import Attachment
+from tidegate.spark.autoscaler.command import environment, split_words
+from tidegate.spark.autoscaler.dry_run import DryRunBooks
 from tidegate.testing import HOST, steady_snapshot
 
 

@@ -12,17 +12,17 @@ import pytest
 from tidegate.codec import from_json, to_json
 from tidegate.errors import InputError
 from tidegate.lab.backtest import backtest
-from tidegate.lab.scenario import scenario_for
-from tidegate.lab.sweep import Cell, PolicyGrid, grid_from, load_grid
-from tidegate.lab.sweep_cell import ROW, code_digest, run_cells
-from tidegate.lab.sweep_figures import (
+from tidegate.lab.sweep.cell import ROW, code_digest, run_cells
+from tidegate.lab.sweep.definition import Cell, PolicyGrid, grid_from, load_grid
+from tidegate.lab.sweep.figures import (
     CaseFigures,
     HeatMap,
     Mean,
     Standing,
     SweepFigures,
 )
-from tidegate.lab.sweep_page import sweep_page
+from tidegate.lab.sweep.page import sweep_page
+from tidegate.simulation.scenario import scenario_for
 from tidegate.workloads import read_trace
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sweep.yaml"

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tidegate.errors import TopologyError
-from tidegate.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 
 DIAMOND = Topology(
     (Operator("split"), Operator("left"), Operator("right"), Operator("join")),

@@ -9,9 +9,9 @@ import pytest
 
 from tests.unit.test_guards import Wish
 from tidegate.guards import Guard
+from tidegate.guards.effect import Effect, EffectMemory, UsefulHosts
 from tidegate.model import Latency, Plan, Snapshot
 from tidegate.testing import steady_snapshot
-from tidegate.usefulness import Effect, EffectMemory, UsefulHosts
 
 
 def narrow(hosts: int, tasks: int | None) -> Snapshot:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.topology import Resources
-from tidegate.visp import (
+from tidegate.model.topology import Resources
+from tidegate.policies.btu.algorithms import (
     host_rank,
     predicted_duration_s,
     predicted_through_origin_s,

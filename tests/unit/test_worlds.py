@@ -4,11 +4,11 @@ import pytest
 
 from tidegate.errors import BackendError
 from tidegate.model import Plan
+from tidegate.model.steps import diff
 from tidegate.packing import Packing
 from tidegate.policies.base import Style
-from tidegate.steps import diff
 from tidegate.testing import steady_snapshot
-from tidegate.worlds import ImaginaryWorld, RecordedWorld
+from tidegate.testing.worlds import ImaginaryWorld, RecordedWorld
 
 STYLES: tuple[Style, ...] = ("engines", "instances", "placement")
 

@@ -12,8 +12,8 @@ from tidegate.model import (
     OperatorReading,
     Snapshot,
 )
+from tidegate.model.topology import Operator, Resources, Topology
 from tidegate.testing import HOST
-from tidegate.topology import Operator, Resources, Topology
 
 NOW_S = 10_000.0
 UNIT_S = 600.0

@@ -9,9 +9,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from tidegate.cli.show import bar, console, print_json, table
+from tidegate.cli.output import bar, console, print_json, table
 from tidegate.errors import InputError, NotEnoughProcessors, TopologyError
-from tidegate.queueing import (
+from tidegate.model.topology import Topology
+from tidegate.theory.queueing import (
     Station,
     assign_processors,
     fewest_processors,
@@ -19,7 +20,6 @@ from tidegate.queueing import (
     sojourn_s,
     waiting_items,
 )
-from tidegate.topology import Topology
 from tidegate.units import duration_s, finite, show_duration
 
 __all__ = ["allocate"]

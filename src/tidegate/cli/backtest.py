@@ -9,25 +9,25 @@ from typing import Annotated, Any
 import typer
 
 from tidegate.cli.dashboard import Dashboard, attached, wait_for_the_end
-from tidegate.cli.show import console, print_json, progress_bar, table
+from tidegate.cli.output import console, print_json, progress_bar, table
 from tidegate.config import load_topology
 from tidegate.errors import InputError, TopologyError
-from tidegate.journal import read_journal
 from tidegate.lab.backtest import Result, backtest, bound_caveat, bound_of, pareto, suits_fluid
+from tidegate.lab.backtest_report import backtest_page
 from tidegate.lab.bound import Bound
-from tidegate.lab.calibrate import (
+from tidegate.lab.tune import config_text, tune
+from tidegate.loop.journal import read_journal
+from tidegate.model.topology import Topology
+from tidegate.policies import available, policy_class
+from tidegate.simulation.calibrate import (
     BatchWorld,
     batch_scenario,
     calibrate,
     has_batches,
     load_world,
 )
-from tidegate.lab.inputs import read_workload
-from tidegate.lab.picture import backtest_page
-from tidegate.lab.scenario import Scenario, scenario_for, scenario_on
-from tidegate.lab.tune import config_text, tune
-from tidegate.policies import available, policy_class
-from tidegate.topology import Topology
+from tidegate.simulation.scenario import Scenario, scenario_for, scenario_on
+from tidegate.simulation.trace_input import read_workload
 from tidegate.units import duration_s, finite, show_duration
 from tidegate.workloads import Scaled, Workload, describe, series, sparkline
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.show import console, print_json, table
+from tidegate.cli.output import console, print_json, table
 from tidegate.codec import to_plain
-from tidegate.journal import read_journal
-from tidegate.lab.calibrate import Fit, calibrate, save_world
+from tidegate.loop.journal import read_journal
+from tidegate.simulation.calibrate import Fit, calibrate, save_world
 from tidegate.units import show_duration
 
 __all__ = ["calibrate_command"]

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.show import console
+from tidegate.cli.output import console
 from tidegate.errors import InputError
 from tidegate.units import duration_s
 

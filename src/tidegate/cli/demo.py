@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.cli.dashboard import Dashboard, attached
-from tidegate.cli.ending import INTERRUPTED, cleared, executors_that_fit, logs_into, signals
-from tidegate.cli.live import LiveView
+from tidegate.cli.lifecycle import INTERRUPTED, cleared, executors_that_fit, logs_into, signals
+from tidegate.cli.live_view import LiveView
+from tidegate.cli.output import console
 from tidegate.cli.report import show_summary
-from tidegate.cli.show import console
 from tidegate.errors import BackendError
-from tidegate.journal import Turn
+from tidegate.loop.journal import Turn
 from tidegate.policies import policy_class
 from tidegate.report.live import live_page
 from tidegate.report.summary import LiveSummary, summarise
 from tidegate.units import duration_s, finite, show_duration
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.run import DayRun, RunResult
+    from tidegate.apps.demo import DayRun, RunResult
 
 __all__ = ["demo"]
 
@@ -72,7 +72,7 @@ def _prepared(
     seconds: float, policy: str, slo: str, rate: float, executors: int, out: Path
 ) -> DayRun:
     """The run, after a look at what this machine has."""
-    from tidegate.pipelines.run import DayRun
+    from tidegate.apps.demo import DayRun
 
     fit = executors_that_fit(executors, DayRun.memory_mb)
     cleared(out)
@@ -100,8 +100,8 @@ def _introduce(run: DayRun) -> None:
 
 def _run(run: DayRun, view: LiveView) -> RunResult | None:
     """Run it in view; None when it was stopped before the day began."""
-    from tidegate.pipelines.run import run_day
-    from tidegate.pipelines.stopping import Stop, Stopped
+    from tidegate.apps.demo import run_day
+    from tidegate.spark.local.lifecycle import Stop, Stopped
 
     stop = Stop()
     with signals(stop, view.say), logs_into(run.journal.with_name("tidegate.log")), view:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tidegate.cli.dashboard import Dashboard, attached
-from tidegate.cli.show import bar, console, print_json, table
+from tidegate.cli.output import bar, console, print_json, table
 from tidegate.errors import InputError
 from tidegate.units import duration_s, show_duration
 
@@ -73,7 +73,7 @@ def run(
     from tidegate.fleet.queries import load_queries
     from tidegate.fleet.recovery import recover
     from tidegate.fleet.world import FleetWorld
-    from tidegate.topology import Resources
+    from tidegate.model.topology import Resources
 
     pairs = dict(_pair(word) for word in settings or [])
     chosen = fleet_policy(

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from tidegate.cli.dashboard import Listen, Port, wait_for_the_end
-from tidegate.cli.show import console
+from tidegate.cli.output import console
 from tidegate.codec import from_json
 from tidegate.errors import InputError
-from tidegate.journal import Turn
-from tidegate.metrics import Metrics, serve_metrics
+from tidegate.loop.journal import Turn
+from tidegate.report.metrics import Metrics, serve_metrics
 from tidegate.units import duration_s
 
 __all__ = ["follow", "metrics_command"]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tidegate.cli.show import console, print_json, table
+from tidegate.cli.output import console, print_json, table
 from tidegate.codec import to_plain
 from tidegate.policies import Parameter, available, policy_class
 

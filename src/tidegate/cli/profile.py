@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.ending import INTERRUPTED, cleared, logs_into, signals
+from tidegate.cli.lifecycle import INTERRUPTED, cleared, logs_into, signals
+from tidegate.cli.output import console, print_json, table
 from tidegate.cli.run import AppName, Rate, Replay, Seed, show_value, the_application
-from tidegate.cli.show import console, print_json, table
 from tidegate.codec import to_plain
 from tidegate.config import save_topology
 from tidegate.units import finite, show_duration
@@ -37,10 +37,10 @@ def profile_command(
     Runs it in one Spark process at a steady rate, with nobody scaling it, and writes the topology
     that allocate, backtest and run --topology read.
     """
-    from tidegate.pipelines.live import LiveRun
-    from tidegate.pipelines.profile import profile
-    from tidegate.pipelines.session import check_java
-    from tidegate.pipelines.stopping import Stop, Stopped
+    from tidegate.apps.live import LiveRun
+    from tidegate.apps.profile import profile
+    from tidegate.spark.local.lifecycle import Stop, Stopped
+    from tidegate.spark.local.session import check_java
 
     finite(rate, "--rate", above=0)
     finite(seconds, "--seconds", above=0)

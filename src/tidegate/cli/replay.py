@@ -9,15 +9,15 @@ from typing import Annotated
 import typer
 from rich.progress import track
 
-from tidegate.cli.show import console, print_json, table
+from tidegate.cli.output import console, print_json, table
 from tidegate.codec import to_plain
-from tidegate.config import load_policy
 from tidegate.errors import InputError
-from tidegate.journal import Turn, read_journal
+from tidegate.loop.journal import Turn, read_journal
+from tidegate.loop.replay import Comparison
+from tidegate.loop.replay import replay as compare
+from tidegate.loop.stack import load_policy
 from tidegate.policies import create
 from tidegate.policies.base import Policy
-from tidegate.replay import Comparison
-from tidegate.replay import replay as compare
 
 __all__ = ["chosen_policy", "replay"]
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.show import console, print_json, table
+from tidegate.cli.output import console, print_json, table
 from tidegate.codec import to_plain
-from tidegate.journal import read_journal
+from tidegate.loop.journal import read_journal
 from tidegate.report.live import figures, live_page
 from tidegate.report.summary import LiveSummary, summarise
 from tidegate.units import duration_s

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 from rich.progress import TaskID
 
-from tidegate.cli.show import console, print_json, progress_bar, table
+from tidegate.cli.output import console, print_json, progress_bar, table
 from tidegate.errors import InputError
-from tidegate.lab.claims import Experiment, ledger
-from tidegate.lab.reproduce import PAPERS, run_paper, usual_seeds
-from tidegate.lab.reproduce.fugu_days import read_days
+from tidegate.lab.papers import PAPERS, run_paper, usual_seeds
+from tidegate.lab.papers.claims import Experiment, ledger
+from tidegate.lab.papers.fugu.days import read_days
 from tidegate.report import Page
 from tidegate.units import finite
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.cli.dashboard import Dashboard, attached
-from tidegate.cli.ending import INTERRUPTED, cleared, executors_that_fit, logs_into, signals
-from tidegate.cli.live import LiveView
+from tidegate.cli.lifecycle import INTERRUPTED, cleared, executors_that_fit, logs_into, signals
+from tidegate.cli.live_view import LiveView
+from tidegate.cli.output import console, table
 from tidegate.cli.report import show_summary
-from tidegate.cli.show import console, table
 from tidegate.cli.submit import chosen_policy
 from tidegate.errors import BackendError, InputError
 from tidegate.report.live import live_page
@@ -21,8 +21,8 @@ from tidegate.report.summary import summarise
 from tidegate.units import duration_s, finite, show_duration
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.application import Application, Outcome
-    from tidegate.pipelines.live import LiveResult, LiveRun
+    from tidegate.apps.application import Application, Outcome
+    from tidegate.apps.live import LiveResult, LiveRun
     from tidegate.report.page import Page
 
 __all__ = ["run_command", "the_application"]
@@ -89,8 +89,8 @@ def run_command(
     In the end its results are compared, row by row, with a reference computed from the same input.
     Ctrl-C ends everything in order and still compares.
     """
-    from tidegate.pipelines.live import LiveRun, known_times
-    from tidegate.spark.locations import check_location
+    from tidegate.apps.live import LiveRun, known_times
+    from tidegate.spark.streams.locations import check_location
 
     finite(minutes, "--minutes", above=0, high=24 * 60)
     finite(rate, "--rate", above=0)
@@ -125,7 +125,7 @@ def run_command(
 
 def the_application(name: str, replay: Path | None) -> Application:
     """The application of that name, of a recording where one is given."""
-    from tidegate.pipelines.application import application
+    from tidegate.apps.application import application
 
     if replay is None:
         return application(name)
@@ -135,8 +135,8 @@ def the_application(name: str, replay: Path | None) -> Application:
 
 
 def _live(run: LiveRun) -> None:
-    from tidegate.pipelines.live import run_live
-    from tidegate.pipelines.stopping import Stop, Stopped
+    from tidegate.apps.live import run_live
+    from tidegate.spark.local.lifecycle import Stop, Stopped
 
     app = run.application
     out = console()
@@ -184,8 +184,8 @@ def _live(run: LiveRun) -> None:
 
 
 def _at_full_speed(run: LiveRun) -> None:
-    from tidegate.pipelines.full_speed import full_speed
-    from tidegate.pipelines.stopping import Stop, Stopped
+    from tidegate.apps.full_speed import full_speed
+    from tidegate.spark.local.lifecycle import Stop, Stopped
 
     stop, out = Stop(), console()
     with signals(stop, out.print), logs_into(run.out / "tidegate.log"):

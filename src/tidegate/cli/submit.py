@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from tidegate.config import policy_from, read_yaml
+from tidegate.config import read_yaml
 from tidegate.errors import InputError
+from tidegate.loop.stack import policy_from
 
 __all__ = ["SubmitCommand", "chosen_policy", "submit"]
 
@@ -23,7 +24,7 @@ class SubmitCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Leave the options of spark-submit in the context, and read ours."""
-        from tidegate.spark.command import split_words
+        from tidegate.spark.autoscaler.command import split_words
 
         options: list[Any] = [p for p in self.get_params(ctx) if p.param_type_name == "option"]
         names: dict[bool, list[str]] = {True: [], False: []}
@@ -85,8 +86,8 @@ def submit(
     application needs no change: the autoscaler is attached to its first session.
     """
     from tidegate.codec import to_json
-    from tidegate.spark.attach import Attachment
-    from tidegate.spark.command import environment, spark_submit
+    from tidegate.spark.autoscaler.attach import Attachment
+    from tidegate.spark.autoscaler.command import environment, spark_submit
 
     chosen = chosen_policy(policy, settings or [], config)
     attachment = Attachment(

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tidegate.cli.show import console, print_json, table
+from tidegate.cli.output import console, print_json, table
 from tidegate.errors import BackendError, InputError, TidegateError
 from tidegate.units import finite, show_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.lab.sweep import Grid
-    from tidegate.lab.sweep_figures import SweepFigures
-    from tidegate.pipelines.sweep import SweepState
+    from tidegate.lab.sweep.definition import Grid
+    from tidegate.lab.sweep.figures import SweepFigures
+    from tidegate.lab.sweep.spark_run import SweepState
 
 __all__ = ["sweep"]
 
@@ -75,8 +75,8 @@ def run(
 
     [bold]tidegate sweep grid.yaml --master spark://host:7077 --out results[/bold]
     """
-    from tidegate.lab.sweep import load_grid
-    from tidegate.pipelines.sweep import sweep_state
+    from tidegate.lab.sweep.definition import load_grid
+    from tidegate.lab.sweep.spark_run import sweep_state
 
     if chunk is not None:
         finite(chunk, "--chunk", low=1)
@@ -135,8 +135,8 @@ def _introduce(grid: Grid, state: SweepState) -> None:
 @contextlib.contextmanager
 def _session(master: str, log: Path, settings: dict[str, str]) -> Iterator[SparkSession]:
     """A session, or one sentence about why there is none."""
-    from tidegate.pipelines.session import check_java, session_on
-    from tidegate.spark.processes import spark_home
+    from tidegate.spark.local.processes import spark_home
+    from tidegate.spark.local.session import check_java, session_on
 
     spark_home()
     check_java()
@@ -164,7 +164,7 @@ def _run(
     """Run what is to do; False when it was interrupted."""
     from py4j.protocol import Py4JError
 
-    from tidegate.pipelines.sweep import Sweep
+    from tidegate.lab.sweep.spark_run import Sweep
 
     stopped = threading.Event()
     progress = _Progress(len(state.todo))
@@ -243,7 +243,7 @@ class _Progress:
 
 
 def _show_failed(out: Path, state: SweepState) -> None:
-    from tidegate.pipelines.sweep import failed_cells
+    from tidegate.lab.sweep.spark_run import failed_cells
 
     if not state.failed:
         return
@@ -280,8 +280,8 @@ def report_command(
     as_json: Annotated[bool, typer.Option("--json", help="For machines; writes no page.")] = False,
 ) -> None:
     """Say what a sweep came to: leaderboards with intervals, Pareto fronts and heat maps."""
-    from tidegate.lab.sweep_page import front_picture, sweep_page
-    from tidegate.pipelines.sweep_report import parse_heat, sweep_figures
+    from tidegate.lab.sweep.page import front_picture, sweep_page
+    from tidegate.lab.sweep.spark_figures import parse_heat, sweep_figures
     from tidegate.report.page import standalone
 
     if not list((folder / "cells").glob("*.parquet")):

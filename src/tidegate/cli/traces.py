@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import typer
 from rich.progress import Progress
 
-from tidegate.cli.show import bar, console, print_json, progress_bar, table
+from tidegate.cli.output import bar, console, print_json, progress_bar, table
 from tidegate.errors import InputError
 from tidegate.report.page import standalone
 from tidegate.report.trace import rate_picture, trace_figures, trace_page
@@ -27,7 +27,7 @@ from tidegate.workloads.built import REJECTED, BuiltTrace, read_built
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.pipelines.logs import Log
+    from tidegate.lab.traces.read import Log
 
 __all__ = ["traces"]
 
@@ -90,9 +90,9 @@ def build(
 
     Rows that cannot be used are counted by reason and kept in OUT/rejected.
     """
-    from tidegate.pipelines.logs import UNITS, find_log
-    from tidegate.pipelines.session import check_java
-    from tidegate.pipelines.tracing import build_trace, refuse_to_replace
+    from tidegate.lab.traces.build import build_trace, refuse_to_replace
+    from tidegate.lab.traces.read import UNITS, find_log
+    from tidegate.spark.local.session import check_java
 
     step_s = duration_s(step, "--step")
     if unit not in (allowed := ("auto", "iso", *UNITS)):
@@ -237,7 +237,7 @@ def _terminable() -> Iterator[None]:
 @contextlib.contextmanager
 def _spark(master: str, log: Log) -> Iterator[SparkSession]:
     """A session for the job, with as many shuffle partitions as its input asks for."""
-    from tidegate.pipelines.session import session_on
+    from tidegate.spark.local.session import session_on
 
     folder = Path(tempfile.mkdtemp(prefix="tidegate-traces-"))
     size = _TASK_BYTES * 400 if log.size_bytes is None else log.size_bytes

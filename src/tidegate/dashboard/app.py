@@ -24,7 +24,7 @@ from fastapi.responses import (
 )
 from fastapi.staticfiles import StaticFiles
 
-from tidegate.dashboard.book import Book, Shelf
+from tidegate.dashboard.journals import Book, Shelf
 from tidegate.dashboard.security import COOKIE, Gatekeeper, Sentry
 from tidegate.dashboard.view import columns
 from tidegate.errors import BackendError, InputError

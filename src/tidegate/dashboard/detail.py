@@ -11,10 +11,10 @@ from typing import Any
 from tidegate.codec import to_plain
 from tidegate.dashboard.view import Row, change_of, tables_of, thresholds_of
 from tidegate.errors import TidegateError
-from tidegate.journal import Turn
-from tidegate.microbatch import BatchQuery, mean_s
+from tidegate.loop.journal import Turn
 from tidegate.model import Plan, Snapshot
-from tidegate.queueing import Station, waiting_items
+from tidegate.theory.microbatch import BatchQuery, mean_s
+from tidegate.theory.queueing import Station, waiting_items
 from tidegate.units import show_duration
 
 __all__ = ["aftermath", "detail_of"]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 
-from tidegate.dashboard.book import Shelf
+from tidegate.dashboard.journals import Shelf
 from tidegate.dashboard.security import Gatekeeper, check_exposure, is_loopback
 from tidegate.errors import BackendError, InputError
 

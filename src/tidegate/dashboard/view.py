@@ -13,11 +13,11 @@ from statistics import fmean
 from typing import Any
 
 from tidegate.codec import Value
-from tidegate.controls import Steering
-from tidegate.journal import Turn
+from tidegate.loop.controls import Steering
+from tidegate.loop.journal import Turn
 from tidegate.model import Plan, Snapshot
+from tidegate.model.steps import Step
 from tidegate.report.summary import capacity_of, lag_of, rate_of, slo_of
-from tidegate.steps import Step
 
 __all__ = ["Change", "Chronicle", "Row", "change_of", "columns", "tables_of", "thinned"]
 

@@ -19,7 +19,7 @@ from tidegate.errors import BackendError
 from tidegate.fleet.endpoints import read_endpoint
 from tidegate.fleet.hosts import HostRefused, HostView, QueryView, bounded
 from tidegate.fleet.queries import ContinuousQuery
-from tidegate.spark.progress import Progress, read_progress
+from tidegate.spark.autoscaler.progress import Progress, read_progress
 
 __all__ = ["ConnectHost", "connect", "session_id"]
 

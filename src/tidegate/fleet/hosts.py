@@ -10,8 +10,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from tidegate.errors import BackendError
 from tidegate.fleet.queries import ContinuousQuery
-from tidegate.spark.progress import Progress
-from tidegate.topology import Resources
+from tidegate.model.topology import Resources
+from tidegate.spark.autoscaler.progress import Progress
 
 __all__ = [
     "Asked",

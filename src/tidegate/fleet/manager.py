@@ -16,20 +16,20 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
-from tidegate.config import guarded
-from tidegate.control import Controller
-from tidegate.controls import ControlFile
 from tidegate.errors import BackendError, InputError, TidegateError
 from tidegate.fleet.hosts import together
 from tidegate.fleet.queries import load_queries
 from tidegate.fleet.status import status_of
 from tidegate.fleet.world import FleetWorld
 from tidegate.guards import Guard
-from tidegate.journal import Journal, Turn, read_journal
+from tidegate.loop.controller import Controller
+from tidegate.loop.controls import ControlFile
+from tidegate.loop.journal import Journal, Turn, read_journal
+from tidegate.loop.stack import guarded
 from tidegate.model import Deployment, Instance, Plan, Snapshot
+from tidegate.packing.reshape import Reshaped
 from tidegate.policies import create
 from tidegate.policies.base import NoMemory, Policy
-from tidegate.reshape import Reshaped
 
 __all__ = ["EveryQueryRuns", "FleetFolder", "FleetManager", "fleet_policy"]
 

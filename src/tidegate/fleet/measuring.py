@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from tidegate.fleet.books import HostEntry, Look, QueryEntry, Taken, shares
 from tidegate.fleet.hosts import HostView
-from tidegate.topology import Resources
+from tidegate.fleet.registry import HostEntry, Look, QueryEntry, Taken, shares
+from tidegate.model.topology import Resources
 
 __all__ = ["SLOW_S", "expected_look", "measure", "patience_s", "recent_looks"]
 

@@ -18,8 +18,8 @@ from tidegate.errors import BackendError, InputError
 from tidegate.fleet.connect import ConnectHost, session_id
 from tidegate.fleet.endpoints import Endpoint, read_endpoint
 from tidegate.fleet.hosts import FleetHost
-from tidegate.spark.processes import Process, memory_available_mb, spark_home
-from tidegate.topology import Resources
+from tidegate.model.topology import Resources
+from tidegate.spark.local.processes import Process, memory_available_mb, spark_home
 from tidegate.units import finite
 
 __all__ = ["EmbeddedProvider", "StaticProvider"]

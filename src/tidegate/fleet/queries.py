@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from tidegate.errors import InputError
-from tidegate.topology import Edge, Operator, Resources, Topology
+from tidegate.model.topology import Edge, Operator, Resources, Topology
 
 __all__ = ["ContinuousQuery", "continuous_query", "load_queries", "template", "topology_of"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.fleet.books import HostEntry, QueryEntry
+from tidegate.fleet.registry import HostEntry, QueryEntry
 from tidegate.fleet.world import FleetWorld
-from tidegate.journal import Turn
+from tidegate.loop.journal import Turn
 
 __all__ = ["status_of"]
 

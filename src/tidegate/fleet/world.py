@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from tidegate.backend import Outcome
 from tidegate.errors import BackendError, InputError
-from tidegate.fleet.books import HostEntry, QueryEntry, Taken
 from tidegate.fleet.hosts import Asked, HostProvider, HostView, beside
 from tidegate.fleet.measuring import SLOW_S, measure, patience_s
 from tidegate.fleet.moves import Moved, MoveLog, carry
 from tidegate.fleet.queries import ContinuousQuery, topology_of
+from tidegate.fleet.registry import HostEntry, QueryEntry, Taken
+from tidegate.loop.backend import Outcome
 from tidegate.model import (
     Deployment,
     Host,
@@ -29,8 +29,8 @@ from tidegate.model import (
     Plan,
     Snapshot,
 )
-from tidegate.spark.meter import QueryMeter, latency_of
-from tidegate.steps import diff
+from tidegate.model.steps import diff
+from tidegate.spark.autoscaler.meter import QueryMeter, latency_of
 
 __all__ = ["FleetWorld"]
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidegate.config import guarded
-from tidegate.journal import Journal
 from tidegate.lab.bound import Bound, Demand, hindsight_bound
-from tidegate.lab.run import run
-from tidegate.lab.scenario import Scenario
-from tidegate.microbatch import AIM, SUITED
+from tidegate.loop.journal import Journal
+from tidegate.loop.stack import guarded
 from tidegate.policies import create, policy_class
 from tidegate.policies.base import Policy
 from tidegate.simulation import RunReport
+from tidegate.simulation.run import run
+from tidegate.simulation.scenario import Scenario
+from tidegate.theory.microbatch import AIM, SUITED
 from tidegate.workloads import Workload, describe, series
 from tidegate.workloads.protocol import FloatArray
 

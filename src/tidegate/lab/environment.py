@@ -12,10 +12,10 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegate.lab.scenario import Scenario
 from tidegate.packing import Packing
+from tidegate.packing.sizing import set_engines
 from tidegate.simulation import MicroBatchCloud, SimulatedCloud
-from tidegate.sizing import set_engines
+from tidegate.simulation.scenario import Scenario
 
 __all__ = ["TideEnv"]
 

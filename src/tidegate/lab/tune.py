@@ -14,8 +14,8 @@ from typing import Any
 
 from tidegate.errors import SettingError
 from tidegate.lab.backtest import Result, pareto, run_policy, suited_settings
-from tidegate.lab.scenario import Scenario
 from tidegate.policies import Parameter, create, policy_class
+from tidegate.simulation.scenario import Scenario
 
 __all__ = ["config_text", "tune"]
 

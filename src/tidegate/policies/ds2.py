@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from tidegate.model import Plan, Prediction, Snapshot
 from tidegate.packing import Packing
+from tidegate.packing.sizing import consolidate, set_counts
 from tidegate.policies.base import NoMemory, Policy, Style, setting
-from tidegate.sizing import consolidate, set_counts
 
 __all__ = ["Ds2"]
 

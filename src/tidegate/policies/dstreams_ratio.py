@@ -11,8 +11,8 @@ from tidegate.codec import Value
 from tidegate.errors import SettingError
 from tidegate.model import Plan, Snapshot
 from tidegate.packing import Packing
+from tidegate.packing.sizing import set_engines
 from tidegate.policies.base import Policy, Style, setting
-from tidegate.sizing import set_engines
 
 __all__ = ["DStreamsRatio", "DStreamsRatioMemory"]
 

@@ -8,9 +8,9 @@ from typing import ClassVar
 from tidegate.codec import Value
 from tidegate.model import Plan, Snapshot
 from tidegate.packing import Packing
+from tidegate.packing.relief import excess_cores, relieve
 from tidegate.policies.base import Style, setting
 from tidegate.policies.local_threshold import ThreeUtilisations, Watch
-from tidegate.rebalancing import excess_cores, relieve
 
 __all__ = ["GlobalThreshold", "GlobalThresholdMemory"]
 

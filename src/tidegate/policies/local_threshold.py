@@ -10,8 +10,8 @@ from tidegate.codec import Value
 from tidegate.errors import SettingError
 from tidegate.model import Host, Plan, Snapshot
 from tidegate.packing import Packing
+from tidegate.packing.relief import excess_cores, relieve
 from tidegate.policies.base import Policy, Style, setting
-from tidegate.rebalancing import excess_cores, relieve
 
 __all__ = ["LocalThreshold", "LocalThresholdMemory", "ThreeUtilisations", "Watch"]
 

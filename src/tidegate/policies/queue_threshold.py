@@ -8,8 +8,8 @@ from typing import ClassVar
 from tidegate.errors import SettingError
 from tidegate.model import Plan, Snapshot
 from tidegate.packing import Packing
+from tidegate.packing.sizing import release_empty, set_counts, start_somewhere
 from tidegate.policies.base import NoMemory, Policy, Style, setting
-from tidegate.sizing import release_empty, set_counts, start_somewhere
 
 __all__ = ["QueueThreshold"]
 

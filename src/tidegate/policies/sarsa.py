@@ -10,9 +10,9 @@ from typing import ClassVar, Literal
 from tidegate.codec import Value
 from tidegate.model import Host, Plan, Snapshot
 from tidegate.packing import Packing
+from tidegate.packing.relief import excess_cores, relieve
 from tidegate.policies.base import Style, setting
 from tidegate.policies.local_threshold import ThreeUtilisations
-from tidegate.rebalancing import excess_cores, relieve
 
 __all__ = ["Pending", "QTable", "Sarsa", "SarsaMemory", "learning_rate", "reward", "updated"]
 

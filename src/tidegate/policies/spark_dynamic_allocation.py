@@ -10,8 +10,8 @@ from typing import ClassVar
 from tidegate.codec import Value
 from tidegate.model import Plan, Snapshot
 from tidegate.packing import Packing
+from tidegate.packing.sizing import set_engines
 from tidegate.policies.base import Policy, Style, setting
-from tidegate.sizing import set_engines
 
 __all__ = ["SparkDynamicAllocation", "SparkDynamicAllocationMemory"]
 

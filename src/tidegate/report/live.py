@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.journal import Turn
+from tidegate.loop.journal import Turn
 from tidegate.report.charts import Series, lines
 from tidegate.report.page import Page
 from tidegate.report.summary import LiveSummary, capacity_of, decisions_of, lag_of, rate_of

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from tidegate.codec import Value
 from tidegate.errors import JournalError
-from tidegate.journal import Turn
+from tidegate.loop.journal import Turn
 from tidegate.model import Host, Lease, Snapshot
 
 __all__ = [

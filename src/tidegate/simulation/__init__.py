@@ -30,9 +30,10 @@ The same seed gives the same run, and the same arrivals to every policy.
 from __future__ import annotations
 
 from tidegate.simulation.arrivals import Poisson
-from tidegate.simulation.cloud import SimulatedCloud
+from tidegate.simulation.batches import BatchSettings, MicroBatchCloud
 from tidegate.simulation.fluid import FluidCloud
-from tidegate.simulation.microbatch import BatchSettings, MicroBatchCloud
+from tidegate.simulation.items import SimulatedCloud
+from tidegate.simulation.kernels.sketch import LatencySketch
 from tidegate.simulation.queries import QueryCloud, QueryCost, QuerySettings
 from tidegate.simulation.report import Compliance, OperatorReport, RunReport, Series
 from tidegate.simulation.settings import (
@@ -42,7 +43,6 @@ from tidegate.simulation.settings import (
     ServiceKind,
     ServiceTime,
 )
-from tidegate.simulation.sketch import LatencySketch
 
 __all__ = [
     "Arrivals",

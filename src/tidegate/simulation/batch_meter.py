@@ -16,10 +16,10 @@ from tidegate.model import (
     OperatorReading,
     Snapshot,
 )
-from tidegate.simulation.batch_books import QueryBooks, WholeBooks
-from tidegate.simulation.batching import Batch, Query, QueryEngine
-from tidegate.simulation.fleet import Fleet
-from tidegate.topology import Resources, Topology
+from tidegate.model.topology import Resources, Topology
+from tidegate.simulation.batch_queries import Batch, Query, QueryEngine
+from tidegate.simulation.batch_tally import QueryBooks, WholeBooks
+from tidegate.simulation.hosts import Fleet
 
 __all__ = ["BatchMeter"]
 

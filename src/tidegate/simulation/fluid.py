@@ -2,10 +2,10 @@
 
 Nothing is counted item by item: what arrives in a step is served as far as the running instances
 can, and the rest waits. The wait has two parts, the backlog ahead divided by the capacity, and
-the waiting that chance causes below capacity (Allen–Cunneen, as in `tidegate.queueing`). Around
-its mean a time is spread like a shifted exponential of the right variance. Numbers of items are
-real numbers, so conservation holds up to rounding; end-to-end times take the longest branch. Good
-for screening; `benchmarks/simulation.py` measures how far it is from the item-level world.
+the waiting that chance causes below capacity (Allen–Cunneen, as in `tidegate.theory.queueing`).
+Around its mean a time is spread like a shifted exponential of the right variance. Numbers of items
+are real numbers, so conservation holds up to rounding; end-to-end times take the longest branch.
+Good for screening; `benchmarks/simulation.py` measures how far it is from the item-level world.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any
 import numpy as np
 
 from tidegate.model import Deployment, HostOffer
-from tidegate.simulation.cloud import SimulatedCloud
-from tidegate.simulation.engine import ItemEngine
-from tidegate.simulation.flow import run_fluid
-from tidegate.simulation.settings import Arrivals, CloudSettings, SeededArrivals
-from tidegate.simulation.state import (
+from tidegate.model.topology import Topology
+from tidegate.simulation.items import SimulatedCloud
+from tidegate.simulation.kernels.flow import run_fluid
+from tidegate.simulation.kernels.state import (
     DETERMINISTIC,
     EXPONENTIAL,
     KIND,
     LOG_SIGMA,
     Floats,
 )
-from tidegate.topology import Topology
+from tidegate.simulation.network import ItemEngine
+from tidegate.simulation.settings import Arrivals, CloudSettings, SeededArrivals
 
 __all__ = ["FluidCloud", "FluidEngine"]
 

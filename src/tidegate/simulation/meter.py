@@ -15,14 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.model import (
-    NO_LATENCY,
     BatchReading,
     HostOffer,
     Latency,
     OperatorReading,
     Snapshot,
 )
-from tidegate.simulation.difference import (
+from tidegate.model.snapshot import NO_LATENCY
+from tidegate.model.topology import Topology
+from tidegate.simulation.hosts import Fleet
+from tidegate.simulation.kernels.difference import (
     DURATIONS,
     SAMPLED,
     WAITING,
@@ -31,12 +33,8 @@ from tidegate.simulation.difference import (
     empty_gauge,
     empty_marks,
 )
-from tidegate.simulation.engine import Engine
-from tidegate.simulation.fleet import Fleet
-from tidegate.simulation.lots import stream
-from tidegate.simulation.roster import Readings, Roster
-from tidegate.simulation.settings import CloudSettings
-from tidegate.simulation.state import (
+from tidegate.simulation.kernels.random import stream
+from tidegate.simulation.kernels.state import (
     ARRIVED,
     BUSY_S,
     CORES,
@@ -54,7 +52,9 @@ from tidegate.simulation.state import (
     SERVICE_S,
     SERVICE_SQUARE,
 )
-from tidegate.topology import Topology
+from tidegate.simulation.network import Engine
+from tidegate.simulation.roster import Readings, Roster
+from tidegate.simulation.settings import CloudSettings
 
 __all__ = ["Meter"]
 

@@ -15,9 +15,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegate.backend import Outcome
 from tidegate.codec import Value
 from tidegate.errors import InputError, SettingError
+from tidegate.loop.backend import Outcome
 from tidegate.model import (
     BatchReading,
     Deployment,
@@ -29,10 +29,10 @@ from tidegate.model import (
     Plan,
     Snapshot,
 )
-from tidegate.simulation.fleet import Fleet
-from tidegate.simulation.lots import stream
+from tidegate.model.topology import Resources, Topology
+from tidegate.simulation.hosts import Fleet
+from tidegate.simulation.kernels.random import stream
 from tidegate.simulation.settings import CloudSettings
-from tidegate.topology import Resources, Topology
 from tidegate.units import finite
 
 __all__ = ["QueryCloud", "QueryCost", "QuerySettings"]
@@ -237,7 +237,7 @@ class QueryCloud:
     half second, and a file waits for nothing else.
 
     >>> from tidegate.model import Instance
-    >>> from tidegate.topology import Operator
+    >>> from tidegate.model.topology import Operator
     >>> names = ("a", "b")
     >>> second = np.arange(60.0)
     >>> world = QueryCloud(

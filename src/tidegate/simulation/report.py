@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.codec import Value
-from tidegate.simulation.fleet import Fleet
-from tidegate.simulation.settings import CloudSettings
-from tidegate.simulation.sketch import quantile_of
-from tidegate.simulation.state import (
+from tidegate.model.topology import Topology
+from tidegate.simulation.hosts import Fleet
+from tidegate.simulation.kernels.sketch import quantile_of
+from tidegate.simulation.kernels.state import (
     ADAPT_S,
     ADAPTED,
     ALIVE,
@@ -64,7 +64,7 @@ from tidegate.simulation.state import (
     TAIL,
     Network,
 )
-from tidegate.topology import Topology
+from tidegate.simulation.settings import CloudSettings
 
 __all__ = ["Compliance", "OperatorReport", "RunReport", "Series", "make_report"]
 

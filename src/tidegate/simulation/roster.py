@@ -20,8 +20,8 @@ from tidegate.model import (
     Latency,
     OperatorReading,
 )
-from tidegate.simulation.fleet import Fleet
-from tidegate.topology import Resources
+from tidegate.model.topology import Resources
+from tidegate.simulation.hosts import Fleet
 
 __all__ = ["Readings", "Roster"]
 

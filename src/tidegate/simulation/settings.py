@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tidegate.codec import Value
 from tidegate.errors import SettingError
-from tidegate.topology import Operator
+from tidegate.model.topology import Operator
 from tidegate.units import finite
 
 __all__ = ["Arrivals", "CloudSettings", "SeededArrivals", "ServiceKind", "ServiceTime"]

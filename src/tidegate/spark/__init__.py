@@ -13,12 +13,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidegate.spark.autoscaler import Autoscaler
-    from tidegate.spark.cluster import LocalCluster
+    from tidegate.spark.autoscaler.autoscaler import Autoscaler
+    from tidegate.spark.local.cluster import LocalCluster
 
 __all__ = ["Autoscaler", "LocalCluster"]
 
-_HOME = {"Autoscaler": "autoscaler", "LocalCluster": "cluster"}
+_HOME = {"Autoscaler": "autoscaler.autoscaler", "LocalCluster": "local.cluster"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,226 @@
+"""logos: which of 16 logos are in each frame of a video, and where (DRS, VLD).
+
+::
+
+    frames ──► extract ──► match ──► aggregate
+
+`extract` finds a frame's SIFT features and sends them on in packets: a frame full of detail makes
+more work for the next operator than an empty one. `match` compares a packet with the features of
+all logos. `aggregate` waits for all packets of a frame, in Spark's state store, and gives one row a
+frame with the logos that enough matches agree on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+)
+
+from tidegate.apps.application import Application, Tables, columns
+from tidegate.apps.logos.frames import frames, spoiled
+from tidegate.apps.logos.vision import (
+    DESCRIPTOR,
+    Features,
+    features,
+    matches,
+    read_picture,
+    verdict,
+)
+from tidegate.spark.streams.topology import StreamOperator, StreamTopology
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+    from pyspark.sql import DataFrame
+
+__all__ = ["PACKET", "application"]
+
+PACKET = 96
+"""Features of a packet, at most."""
+FRAMES = columns(
+    id=LongType(), at_us=LongType(), picture=BinaryType(), planted=ArrayType(IntegerType())
+)
+HEAD = {
+    "frame": LongType(),
+    "at_us": LongType(),
+    "stamp_us": LongType(),
+    "features": IntegerType(),
+    "packet": IntegerType(),
+    "packets": IntegerType(),
+}
+PACKETS = columns(**HEAD, points=BinaryType(), descriptors=BinaryType(), rejected=StringType())
+MATCHES = columns(**HEAD, matches=BinaryType())
+FOUND = columns(logo=IntegerType(), matches=IntegerType(), corners=ArrayType(IntegerType()))
+VERDICTS = columns(
+    frame=LongType(), at_us=LongType(), features=IntegerType(), found=ArrayType(FOUND)
+)
+FORGET = "10 minutes"
+"""A frame of which a packet is lost is forgotten when frames so much younger have come."""
+
+
+def application(state_partitions: int = 2) -> Application:
+    """The application. state_partitions: of the operator that gathers a frame's packets."""
+    topology = StreamTopology(
+        sources={"frames": FRAMES},
+        operators=(
+            StreamOperator("extract", ("frames",), _extract, ratio=4, service_time_s=0.03),
+            StreamOperator("match", ("extract",), _match, service_time_s=0.002),
+            StreamOperator(
+                "aggregate",
+                ("match",),
+                _aggregate,
+                state_partitions=state_partitions,
+                output_mode="update",
+                ratio=0.25,
+            ),
+        ),
+    )
+    return Application(
+        name="logos",
+        summary="which of 16 logos are in each frame of a video, and where",
+        paper="DRS (Fu et al.), video logo detection",
+        topology=topology,
+        rates_per_s={"frames": 13.0},
+        generate=frames,
+        spoil=spoiled,
+        results=("aggregate",),
+        reference=_reference,
+        tally=_tally,
+    )
+
+
+def _extract(rows: DataFrame) -> DataFrame:
+    """Packets of features of each frame; one that is bad is set aside."""
+    # The driver's clock, for forgetting only: a frame's own clock may stand anywhere.
+    stamped = rows.selectExpr(
+        "id", "at_us", "picture", "unix_micros(current_timestamp()) AS stamp_us"
+    )
+    return stamped.mapInArrow(_each(_packets, PACKETS), PACKETS)
+
+
+def _packets(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    head = {"frame": row["id"], "at_us": row["at_us"], "stamp_us": row["stamp_us"]}
+    picture, why = read_picture(row["picture"])
+    if row["id"] is None:
+        why = "no number"
+    if picture is None or why is not None:
+        yield {**head, "rejected": why}
+        return
+    found = features(picture)
+    cuts = range(0, max(1, len(found.points)), PACKET)
+    for n, first in enumerate(cuts):
+        part = slice(first, first + PACKET)
+        yield {
+            **head,
+            "features": len(found.points),
+            "packet": n,
+            "packets": len(cuts),
+            "points": found.points[part].tobytes(),
+            "descriptors": found.descriptors[part].tobytes(),
+        }
+
+
+def _match(rows: DataFrame) -> DataFrame:
+    """The pairs of each packet's and the logos' features that look alike."""
+    return rows.mapInArrow(_each(_matched, MATCHES), MATCHES)
+
+
+def _matched(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    points = np.frombuffer(row.pop("points"), np.float32).reshape(-1, 2)
+    descriptors = np.frombuffer(row.pop("descriptors"), np.uint8).reshape(-1, DESCRIPTOR)
+    yield {**row, "matches": matches(Features(points, descriptors)).tobytes()}
+
+
+def _aggregate(rows: DataFrame) -> DataFrame:
+    """One row for each frame, in the batch in which its last packet comes."""
+    from pyspark.sql import functions as fn
+
+    gathered = (
+        rows.withColumn("stamp", fn.timestamp_micros("stamp_us"))
+        .withWatermark("stamp", FORGET)
+        .groupBy("stamp", "frame")
+        .agg(
+            *(fn.max(name).alias(name) for name in ("at_us", "features", "packets")),
+            fn.collect_list(fn.struct("packet", "matches")).alias("parts"),
+        )
+    )
+    whole = gathered.filter("size(parts) >= packets").drop("stamp", "packets")
+    return whole.mapInArrow(_each(_judged, VERDICTS), VERDICTS)
+
+
+def _judged(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    # In the order of the packets, once each: a frame may have been sent twice.
+    parts = {part["packet"]: part["matches"] for part in row.pop("parts")}
+    yield {**row, "found": _found(_pairs(b"".join(parts[n] for n in sorted(parts))))}
+
+
+def _pairs(packed: bytes) -> NDArray[np.float32]:
+    return np.frombuffer(packed, np.float32).reshape(-1, 5)
+
+
+def _found(pairs: NDArray[np.float32]) -> list[dict[str, Any]]:
+    return [asdict(found) | {"corners": list(found.corners)} for found in verdict(pairs)]
+
+
+def _each(
+    function: Callable[[dict[str, Any]], Iterable[dict[str, Any]]], schema: StructType
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function of rows as one of Arrow batches; what a row lacks of the schema is null."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        arrow = to_arrow_schema(schema)
+        for batch in batches:
+            made = [row for given in batch.to_pylist() for row in function(given)]
+            yield pa.RecordBatch.from_pylist(made, schema=arrow)
+
+    return work
+
+
+def _reference(inputs: Tables) -> Tables:
+    """The same sight, frame after frame in one loop: what streaming must not change."""
+    import pyarrow as pa
+
+    rows = []
+    for row in inputs["frames"].to_pylist():
+        picture, _ = read_picture(row["picture"])
+        if picture is not None and row["id"] is not None:
+            seen = features(picture)
+            head = {"frame": row["id"], "at_us": row["at_us"], "features": len(seen.points)}
+            rows.append({**head, "found": _found(matches(seen))})
+    return {"aggregate": pa.Table.from_pylist(rows)}
+
+
+def _tally(inputs: Tables, results: Tables) -> list[str]:
+    """Precision and recall on what was planted, which is the check from outside."""
+    planted = {
+        (row["id"], number)
+        for row in inputs["frames"].select(["id", "planted"]).to_pylist()
+        for number in row["planted"] or ()
+    }
+    found = {
+        (row["frame"], each["logo"])
+        for row in results["aggregate"].to_pylist()
+        for each in row["found"]
+    }
+    right = len(planted & found)
+    return [
+        f"{results['aggregate'].num_rows} frames, {len(planted)} logos planted, {len(found)} found",
+        f"precision {_share(right, len(found))}, recall {_share(right, len(planted))}",
+    ]
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.3f} ({part} of {whole})" if whole else "not defined (none)"

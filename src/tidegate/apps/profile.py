@@ -1,0 +1,233 @@
+"""What an application's operators cost, measured: the topology file of `tidegate profile`.
+
+The application runs for a while at a steady rate with nobody scaling it. Arrivals and ratios are
+counted, exactly; service times are slot-seconds an item, as the batches' jobs took them.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tidegate.apps.application import Application, settle
+from tidegate.apps.feed import TopicFeed
+from tidegate.apps.live import LiveRun, check_parts, start
+from tidegate.codec import Value
+from tidegate.model import HostOffer, OperatorReading, Snapshot
+from tidegate.model.topology import Edge, Resources, Source, Topology
+from tidegate.spark.autoscaler.executors import ExecutorHosts
+from tidegate.spark.autoscaler.gateway import Gateway
+from tidegate.spark.autoscaler.world import SparkWorld
+from tidegate.spark.local.lifecycle import Stop, wait_until
+from tidegate.spark.local.session import session_on
+from tidegate.spark.streams.live_settings import Counts
+from tidegate.units import duration_s
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidegate.spark.streams.running import RunningTopology
+
+__all__ = ["OperatorProfile", "Profile", "profile", "variation"]
+
+FEW_ITEMS = 50
+"""A batch of more items tells the mean of one, not how much one differs from the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorProfile(Value):
+    """One operator. What could not be measured is None.
+
+    arrives_per_s: λ. service_time_s: slot-seconds of one item, 1/μ. service_cv: coefficient of
+    variation of that time from item to item. batch_cv: of the mean time of an item, from batch to
+    batch. ratio: rows out for each item in. overhead_s: of a batch, beside the work on its items.
+    batches: that this rests on. partitions: of its state, None without.
+    """
+
+    name: str
+    arrives_per_s: float
+    service_time_s: float | None
+    service_cv: float | None
+    batch_cv: float | None
+    ratio: float
+    overhead_s: float | None
+    batches: int
+    partitions: int | None
+
+
+@dataclass(frozen=True)
+class Profile(Value):
+    """The operators in the order of the stream, and the topology that they come to.
+
+    rates_per_s: of the sources. seconds: measured.
+    """
+
+    application: str
+    rates_per_s: dict[str, float]
+    seconds: float
+    operators: tuple[OperatorProfile, ...]
+    topology: Topology
+
+
+def variation(batches: Sequence[tuple[int, float]]) -> tuple[float | None, float | None]:
+    """(CV of one item's time, CV of the batches' mean times), from (items, slot-seconds) of each.
+
+    The times of n independent items have n times the variance of one. With many items in a batch
+    what is left of that drowns in the unrest of the machine, so the first is None there.
+
+    >>> variation([(2, 2.2), (2, 1.8), (2, 2.2), (2, 1.8)])
+    (0.1632..., 0.1000...)
+    >>> variation([(1000, 10.0), (1000, 11.0)])[0] is None, variation([(3, 1.0)])
+    (True, (None, None))
+    """
+    known = [(items, run_s) for items, run_s in batches if items]
+    if len(known) < 2:
+        return None, None
+    mean = sum(run_s for _, run_s in known) / sum(items for items, _ in known)
+    total = sum(items for items, _ in known)
+    spread = sum(items * (run_s / items - mean) ** 2 for items, run_s in known) / total
+    between = math.sqrt(spread) / mean if mean else None
+    if statistics.median(items for items, _ in known) > FEW_ITEMS or not mean:
+        return None, between
+    squares = sum((run_s - mean * items) ** 2 / items for items, run_s in known)
+    return math.sqrt(squares / (len(known) - 1)) / mean, between
+
+
+def profile(run: LiveRun, say: Callable[[str], None], stop: Stop) -> Profile:
+    """Run an application in one process and measure its operators.
+
+    run: what, how fast and how long; of its hosts only the slots of one are used, and no policy is
+    asked. stop: set it to end early, with what was measured so far.
+    """
+    app = run.application
+    interval_s = duration_s(run.interval, "interval")
+    with ExitStack() as stack:
+        say("starting Spark in one process")
+        stop.starting = False
+        master, name = f"local[{run.slots}]", f"tidegate profile {app.name}"
+        spark = stack.enter_context(session_on(master, run.driver_log, run.settings, name))
+        running = start(run, spark, stack, run.slots)
+        topics = {source: running.topics[source] for source in app.topology.sources}
+        feed = TopicFeed(app, topics, run.steady(trickle=True), bad=run.bad, seed=run.seed).start()
+        stack.callback(feed.stop)
+
+        def check() -> None:
+            check_parts(running, feed)
+
+        say("the first batches compile the queries")
+        entries, counts = running.model().entries, running.dials.counts
+        wait_until(lambda: all(counts(n).seen for n in entries), 300.0, stop, check)
+        stop.check()
+        world = _world(spark, running, run.slots, interval_s)
+        stack.callback(world.close)
+        before = {name: counts(name) for name in running.queries}
+        from_s, made = feed.play(run.steady()), dict(feed.made)
+        say(f"measuring for {run.seconds:.0f} s")
+        while not stop.is_set() and (left_s := from_s + run.seconds - time.time()) > 0:
+            wait_until(lambda: False, min(interval_s, left_s), stop, check)
+            world.observe()  # batches are noted before Spark forgets them
+        seconds = time.time() - from_s
+        feed.stop()
+        settle(running, 300.0)
+        snapshot = world.observe()
+        for source, table in app.closing(time.time()).items():
+            running.topics[source].append(table, "closing")
+        settle(running, 120.0)
+        after = {name: counts(name) for name in running.queries}
+        passed = {
+            name: Counts(
+                count.seen - before[name].seen,
+                count.dropped - before[name].dropped,
+                count.written - before[name].written,
+            )
+            for name, count in after.items()
+        }
+        batches = {name: world.work_of(name) for name in running.queries}
+        rates = {s: (n - made[s]) / seconds for s, n in feed.made.items()}
+    return _profile(app, snapshot, passed, batches, rates, seconds)
+
+
+def _world(
+    spark: SparkSession, running: RunningTopology, slots: int, interval_s: float
+) -> SparkWorld:
+    """The application as an autoscaler would see it."""
+    gateway = Gateway(spark, watch_only=True)
+    wired = running.for_autoscaler()
+    offer = HostOffer(Resources(float(slots)), 3600.0, 0.0)
+    world = SparkWorld(
+        gateway, ExecutorHosts(gateway, time.time), offer, interval_s=interval_s, **wired
+    )
+    world.start()
+    return world
+
+
+def _profile(
+    app: Application,
+    snapshot: Snapshot,
+    passed: Mapping[str, Counts],
+    batches: Mapping[str, Sequence[tuple[int, float]]],
+    rates_per_s: Mapping[str, float],
+    seconds: float,
+) -> Profile:
+    model = app.topology.model()
+    ratios = {n: c.written / c.seen if c.seen else 0.0 for n, c in passed.items()}
+    cvs = {name: variation(batches[name]) for name in model.by_name}
+    operators = []
+    for operator in model.operators:
+        cv = cvs[operator.name][0]
+        reading = snapshot.reading[operator.name]
+        made = replace(operator, service_time_s=_service_s(reading, batches[operator.name]))
+        operators.append(made if cv is None else replace(made, service_scv=cv**2))
+    topology = _one_source(
+        Topology(
+            tuple(operators),
+            tuple(Source(name, rate) for name, rate in rates_per_s.items()),
+            tuple(replace(e, ratio=ratios.get(e.origin, e.ratio)) for e in model.edges),
+        )
+    )
+    arrives = topology.arrival_rates()
+    rows = []
+    for operator in topology.operators:
+        name, reading = operator.name, snapshot.reading[operator.name]
+        rows.append(
+            OperatorProfile(
+                name,
+                arrives[name],
+                operator.service_time_s,
+                *cvs[name],
+                ratios[name],
+                reading.batches.overhead_s if reading.batches else None,
+                len(batches[name]),
+                operator.max_instances,
+            )
+        )
+    return Profile(app.name, dict(rates_per_s), seconds, tuple(rows), topology)
+
+
+def _service_s(reading: OperatorReading, batches: Sequence[tuple[int, float]]) -> float | None:
+    """Slot-seconds an item: what the meter says, or all that was done by all that came.
+
+    From few batches the meter cannot tell a batch's own cost from that of its items.
+    """
+    items, run_s = (sum(parts) for parts in zip(*batches, strict=True)) if batches else (0, 0.0)
+    known = [reading.service_time_s, run_s / items if items else None]
+    return min((time_s for time_s in known if time_s), default=None)
+
+
+def _one_source(topology: Topology) -> Topology:
+    """The same with one source for all, as a trace drives it: each edge carries its share."""
+    rates = {source.name: source.rate_per_s or 0.0 for source in topology.sources}
+    total = sum(rates.values())
+    if len(rates) == 1 or not total:
+        return topology
+    edges = {(("input" if e.origin in rates else e.origin), e.target): 0.0 for e in topology.edges}
+    for edge in topology.edges:
+        share = rates[edge.origin] / total if edge.origin in rates else 1.0
+        edges["input" if edge.origin in rates else edge.origin, edge.target] += share * edge.ratio
+    joined = tuple(Edge(origin, target, ratio) for (origin, target), ratio in edges.items())
+    return Topology(topology.operators, (Source("input", total),), joined)

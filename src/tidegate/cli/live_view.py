@@ -1,0 +1,184 @@
+"""A live view of a run: in a terminal a few lines that stay in place, in a log one line a turn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.cli.output import bar, console
+from tidegate.errors import JournalError
+from tidegate.loop.journal import Turn
+from tidegate.model import Snapshot
+from tidegate.report.summary import capacity_of, decisions_of, lag_of, rate_of, summarise
+from tidegate.units import show_duration
+from tidegate.workloads import sparkline
+
+__all__ = ["LiveView", "turn_line", "view"]
+
+WIDTH = 40
+DECISIONS = 4
+BLOCKS = {"running": "■", "starting": "◔", "draining": "▽"}
+
+
+class LiveView:
+    """Shows turns as they come.
+
+    slo_s: the latency wanted, in seconds. out: where to; None: the terminal, or a log.
+    """
+
+    def __init__(self, slo_s: float, out: Console | None = None) -> None:
+        self.slo_s = slo_s
+        self.turns: list[Turn] = []
+        self.out = out or console()
+        self.phase = ""
+        self._live = (
+            Live(console=self.out, auto_refresh=False, vertical_overflow="crop")
+            if self.out.is_terminal
+            else None
+        )
+
+    def say(self, phase: str) -> None:
+        """What is being done now."""
+        self.phase = phase
+        if self._live is None:
+            self.out.print(phase, highlight=False)
+        else:
+            self._refresh()
+
+    def turn(self, turn: Turn) -> None:
+        """A turn has ended."""
+        self.turns.append(turn)
+        if self._live is None:
+            self.out.print(turn_line(turn, self.turns[0], self.slo_s), soft_wrap=True)
+        else:
+            self._refresh()
+
+    def __enter__(self) -> LiveView:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def _refresh(self) -> None:
+        if self._live is not None:
+            self._live.update(view(self.turns, self.slo_s, self.phase), refresh=True)
+
+
+def turn_line(turn: Turn, first: Turn, slo_s: float) -> str:
+    """A turn in one line of a log. first: from which on time is counted."""
+    now = turn.snapshot
+    if now is None:
+        return f"  turn {turn.number} failed: {turn.error}"
+    since_s = now.time_s - (first.snapshot.time_s if first.snapshot else now.time_s)
+    p95_s = now.latency.p95_s
+    late = " !" if p95_s is not None and p95_s > slo_s else "  "
+    text = (
+        f"{since_s:5.0f} s  {_number(rate_of(now)):>5}/s  lag {_number(lag_of(now)):>5}  "
+        f"p95 {_time(p95_s):>7}{late} {_blocks(now):8}"
+    )
+    if _shed(turn):
+        text += f" sheds {_shed(turn):.0%}"
+    made = decisions_of([turn])
+    if made:
+        text += f" {made[0].before} → {made[0].after}: {made[0].reason or made[0].guard}"
+        if made[0].refused:
+            text += f" (refused: {made[0].refused})"
+    if turn.error is not None:
+        text += f" failed: {turn.error}"
+    return text.rstrip()
+
+
+def view(turns: Sequence[Turn], slo_s: float, phase: str = "") -> RenderableType:
+    """All that a glance should tell, from the turns so far.
+
+    slo_s: the latency wanted, in seconds; phase: what is being done.
+    """
+    seen = [turn.snapshot for turn in turns if turn.snapshot is not None]
+    head = Text("tidegate", style="bold")
+    head.append(f"  {phase}", style="dim")
+    if not seen:
+        return head
+    now = seen[-1]
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(style="dim")
+    rows.add_column(justify="right")
+    rows.add_column()
+    capacity = capacity_of(now)
+    room = "" if capacity is None else f"  of {capacity:.0f}/s that fit"
+    if _shed(turns[-1]):
+        room += f", [red]{_shed(turns[-1]):.0%} is shed[/red]"
+    rows.add_row("rate", f"{_number(rate_of(now))}/s", _spark([rate_of(s) for s in seen]) + room)
+    rows.add_row("lag", _number(lag_of(now)), _spark([lag_of(s) for s in seen]))
+    p95_s = now.latency.p95_s
+    late = p95_s is not None and p95_s > slo_s
+    gauge = bar((p95_s or 0.0) / slo_s, 20)
+    rows.add_row(
+        "latency p95",
+        Text(_time(p95_s), style="bold red" if late else "bold green"),
+        f"{gauge} of {show_duration(slo_s)}" + ("  [red]late[/red]" if late else ""),
+    )
+    most = now.offer.max_hosts
+    rows.add_row(
+        "executors",
+        f"{len(now.running_hosts)}" + ("" if most is None else f"/{most}"),
+        f"{_blocks(now)}  [dim]■ running  ◔ starting  ▽ draining[/dim]",
+    )
+    rows.add_row("cost so far", f"${_cost(turns):.3f}", _age(seen))
+    parts: list[RenderableType] = [head, rows]
+    for made in reversed(decisions_of(turns)[-DECISIONS:]):
+        why = made.reason or made.guard
+        if made.refused:
+            why += f" (refused: {made.refused})"
+        ago = f"{made.time_s - seen[0].time_s:5.0f} s"
+        text = Text(f"{ago}  {made.before} → {made.after}  {why}", overflow="ellipsis")
+        text.no_wrap = True
+        parts.append(text)
+    if turns[-1].error is not None:
+        parts.append(Text(f"turn {turns[-1].number} failed: {turns[-1].error}", style="red"))
+    return Group(*parts)
+
+
+def _shed(turn: Turn) -> float:
+    """Share of the input that is dropped from this turn on."""
+    return turn.plan.shed_fraction if turn.plan is not None else 0.0
+
+
+def _blocks(snapshot: Snapshot) -> str:
+    return "".join(BLOCKS[host.status] for host in snapshot.hosts)
+
+
+def _spark(values: Sequence[float | None]) -> str:
+    return sparkline([math.nan if v is None else v for v in values][-WIDTH:], WIDTH)
+
+
+def _cost(turns: Sequence[Turn]) -> float:
+    try:
+        return summarise(turns).cost_usd
+    except JournalError:
+        return 0.0
+
+
+def _age(seen: Sequence[Snapshot]) -> str:
+    return f"[dim]in {show_duration(max(1.0, seen[-1].time_s - seen[0].time_s))}[/dim]"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f}"
+
+
+def _time(seconds: float | None) -> str:
+    return "–" if seconds is None else show_duration(seconds, 2)

@@ -1,0 +1,85 @@
+"""The backtest's report: the answer, then rate against capacity, latency and the Pareto picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidegate.lab.backtest import Result, bound_caveat, pareto
+from tidegate.lab.bound import Bound
+from tidegate.report import Page, Series, lines, scatter
+from tidegate.simulation.scenario import Scenario
+from tidegate.units import show_duration
+
+__all__ = ["backtest_page"]
+
+
+def backtest_page(
+    name: str, scenario: Scenario, results: Sequence[Result], bound: Bound | None
+) -> Page:
+    """A page about one backtest. results: the cheapest first."""
+    best = results[0]
+    over = f", {best.regret:.0%} above the bound in hindsight" if best.regret is not None else ""
+    page = Page(
+        f"Which policy for {name}?",
+        f"{best.policy} costs ${best.cost_usd:.2f} with late items counted{over}, and has "
+        f"{best.slo_compliance:.1%} of the items done within {show_duration(scenario.slo_s)}.",
+    )
+    page.section("Cost against service")
+    points = [(r.policy, r.report.resource_cost_usd, 100 * r.slo_compliance) for r in results]
+    page.picture(
+        scatter(points, "Cost of hosts and items in time", "$", "% in time", pareto(results)),
+        "The dashed line joins the policies that none beats in both.",
+    )
+    page.table(
+        ["policy", "cost $", "hosts $", "in time", "p50 s", "p95 s", "p99 s", "rescales", "hosts",
+         "over bound"],
+        [
+            [
+                r.policy,
+                r.cost_usd,
+                r.report.resource_cost_usd,
+                f"{r.slo_compliance:.2%}",
+                r.report.latency_p50_s,
+                r.report.latency_p95_s,
+                r.report.latency_p99_s,
+                r.report.rescales,
+                r.mean_hosts,
+                "–" if r.regret is None else f"{r.regret:.0%}",
+            ]
+            for r in results
+        ],
+    )  # fmt: skip
+    if bound is not None:
+        gap = "" if bound.gap is None else f", within {bound.gap:.1%} of a plan that reaches it"
+        caveat = bound_caveat(scenario)
+        page.text(
+            f"No policy can pay less than ${bound.cost_usd:.2f} here, not even one that knows the "
+            f"whole trace in advance ({bound.method}{gap})."
+            if not caveat
+            else f"Bound in hindsight: ${bound.cost_usd:.2f} ({bound.method}{gap}). {caveat}"
+        )
+    per_host = scenario.rounds / scenario.bottleneck_s
+    for result in results:
+        s = result.report.series
+        hours = [(t or 0.0) / 3600 for t in s.time_s]
+        page.section(result.policy, _settings(result))
+        capacity = [None if n is None else n * per_host for n in s.hosts_running]
+        page.picture(
+            lines(
+                [
+                    Series("rate", hours, s.arrival_rate_per_s),
+                    Series("capacity", hours, capacity, True),
+                ],
+                "Rate and capacity",
+                "hours",
+                "items/s",
+            )
+        )
+        slo = Series("SLO", [hours[0], hours[-1]], [scenario.slo_s] * 2, dashed=True)
+        page.picture(lines([Series("p95", hours, s.latency_p95_s), slo], "Latency", "hours", "s"))
+    return page
+
+
+def _settings(result: Result) -> str:
+    shown = ", ".join(f"{key} {value}" for key, value in result.settings.items())
+    return f"Settings: {shown or 'defaults'}; {result.report.rescales} rescales."

@@ -1,0 +1,1 @@
+"""Adaptive provisioning (Cerviño et al. 2012): the experiments of the paper, and its claims."""

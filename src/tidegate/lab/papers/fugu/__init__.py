@@ -1,0 +1,1 @@
+"""FUGU (Heinze et al. 2014): the experiments of the paper, and its claims."""

@@ -1,0 +1,257 @@
+"""Runs of FUGU's experiments: which there are, and what each of them comes to.
+
+As in the paper, a run has about 700 measurement points. At each the least, mean and greatest host
+load are taken, and the mean latency of every query since the point before; the latency of the
+point is the mean over the queries. Loads are averaged over the points, of latencies the median,
+the 10th and the 90th percentile are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+
+import numpy as np
+
+from tidegate.errors import BackendError
+from tidegate.lab.papers.fugu.days import RecordedDay
+from tidegate.lab.papers.fugu.world import TURN_S, FuguWorld, Monitored
+from tidegate.loop.controller import Controller
+from tidegate.policies.base import Policy
+from tidegate.policies.global_threshold import GlobalThreshold
+from tidegate.policies.local_threshold import LocalThreshold
+from tidegate.policies.sarsa import QTable, Sarsa, SarsaMemory
+
+__all__ = [
+    "CONFIGURATIONS",
+    "LEARNING",
+    "Case",
+    "Measures",
+    "all_cases",
+    "causes",
+    "run_all",
+    "run_case",
+]
+
+TARGET = 0.6
+CONFIGURATIONS = {
+    "default": (0.3, 0.8),
+    "lower 0.2": (0.2, 0.8),
+    "lower 0.4": (0.4, 0.8),
+    "upper 0.7": (0.3, 0.7),
+    "upper 0.9": (0.3, 0.9),
+}
+LEARNING = {
+    "none": (0.0, 80.0),
+    "default": (0.2, 80.0),
+    "imp 0.5": (0.5, 80.0),
+    "dur 160": (0.2, 160.0),
+}
+RECENT_TURNS = 3
+"""A move is held responsible for the latency of its turn and of the two after it."""
+
+
+@dataclass(frozen=True, order=True)
+class Case:
+    """One bar of a figure. policy: local, global or sarsa; the others as in the paper.
+
+    To find causes there are also local thresholds that act on a single measurement (hasty), and
+    variants of the world, see `FuguWorld`.
+    """
+
+    policy: str
+    configuration: str = "default"
+    day: int = 1
+    learning: str = "default"
+    variant: str = "as-assumed"
+
+    def build(self) -> Policy:
+        """The policy with its settings."""
+        lower, upper = CONFIGURATIONS[self.configuration]
+        if self.policy in ("local", "hasty"):
+            count = 1 if self.policy == "hasty" else 3
+            return LocalThreshold(target=TARGET, lower=lower, upper=upper, violations=count)
+        if self.policy == "global":
+            return GlobalThreshold(target=TARGET, lower=lower, upper=upper, violations=3)
+        impact, duration = LEARNING[self.learning]
+        return Sarsa(target=TARGET, lower=lower, upper=upper, impact=impact, duration=duration)
+
+
+def all_cases() -> tuple[Case, ...]:
+    """Every run of one seed: Figs. 4 to 6, then the other days, then the learning settings."""
+    cases = [Case(p, c) for p in ("local", "global", "sarsa") for c in CONFIGURATIONS]
+    cases += [Case(p, day=day) for p in ("local", "sarsa") for day in (2, 3)]
+    cases += [Case("sarsa", learning=name) for name in LEARNING if name != "default"]
+    return tuple(cases)
+
+
+def causes() -> tuple[Case, ...]:
+    """Runs that change one thing, to tell why a claim does not hold."""
+    return (
+        Case("hasty"),
+        Case("local", variant="calm-sectors"),
+        Case("local", variant="slow-moves"),
+        Case("local", "upper 0.7", variant="slow-moves"),
+        Case("local", variant="more-hosts"),
+        Case("sarsa", variant="more-hosts"),
+    )
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What a run comes to. Loads are shares, latencies seconds.
+
+    decisions: turns that changed the deployment; overload: share of host measurements in which
+    more was wanted than the host has; from_…: share of all latency at points with an overload, at
+    points without but shortly after a move, and at the others; unlearnt: share of the overfull
+    host measurements at hosts whose learning has come to never scale out; lower_moved, upper_moved:
+    share of all tables, turn by turn, whose threshold is no longer the one that it began with.
+    """
+
+    load_min: float
+    load_mean: float
+    load_max: float
+    latency_p10_s: float
+    latency_p50_s: float
+    latency_p90_s: float
+    latency_mean_s: float
+    hosts: float
+    decisions: float
+    moves: float
+    overload: float
+    from_overload: float
+    from_moves: float
+    from_rest: float
+    unlearnt: float = 0.0
+    lower_moved: float = 0.0
+    upper_moved: float = 0.0
+
+
+def run_case(seed: int, case: Case, points: int, days: tuple[RecordedDay, ...] = ()) -> Measures:
+    """Let the policy drive the world of a seed through a day, and measure.
+
+    points: measurement points; days: from files, in place of the generator's.
+    """
+    world = FuguWorld(seed, points, case.variant, days)
+    cloud = world.simulation(case.day, TARGET)
+    monitored = Monitored(cloud)
+    controller = Controller(monitored, case.build(), seed=seed)
+    loads: list[tuple[float, float, float]] = []
+    latency: list[float] = []
+    hosts: list[int] = []
+    wanted: list[float] = []
+    overloaded: list[bool] = []
+    moves: list[int] = []
+    decisions = overfull = unlearnt = 0
+    begun_with = QTable.from_thresholds(*CONFIGURATIONS[case.configuration]).thresholds
+    moved: list[tuple[bool, bool]] = [(False, False)]
+    before = cloud.durations()
+    for _ in range(points):
+        turn = controller.step()
+        if turn.error is not None or turn.outcome is None:
+            raise BackendError(f"{case} failed at {cloud.time_s:g} s: {turn.error}")
+        decisions += bool(turn.outcome.steps)
+        moves.append(sum(step.kind == "move" for step in turn.outcome.steps))
+        cloud.advance(TURN_S)
+        now = cloud.durations()
+        latency.append(_mean_latency(before, now))
+        before = now
+        snapshot = monitored.observe()
+        seen = [h.utilisation for h in snapshot.running_hosts if h.utilisation is not None]
+        loads.append((min(seen), sum(seen) / len(seen), max(seen)))
+        hosts.append(len(snapshot.hosts))
+        wanted += monitored.wanted.values()
+        full = [host for host, value in monitored.wanted.items() if value > 1]
+        overloaded.append(bool(full))
+        overfull += len(full)
+        if isinstance(controller.memory, SarsaMemory):
+            tables = (controller.memory.tables.get(host) for host in full)
+            unlearnt += sum(table is not None and table.thresholds[1] is None for table in tables)
+            for learnt in (table.thresholds for table in controller.memory.tables.values()):
+                moved.append((learnt[0] != begun_with[0], learnt[1] != begun_with[1]))
+    found = _measures(loads, latency, hosts, wanted, overloaded, moves, decisions)
+    low, high = np.mean(moved, axis=0).tolist()
+    return replace(found, unlearnt=unlearnt / max(1, overfull), lower_moved=low, upper_moved=high)
+
+
+def _mean_latency(
+    before: Mapping[str, tuple[int, float]], now: Mapping[str, tuple[int, float]]
+) -> float:
+    """Mean over the queries of each one's mean latency since then; NaN when all were silent."""
+    means = [
+        (seconds - before[query][1]) / (count - before[query][0])
+        for query, (count, seconds) in now.items()
+        if count > before[query][0]
+    ]
+    return sum(means) / len(means) if means else float("nan")
+
+
+def _measures(
+    loads: Sequence[tuple[float, float, float]],
+    latency: Sequence[float],
+    hosts: Sequence[int],
+    wanted: Sequence[float],
+    overloaded: Sequence[bool],
+    moves: Sequence[int],
+    decisions: int,
+) -> Measures:
+    low, mean, high = (float(np.mean(column)) for column in zip(*loads, strict=True))
+    seconds = np.array(latency)
+    over = np.array(overloaded)
+    over[1:] |= over[:-1]  # what has piled up is worked off in the next turn
+    recent = np.convolve(moves, np.ones(RECENT_TURNS))[: len(moves)] > 0
+    total = float(np.nansum(seconds)) or 1.0
+    p10, p50, p90 = (float(np.nanquantile(seconds, share)) for share in (0.1, 0.5, 0.9))
+    return Measures(
+        low,
+        mean,
+        high,
+        p10,
+        p50,
+        p90,
+        float(np.nanmean(seconds)),
+        float(np.mean(hosts)),
+        float(decisions),
+        float(sum(moves)),
+        float(np.mean(np.array(wanted) > 1)),
+        float(np.nansum(seconds[over])) / total,
+        float(np.nansum(seconds[~over & recent])) / total,
+        float(np.nansum(seconds[~over & ~recent])) / total,
+    )
+
+
+def _job(job: tuple[int, Case, int, tuple[RecordedDay, ...]]) -> Measures:
+    return run_case(*job)
+
+
+def run_all(
+    seeds: Iterable[int],
+    cases: Sequence[Case],
+    points: int,
+    workers: int,
+    progress: Callable[[float, str], None],
+    days: tuple[RecordedDay, ...] = (),
+) -> dict[Case, tuple[Measures, ...]]:
+    """All cases with all seeds, by case in order of the seeds."""
+    order = list(seeds)
+    jobs = [(seed, case, points, days) for seed in order for case in cases]
+    found: list[Measures] = []
+
+    def book(measures: Measures) -> None:
+        found.append(measures)
+        seed, case, *_ = jobs[len(found) - 1]
+        progress(len(found) / len(jobs), f"seed {seed}, {case.policy}, {case.configuration}")
+
+    if workers == 1:
+        for job in jobs:
+            book(_job(job))
+    else:
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            for measures in pool.map(_job, jobs):
+                book(measures)
+    return {
+        case: tuple(found[s * len(cases) + c] for s in range(len(order)))
+        for c, case in enumerate(cases)
+    }

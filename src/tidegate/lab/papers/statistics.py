@@ -1,0 +1,77 @@
+"""Small statistics that the papers' experiments share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tidegate.simulation import LatencySketch, RunReport
+from tidegate.simulation.kernels.sketch import BUCKETS, bucket_middle
+
+__all__ = ["deviation_s", "mean", "mean_between", "ranks", "spread"]
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean; NaN of nothing."""
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+def spread(values: Sequence[float], digits: int = 3, factor: float = 1.0, unit: str = "") -> str:
+    """A mean with its standard deviation over seeds, and without one for a single seed.
+
+    >>> spread([1.0, 1.2], unit=" s"), spread([0.5])
+    ('1.1 ± 0.141 s', '0.5')
+    """
+    values = [value * factor for value in values]
+    middle = f"{mean(values):.{digits}g}"
+    if len(values) > 1:
+        middle += f" ± {float(np.std(values, ddof=1)):.{digits}g}"
+    return middle + unit
+
+
+def ranks(values: Sequence[float]) -> tuple[int, ...]:
+    """The place of each value, 0 for the smallest; equal values in the order given.
+
+    >>> ranks([30, 10, 20])
+    (2, 0, 1)
+    """
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    places = [0] * len(values)
+    for place, i in enumerate(order):
+        places[i] = place
+    return tuple(places)
+
+
+_MIDDLES = np.array([bucket_middle(i) for i in range(BUCKETS)])
+
+
+def deviation_s(latencies: LatencySketch) -> float:
+    """Standard deviation of the latencies of single items, off by less than 1 %."""
+    counts, total = latencies.counts, latencies.count
+    if total == 0:
+        return math.nan
+    middle = float(np.dot(counts, _MIDDLES)) / total
+    return math.sqrt(float(np.dot(counts, (_MIDDLES - middle) ** 2)) / total)
+
+
+def mean_between(report: RunReport, start_s: float, end_s: float) -> float:
+    """Mean latency of the items that were finished in (start_s, end_s], NaN without any.
+
+    Rows of the time series that end in the stretch count whole.
+    """
+    rows = report.series
+    items = seconds = 0.0
+    before = 0.0
+    for end, rate, latency in zip(
+        rows.time_s, rows.finished_per_s, rows.latency_mean_s, strict=True
+    ):
+        if end is None or rate is None:
+            continue
+        if start_s + 1e-6 < end <= end_s + 1e-6 and latency is not None:
+            weight = rate * (end - before)
+            items += weight
+            seconds += weight * latency
+        before = end
+    return seconds / items if items else math.nan

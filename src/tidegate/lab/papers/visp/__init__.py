@@ -1,0 +1,1 @@
+"""VISP (Hochreiner et al.): the experiments of the paper, and its claims."""

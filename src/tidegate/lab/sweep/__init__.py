@@ -1,0 +1,1 @@
+"""Sweeps: grids of simulations, run in parallel on Spark."""

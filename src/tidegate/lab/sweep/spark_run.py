@@ -1,0 +1,283 @@
+"""Sweeps over a Spark cluster: each cell a simulation on an executor, each result a row.
+
+A task runs a chunk of cells in a Python process that stays for the next chunk, with its kernels
+compiled and loaded. Rows come back with the end of their task, through an accumulator, and the
+driver writes them at once: a crash loses the chunks that were not finished, and executors need no
+file system in common with the driver or with each other.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import re
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidegate.codec import to_json
+from tidegate.errors import BackendError
+from tidegate.lab.sweep.cell import ROW, code_digest, failed_row
+from tidegate.lab.sweep.definition import Grid
+from tidegate.spark.local.shipping import code_finder, write_zip
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+__all__ = ["Sweep", "SweepState", "sweep_state"]
+
+MOST_CELLS = {"fluid": 32, "item": 4}
+"""Cells of a task at most: a second or so of work, beside which the 26 ms of a task are little."""
+FEWEST_TASKS = 256
+DIED = re.compile(r"Task (\d+) in stage \S+ failed \d+ times[^:]*: *(.*)")
+Tell = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class SweepState:
+    """Where a sweep stands. finished: cells by id that need not run again; todo: as JSON, in order.
+
+    outdated: results of other code that are not counted. failed: of the finished ones.
+    """
+
+    code: str
+    todo: tuple[str, ...]
+    finished: int
+    failed: int
+    outdated: int
+
+
+def cells_folder(out: Path) -> Path:
+    """Where the results of a sweep are."""
+    return out / "cells"
+
+
+def sweep_state(grid: Grid, out: Path, any_code: bool = False, again: bool = False) -> SweepState:
+    """What a folder has of a grid, and what is still to do.
+
+    any_code: count results of other code too. again: do failed cells once more.
+    """
+    code = code_digest(policy.name for policy in grid.policies)
+    found: dict[str, str] = {}
+    outdated: set[str] = set()
+    for name, status, by in _results(out):
+        if by != code and not any_code:
+            outdated.add(name)
+        elif not (again and status == "failed") and found.get(name) != "done":
+            found[name] = status
+    todo, finished, failed, old = [], 0, 0, 0
+    for cell in grid.cells():
+        name = cell.id
+        if name in found:
+            finished += 1
+            failed += found[name] == "failed"
+        else:
+            todo.append(to_json(cell))
+            old += name in outdated
+    return SweepState(code, tuple(todo), finished, failed, old)
+
+
+def _results(out: Path) -> Iterator[tuple[str, str, str]]:
+    """Cell, status and code of every row that there is."""
+    import pyarrow.parquet as pq
+
+    for file in sorted(cells_folder(out).glob("*.parquet")):
+        columns = pq.read_table(file, columns=["cell", "status", "code"]).to_pydict()
+        yield from zip(columns["cell"], columns["status"], columns["code"], strict=True)
+
+
+class Sweep:
+    """A sweep on a session.
+
+    out: the folder of the results, on the driver. ship: bring the code to the executors, for those
+    that do not read this machine's files. chunk: cells of a task; None: as many as suit.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        grid: Grid,
+        out: Path,
+        ship: bool | None = None,
+        chunk: int | None = None,
+    ) -> None:
+        self._context: SparkContext = spark.sparkContext
+        self._grid, self._out, self._chunk = grid, out, chunk
+        local = (self._context.master or "").startswith("local")
+        self._ship = not local if ship is None else ship
+        if local:  # the interpreter that has what this one has; elsewhere its path may not exist
+            self._context.pythonExec = sys.executable
+        self._rows: queue.SimpleQueue[list[dict[str, Any]] | None] = queue.SimpleQueue()
+
+    def run(self, state: SweepState, tell: Tell = lambda done, failed: None) -> None:
+        """Do what is to do. tell: called with the cells done and failed so far, of this run."""
+        cells_folder(self._out).mkdir(parents=True, exist_ok=True)
+        traces = {name: trace.read() for name, trace in self._grid.trace.items()}
+        sent = self._context.broadcast({name: pickle.dumps(t) for name, t in traces.items()})
+        accumulator = self._context.accumulator([], _inbox(self._rows))
+        writer = _Writer(cells_folder(self._out), self._rows, tell)
+        writer.start()
+        try:
+            with tempfile.TemporaryDirectory() as scratch:
+                if self._ship:
+                    self._context.addFile(str(write_zip(Path(scratch))))
+                work = _work(code_finder(not self._ship), sent, accumulator, state.code)
+                self._run_chunks(self._chunks(state.todo), work, state.code, writer)
+        finally:
+            self._rows.put(None)
+            writer.join()
+            sent.unpersist()
+        if writer.error is not None:
+            raise BackendError(f"results could not be written: {writer.error}") from writer.error
+
+    def _chunks(self, cells: Sequence[str]) -> list[list[str]]:
+        size = self._chunk
+        if size is None:
+            tasks = max(FEWEST_TASKS, 4 * self._context.defaultParallelism)
+            size = max(1, min(MOST_CELLS[self._grid.mode], len(cells) // tasks))
+        return [list(cells[i : i + size]) for i in range(0, len(cells), size)]
+
+    def _run_chunks(
+        self,
+        chunks: list[list[str]],
+        work: Callable[[Iterable[list[str]]], None],
+        code: str,
+        writer: _Writer,
+    ) -> None:
+        """Run all chunks. One that takes its process with it, time and again, is taken apart."""
+        from py4j.protocol import Py4JJavaError
+
+        while chunks:
+            jobs = self._context.parallelize(chunks, len(chunks))
+            try:
+                jobs.foreachPartition(work)
+                return
+            except Py4JJavaError as error:
+                told = DIED.search(str(error))
+                if told is None or writer.error is not None:
+                    raise
+                bad = chunks[int(told[1])]
+                if len(bad) == 1:
+                    what = f"its process died with it: {told[2][:300]}"
+                    self._rows.put([failed_row(bad[0], code, what)])
+                done = writer.settled()
+                left = [c for c in chunks if c is not bad and not set(c) <= done]
+                chunks = left + ([[cell] for cell in bad] if len(bad) > 1 else [])
+
+
+def _work(
+    find_code: Callable[[], None], sent: Any, accumulator: Any, code: str
+) -> Callable[[Iterable[list[str]]], None]:
+    """What a task does. It is sent whole, as there may be no `tidegate` yet where it arrives."""
+
+    def work(chunks: Iterable[list[str]]) -> None:
+        find_code()
+        import functools
+        import pickle
+
+        from tidegate.lab.sweep.cell import run_cells
+
+        trace = functools.cache(lambda name: pickle.loads(sent.value[name]))
+        for cells in chunks:
+            accumulator.add(list(run_cells(cells, trace, code)))
+
+    return work
+
+
+def _inbox(rows: queue.SimpleQueue[Any]) -> Any:
+    """What becomes of a finished task's rows: on the driver they go into a queue.
+
+    Executors only gather them, with what PySpark has for that: this class may be unknown there.
+    """
+    from pyspark.accumulators import AccumulatorParam, AddingAccumulatorParam
+
+    class Inbox(AccumulatorParam[list[Any]]):
+        def zero(self, value: list[Any]) -> list[Any]:
+            return []
+
+        def addInPlace(self, value1: list[Any], value2: list[Any]) -> list[Any]:  # noqa: N802
+            rows.put(value2)
+            return value1
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            nothing: Any = []
+            return AddingAccumulatorParam, (nothing,)
+
+    return Inbox()
+
+
+class _Writer(threading.Thread):
+    """Writes rows as they come: all that have gathered meanwhile into one new file."""
+
+    def __init__(self, folder: Path, rows: queue.SimpleQueue[Any], tell: Tell) -> None:
+        super().__init__(name="sweep writer", daemon=True)
+        self._folder, self._rows, self._tell = folder, rows, tell
+        self._written: set[str] = set()
+        self._failed = 0
+        self.error: Exception | None = None
+
+    def settled(self) -> set[str]:
+        """Definitions of the cells whose rows have come so far, when all of those are written."""
+        written = threading.Event()
+        self._rows.put([written])
+        written.wait()
+        return set(self._written)
+
+    def run(self) -> None:
+        """Until None comes."""
+        more = True
+        while more:
+            found = [self._rows.get()]
+            while not self._rows.empty():
+                found.append(self._rows.get())
+            more = None not in found
+            rows = [row for some in found if some for row in some]
+            marks = [row for row in rows if isinstance(row, threading.Event)]
+            rows = [row for row in rows if not isinstance(row, threading.Event)]
+            try:
+                if rows and self.error is None:
+                    write_rows(self._folder, rows)
+                    self._written.update(row["definition"] for row in rows)
+                    self._failed += sum(row["status"] == "failed" for row in rows)
+                    self._tell(len(self._written), self._failed)
+            except Exception as error:  # told by the driver, which is waiting for the job
+                self.error = error
+            for mark in marks:
+                mark.set()
+
+
+def write_rows(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    """Rows as a new Parquet file, which is there whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+    schema = pa.schema([(name, kinds[kind]) for name, kind in ROW.items()])
+    columns = {name: [row[name] for row in rows] for name in ROW}
+    target = folder / f"part-{uuid.uuid4().hex}.parquet"
+    scratch = target.with_suffix(".writing")
+    pq.write_table(pa.table(columns, schema=schema), scratch)
+    with scratch.open("rb") as file:
+        os.fsync(file.fileno())
+    scratch.rename(target)
+    return target
+
+
+def failed_cells(out: Path, code: str) -> list[dict[str, Any]]:
+    """The rows of cells that failed under a code and have not been done since."""
+    import pyarrow.parquet as pq
+
+    shown = ["policy", "setting", "trace", "seed", "error"]
+    columns = ["cell", "status", "code", "finished_s", *shown]
+    rows: list[dict[str, Any]] = []
+    for file in cells_folder(out).glob("*.parquet"):
+        rows += pq.read_table(file, columns=columns).to_pylist()
+    last = {row["cell"]: row for row in sorted(rows, key=lambda row: float(row["finished_s"]))}
+    return [row for row in last.values() if row["status"] == "failed" and row["code"] == code]

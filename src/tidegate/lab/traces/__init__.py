@@ -1,0 +1,1 @@
+"""Rate traces from event logs, built with Spark."""

@@ -1,0 +1,1 @@
+"""The control loop: backend, controller, journal, controls, replay, policy stack and billing."""

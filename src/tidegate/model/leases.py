@@ -1,0 +1,70 @@
+"""Time on hosts, and what it costs: the lease that runs and the offer to take another."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tidegate.codec import Value
+from tidegate.model.topology import Resources
+from tidegate.units import finite
+
+__all__ = ["HostOffer", "Lease"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lease(Value):
+    """Time on a host, paid by started billing unit.
+
+    billing_unit_s: length of a billing time unit (BTU) in seconds.
+    price_per_unit_usd: what one started unit costs.
+    started_s: when the first unit began, on the snapshot's clock.
+
+    >>> hourly = Lease(billing_unit_s=3600, price_per_unit_usd=6, started_s=0)
+    >>> hourly.time_left_s(now_s=3500), hourly.units_paid(now_s=3700)
+    (100, 2)
+    """
+
+    billing_unit_s: float
+    price_per_unit_usd: float
+    started_s: float
+
+    def __post_init__(self) -> None:
+        finite(self.billing_unit_s, "billing_unit_s", above=0)
+        finite(self.price_per_unit_usd, "price_per_unit_usd", low=0)
+
+    def time_left_s(self, now_s: float) -> float:
+        """Seconds until the unit that is already paid for ends."""
+        return self.billing_unit_s - (now_s - self.started_s) % self.billing_unit_s
+
+    def units_paid(self, now_s: float) -> int:
+        """Billing units started so far."""
+        return max(0, math.floor((now_s - self.started_s) / self.billing_unit_s)) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class HostOffer(Value):
+    """What can be leased: one kind of host at one price.
+
+    capacity: what a host has to give.
+    billing_unit_s, price_per_unit_usd: as in `Lease`; zero price when nobody counts.
+    startup_s: from the request until it runs.
+    max_hosts: how many can be had at most, None when there is no end.
+    """
+
+    capacity: Resources
+    billing_unit_s: float = 3600.0
+    price_per_unit_usd: float = 0.0
+    startup_s: float = 0.0
+    max_hosts: int | None = None
+
+    def __post_init__(self) -> None:
+        finite(self.capacity.cpu_cores, "offer: cpu_cores", above=0)
+        finite(self.billing_unit_s, "offer: billing_unit_s", above=0)
+        finite(self.price_per_unit_usd, "offer: price_per_unit_usd", low=0)
+        finite(self.startup_s, "offer: startup_s", low=0)
+
+    @property
+    def usd_per_h(self) -> float:
+        """What one host costs in an hour of continuous use."""
+        return self.price_per_unit_usd * 3600 / self.billing_unit_s

@@ -1,0 +1,350 @@
+"""A scratch copy of the deployment, for a policy to try things on.
+
+A policy reads a frozen snapshot and returns a frozen plan; in between it needs to ask "and if
+this operator sat there?". That is what a `Packing` is for: it lives for one decision, knows the
+room that is left on each host, and turns into a plan at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from functools import cached_property, lru_cache
+from typing import Literal
+
+from tidegate.model import (
+    Deployment,
+    Instance,
+    Plan,
+    Prediction,
+    Reason,
+    Snapshot,
+    Unmet,
+)
+from tidegate.model.topology import Resources
+from tidegate.theory.placement import Item, first_fit_decreasing
+
+__all__ = ["Measure", "Packing", "Style", "capacity_of", "sizes_of"]
+
+Measure = Literal["demand", "load"]
+Style = Literal["engines", "instances", "placement"]
+
+_NOTHING = Prediction()
+
+
+class Packing:
+    """Who sits where, while a policy thinks.
+
+    It starts from the *requested* deployment, so that what is on its way is not asked for twice.
+    An operator without any instance (a new one, or one whose host died) gets one at once.
+
+    snapshot: what was measured.
+    measure: what an instance takes: its reserved ``demand``, or its measured ``load`` (and its
+        demand where the load is missing).
+    fill: share of a host's CPU that may be filled by placing something on it, 0 to 1.
+    deployment: where to start from instead; then nothing is started at once.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        measure: Measure = "demand",
+        fill: float = 1.0,
+        deployment: Deployment | None = None,
+    ) -> None:
+        self.snapshot = snapshot
+        self.fill = fill
+        self.reasons: list[Reason] = []
+        self.unmet: list[Unmet] = []
+        self._start = start = deployment or snapshot.requested
+        self._measure: Measure = measure
+        self.home = start.home.copy()
+        self._counts = {name: start.counts[name] for name in snapshot.topology.by_name}
+        kept = set(start.hosts)
+        known = [host for host in snapshot.capacities if host in kept]
+        self.hosts: dict[str, dict[str, Instance]] = {host: {} for host in (*known, *start.hosts)}
+        self._first_hosts = tuple(self.hosts)
+        for instance in start.instances:
+            self.hosts[instance.host][instance.id] = instance
+        if deployment is None and 0 in self._counts.values():
+            self._revive()
+
+    # Most decisions change nothing and never ask for these two. Both are worked out from where the
+    # packing started, so that it does not matter when.
+
+    @cached_property
+    def sizes(self) -> dict[str, Resources]:
+        """What each instance takes."""
+        return sizes_of(self.snapshot, self._start, self._measure)
+
+    @cached_property
+    def free(self) -> dict[str, list[float]]:
+        """Cores, megabytes and megabits per second that are left on each host."""
+        have, else_has = self.snapshot.capacities, self.snapshot.offer.capacity
+        free = {host: self._room(have.get(host, else_has), self.fill) for host in self._first_hosts}
+        for instance in self._start.instances:
+            size, left = self.sizes[instance.id], free[instance.host]
+            left[0] -= size.cpu_cores
+            left[1] -= size.memory_mb
+            left[2] -= size.network_mbps
+        return free
+
+    def copy(self) -> Packing:
+        """An independent packing in the same state, for a simulation that may be thrown away."""
+        twin = object.__new__(Packing)
+        twin.__dict__.update(self.__dict__)
+        twin.hosts = {host: dict(placed) for host, placed in self.hosts.items()}
+        twin.free = {host: list(left) for host, left in self.free.items()}
+        for name in ("sizes", "home", "_counts", "_numbers", "reasons", "unmet"):
+            setattr(twin, name, getattr(self, name).copy())
+        return twin
+
+    # --- asking -------------------------------------------------------------------------------
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Instances by operator, in topology order."""
+        return self._counts.copy()
+
+    def count(self, operator: str) -> int:
+        """Instances of one operator."""
+        return self._counts[operator]
+
+    def instances_of(self, operator: str) -> list[Instance]:
+        """The instances of one operator, by host in lease order."""
+        return [
+            i for placed in self.hosts.values() for i in placed.values() if i.operator == operator
+        ]
+
+    def fits(self, size: Resources, host: str) -> bool:
+        """Whether an instance of that size would find room on a host."""
+        left = self.free[host]
+        return (
+            size.cpu_cores <= left[0] + 1e-9
+            and size.memory_mb <= left[1] + 1e-6
+            and size.network_mbps <= left[2] + 1e-6
+        )
+
+    def received(self, host: str) -> bool:
+        """Whether something was put on the host since the packing began."""
+        return any(self._start.home.get(name) != host for name in self.hosts[host])
+
+    def may_start(self, operator: str, more: int = 1) -> bool:
+        """Whether the operator may have that many instances more."""
+        limit = self.snapshot.operator(operator).max_instances
+        return limit is None or self._counts[operator] + more <= limit
+
+    # --- trying -------------------------------------------------------------------------------
+
+    def lease(self) -> str | None:
+        """A new, empty host, or None when the offer has no more."""
+        offer = self.snapshot.offer
+        if offer.max_hosts is not None:
+            # A draining host has not been given back yet, so it still counts against the offer.
+            draining = sum(host.status == "draining" for host in self.snapshot.hosts)
+            if len(self.hosts) + draining >= offer.max_hosts:
+                return None
+        self._leased += 1
+        host = f"host-{self._leased}"
+        self.hosts[host] = {}
+        self.free[host] = self._room(offer.capacity, self.fill)
+        return host
+
+    def release(self, host: str) -> None:
+        """Give a host back; whatever is still on it is gone."""
+        for instance in list(self.hosts[host].values()):
+            self.stop(instance.id)
+        del self.hosts[host], self.free[host]
+
+    def start(self, operator: str, host: str) -> Instance:
+        """A new instance of an operator on a host, whether or not there is room."""
+        self._numbers[operator] = number = self._numbers[operator] + 1
+        instance = Instance(f"{operator}-{number}", operator, host)
+        self.sizes[instance.id] = self.snapshot.operator(operator).demand
+        self._put(instance)
+        return instance
+
+    def stop(self, instance_id: str) -> Instance:
+        """Take an instance away."""
+        host = self.home.pop(instance_id)
+        instance = self.hosts[host].pop(instance_id)
+        size, left = self.sizes[instance_id], self.free[host]
+        left[0] += size.cpu_cores
+        left[1] += size.memory_mb
+        left[2] += size.network_mbps
+        self._counts[instance.operator] -= 1
+        return instance
+
+    def move(self, instance_id: str, host: str) -> None:
+        """Bring an instance to another host, whether or not there is room."""
+        gone = self.stop(instance_id)
+        self._put(Instance(gone.id, gone.operator, host))
+
+    def place(
+        self, instance_ids: Iterable[str], avoid: Collection[str] = (), lease: bool = False
+    ) -> list[str]:
+        """Move instances by first fit decreasing, near their neighbours; return those left over.
+
+        avoid: hosts that get nothing; lease: whether new hosts may be taken for what finds no
+        room. What is left over stays where it was.
+        """
+        waiting = list(instance_ids)
+        waiting = self._fit(waiting, [host for host in self.hosts if host not in avoid])
+        while waiting and lease:
+            host = self.lease()
+            if host is None:
+                break
+            left = self._fit(waiting, [host])
+            if len(left) == len(waiting):
+                # Larger than the share that may be filled: alone on a host is the best there is.
+                largest = max(waiting, key=lambda name: self.sizes[name].cpu_cores)
+                if not self.sizes[largest].fits(self.snapshot.offer.capacity):
+                    self.release(host)
+                    break
+                self.move(largest, host)
+                left = [name for name in waiting if name != largest]
+            waiting = left
+        return waiting
+
+    def evacuate(self, host: str, avoid: Collection[str] = ()) -> bool:
+        """Find a place elsewhere for everything on a host and release it; or change nothing."""
+        before = {name: instance.host for name, instance in self.hosts[host].items()}
+        if self.place(before, avoid={host, *avoid}):
+            for name, home in before.items():
+                if self.home[name] != home:
+                    self.move(name, home)
+            return False
+        self.release(host)
+        return True
+
+    # --- the result ---------------------------------------------------------------------------
+
+    @property
+    def deployment(self) -> Deployment:
+        """What the packing has become; the very one that it started from if nothing changed."""
+        if self.home == self._start.home and self.hosts.keys() == set(self._start.hosts):
+            return self._start
+        instances = (i for placed in self.hosts.values() for i in placed.values())
+        return Deployment(tuple(self.hosts), tuple(instances))
+
+    def plan(self, predicted: Prediction | None = None) -> Plan:
+        """The packing as a plan, with the reasons gathered on the way."""
+        predicted = predicted or _NOTHING
+        cost = len(self.hosts) * self.snapshot.offer.usd_per_h
+        return Plan(
+            self.deployment,
+            reasons=tuple(self.reasons),
+            predicted=Prediction(
+                predicted.sojourn_s, predicted.utilisation, predicted.capacity_per_s, cost
+            ),
+            unmet=tuple(self.unmet),
+        )
+
+    def because(self, code: str, text: str, subject: str = "") -> None:
+        """Add a reason."""
+        self.reasons.append(Reason(code, text, subject))
+
+    # --- inside -------------------------------------------------------------------------------
+
+    @cached_property
+    def _leased(self) -> int:
+        """The highest number that a host has had; most decisions lease none."""
+        known = (*self.snapshot.capacities, *self._start.hosts)
+        return max(self.snapshot.leased_so_far, 0, *map(_number, known))
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """The highest number that an instance of each operator has had."""
+        numbers = dict.fromkeys(self.snapshot.topology.by_name, 0)
+        for instance in (*self.snapshot.instances, *self._start.instances):
+            number, operator = _number(instance.id), instance.operator
+            numbers[operator] = max(numbers[operator], number)
+        return numbers
+
+    @staticmethod
+    def _room(capacity: Resources, fill: float) -> list[float]:
+        return [capacity.cpu_cores * fill, capacity.memory_mb, capacity.network_mbps]
+
+    def _put(self, instance: Instance) -> None:
+        name, host = instance.id, instance.host
+        self.hosts[host][name] = instance
+        self.home[name] = host
+        size, left = self.sizes[name], self.free[host]
+        left[0] -= size.cpu_cores
+        left[1] -= size.memory_mb
+        left[2] -= size.network_mbps
+        self._counts[instance.operator] += 1
+
+    def _fit(self, names: list[str], hosts: list[str]) -> list[str]:
+        """Place what fits on these hosts; return the rest."""
+        if not names or not hosts:
+            return names
+        index = {host: j for j, host in enumerate(hosts)}
+        moving = set(names)
+        items = [
+            Item(name, self.hosts[self.home[name]][name].operator, self.sizes[name])
+            for name in names
+        ]
+        neighbours = self.snapshot.topology.neighbours
+        near = {other for item in items for other in neighbours[item.operator]}
+        located: dict[str, list[int]] = {operator: [] for operator in near}
+        if near:
+            for host, j in index.items():
+                for instance in self.hosts[host].values():
+                    if instance.operator in near and instance.id not in moving:
+                        located[instance.operator].append(j)
+        found = first_fit_decreasing(items, [self.free[h] for h in hosts], neighbours, located)
+        for item, j in zip(items, found, strict=True):
+            if j >= 0:
+                self.move(item.id, hosts[j])
+        return [item.id for item, j in zip(items, found, strict=True) if j < 0]
+
+    def _revive(self) -> None:
+        """First fit decreasing for operators without an instance, hosts of neighbours first."""
+        gone = [name for name, count in self._counts.items() if count == 0]
+        gone.sort(key=lambda name: -self.snapshot.operator(name).demand.cpu_cores)
+        for operator in gone:
+            size = self.snapshot.operator(operator).demand
+            hosts = self._nearest_first(operator)
+            host = next((host for host in hosts if self.fits(size, host)), None)
+            if host is None and size.fits(self.snapshot.offer.capacity):
+                host = self.lease()
+            if host is None:
+                self.unmet.append(Unmet(operator, 1, "no host has room for its only instance"))
+                continue
+            self.start(operator, host)
+            self.because("revive", f"{operator} had no instance, so one starts on {host}", operator)
+
+    def _nearest_first(self, operator: str) -> list[str]:
+        """The hosts in lease order, those with a neighbouring operator before the others."""
+        near = self.snapshot.topology.neighbours[operator]
+        if not near:
+            return list(self.hosts)
+        apart = {
+            host: not any(instance.operator in near for instance in placed.values())
+            for host, placed in self.hosts.items()
+        }
+        return sorted(apart, key=lambda host: apart[host])
+
+
+def capacity_of(snapshot: Snapshot, host: str) -> Resources:
+    """What a host has to give; a host that is still to come has what the offer says."""
+    known = snapshot.host.get(host)
+    return known.capacity if known else snapshot.offer.capacity
+
+
+def sizes_of(snapshot: Snapshot, deployment: Deployment, measure: Measure) -> dict[str, Resources]:
+    """What each instance takes: its load if that is asked for and measured, else its demand."""
+    operators = snapshot.topology.by_name
+    sizes = {instance.id: operators[instance.operator].demand for instance in deployment.instances}
+    if measure == "load":
+        for reading in snapshot.instances:
+            if reading.load is not None and reading.id in sizes:
+                sizes[reading.id] = reading.load
+    return sizes
+
+
+@lru_cache(maxsize=1 << 16)
+def _number(name: str) -> int:
+    """The number after the last dash of an id, 0 without one; asked of each name in each turn."""
+    last = name.rpartition("-")[2]
+    return int(last) if last.isdecimal() else 0

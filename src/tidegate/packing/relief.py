@@ -1,0 +1,44 @@
+"""Taking load off a host, as FUGU does it: choose by subset sum, place by first fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidegate.model import Host, Unmet
+from tidegate.packing import Packing
+from tidegate.theory.placement import select_to_move
+
+__all__ = ["excess_cores", "relieve"]
+
+
+def excess_cores(host: Host, target: float) -> float:
+    """Cores that must leave a host to bring its utilisation down to the target share."""
+    return ((host.utilisation or 0.0) - target) * host.capacity.cpu_cores
+
+
+def relieve(packing: Packing, excess: Mapping[str, float]) -> dict[str, int]:
+    """Move operators away from overloaded hosts; return how many left each of them.
+
+    excess: cores to take off each host; none of these hosts receives anything. What is marked on
+    all of them is placed together, the largest first.
+    New hosts are leased where the others have no room. A host that holds one operator only is
+    left alone: the same operator would overload the next host just as well.
+    """
+    marked: list[str] = []
+    for host, cores in excess.items():
+        loads = {name: packing.sizes[name].cpu_cores for name in packing.hosts[host]}
+        chosen = list(select_to_move(loads, cores))
+        if len(chosen) == len(loads) and chosen:
+            chosen.remove(max(chosen, key=lambda name: loads[name]))
+        if not chosen and cores > 0:
+            packing.because("stuck", f"{host} has no operator that could be spared", host)
+        marked += chosen
+    origin = {name: packing.home[name] for name in marked}
+    left = packing.place(marked, avoid=excess, lease=True)
+    for name in left:
+        instance = packing.hosts[origin.pop(name)][name]
+        packing.unmet.append(Unmet(instance.operator, 1, f"{name} found no host with room"))
+    moved = dict.fromkeys(excess, 0)
+    for host in origin.values():
+        moved[host] += 1
+    return moved

@@ -1,0 +1,172 @@
+"""Changing a plan without deciding anew: what guards do to a deployment that goes too far."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from tidegate.model import Deployment, Instance, Snapshot, Unmet
+from tidegate.packing import Measure, Packing, Style
+from tidegate.packing.sizing import fill_engine
+
+__all__ = ["Reshaped", "grows", "shrinks", "with_hosts", "without_scale_in", "without_scale_out"]
+
+
+class Reshaped(NamedTuple):
+    """A deployment after a guard, and the demand that found no place in it."""
+
+    deployment: Deployment
+    unmet: tuple[Unmet, ...] = ()
+
+
+def grows(snapshot: Snapshot, wanted: Deployment) -> bool:
+    """Whether there are more hosts, or more instances of some operator."""
+    now = snapshot.requested
+    return len(wanted.hosts) > len(now.hosts) or bool(wanted.counts - now.counts)
+
+
+def shrinks(snapshot: Snapshot, wanted: Deployment) -> bool:
+    """Whether there are fewer hosts, or fewer instances of some operator."""
+    now = snapshot.requested
+    return len(wanted.hosts) < len(now.hosts) or bool(now.counts - wanted.counts)
+
+
+def without_scale_in(snapshot: Snapshot, wanted: Deployment, measure: Measure) -> Deployment:
+    """The plan with nothing released and nothing stopped; growth stays if there is room for it.
+
+    Where what would have gone and what is to come do not fit together, all stays as it is; only
+    an operator that lost its last instance still gets one.
+    """
+    now = snapshot.requested
+    packing = Packing(snapshot, measure, deployment=wanted)
+    moved_away = {i.id: i for i in now.instances if i.host not in packing.hosts}
+    for host in now.hosts:
+        if host not in packing.hosts:
+            packing.hosts[host] = {}
+            packing.free[host] = packing._room(snapshot.host[host].capacity, 1.0)
+    fewer = now.counts - wanted.counts
+    for instance in now.instances:
+        if instance.id in packing.home:
+            if instance.id in moved_away:  # its host stays after all, so it need not move
+                packing.move(instance.id, instance.host)
+        elif fewer[instance.operator] > 0:
+            fewer[instance.operator] -= 1
+            packing.sizes[instance.id] = snapshot.operator(instance.operator).demand
+            packing._put(instance)
+    crowded = any(
+        min(left) < -1e-6 and packing.received(host) for host, left in packing.free.items()
+    )
+    return _as_it_is(snapshot, measure) if crowded else packing.deployment
+
+
+def without_scale_out(snapshot: Snapshot, wanted: Deployment, measure: Measure) -> Deployment:
+    """The plan with no new host and no more instances; what shrinks and moves stays if it can.
+
+    An operator that lost its last instance still gets one, and the host that it needs.
+    """
+    now = snapshot.requested
+    lost = {i.id for i in wanted.instances if now.counts[i.operator] == 0}
+    needed = {i.host for i in wanted.instances if i.id in lost}
+    known = {i.id: i for i in now.instances}
+    hosts = tuple(host for host in wanted.hosts if host in set(now.hosts) | needed)
+    surplus = Counter({name: wanted.counts[name] - now.counts[name] for name in wanted.counts})
+    kept: list[Instance] = []
+    for instance in wanted.instances:
+        home = known.get(instance.id)
+        if instance.id in lost:
+            kept.append(instance)
+        elif home is None:
+            if surplus[instance.operator] > 0:
+                surplus[instance.operator] -= 1
+            elif instance.host in hosts:
+                kept.append(instance)
+            else:
+                return _as_it_is(snapshot, measure)
+        elif instance.host in hosts:
+            kept.append(instance)
+        elif home.host in hosts:
+            kept.append(home)
+        else:
+            # Its old host goes and its new one may not come: no half measures.
+            return _as_it_is(snapshot, measure)
+    return Deployment(hosts, tuple(kept))
+
+
+def _as_it_is(snapshot: Snapshot, measure: Measure) -> Deployment:
+    """What is requested, and an instance of each operator that has none."""
+    return Packing(snapshot, measure).deployment
+
+
+def with_hosts(
+    snapshot: Snapshot, wanted: Deployment, hosts: int, style: Style, measure: Measure
+) -> Reshaped:
+    """The plan on exactly so many hosts, as near to the original as possible.
+
+    Too few: hosts that were to be released stay with what is on them; then new ones come. Too
+    many: hosts that were still to come go first, then those with fewest instances; what was on
+    them finds another place, or counts as unmet.
+    """
+    packing = Packing(snapshot, measure, deployment=wanted)
+    now = snapshot.requested
+    for host in now.hosts:
+        if len(packing.hosts) < hosts and host not in packing.hosts:
+            packing.hosts[host] = {}
+            packing.free[host] = packing._room(snapshot.host[host].capacity, 1.0)
+            for instance in now.instances:
+                if instance.host == host and instance.id in packing.home:
+                    packing.move(instance.id, host)
+                elif instance.host == host:
+                    packing.sizes[instance.id] = snapshot.operator(instance.operator).demand
+                    packing._put(instance)
+    while len(packing.hosts) < hosts and (new := packing.lease()):
+        if style == "engines":
+            fill_engine(packing, new)
+    running = set(now.hosts)
+    while len(packing.hosts) > max(1, hosts):
+        coming = [host for host in packing.hosts if host not in running]
+        emptiest = min(packing.hosts, key=lambda name: len(packing.hosts[name]))
+        _give_up(packing, coming[-1] if coming else emptiest, now)
+    return Reshaped(packing.deployment, tuple(packing.unmet))
+
+
+def _give_up(packing: Packing, host: str, now: Deployment) -> None:
+    """Take a host out of the plan and look after what was on it."""
+    for instance in list(packing.hosts[host].values()):
+        home = now.home.get(instance.id)
+        size = packing.sizes[instance.id]
+        if home in packing.hosts and home != host and packing.fits(size, home):
+            packing.move(instance.id, home)
+    for name in packing.place(list(packing.hosts[host]), avoid={host}):
+        operator = packing.hosts[host][name].operator
+        if len(packing.instances_of(operator)) > 1:
+            packing.stop(name)
+            why = f"there is no room for {name} without {host}"
+            packing.unmet.append(Unmet(operator, 1, why))
+        else:
+            packing.move(name, _make_way(packing, name, host))
+    packing.release(host)
+
+
+def _make_way(packing: Packing, name: str, host: str) -> str:
+    """Where the last instance of an operator goes when no host has room: crowded beats gone.
+
+    The host with most room on which operators with other instances can make way for it, or
+    simply the one with most room.
+    """
+    others = sorted((h for h in packing.hosts if h != host), key=lambda h: -packing.free[h][0])
+    for other in others:
+        trial = packing.copy()
+        for instance in packing.hosts[other].values():
+            if trial.fits(packing.sizes[name], other):
+                break
+            if len(trial.instances_of(instance.operator)) > 1:
+                trial.stop(instance.id)
+        if trial.fits(packing.sizes[name], other):
+            for gone in [i for i in packing.hosts[other].values() if i.id not in trial.home]:
+                packing.stop(gone.id)
+                why = f"{gone.id} makes way for {name}"
+                packing.unmet.append(Unmet(gone.operator, 1, why))
+            return other
+    operator = packing.hosts[host][name].operator
+    packing.unmet.append(Unmet(operator, 1, f"{name} is crowded without {host}"))
+    return others[0]

@@ -1,0 +1,231 @@
+"""DRS: as many processors for each operator as a queueing network says that it needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from tidegate.errors import Infeasible, LatencyUnreachable, NotEnoughProcessors
+from tidegate.model import Plan, Prediction, Snapshot, Unmet
+from tidegate.packing import Packing
+from tidegate.packing.sizing import consolidate, set_counts
+from tidegate.policies.base import NoMemory, Policy, Style, setting
+from tidegate.policies.drs.networks import Network, read_network
+from tidegate.theory.queueing import machines_for
+from tidegate.units import show_duration
+
+__all__ = ["Drs"]
+
+
+@dataclass(frozen=True)
+class Drs(Policy):
+    """The fewest processors that keep the mean latency within `t_max_s`, where they help most.
+
+    Each operator is an M/M/k queue, all of them a Jackson network. The fewest processors that
+    meet the bound are rounded up to whole hosts, and all processors of those hosts are assigned
+    (a processor is one instance). Where the measured latency exceeds the estimate, the estimate is
+    raised by the same factor, and a backlog counts as arrivals over `catch_up_s`. At an unchanged
+    number of hosts, instances only change when the estimate falls by `min_gain`; hosts are only
+    released when the bound holds with that margin.
+
+    Where every operator's reading tells of micro-batches and their overhead, the model is that of
+    `tidegate.theory.microbatch` in place of the queues, and the bound is on the latency of the
+    *oldest* item of a batch, so that nearly all items are in time. Of the backlog, what a period
+    usually gathers is no backlog. Hosts are then released down to where `headroom` more input would
+    still be in time, so that noise in the measurements moves nothing.
+
+    The paper's Fig. 10, ExpA: 17 processors on four machines of five (three reserved) miss
+    500 ms; a fifth machine and 10:11:1 hold it.
+
+    >>> from tidegate.testing import station_snapshot
+    >>> policy = Drs(t_max_s=0.5, reserved=3)
+    >>> rates = {"extract": (40, 5.714), "match": (40, 5.333), "aggregate": (40, 400)}
+    >>> now = station_snapshot(rates, allocation=(8, 8, 1), cores_per_host=5, reserved=3)
+    >>> plan, _ = policy.decide(now, NoMemory())
+    >>> dict(plan.deployment.counts), plan.bounded_target
+    ({'aggregate': 1, 'extract': 10, 'match': 11}, 5)
+
+    T. Z. J. Fu et al., *DRS: Dynamic Resource Scheduling for Real-Time Analytics over Fast
+    Streams*, ICDCS 2015.
+    """
+
+    name: ClassVar[str] = "drs"
+    paper: ClassVar[str] = "DRS (Fu et al. 2015)"
+    style: ClassVar[Style] = "instances"
+    needs: ClassVar[tuple[str, ...]] = ("operator.arrival_rate_per_s", "operator.service_time_s")
+
+    t_max_s: float = setting(
+        1.0, "bound on the mean end-to-end latency (micro-batches: the oldest item's), s", low=1e-6
+    )
+    model: Literal["mmk", "ggk"] = setting(
+        "mmk", "mmk: exponential; ggk: measured variability (Allen–Cunneen)", choices=("mmk", "ggk")
+    )
+    min_gain: float = setting(
+        0.05, "fall of the latency that is worth disturbing a running system, share", low=0, high=1
+    )
+    max_correction: float = setting(
+        3.0, "measured over estimated latency counts at most so much, ratio", low=1
+    )
+    catch_up_s: float = setting(
+        60.0,
+        "a backlog is worked off in so long, s; 0: it is ignored, as in the paper",
+        low=0,
+    )
+    reserved: int = setting(0, "processors taken by something else, on all hosts together", low=0)
+
+    headroom: float = setting(
+        0.2,
+        "micro-batches: grow for so much more input, and release when the bound holds with it, "
+        "share",
+        low=0,
+    )
+
+    def decide(self, snapshot: Snapshot, memory: NoMemory) -> tuple[Plan, NoMemory]:
+        """Estimate, correct, and allocate where it is worth it."""
+        packing = Packing(snapshot)
+        network = read_network(
+            snapshot,
+            t_max_s=self.t_max_s,
+            catch_up_s=self.catch_up_s,
+            headroom=self.headroom,
+            general=self.model == "ggk",
+        )
+        if network is None:
+            packing.because("missing", "an arrival rate or service time is not known: no change")
+            return packing.plan(), memory
+
+        slots = _slots(snapshot)
+        if self.reserved:
+            _set_aside(packing, self.reserved, slots)
+        counts = packing.counts
+        now_s = network.bounded_s([counts[name] for name in network.names])
+        running = snapshot.running.counts
+        estimated_s = network.mean_s([running[name] for name in network.names])
+        correction = self._correction(snapshot.latency.mean_s, estimated_s)
+        correction = network.tempered(correction, self.t_max_s)
+        hosts, unmet = self._fewest_hosts(snapshot, network, correction, slots)
+        hosts_now = len(packing.hosts)
+        if hosts > hosts_now and (ahead := network.ahead()) is not network:
+            hosts, unmet = self._fewest_hosts(snapshot, ahead, correction, slots)
+        packing.unmet.extend(unmet)
+
+        if hosts < hosts_now:  # what is not safe to release may as well be used as best it can
+            hosts = self._safe_hosts(network, correction, slots, hosts, hosts_now)
+        wanted = _assigned(network, hosts * slots - self.reserved)
+        then_s = network.bounded_s(wanted)
+        worth = then_s <= now_s * (1 - self.min_gain) if math.isfinite(now_s) else True
+        if hosts == hosts_now and not worth:
+            return packing.plan(Prediction(sojourn_s=_known(correction * now_s))), memory
+
+        target = dict(zip(network.names, wanted, strict=True))
+        if target != {name: counts[name] for name in target}:
+            text = self._why(correction * now_s, correction * then_s, wanted, hosts)
+            packing.because("latency" if hosts >= hosts_now else "spare", text)
+            set_counts(packing, target)
+        consolidate(packing, at_least=hosts)
+        return packing.plan(Prediction(sojourn_s=_known(correction * then_s))), memory
+
+    def _why(self, now_s: float, then_s: float, wanted: Sequence[int], hosts: int) -> str:
+        """The change in a sentence. now_s, then_s: estimates without and with it."""
+        shape = f"{':'.join(map(str, wanted))} instances on {hosts} host{'s' * (hosts != 1)}"
+        now = f"estimated {show_duration(now_s)} against a bound of {show_duration(self.t_max_s)}"
+        if not math.isfinite(now_s):
+            now = "more comes in than can be processed, and queues grow"
+        if not math.isfinite(then_s):
+            return f"{now}: {shape} are not enough either, but the most that may be had"
+        return f"{now}: {shape} bring {show_duration(then_s)}"
+
+    def _correction(self, measured_s: float | None, estimated_s: float) -> float:
+        """Measured over estimated mean latency: the model is never trusted to be too slow."""
+        if measured_s is None or not math.isfinite(estimated_s) or estimated_s <= 0:
+            return 1.0
+        return min(self.max_correction, max(1.0, measured_s / estimated_s))
+
+    def _fewest_hosts(
+        self, snapshot: Snapshot, network: Network, correction: float, slots: int
+    ) -> tuple[int, list[Unmet]]:
+        """Hosts that carry the fewest processors, and what could not be met."""
+        unmet = []
+        bound_s = self.t_max_s
+        fewest: tuple[int, ...] = ()
+        try:
+            while not fewest:
+                try:
+                    fewest = network.fewest(bound_s, correction)
+                except LatencyUnreachable as error:
+                    # Near the best there is; its last millisecond would cost everything.
+                    unmet.append(Unmet("", 0, str(error)))
+                    bound_s = network.near_best * error.floor_s
+        except NotEnoughProcessors as error:
+            # Some operator may not have as many instances as it needs: all that it may, then.
+            unmet.append(Unmet("", error.needed - error.available, str(error)))
+            least = (math.floor(load) + 1 for load in network.loads)
+            fewest = tuple(
+                min(k, limit or k) for k, limit in zip(least, network.limits, strict=True)
+            )
+        hosts = machines_for(sum(fewest), slots, self.reserved)
+        most = snapshot.offer.max_hosts
+        if most is not None and hosts > most:
+            short = sum(fewest) - (most * slots - self.reserved)
+            unmet.append(Unmet("", short, f"the offer ends at {most} hosts"))
+            hosts = most
+        return hosts, unmet
+
+    def _safe_hosts(
+        self, network: Network, correction: float, slots: int, fewest: int, hosts_now: int
+    ) -> int:
+        """The fewest hosts, from `fewest` on, that keep the bound with a margin."""
+        for hosts in range(fewest, hosts_now if network.fine else fewest + 1):
+            wanted = _assigned(network, hosts * slots - self.reserved)
+            if correction * network.cautious_s(wanted) <= self.t_max_s * (1 - self.min_gain):
+                return hosts
+        return hosts_now
+
+
+def _assigned(network: Network, processors: int) -> tuple[int, ...]:
+    """The best distribution, or one by load where some queue grows in any case."""
+    try:
+        return network.assign(processors)
+    except Infeasible:
+        return _by_load(network.loads, processors)
+
+
+def _slots(snapshot: Snapshot) -> int:
+    """Instances that a new host carries, whichever operators they are of."""
+    capacity = snapshot.offer.capacity
+    rooms = [
+        math.floor(have / want + 1e-9)
+        for operator in snapshot.topology.operators
+        for have, want in (
+            (capacity.cpu_cores, operator.demand.cpu_cores),
+            (capacity.memory_mb, operator.demand.memory_mb),
+            (capacity.network_mbps, operator.demand.network_mbps),
+        )
+        if want > 0
+    ]
+    return max(1, min(rooms, default=1))
+
+
+def _set_aside(packing: Packing, reserved: int, slots: int) -> None:
+    """Keep free what something else has taken: so much room, on the oldest hosts that have it."""
+    slot = packing.snapshot.offer.capacity.cpu_cores / slots
+    for left in packing.free.values():
+        taken = min(reserved, math.floor(left[0] / slot + 1e-9))
+        if taken > 0:
+            left[0] -= taken * slot
+            reserved -= taken
+
+
+def _by_load(loads: Sequence[float], processors: int) -> tuple[int, ...]:
+    """Too few for every queue to stay finite: one each, the rest in proportion to the load."""
+    counts = [1] * len(loads)
+    for _ in range(processors - len(loads)):
+        neediest = max(range(len(loads)), key=lambda i: loads[i] / counts[i])
+        counts[neediest] += 1
+    return tuple(counts)
+
+
+def _known(seconds: float) -> float | None:
+    return seconds if math.isfinite(seconds) else None

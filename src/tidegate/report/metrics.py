@@ -1,0 +1,292 @@
+"""What an autoscaler does, for Prometheus: fed with turns, read by a scraper.
+
+::
+
+    metrics = Metrics(slo_s=5)
+    with serve_metrics(metrics, port=9464), Autoscaler(spark, slo="5s", on_turn=metrics.observe):
+        query.awaitTermination()
+
+What was not measured is absent, never zero. Spark's own metrics (memory, garbage, shuffles) are
+Spark's to export: see ``spark.ui.prometheus.enabled``.
+"""
+
+from __future__ import annotations
+
+import hmac
+import threading
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tidegate import __version__
+from tidegate.errors import InputError
+from tidegate.loop.journal import Turn
+from tidegate.model import Snapshot
+from tidegate.report.summary import (
+    capacity_of,
+    decisions_of,
+    latency_points,
+    rate_of,
+    slo_of,
+)
+from tidegate.units import finite
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+__all__ = ["METRICS", "Metrics", "serve_metrics"]
+
+BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class _Kind(NamedTuple):
+    kind: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+METRICS = {
+    "tidegate_build_info": _Kind("gauge", "Always 1; the version is its label.", ("version",)),
+    "tidegate_executors_target": _Kind("gauge", "Executors wanted, after all guards."),
+    "tidegate_executors_raw_target": _Kind(
+        "gauge", "Executors that the policy itself wanted, before any guard."
+    ),
+    "tidegate_executors_running": _Kind("gauge", "Executors that are at work."),
+    "tidegate_executors_leased": _Kind(
+        "gauge", "Executors that are paid for: running, starting or draining."
+    ),
+    "tidegate_input_items_per_second": _Kind("gauge", "Items that come from outside."),
+    "tidegate_capacity_items_per_second": _Kind(
+        "gauge", "Items from outside that the running executors could do."
+    ),
+    "tidegate_lag_items": _Kind("gauge", "Items that wait before an operator.", ("operator",)),
+    "tidegate_operator_input_items_per_second": _Kind(
+        "gauge", "Items that reach an operator.", ("operator",)
+    ),
+    "tidegate_operator_service_seconds": _Kind(
+        "gauge", "Mean time that an instance is busy with one item.", ("operator",)
+    ),
+    "tidegate_operator_instances": _Kind(
+        "gauge", "Instances of an operator that are asked for.", ("operator",)
+    ),
+    "tidegate_host_utilisation_ratio": _Kind("gauge", "Share of a host's CPU in use.", ("host",)),
+    "tidegate_latency_seconds": _Kind(
+        "histogram", "End-to-end time of items, estimated from the percentiles of each turn."
+    ),
+    "tidegate_slo_seconds": _Kind("gauge", "Within which an item should be done."),
+    "tidegate_predicted_latency_seconds": _Kind(
+        "gauge", "Mean end-to-end time that the last plan predicts."
+    ),
+    "tidegate_shed_ratio": _Kind("gauge", "Share of the input that is dropped on purpose."),
+    "tidegate_cost_usd_total": _Kind(
+        "counter", "What the hosts seen so far have cost since their lease, by started unit."
+    ),
+    "tidegate_cost_usd_per_hour": _Kind("gauge", "What the leased hosts cost in an hour."),
+    "tidegate_decisions_total": _Kind(
+        "counter",
+        "Turns that changed the executors or wanted to.",
+        ("policy", "direction", "reason"),
+    ),
+    "tidegate_guard_bindings_total": _Kind(
+        "counter", "Times that a guard changed what the policy wanted.", ("guard",)
+    ),
+    "tidegate_turns_total": _Kind("counter", "Turns of the control loop."),
+    "tidegate_errors_total": _Kind("counter", "Turns that failed; the stream went on."),
+    "tidegate_last_turn_timestamp_seconds": _Kind("gauge", "Unix time of the last turn."),
+    "tidegate_staleness_seconds": _Kind(
+        "gauge", "Age of the last turn that observed something; grows when nobody decides."
+    ),
+}
+"""Every metric: kind, help and labels. The reference in the documentation is made from this."""
+
+
+class Metrics:
+    """The state behind the metrics; any thread may feed or read it.
+
+    slo_s: latency target in seconds, None for the journal's own. clock: Unix seconds.
+
+    >>> from tidegate.testing import steady_snapshot
+    >>> metrics = Metrics(slo_s=5, clock=lambda: 12.0)
+    >>> metrics.observe(Turn(1, "static", steady_snapshot()))
+    >>> [line for line in metrics.text().decode().splitlines() if line.startswith("tidegate_turns")]
+    ['tidegate_turns_total 1.0']
+    """
+
+    def __init__(self, slo_s: float | None = None, clock: Callable[[], float] = time.time) -> None:
+        self.slo_s = slo_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._last: Turn | None = None
+        self._seen_s: float | None = None
+        self._turns = self._errors = 0
+        self._decisions: Counter[tuple[str, ...]] = Counter()
+        self._bindings: Counter[tuple[str, ...]] = Counter()
+        self._paid_usd: dict[str, float] = {}
+        self._buckets = [0.0] * (len(BUCKETS_S) + 1)
+        self._latency_sum_s = 0.0
+
+    def observe(self, turn: Turn) -> None:
+        """Take in a turn; fits `on_turn` of an `Autoscaler`."""
+        with self._lock:
+            self._turns += 1
+            self._errors += turn.error is not None
+            if turn.snapshot is None:
+                return
+            before = self._last.snapshot if self._last else None
+            self._last, self._seen_s = turn, self._clock()
+            for decision in decisions_of([turn]):
+                change = decision.wanted - decision.before
+                direction = "up" if change > 0 else "down" if change < 0 else "none"
+                codes = [reason.code for reason in turn.plan.reasons] if turn.plan else []
+                # The stack's own name would be a new series for each setting of a guard.
+                policy = turn.policy.split("(")[0].split(" ")[0]
+                self._decisions[policy, direction, codes[0] if codes else "none"] += 1
+            for binding in turn.plan.bindings if turn.plan else ():
+                self._bindings[(binding.guard,)] += 1
+            self._add_cost(turn.snapshot)
+            if before is not None:
+                self._add_latency(turn.snapshot, turn.snapshot.time_s - before.time_s)
+
+    def _add_cost(self, snapshot: Snapshot) -> None:
+        for host in snapshot.hosts:
+            if host.lease is not None:
+                units = host.lease.units_paid(snapshot.time_s)
+                self._paid_usd[host.id] = units * host.lease.price_per_unit_usd
+
+    def _add_latency(self, snapshot: Snapshot, span_s: float) -> None:
+        for seconds, items in latency_points(snapshot, max(0.0, span_s)):
+            self._buckets[bisect_left(BUCKETS_S, seconds)] += items
+            self._latency_sum_s += seconds * items
+
+    def text(self) -> bytes:
+        """All metrics in Prometheus' text form."""
+        from prometheus_client import CollectorRegistry, generate_latest
+
+        registry = CollectorRegistry()
+        registry.register(self)
+        return generate_latest(registry)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing before the scrape: the registry need not ask twice."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics as Prometheus' library wants them."""
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
+
+        with self._lock:
+            values, latency = self._values(), (list(self._buckets), self._latency_sum_s)
+        for name, (kind, text, labels) in METRICS.items():
+            if kind == "histogram":
+                counts, total = latency
+                so_far = [sum(counts[: n + 1]) for n in range(len(counts))]
+                edges = [*map(str, BUCKETS_S), "+Inf"]
+                buckets = list(zip(edges, so_far, strict=True))
+                yield HistogramMetricFamily(name, text, buckets=buckets, sum_value=total)
+                continue
+            family = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+            metric = family(name, text, labels=labels)
+            for key, value in values.get(name, {}).items():
+                if value is not None:
+                    metric.add_metric(key, value)
+            yield metric
+
+    def _values(self) -> dict[str, dict[tuple[str, ...], float | None]]:
+        """By metric and labels, without the prefix's repetition; None: not measured."""
+        found: dict[str, dict[tuple[str, ...], float | None]] = {
+            "build_info": {(__version__,): 1.0},
+            "turns_total": {(): float(self._turns)},
+            "errors_total": {(): float(self._errors)},
+            "decisions_total": {key: float(n) for key, n in self._decisions.items()},
+            "guard_bindings_total": {key: float(n) for key, n in self._bindings.items()},
+        }
+        turn, seen_s = self._last, self._seen_s
+        if turn is not None and turn.snapshot is not None and seen_s is not None:
+            found |= _of_turn(turn, turn.snapshot)
+            found["slo_seconds"] = {(): slo_of(turn) if self.slo_s is None else self.slo_s}
+            found["cost_usd_total"] = {(): sum(self._paid_usd.values())}
+            found["last_turn_timestamp_seconds"] = {(): seen_s}
+            found["staleness_seconds"] = {(): self._clock() - seen_s}
+        return {f"tidegate_{name}": values for name, values in found.items()}
+
+
+def _of_turn(turn: Turn, now: Snapshot) -> dict[str, dict[tuple[str, ...], float | None]]:
+    plan, counts = turn.plan, now.requested.counts
+    operators = {(name,): reading for name, reading in now.reading.items()}
+    return {
+        "executors_target": {(): plan.bounded_target if plan else None},
+        "executors_raw_target": {(): plan.raw_target if plan else None},
+        "executors_running": {(): len(now.running_hosts)},
+        "executors_leased": {(): len(now.hosts)},
+        "input_items_per_second": {(): rate_of(now)},
+        "capacity_items_per_second": {(): capacity_of(now)},
+        "lag_items": {key: reading.queue_length for key, reading in operators.items()},
+        "operator_input_items_per_second": {
+            key: reading.arrival_rate_per_s for key, reading in operators.items()
+        },
+        "operator_service_seconds": {
+            key: reading.service_time_s for key, reading in operators.items()
+        },
+        "operator_instances": {(o.name,): counts[o.name] for o in now.topology.operators},
+        "host_utilisation_ratio": {(host.id,): host.utilisation for host in now.hosts},
+        "predicted_latency_seconds": {(): plan.predicted.sojourn_s if plan else None},
+        "shed_ratio": {(): plan.shed_fraction if plan else None},
+        "cost_usd_per_hour": {(): len(now.hosts) * now.offer.usd_per_h},
+    }
+
+
+@contextmanager
+def serve_metrics(
+    metrics: Metrics, port: int = 9464, host: str = "127.0.0.1", token: str | None = None
+) -> Iterator[str]:
+    """Serve ``/metrics`` in a thread while the block runs; yields its address.
+
+    port: 0 takes a free one. host: beyond loopback a token is needed, which the scraper sends as
+    ``Authorization: Bearer …``.
+    """
+    from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+    from prometheus_client import CONTENT_TYPE_LATEST
+
+    finite(port, "--metrics-port", low=0, high=65_535)
+    if host not in LOOPBACK and not token:
+        remedy = "give a token that scrapers must send"
+        raise InputError("metrics host", host, "127.0.0.1 without a token", remedy)
+
+    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> list[bytes]:
+        given = environ.get("HTTP_AUTHORIZATION", "")
+        if token and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+            start("401 Unauthorized", [("WWW-Authenticate", "Bearer")])
+            return [b"a token is needed\n"]
+        if environ.get("PATH_INFO") not in ("/", "/metrics"):
+            start("404 Not Found", [("Content-Type", "text/plain")])
+            return [b"/metrics is here\n"]
+        start("200 OK", [("Content-Type", CONTENT_TYPE_LATEST)])
+        return [metrics.text()]
+
+    class Quiet(WSGIRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            """A line for each scrape would drown the rest."""
+
+    try:
+        server = make_server(host, port, answer, handler_class=Quiet)
+    except OSError as error:
+        remedy = "choose another, or 0 for any that is free"
+        allowed = f"a free port ({error.strerror})"
+        raise InputError("--metrics-port", port, allowed, remedy) from None
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield f"http://{host}:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,355 @@
+"""Hosts and instances of the simulated cloud: leased, started, moved, failed and paid for.
+
+Money and start-up are plain Python: a plan changes a few of them once a minute. What runs is told
+to the engine as servers that work from some moment on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+import numpy as np
+
+from tidegate.loop.backend import Outcome
+from tidegate.model import Deployment, HostOffer, Instance, Lease, Plan
+from tidegate.model.steps import Step, diff
+from tidegate.model.topology import Topology
+from tidegate.simulation.kernels.random import stream
+from tidegate.simulation.network import Engine
+from tidegate.simulation.settings import CloudSettings
+
+__all__ = ["Fleet", "SimulatedHost", "SimulatedInstance"]
+
+HOST_START, INSTANCE_START, FAILURE, VICTIM = 11, 12, 13, 14
+_NOTHING = Outcome()
+
+
+@dataclass(slots=True)
+class SimulatedHost:
+    """A leased host. number: its place in the engine; gone_s: when it is given back.
+
+    images: from when on each image is there. leaving: instances that still have to move out.
+    """
+
+    id: str
+    number: int
+    lease: Lease
+    ready_s: float
+    images: dict[str, float] = field(default_factory=dict)
+    memory_mb: float = 0.0
+    draining: bool = False
+    gone_s: float = math.inf
+    leaving: int = 0
+
+
+@dataclass(slots=True)
+class SimulatedInstance:
+    """An instance. host: where it is wanted; slot: its place in the engine; ready_s: from when."""
+
+    id: str
+    operator: str
+    number: int
+    slot: int
+    host: str
+    ready_s: float
+    works_on: str  # where it still works while it moves
+
+
+def _between(bounds: tuple[float, float], lots: np.random.Generator) -> float:
+    """As `lots.uniform`, which takes several times as long to look at its arguments."""
+    low, high = bounds
+    return low + (high - low) * lots.random()
+
+
+class Fleet:
+    """All hosts and instances, and what was paid for them.
+
+    Time passes only through the `now_s` that is handed in; `next_event_s` says when the fleet
+    wants to be called again. `changes` counts on whenever a host or an instance is another.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        offer: HostOffer,
+        engine: Engine,
+        settings: CloudSettings,
+        seed: int,
+    ) -> None:
+        self.topology = topology
+        self.offer = offer
+        self.engine = engine
+        self.settings = settings
+        self.hosts: dict[str, SimulatedHost] = {}
+        self.instances: dict[str, SimulatedInstance] = {}
+        self.requested = Deployment(())
+        self.changes = 0
+        self.leased_so_far = 0
+        self.paid_units = 0
+        self.host_seconds = 0.0
+        self.peak_hosts = 0
+        self.failures = 0
+        self.rescales = 0
+        self.refused = 0
+        self.steps: Counter[str] = Counter()
+        self.before_move: Callable[[int, int, float], None] | None = None
+        self._index = {name: i for i, name in enumerate(topology.by_name)}
+        self._host_lots = stream(seed, HOST_START)
+        self._instance_lots = stream(seed, INSTANCE_START)
+        self._failure_lots = stream(seed, FAILURE)
+        self._victim_lots = stream(seed, VICTIM)
+        # (time, order, kind, who); the order makes ties deterministic.
+        self._events: list[tuple[float, int, str, str]] = []
+        self._event_count = 0
+        for moment in settings.host_failures_s:
+            self._schedule(moment, "fail", "")
+
+    @property
+    def next_event_s(self) -> float:
+        """When something happens by itself."""
+        return self._events[0][0] if self._events else math.inf
+
+    def _schedule(self, time_s: float, kind: str, who: str) -> None:
+        self._event_count += 1
+        heappush(self._events, (time_s, self._event_count, kind, who))
+
+    def happen(self, now_s: float) -> bool:
+        """Everything that is due; whether the deployment changed."""
+        changed = False
+        while self._events and self._events[0][0] <= now_s:
+            _, _, kind, who = heappop(self._events)
+            self.changes += 1
+            if kind == "move":
+                self._move_now(who, now_s)
+            elif kind == "fail":
+                changed |= self._fail(who, now_s)
+        return changed
+
+    # --- plans --------------------------------------------------------------------------------
+
+    def begin(self, deployment: Deployment) -> None:
+        """Everything runs from the first moment, with its image in place."""
+        for name in deployment.hosts:
+            self._lease(name, 0.0, startup_s=0.0)
+        for instance in deployment.instances:
+            host = self.hosts[instance.host]
+            host.images[self.topology.by_name[instance.operator].image_name] = 0.0
+            self._start(Step("start", instance.host, instance.id, instance.operator), 0.0, 0.0)
+        self.requested = deployment
+
+    def apply(self, plan: Plan, now_s: float) -> Outcome:
+        """Begin what leads to the plan; what cannot be done is refused in a sentence."""
+        steps = diff(self.requested, plan)
+        if not steps:
+            return _NOTHING
+        self.changes += 1
+        self.forget_gone(now_s)
+        done: list[Step] = []
+        refused: list[str] = []
+        for step in steps:
+            why = self._refusal(step)
+            if why:
+                refused.append(f"{step}: {why}")
+                continue
+            if step.kind == "lease":
+                self._lease(step.host, now_s)
+            elif step.kind == "start":
+                self._start(step, now_s)
+            elif step.kind == "stop":
+                self._stop(step.instance, now_s)
+            elif step.kind == "move":
+                self._move(step, now_s)
+            else:
+                self._release(self.hosts[step.host], now_s)
+            done.append(step)
+        self.steps.update(step.kind for step in done)
+        self.rescales += bool(done)
+        self.refused += len(refused)
+        self.requested = self._as_requested() if refused else plan.deployment
+        return Outcome(tuple(done), tuple(refused))
+
+    def _refusal(self, step: Step) -> str:
+        """Why a step cannot be done, empty when it can."""
+        host = self.hosts.get(step.host)
+        if step.kind == "lease":
+            if host is not None:
+                return "a host of that name is being given back"
+            most = self.offer.max_hosts
+            if most is not None and len(self.hosts) >= most:
+                return f"{most} hosts can be had, and as many are leased"
+            return ""
+        if host is None or (host.draining and step.kind != "stop"):
+            return "there is no such host"
+        if step.kind == "release":
+            staying = any(i.host == step.host for i in self.instances.values())
+            return "something still runs there" if staying else ""
+        if step.kind in ("start", "move"):
+            if step.operator not in self._index:
+                return "the topology has no such operator"
+            needs = self.topology.by_name[step.operator].demand.memory_mb
+            has = self.offer.capacity.memory_mb
+            if host.memory_mb > 0 and host.memory_mb + needs > has + 1e-6:
+                return f"it needs {needs:g} MB, and {has - host.memory_mb:g} MB are left"
+        return ""
+
+    def _as_requested(self) -> Deployment:
+        return Deployment(
+            tuple(host.id for host in self.hosts.values() if not host.draining),
+            tuple(Instance(i.id, i.operator, i.host) for i in self.instances.values()),
+        )
+
+    # --- steps --------------------------------------------------------------------------------
+
+    def _lease(self, name: str, now_s: float, startup_s: float | None = None) -> None:
+        offer = self.offer
+        if startup_s is None:
+            bounds = self.settings.host_startup_s or (offer.startup_s, offer.startup_s)
+            startup_s = _between(bounds, self._host_lots)
+        ready = now_s + startup_s
+        number = self.engine.open_host(offer.capacity, ready)
+        lease = Lease(offer.billing_unit_s, offer.price_per_unit_usd, now_s)
+        self.hosts[name] = SimulatedHost(name, number, lease, ready)
+        self.leased_so_far += 1
+        self.peak_hosts = max(self.peak_hosts, len(self.hosts))
+        if self.settings.host_failures_per_h > 0:
+            lives = float(self._failure_lots.exponential(3600 / self.settings.host_failures_per_h))
+            self._schedule(ready + lives, "fail", name)
+
+    def _ready_on(
+        self, host: SimulatedHost, operator: str, now_s: float, startup_s: float | None
+    ) -> float:
+        """When an instance would work there: host up, image loaded, instance started."""
+        image = self.topology.by_name[operator].image_name
+        up = max(now_s, host.ready_s)
+        if image not in host.images:
+            host.images[image] = up + self.settings.image_download_s
+        if startup_s is None:
+            startup_s = _between(self.settings.instance_startup_s, self._instance_lots)
+        return max(up, host.images[image]) + startup_s
+
+    def _start(self, step: Step, now_s: float, startup_s: float | None = None) -> None:
+        host = self.hosts[step.host]
+        ready = self._ready_on(host, step.operator, now_s, startup_s)
+        number = self._index[step.operator]
+        slot = self.engine.start(number, host.number, ready)
+        host.memory_mb += self.topology.by_name[step.operator].demand.memory_mb
+        self.instances[step.instance] = SimulatedInstance(
+            step.instance, step.operator, number, slot, host.id, ready, host.id
+        )
+
+    def _stop(self, name: str, now_s: float) -> None:
+        instance = self.instances.pop(name)
+        done = self.engine.stop(instance.number, instance.slot, now_s)
+        home = self.hosts[instance.host]
+        home.memory_mb -= self.topology.by_name[instance.operator].demand.memory_mb
+        worked = self.hosts[instance.works_on]
+        if worked is not home:
+            self._left(worked, done)
+        self._busy_until(worked, done)
+
+    def _move(self, step: Step, now_s: float) -> None:
+        """Start a copy there; when it is up, the state follows (see `_move_now`)."""
+        instance = self.instances[step.instance]
+        size = self.topology.by_name[instance.operator].demand.memory_mb
+        old, new = self.hosts[instance.host], self.hosts[step.host]
+        old.memory_mb -= size
+        new.memory_mb += size
+        if instance.works_on == instance.host:
+            old.leaving += 1
+        instance.host = step.host
+        if instance.works_on == step.host:  # it had not left yet and stays after all
+            new.leaving -= 1
+            instance.ready_s = now_s
+            return
+        instance.ready_s = max(
+            instance.ready_s, self._ready_on(new, instance.operator, now_s, None)
+        )
+        self._schedule(instance.ready_s, "move", instance.id)
+
+    def _move_now(self, name: str, now_s: float) -> None:
+        """The predecessors hold back, the state travels, and work goes on at the new place."""
+        instance = self.instances.get(name)
+        if instance is None or instance.works_on == instance.host or instance.ready_s > now_s:
+            return  # stopped, or moved elsewhere, in the meantime
+        state_mb = self.topology.by_name[instance.operator].state_mb
+        settings = self.settings
+        pause = settings.migration_pause_s + state_mb * 8 / settings.bandwidth_mbps
+        old, new = self.hosts[instance.works_on], self.hosts[instance.host]
+        if self.before_move is not None:
+            self.before_move(instance.number, instance.slot, now_s)
+        resumes = self.engine.move(instance.number, instance.slot, new.number, pause, now_s)
+        instance.works_on = instance.host
+        instance.ready_s = resumes
+        self._left(old, resumes)
+
+    def _left(self, host: SimulatedHost, when_s: float) -> None:
+        host.leaving -= 1
+        self._busy_until(host, when_s)
+
+    def _busy_until(self, host: SimulatedHost, when_s: float) -> None:
+        """A host that is being given back is kept until the last item on it is done."""
+        if host.draining:
+            before = -math.inf if math.isinf(host.gone_s) else host.gone_s
+            latest = max(before, when_s)
+            if host.leaving == 0:
+                host.gone_s = latest
+                self.engine.close_host(host.number, latest)
+
+    def _release(self, host: SimulatedHost, now_s: float) -> None:
+        host.draining = True
+        self._busy_until(host, self.engine.idle_from(host.number, now_s))
+
+    # --- ends ---------------------------------------------------------------------------------
+
+    def forget_gone(self, now_s: float) -> None:
+        """Close the books of hosts that have been given back."""
+        for host in [host for host in self.hosts.values() if host.gone_s <= now_s]:
+            self._close(host)
+
+    def _close(self, host: SimulatedHost) -> None:
+        self.changes += 1
+        self.paid_units += self.units(host, host.gone_s)
+        self.host_seconds += host.gone_s - host.lease.started_s
+        del self.hosts[host.id]
+
+    def units(self, host: SimulatedHost, now_s: float) -> int:
+        """Billing units begun on a host; a lease that ends with a unit does not begin the next."""
+        used = (min(now_s, host.gone_s) - host.lease.started_s) / self.offer.billing_unit_s
+        return max(1, math.ceil(used - 1e-9))
+
+    def _fail(self, name: str, now_s: float) -> bool:
+        """A host dies with all that runs on it; what it worked on is replayed."""
+        self.forget_gone(now_s)
+        running = [host.id for host in self.hosts.values() if host.ready_s <= now_s]
+        if not name and running:
+            name = running[int(self._victim_lots.integers(len(running)))]
+        host = self.hosts.get(name)
+        if host is None:
+            return False
+        self.failures += 1
+        for instance in [i for i in self.instances.values() if name in (i.host, i.works_on)]:
+            size = self.topology.by_name[instance.operator].demand.memory_mb
+            self.hosts[instance.host].memory_mb -= size
+            old = self.hosts[instance.works_on]
+            if old is host:
+                self.engine.fail(instance.number, instance.slot, now_s)
+                del self.instances[instance.id]
+            elif old.draining:
+                done = self.engine.stop(instance.number, instance.slot, now_s)
+                del self.instances[instance.id]
+                self._left(old, done)
+            else:  # it was on its way here and has not left: it stays
+                instance.host = old.id
+                instance.ready_s = now_s
+                old.memory_mb += size
+                old.leaving -= 1
+        self.engine.fail_host(host.number, now_s)
+        host.gone_s = now_s
+        self.engine.close_host(host.number, now_s)
+        self._close(host)
+        self.requested = self._as_requested()
+        return True

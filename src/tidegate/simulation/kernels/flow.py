@@ -1,0 +1,337 @@
+"""The kernel of the fluid world; `tidegate.simulation.fluid` says what it assumes."""
+
+from __future__ import annotations
+
+import math
+
+import numba
+import numpy as np
+
+from tidegate.simulation.kernels.accounting import end_interval, set_slow_down
+from tidegate.simulation.kernels.sketch import bucket_of
+from tidegate.simulation.kernels.state import (
+    ADAPT_S,
+    ADAPTED,
+    ALIVE,
+    ARRIVED,
+    BUSY_S,
+    DONE,
+    DROPPED,
+    DURATION_S,
+    E2E_SLO_S,
+    EPISODE_S,
+    FREE_S,
+    GAP_S,
+    GAP_SQUARE,
+    GAPS,
+    HEAD,
+    IN,
+    LAST_LATE_S,
+    LATE,
+    LATE_1,
+    LATE_2,
+    LATE_5,
+    LATE_SINCE_S,
+    LIMIT,
+    MEAN_S,
+    NEXT_CONTENTION,
+    NEXT_MONITOR,
+    NOW,
+    OUT,
+    PACE,
+    PROCESSED,
+    RECENT,
+    SAMPLE_EVERY,
+    SAMPLES,
+    SERVICE_S,
+    SERVICE_SQUARE,
+    SERVING,
+    SHED,
+    SLO_S,
+    SOJOURN_MAX_S,
+    SOJOURN_S,
+    SPOILT,
+    STARTED_S,
+    TAIL,
+    TARGET,
+    WHOLE,
+    Floats,
+    Ints,
+)
+
+__all__ = ["run_fluid"]
+
+MEMORY_S = 30.0
+POINTS = 8
+"""Points of the distribution that the items of one step are spread over in the sketches."""
+_LOGS = np.array([math.log1p(-(point + 0.5) / POINTS) for point in range(POINTS)])
+
+
+@numba.njit(cache=True, inline="always")
+def _mean_wait(servers: float, load: float, scv: float, mean_s: float) -> float:
+    """Mean wait of M/G/k below capacity, by Erlang C and Allen–Cunneen."""
+    whole = max(1, int(servers))
+    load = min(whole * 0.999, load)
+    blocking = 1.0
+    for k in range(1, whole + 1):
+        blocking = load * blocking / (k + load * blocking)
+    waits = blocking / (1 - load / whole * (1 - blocking))
+    return waits * mean_s / (whole - load) * (1 + scv) / 2
+
+
+@numba.njit(cache=True, inline="always")
+def _beyond(limit: float, base: float, spread: float) -> float:
+    """Share of times, `base` at least and then exponential with mean `spread`, beyond a limit."""
+    if limit <= base:
+        return 1.0
+    # Where exp would be no number any more but zero, the C library takes long to say so.
+    if limit - base > 746.0 * spread:
+        return 0.0
+    return math.exp(-(limit - base) / spread)
+
+
+@numba.njit(cache=True, error_model="numpy")
+def run_fluid(
+    order: Ints,
+    edge_start: Ints,
+    edges: Ints,
+    edge_part: Floats,
+    ops_f: Floats,
+    ops_i: Ints,
+    ends: Ints,
+    slot_f: Floats,
+    slot_i: Ints,
+    hosts: Floats,
+    tally: Floats,
+    whole: Floats,
+    recent: Floats,
+    sketch: Ints,
+    queue: Floats,
+    usual: Floats,
+    scv: Floats,
+    visits: Floats,
+    rates: Floats,
+    start_s: float,
+    step_s: float,
+    end_s: float,
+    shed_fraction: float,
+    rows: Floats,
+    before: Floats,
+) -> int:
+    """Let the water run until `end_s`; returns the rows of the time series that were filled.
+
+    The first are those parts of a `Network` that it needs: each array that is handed over costs.
+    queue: items waiting by operator; usual: their recent arrival rate, for the waiting that chance
+    causes (a single second's rate is chance itself); scv: of the service times; visits: of each
+    operator for an item of any source; rates: items per second by source and step, from `start_s`.
+    """
+    operators, slots = len(ops_i), slot_f.shape[2]
+    sources = len(rates)
+    looped = len(order) == 0
+    inflow = np.zeros(operators)
+    outflow = np.zeros(operators)
+    duration = np.zeros(operators)
+    variance = np.zeros(operators)
+    path, path_variance = np.zeros(operators + sources), np.zeros(operators + sources)
+    behind = np.zeros(operators + sources)
+    # Who serves does not change in a call; all of them do from `all_up_s` on, at a capacity that
+    # stays the same as long as no host slows down.
+    serving, count = np.empty((operators, slots), np.int64), np.zeros(operators, np.int64)
+    all_up_s, full = np.full(operators, -np.inf), np.full(operators, -1.0)
+    for o in range(operators):
+        for s in range(slots):
+            if slot_i[o, ALIVE, s] == SERVING:
+                serving[o, count[o]] = s
+                count[o] += 1
+                all_up_s[o] = max(all_up_s[o], slot_f[o, FREE_S, s])
+    filled = 0
+    while whole[NOW] < end_s:
+        now = whole[NOW]
+        column = min(int((now - start_s) / step_s + 1e-9), rates.shape[1] - 1)
+        stop = min(end_s, whole[NEXT_MONITOR], whole[NEXT_CONTENTION])
+        stop = min(stop, max(start_s + (column + 1) * step_s, now + 1e-9))
+        dt = stop - now
+        came = 0.0
+        inflow[:] = 0.0
+        for s in range(sources):
+            items = rates[s, column] * dt
+            whole[IN] += items
+            whole[SHED] += items * shed_fraction
+            came += items * (1 - shed_fraction)
+            for e in range(edge_start[operators + s], edge_start[operators + s + 1]):
+                ratio = edges[e, WHOLE] + edge_part[e]
+                inflow[edges[e, TARGET]] += items * (1 - shed_fraction) * ratio
+        if looped:  # what went round in the step before comes in now
+            for o in range(operators):
+                for e in range(edge_start[o], edge_start[o + 1]):
+                    inflow[edges[e, TARGET]] += outflow[o] * (edges[e, WHOLE] + edge_part[e])
+        for rank in range(operators):
+            o = rank if looped else order[rank]
+            servers = full[o]
+            if servers < 0.0:
+                servers = 0.0
+                for place in range(count[o]):
+                    s = serving[o, place]
+                    if slot_f[o, FREE_S, s] < stop:
+                        there = (stop - max(now, slot_f[o, FREE_S, s])) / dt
+                        servers += there / slot_f[o, PACE, s]
+                if all_up_s[o] <= now:
+                    full[o] = servers
+            mean_s = ops_f[o, MEAN_S]
+            capacity = servers / mean_s * dt
+            served = min(queue[o] + inflow[o], capacity)
+            left = queue[o] + inflow[o] - served
+            lost = 0.0
+            if ops_i[o, LIMIT] > 0 and left > ops_i[o, LIMIT]:
+                lost = left - ops_i[o, LIMIT]
+                left = ops_i[o, LIMIT]
+            if usual[o] < 0.0:
+                usual[o] = inflow[o] / dt
+            usual[o] += (inflow[o] / dt - usual[o]) * min(1.0, dt / MEMORY_S)
+            # A time for what comes now: the backlog first, then chance, then the service.
+            wait = chance = 0.0
+            if capacity > 0.0:
+                wait = (queue[o] + left) / 2 / capacity * dt
+                if left < 1.0:
+                    chance = _mean_wait(servers, usual[o] * mean_s, scv[o], mean_s)
+            else:
+                wait = dt if left > 0.0 else 0.0
+            duration[o] = wait + chance + mean_s
+            variance[o] = chance * chance + mean_s * mean_s * scv[o]
+            queue[o] = left
+            outflow[o] = served
+            ends[o, HEAD], ends[o, TAIL] = 0, int(left + 0.5)
+            row = tally[o]
+            row[ARRIVED] += inflow[o]
+            row[DROPPED] += lost
+            if inflow[o] > 0.0:
+                row[GAPS] += inflow[o]
+                row[GAP_S] += dt
+                row[GAP_SQUARE] += 2 * dt * dt / inflow[o]
+            if lost > 0.0 and visits[o] > 0.0:
+                whole[SPOILT] += min(lost / max(1.0, visits[o]), came)
+            if not looped:
+                for e in range(edge_start[o], edge_start[o + 1]):
+                    inflow[edges[e, TARGET]] += served * (edges[e, WHOLE] + edge_part[e])
+            _book(
+                served, stop, duration[o], variance[o], mean_s, scv[o], ops_f[o, SLO_S],
+                whole[SAMPLE_EVERY], row, recent[o], sketch[o],
+            )  # fmt: skip
+            share = served / capacity if capacity > 0.0 else 0.0
+            for place in range(count[o]):
+                s = serving[o, place]
+                if slot_f[o, FREE_S, s] < stop:
+                    there = stop - max(now, slot_f[o, FREE_S, s])
+                    slot_f[o, BUSY_S, s] += share * there
+                    slot_f[o, STARTED_S, s] += share * there / slot_f[o, PACE, s] / mean_s
+        # End to end: the longest branch; in a loop, all visits one after the other.
+        total, total_variance, backlog = 0.0, 0.0, 0.0
+        if looped:
+            for o in range(operators):
+                total += duration[o] * visits[o]
+                total_variance += variance[o] * visits[o]
+                backlog += queue[o] / max(visits[o], 1e-12)
+        else:
+            for rank in range(operators + sources):
+                if rank < operators:
+                    origin = order[operators - 1 - rank]
+                    own, own_variance = duration[origin], variance[origin]
+                    waits = queue[origin] / max(visits[origin], 1e-12)
+                else:
+                    origin, own, own_variance, waits = rank, 0.0, 0.0, 0.0
+                longest, longest_variance, further = 0.0, 0.0, 0.0
+                for e in range(edge_start[origin], edge_start[origin + 1]):
+                    chance = min(1.0, edges[e, WHOLE] + edge_part[e])
+                    target = edges[e, TARGET]
+                    if chance * path[target] > longest:
+                        longest = chance * path[target]
+                        longest_variance = chance * path_variance[target]
+                    further = max(further, behind[target])
+                path[origin] = own + longest
+                path_variance[origin] = own_variance + longest_variance
+                behind[origin] = waits + further
+            for s in range(sources):
+                weight = rates[s, column] * dt * (1 - shed_fraction) / came if came > 0 else 0.0
+                total += weight * path[operators + s]
+                total_variance += weight * path_variance[operators + s]
+                backlog = max(backlog, behind[operators + s])
+        done = whole[IN] - whole[SHED] - whole[SPOILT] - backlog
+        if done > whole[OUT]:
+            _finish(done, total, total_variance, whole, sketch[operators + 1])
+        whole[NOW] = stop
+        if stop >= whole[NEXT_CONTENTION]:
+            set_slow_down(stop, ops_f, slot_f, slot_i, hosts, whole)
+            full[:] = -1.0
+        if stop >= whole[NEXT_MONITOR]:
+            end_interval(
+                stop, rows[filled], before, ops_f, ends, slot_f, slot_i, hosts, tally, whole, sketch
+            )
+            filled += 1
+    for o in range(operators):
+        for place in range(count[o]):
+            s = serving[o, place]
+            slot_i[o, DONE, s] = int(slot_f[o, STARTED_S, s])
+    return filled
+
+
+@numba.njit(cache=True, inline="always")
+def _book(
+    served: float,
+    now: float,
+    duration: float,
+    variance: float,
+    mean_s: float,
+    scv: float,
+    slo_s: float,
+    every: float,
+    row: Floats,
+    recent: Floats,
+    sketch: Ints,
+) -> None:
+    """Book what an operator served in a step."""
+    if served <= 0.0:
+        return
+    spread = min(math.sqrt(variance), duration)
+    base = duration - spread
+    count = int(row[PROCESSED] + served) - int(row[PROCESSED])
+    row[PROCESSED] += served
+    row[DURATION_S] += served * duration
+    for point in range(POINTS if count else 0):
+        value = base - spread * _LOGS[point]
+        sketch[bucket_of(value)] += (count * (point + 1)) // POINTS - (count * point) // POINTS
+    if slo_s < np.inf:
+        row[LATE_1] += served * _beyond(slo_s, base, spread)
+        row[LATE_2] += served * _beyond(2 * slo_s, base, spread)
+        row[LATE_5] += served * _beyond(5 * slo_s, base, spread)
+        if duration > 5 * slo_s:
+            row[LAST_LATE_S] = now
+            if row[LATE_SINCE_S] < 0.0:
+                row[LATE_SINCE_S] = now
+        elif duration <= slo_s and row[LATE_SINCE_S] >= 0.0:
+            row[ADAPTED] += 1.0
+            row[ADAPT_S] += now - row[LAST_LATE_S]
+            row[EPISODE_S] += now - row[LATE_SINCE_S]
+            row[LATE_SINCE_S] = -1.0
+    fresh = int(row[PROCESSED] / every) - int(row[SAMPLES])
+    if fresh > 0:
+        for sample in range(min(fresh, RECENT)):
+            recent[int(row[SAMPLES] + sample) % RECENT] = duration
+        row[SAMPLES] += fresh
+        row[SERVICE_S] += fresh * mean_s
+        row[SERVICE_SQUARE] += fresh * mean_s * mean_s * (1 + scv)
+
+
+@numba.njit(cache=True, inline="always")
+def _finish(done: float, mean: float, variance: float, whole: Floats, sketch: Ints) -> None:
+    """Book source items of which nothing is left; done: how many there are now in all."""
+    fresh = done - whole[OUT]
+    count = int(done) - int(whole[OUT])
+    spread = min(math.sqrt(variance), mean)
+    base = mean - spread
+    whole[OUT] = done
+    whole[SOJOURN_S] += fresh * mean
+    whole[LATE] += fresh * _beyond(whole[E2E_SLO_S], base, spread)
+    whole[SOJOURN_MAX_S] = max(whole[SOJOURN_MAX_S], mean)
+    for point in range(POINTS if count else 0):
+        value = base - spread * _LOGS[point]
+        sketch[bucket_of(value)] += (count * (point + 1)) // POINTS - (count * point) // POINTS

@@ -1,0 +1,1 @@
+"""The autoscaler of a running Structured Streaming application."""

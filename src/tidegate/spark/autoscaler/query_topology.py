@@ -1,0 +1,79 @@
+"""Queries as operators and task slots as instances: the books of what runs where. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tidegate.model import Deployment, Instance, OperatorReading
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
+
+__all__ = ["filled", "part_of", "topology_of"]
+
+
+def topology_of(queries: Sequence[str]) -> Topology:
+    """Queries side by side, each an operator with a source of its own; a slot is an instance."""
+    return Topology(
+        tuple(Operator(name, Resources(1.0)) for name in queries),
+        tuple(Source(f"to-{name}") for name in queries),
+        tuple(Edge(f"to-{name}", name) for name in queries),
+    )
+
+
+def filled(
+    books: Deployment, topology: Topology, hosts: Sequence[str], new: Sequence[str], slots: int
+) -> Deployment:
+    """The books after hosts came and went.
+
+    hosts: all that there are; new: those of them that came since, each with so many `slots`. What
+    was on a host that is gone is gone; a new host works with all its slots, shared evenly by the
+    operators, those without an instance first. Operators that may have one instance only (each on
+    its host, by the policy) are only spread when none has a place.
+
+    >>> empty = Deployment(())
+    >>> books = filled(empty, topology_of(["a", "b"]), ["host-1", "host-2"], ["host-1"], slots=4)
+    >>> dict(books.counts), books.hosts
+    ({'a': 2, 'b': 2}, ('host-1', 'host-2'))
+    """
+    names = list(topology.by_name)
+    kept = [i for i in books.instances if i.host in hosts and i.operator in topology.by_name]
+    if all(operator.max_instances == 1 for operator in topology.operators):
+        if not kept and hosts:
+            kept = [
+                Instance(f"{name}-1", name, hosts[n % len(hosts)]) for n, name in enumerate(names)
+            ]
+        return Deployment(tuple(hosts), tuple(kept))
+    count = Counter(i.operator for i in kept)
+    highest = {n: max((_number(i.id) for i in kept if i.operator == n), default=0) for n in names}
+    for host in new:
+        for _ in range(slots):
+            name = min(names, key=lambda n: count[n])
+            limit = topology.by_name[name].max_instances
+            if len(names) == 1 or limit is None or count[name] < limit:
+                highest[name] += 1
+                count[name] += 1
+                kept.append(Instance(f"{name}-{highest[name]}", name, host))
+    return Deployment(tuple(hosts), tuple(kept))
+
+
+def part_of(reading: OperatorReading, name: str, parts: int) -> OperatorReading:
+    """A shard's reading: an equal part of what comes, the same times."""
+
+    def part(value: float | None) -> float | None:
+        return None if value is None else value / parts
+
+    if parts == 1:
+        return reading
+    return replace(
+        reading,
+        operator=name,
+        arrival_rate_per_s=part(reading.arrival_rate_per_s),
+        processed_per_s=part(reading.processed_per_s),
+        queue_length=part(reading.queue_length),
+    )
+
+
+def _number(name: str) -> int:
+    last = name.rpartition("-")[2]
+    return int(last) if last.isdecimal() else 0

@@ -1,0 +1,154 @@
+"""The embedded Kafka broker: one process on loopback, to try things and to test against.
+
+It is Kafka itself (KRaft, one node that is broker and controller), with a small heap and its log in
+a folder that goes when it stops. For anything that must last, use a broker of your own.
+
+::
+
+    with LocalBroker() as broker:
+        topology.start(spark, folder, topics=broker.location)
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+from tidegate.errors import BackendError
+from tidegate.spark.local.kafka_jars import broker_jars
+from tidegate.spark.local.processes import Process, spark_home
+from tidegate.units import finite
+
+__all__ = ["LocalBroker"]
+
+LOOPBACK = "127.0.0.1"
+START_S = 90.0
+
+
+class LocalBroker:
+    """A Kafka broker of one's own; as a context manager it ends with the block.
+
+    heap_mb: of its JVM. folder: for its log and settings; None: a temporary one, removed in the
+    end. Given again, it goes on with what it held.
+    """
+
+    def __init__(self, heap_mb: int = 256, folder: str | os.PathLike[str] | None = None) -> None:
+        self.heap_mb = int(finite(heap_mb, "heap_mb", low=128, remedy="Kafka needs some room"))
+        self._own_folder = folder is None
+        self.folder = Path(folder or tempfile.mkdtemp(prefix="tidegate-kafka-")).resolve()
+        self.port = 0
+        self._process: Process | None = None
+
+    @property
+    def location(self) -> str:
+        """Where its topics are, for `open_topic` and `StreamTopology.start`."""
+        return f"kafka://{LOOPBACK}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, None while it does not run."""
+        return self._process.pid if self._process is not None else None
+
+    def start(self) -> LocalBroker:
+        """Start it and wait until it answers; BackendError with its last words when it does not."""
+        java = self._java()
+        settings, data = self.folder / "server.properties", self.folder / "data"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.port, controller = _free_ports()
+        settings.write_text(_settings(self.port, controller, data), encoding="utf-8")
+        try:
+            if not data.exists():
+                _format(java, settings)
+            self._process = Process(
+                [*java, "kafka.Kafka", str(settings)], self.folder / "broker.log", os.environ
+            )
+            self._process.wait_for("Kafka Server started", START_S)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """End it; a temporary folder goes with it."""
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+        if self._own_folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _java(self) -> list[str]:
+        # Kafka logs through an interface only; what writes the lines is lent by Spark.
+        spark = spark_home() / "jars"
+        names = ("slf4j-api-*", "log4j-slf4j2-impl-*", "log4j-api-2*", "log4j-core-*")
+        logging = [jar for name in names for jar in spark.glob(f"{name}.jar")]
+        home = os.environ.get("JAVA_HOME")
+        return [
+            str(Path(home, "bin", "java")) if home else "java",
+            f"-Xmx{self.heap_mb}m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",  # it lives for minutes: quick to start before quick
+            "-Dlog4j2.level=INFO",
+            "-cp",
+            ":".join(map(str, [*logging, *broker_jars()])),
+        ]
+
+    def __enter__(self) -> LocalBroker:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def _format(java: list[str], settings: Path) -> None:
+    """Kafka wants its folder prepared, and a name for the cluster, before the first start."""
+    name = "dGlkZWdhdGUtYnJva2VyIQ"  # any 16 bytes in base64; these say what it is
+    command = [*java, "kafka.tools.StorageTool", "format", "-t", name, "-c", str(settings)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BackendError(
+            f"the Kafka broker could not be started ({error}): it needs Java 17 or later on the "
+            "path, or JAVA_HOME"
+        ) from error
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).strip().splitlines() or ["nothing was said"]
+        raise BackendError(
+            f"the broker's folder {settings.parent} could not be prepared ({said[-1]}): choose "
+            "another folder, or remove what is in it"
+        )
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as two:
+        one.bind((LOOPBACK, 0))
+        two.bind((LOOPBACK, 0))
+        return one.getsockname()[1], two.getsockname()[1]
+
+
+def _settings(port: int, controller: int, data: Path) -> str:
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller}",
+        "log.dirs": data,
+        # One node: nothing is kept twice.
+        "offsets.topic.replication.factor": 1,
+        "offsets.topic.num.partitions": 1,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "transaction.state.log.num.partitions": 1,
+        "auto.create.topics.enable": "false",
+    }
+    return "".join(f"{key}={value}\n" for key, value in settings.items())

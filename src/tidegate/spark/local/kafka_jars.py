@@ -1,0 +1,126 @@
+"""The jars that Kafka needs: Spark's connector for a session, and a broker for trying things.
+
+They come from Maven Central, fetched by the Ivy that every `pyspark` package contains: nothing else
+has to be installed, and mirrors and proxies are those of Java's own settings (``-Dhttps.proxyHost``
+in ``JAVA_TOOL_OPTIONS``). Run ``make kafka``, or ``python -m tidegate.spark.local.kafka_jars``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tidegate.errors import BackendError
+from tidegate.spark.local.processes import spark_home
+
+__all__ = ["broker_jars", "connector_jars", "fetch", "jar_folder"]
+
+# Versions that were tested together with PySpark 4.3, for which no connector was published yet.
+# The connector's own dependencies are named one by one: its token provider 4.2 is not there either,
+# and all others are in Spark already.
+_WANTED = {
+    "connector->master": (
+        ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+        ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+        ("org.apache.kafka", "kafka-clients", "3.9.2"),
+        ("org.apache.commons", "commons-pool2", "2.13.1"),
+    ),
+    "broker->default": (("org.apache.kafka", "kafka_2.13", "4.1.1"),),
+}
+FETCH_S = 600.0
+
+
+def jar_folder() -> Path:
+    """Where the jars are kept: ``TIDEGATE_KAFKA_JARS``, or a folder in the user's cache."""
+    given = os.environ.get("TIDEGATE_KAFKA_JARS")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(given) if given else cache / "tidegate" / "kafka-4.1.1"
+
+
+def connector_jars() -> str:
+    """Spark's Kafka connector, as the value of the setting ``spark.jars``."""
+    return ",".join(map(str, _jars("connector")))
+
+
+def broker_jars() -> list[Path]:
+    """All that a Kafka broker consists of."""
+    return _jars("broker")
+
+
+def _jars(part: str) -> list[Path]:
+    jars = sorted((jar_folder() / part).glob("*.jar"))
+    if not jars:
+        raise BackendError(
+            f"Kafka's jars are not in {jar_folder()}: run make kafka, or "
+            "python -m tidegate.spark.local.kafka_jars, where Maven Central can be reached; or set "
+            "TIDEGATE_KAFKA_JARS to a folder that has them"
+        )
+    return jars
+
+
+def fetch() -> Path:
+    """Fetch what is missing from Maven Central; returns the folder. A second call does nothing.
+
+    BackendError when it cannot be reached. The folder appears whole or not at all.
+    """
+    folder = jar_folder()
+    if folder.exists():
+        return folder
+    ivy = next(iter((spark_home() / "jars").glob("ivy-*.jar")), None)
+    if ivy is None:
+        raise BackendError("this PySpark contains no Ivy: fetch the jars by hand (docs/topics.md)")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        wanted = Path(scratch, "ivy.xml")
+        wanted.write_text(_module(), encoding="utf-8")
+        pattern = f"{scratch}/jars/[conf]/[artifact]-[revision].[ext]"
+        cache = f"{scratch}/cache"
+        java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
+        command = [java, "-jar", ivy, "-cache", cache, "-ivy", wanted, "-retrieve", pattern]
+        try:
+            done = subprocess.run(
+                list(map(str, command)),
+                capture_output=True,
+                text=True,
+                timeout=FETCH_S,
+                check=False,
+            )
+            said, failed = done.stdout + done.stderr, done.returncode != 0
+        except (OSError, subprocess.TimeoutExpired) as error:
+            said, failed = str(error), True
+        if failed:
+            why = [line.strip() for line in said.splitlines() if "not found" in line] or [
+                (said.strip().splitlines() or ["nothing was said"])[-1]
+            ]
+            raise BackendError(
+                f"Kafka's jars could not be fetched from Maven Central ({why[0]}): is it reachable "
+                "from here? A proxy is named by JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…"
+            )
+        if not folder.exists():  # somebody else may have been faster
+            shutil.move(Path(scratch, "jars"), folder)
+    return folder
+
+
+def _module() -> str:
+    """What is wanted, in Ivy's words."""
+    wanted = "".join(
+        f'<dependency org="{org}" name="{name}" rev="{version}" conf="{conf}"/>'
+        for conf, artifacts in _WANTED.items()
+        for org, name, version in artifacts
+    )
+    return (
+        '<ivy-module version="2.0"><info organisation="tidegate" module="kafka"/>'
+        '<configurations><conf name="connector"/><conf name="broker"/></configurations>'
+        f"<dependencies>{wanted}</dependencies></ivy-module>"
+    )
+
+
+if __name__ == "__main__":
+    try:
+        print(f"Kafka's jars are in {fetch()}")
+    except BackendError as problem:
+        sys.exit(str(problem))

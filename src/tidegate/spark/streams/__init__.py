@@ -1,0 +1,1 @@
+"""Topologies of streaming queries that topics connect, in folders or in Kafka."""

@@ -1,0 +1,111 @@
+"""Where topics are: a folder by default, or Kafka.
+
+::
+
+    out/run                                              a folder of topics
+    kafka://127.0.0.1:9092                               a broker; several with commas
+    kafka://127.0.0.1:9092/shop?partitions=4             topics are named shop.parse, shop.enrich, …
+    kafka://127.0.0.1:9092?retention=7d&max_rows_per_batch=50000
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
+
+from tidegate.errors import InputError
+from tidegate.spark.streams.topic import Topic
+from tidegate.units import duration_s, finite
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["check_location", "open_topic", "within"]
+
+_FORM = "a folder, or kafka://host:port[,host:port][/prefix][?setting=value&…]"
+_SETTINGS = ("key", "max_rows_per_batch", "partitions", "retention")
+
+
+def open_topic(
+    location: str | Path,
+    name: str,
+    schema: StructType | None = None,
+    notes: Path | str | None = None,
+) -> Topic:
+    """The topic of that name, made when it is absent.
+
+    location: a folder of topics, or ``kafka://host:port``; see above for the rest.
+    schema: of its rows; may be left out when the topic exists and is ours.
+    notes: for Kafka: the folder that knows the topic (a folder of topics, as for files); None:
+        somebody else's topic, which is only read.
+    """
+    if not str(location).startswith("kafka:"):
+        from tidegate.spark.streams.file_topics import FileTopic
+
+        if "://" in str(location):
+            raise InputError("location", str(location), _FORM)
+        return FileTopic(Path(location) / name, schema)
+    from tidegate.spark.streams.kafka import KafkaTopic
+    from tidegate.spark.streams.kafka_source import KafkaSource
+
+    servers, prefix, settings = _parsed(str(location))
+    full = f"{prefix}.{name}" if prefix else name
+    if notes is not None:
+        return KafkaTopic(servers, full, Path(notes) / name, schema, **settings)
+    unusable = sorted(set(settings) - {"max_rows_per_batch"})
+    if unusable:
+        remedy = "its owner decides the rest; to have a topic of your own, give a folder for notes"
+        allowed = "max_rows_per_batch alone for somebody else's topic"
+        raise InputError("settings", ", ".join(unusable), allowed, remedy)
+    return KafkaSource(servers, full, schema, **settings)
+
+
+def check_location(location: str) -> None:
+    """BackendError when a session that starts now could not use topics in Kafka at that location.
+
+    Before anything is started: is there somebody, and are the jars here?
+    """
+    from tidegate.spark.local.kafka_jars import connector_jars
+    from tidegate.spark.streams.kafka_client import check_servers
+
+    check_servers(_parsed(location)[0])
+    connector_jars()
+
+
+def within(location: str, prefix: str) -> str:
+    """The location of topics that have another prefix after its own: of one run alone, say.
+
+    >>> within("kafka://127.0.0.1:9092/shop?partitions=4", "run7")
+    'kafka://127.0.0.1:9092/shop.run7?partitions=4'
+    """
+    _, before, _ = _parsed(location)
+    path = f"/{before}.{prefix}" if before else f"/{prefix}"
+    return urlsplit(location)._replace(path=path).geturl()
+
+
+def _parsed(location: str) -> tuple[str, str, dict[str, Any]]:
+    """Servers, prefix and settings of a Kafka location.
+
+    >>> _parsed("kafka://a:9092,b:9092/shop?partitions=4&retention=7d")
+    ('a:9092,b:9092', 'shop', {'partitions': 4, 'retention_s': 604800.0})
+    """
+    parts = urlsplit(location)
+    servers = parts.netloc.split(",")
+    hosts = [server.rpartition(":") for server in servers]
+    if not all(host and port.isdigit() for host, _, port in hosts):
+        remedy = "name host and port of each broker, such as kafka://127.0.0.1:9092"
+        raise InputError("location", location, _FORM, remedy)
+    settings: dict[str, Any] = {}
+    for key, value in parse_qsl(parts.query, keep_blank_values=True):
+        if key not in _SETTINGS:
+            raise InputError(f"setting {key} in location", value, f"one of {', '.join(_SETTINGS)}")
+        if key == "retention":
+            settings["retention_s"] = duration_s(value, "retention")
+        elif key == "key":
+            settings["key"] = value
+        elif not value.isdigit():
+            raise InputError(f"{key} in location", value, "a whole number of at least 1")
+        else:
+            settings[key] = int(finite(int(value), f"{key} in location", low=1))
+    return parts.netloc, parts.path.strip("/"), settings

@@ -1,0 +1,21 @@
+"""For those who write policies and backends: worlds, snapshots and checks of the contract."""
+
+from __future__ import annotations
+
+from tidegate.testing.checks import (
+    HOST,
+    check_policy,
+    engine_snapshot,
+    fleet_snapshot,
+    station_snapshot,
+    steady_snapshot,
+)
+
+__all__ = [
+    "HOST",
+    "check_policy",
+    "engine_snapshot",
+    "fleet_snapshot",
+    "station_snapshot",
+    "steady_snapshot",
+]

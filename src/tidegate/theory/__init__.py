@@ -1,0 +1,1 @@
+"""Formulas and compiled kernels: queueing networks, micro-batches and placement."""

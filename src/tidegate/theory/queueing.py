@@ -1,0 +1,314 @@
+"""How long items wait, and how many processors that takes: the model of the DRS paper.
+
+Every operator is a queue with k servers (Erlang), all operators together a Jackson network:
+E[T] = (1/λ0) · Σ λ_i E[T_i]. Because λ_i E[T_i] = λ_i/μ_i + Lq_i, the part that processors can
+change is just Lq_i, the mean number of waiting items. Working with Lq alone, by the Erlang-B
+recursion, is exact for any k; the paper's formulas as printed lose the gain of a processor under
+the constant 1/μ from about 72 processors on, and overflow later.
+
+T. Z. J. Fu et al., *DRS: Dynamic Resource Scheduling for Real-Time Analytics over Fast Streams*,
+ICDCS 2015.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heapify, heapreplace
+
+from tidegate.codec import Value
+from tidegate.errors import LatencyUnreachable, NotEnoughProcessors
+from tidegate.units import finite
+
+__all__ = [
+    "Station",
+    "assign_processors",
+    "erlang_b",
+    "erlang_c",
+    "fewest_processors",
+    "machines_for",
+    "sojourn_s",
+    "waiting_items",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Station(Value):
+    """An operator as a queue.
+
+    arrival_rate_per_s: λ, items per second; service_rate_per_s: μ, items per second that *one*
+    processor can do. arrival_scv, service_scv: squared coefficients of variation; 1 and 1 is
+    M/M/k, anything else the Allen–Cunneen approximation of G/G/k.
+    max_processors: more are of no use, None when there is no limit.
+    """
+
+    name: str
+    arrival_rate_per_s: float
+    service_rate_per_s: float
+    arrival_scv: float = 1.0
+    service_scv: float = 1.0
+    max_processors: int | None = None
+
+    def __post_init__(self) -> None:
+        # Asked here first: the names for the messages are not free, and this runs each turn.
+        if not (
+            0 <= self.arrival_rate_per_s < math.inf
+            and 0 < self.service_rate_per_s < math.inf
+            and 0 <= self.arrival_scv < math.inf
+            and 0 <= self.service_scv < math.inf
+        ):
+            finite(self.arrival_rate_per_s, f"{self.name}: arrival rate", low=0)
+            finite(self.service_rate_per_s, f"{self.name}: service rate", above=0)
+            finite(self.arrival_scv, f"{self.name}: arrival scv", low=0)
+            finite(self.service_scv, f"{self.name}: service scv", low=0)
+
+    @property
+    def load(self) -> float:
+        """λ/μ: processors that are busy on average."""
+        return self.arrival_rate_per_s / self.service_rate_per_s
+
+    @property
+    def least_processors(self) -> int:
+        """The fewest processors that keep the queue finite (and one for an idle operator).
+
+        The paper's ⌈λ/μ⌉ is one short when λ/μ is whole.
+        """
+        return math.floor(self.load) + 1
+
+    @property
+    def variability(self) -> float:
+        """Allen–Cunneen: waiting is that of M/M/k times this."""
+        return (self.arrival_scv + self.service_scv) / 2
+
+
+def erlang_b(servers: int, load: float) -> float:
+    """Share of items lost when nobody may wait (M/M/k/k), by the stable recursion.
+
+    >>> round(erlang_b(3, 2.0), 4)
+    0.2105
+    """
+    blocking = 1.0
+    for k in range(1, servers + 1):
+        blocking = load * blocking / (k + load * blocking)
+    return blocking
+
+
+def erlang_c(servers: int, load: float) -> float:
+    """Share of items that must wait (M/M/k); 1 when the load is too much.
+
+    >>> round(erlang_c(3, 2.0), 4)
+    0.4444
+    """
+    if load >= servers:
+        return 1.0
+    blocking = erlang_b(servers, load)
+    return servers * blocking / (servers - load * (1 - blocking))
+
+
+def _waiting(servers: int, load: float, blocking: float) -> float:
+    """Lq of M/M/k from its Erlang-B value, for load < servers."""
+    spare = servers - load
+    return servers * blocking * load / (spare * (spare + load * blocking))
+
+
+def waiting_items(servers: int, station: Station) -> float:
+    """Mean number of items that wait at a station, infinite when the load is too much."""
+    load = station.load
+    if load >= servers:
+        return math.inf
+    return station.variability * _waiting(servers, load, erlang_b(servers, load))
+
+
+def sojourn_s(
+    stations: Sequence[Station], allocation: Sequence[int], external_rate_per_s: float
+) -> float:
+    """E[T]: mean seconds from an item's arrival until all that came of it is processed.
+
+    allocation: processors of each station; external_rate_per_s: λ0, items from outside.
+
+    The paper's logo detection, with service rates that fit its figures:
+
+    >>> video = (Station("extract", 13, 5), Station("match", 13, 4.407), Station("agg", 13, 1300))
+    >>> round(sojourn_s(video, (10, 11, 1), external_rate_per_s=13), 3)
+    0.428
+    """
+    finite(external_rate_per_s, "external rate", above=0)
+    present = sum(s.load + waiting_items(k, s) for s, k in zip(stations, allocation, strict=True))
+    return present / external_rate_per_s
+
+
+class _Greedy:
+    """Processors given one at a time, always where they take away most waiting.
+
+    Waiting is convex in k, so every state on the way is optimal for its sum (Theorem 1).
+
+    waiting: items that still wait in all, with the processors given so far.
+    """
+
+    def __init__(self, stations: Sequence[Station]) -> None:
+        # One flat tuple a station, since this is all that the loop in `give` touches:
+        # (-gain of its next processor, tie break, index, k, load, inverse of Erlang B and waiting
+        # items at k + 1, variability, limit of k). Ties appear when gains underflow: then the
+        # station with the most load a processor comes first.
+        self._queue: list[tuple[float, float, int, int, float, float, float, float, float]] = []
+        for i, station in enumerate(stations):
+            k, a, factor = station.least_processors, station.load, station.variability
+            most = math.inf if station.max_processors is None else station.max_processors
+            if k > most:
+                raise NotEnoughProcessors(k, int(most), station.name)
+            b = erlang_b(k, a)
+            inverse = 1 + (k + 1) / (a * b) if a * b > 0 else math.inf
+            after = _waiting(k + 1, a, 1 / inverse)
+            key = math.inf if k >= most else (after - _waiting(k, a, b)) * factor
+            self._queue.append((key, 0.0, i, k, a, inverse, after, factor, most))
+        heapify(self._queue)
+        self.waiting = 0.0
+        self.recount()
+
+    @property
+    def counts(self) -> list[int]:
+        """Processors by station."""
+        counts = [0] * len(self._queue)
+        for entry in self._queue:
+            counts[entry[2]] = entry[3]
+        return counts
+
+    def recount(self) -> None:
+        """Sum `waiting` anew, without the rounding errors that it has gathered on the way."""
+        waits = []
+        for _, _, _, k, a, inverse, _, factor, _ in self._queue:
+            here = (inverse - 1) * a / (k + 1)  # one step of the recursion back, from k + 1 to k
+            spare = k - a
+            waits.append(factor * k * a / (spare * (spare * here + a)) if a else 0.0)
+        self.waiting = math.fsum(waits)
+
+    def give(self, processors: int, until_waiting: float | None = None) -> int:
+        """Give so many processors, or fewer when no more items than that wait; return how many.
+
+        With `until_waiting` it also ends when another processor would change nothing.
+        """
+        queue, waiting = self._queue, self.waiting
+        enough = -1.0 if until_waiting is None else until_waiting
+        useless = math.inf if until_waiting is None else 0.0
+        given = 0
+        while given < processors and waiting > enough:
+            gain, _, i, k, a, inverse, before, factor, most = queue[0]
+            if gain >= useless:  # infinite where a station has all that it may have
+                break
+            given += 1
+            waiting += gain
+            k += 1
+            following = k + 1
+            # 1/B(k) = 1 + k/a · 1/B(k−1): one step of the Erlang-B recursion upside down, which
+            # runs into infinity, and so to nobody waiting, where B would underflow.
+            inverse = 1 + following * inverse / a if a else math.inf
+            spare = following - a
+            after = following * a / (spare * (spare * inverse + a))
+            gain = (after - before) * factor if k < most else math.inf
+            tie = 0.0 if gain else -a / k
+            heapreplace(queue, (gain, tie, i, k, a, inverse, after, factor, most))
+        self.waiting = waiting
+        return given
+
+
+def assign_processors(stations: Sequence[Station], processors: int) -> tuple[int, ...]:
+    """AssignProcessors, the paper's Algorithm 1: the distribution with the least E[T].
+
+    processors: how many there are in all (K_max). Raises NotEnoughProcessors when some queue
+    would grow without end.
+
+    >>> video = (Station("extract", 13, 5), Station("match", 13, 4.407), Station("agg", 13, 1300))
+    >>> assign_processors(video, 22), assign_processors(video, 17)
+    ((10, 11, 1), (8, 8, 1))
+    """
+    needed = sum(station.least_processors for station in stations)
+    if needed > processors:
+        raise NotEnoughProcessors(needed, processors)
+    if processors - needed >= _COMPILED_FROM:
+        return _assign_compiled(stations, processors - needed)
+    greedy = _Greedy(stations)
+    greedy.give(processors - needed)
+    return tuple(greedy.counts)
+
+
+_COMPILED_FROM = 128
+"""Processors to give from which the compiled loop is used (loading it takes half a second)."""
+
+
+def _assign_compiled(stations: Sequence[Station], spare: int) -> tuple[int, ...]:
+    """The same as `_Greedy.give`, compiled; a property test holds the two equal."""
+    import numpy as np
+
+    from tidegate.theory._greedy import greedy_kernel
+
+    for s in stations:
+        if s.max_processors is not None and s.least_processors > s.max_processors:
+            raise NotEnoughProcessors(s.least_processors, s.max_processors, s.name)
+    least = [s.least_processors for s in stations]
+    loads = [s.load for s in stations]
+    blocking = [erlang_b(k, a) for k, a in zip(least, loads, strict=True)]
+    waits = [_waiting(k, a, b) for k, a, b in zip(least, loads, blocking, strict=True)]
+    counts = greedy_kernel(
+        np.array(least, dtype=np.int64),
+        np.array(loads),
+        np.array([s.variability for s in stations]),
+        np.array([-1 if s.max_processors is None else s.max_processors for s in stations]),
+        np.array(blocking),
+        np.array(waits),
+        spare,
+    )
+    return tuple(counts.tolist())
+
+
+def fewest_processors(
+    stations: Sequence[Station],
+    t_max_s: float,
+    external_rate_per_s: float,
+    correction: float = 1.0,
+) -> tuple[int, ...]:
+    """The smallest allocation whose E[T] stays within a bound (the paper's Program 6).
+
+    t_max_s: the bound on E[T] in seconds; external_rate_per_s: λ0.
+    correction: measured over estimated sojourn time, by which the estimate is multiplied.
+    Raises LatencyUnreachable when processing alone, with no waiting, takes longer.
+
+    >>> scaled = (Station("see", 40, 5.714), Station("match", 40, 5.333), Station("agg", 40, 400))
+    >>> sum(fewest_processors(scaled, 0.5, 40)), sum(fewest_processors(scaled, 1.0, 40))
+    (19, 17)
+    """
+    finite(t_max_s, "t_max_s", above=0)
+    finite(external_rate_per_s, "external rate", above=0)
+    finite(correction, "correction", above=0)
+    busy = math.fsum(station.load for station in stations)
+    allowed = t_max_s * external_rate_per_s / correction - busy
+    greedy = _Greedy(stations)
+    # A bound that leaves no time to wait takes infinitely many processors, not merely very many.
+    if allowed < 0 or allowed < 1e-12 * min(busy, greedy.waiting):
+        raise LatencyUnreachable(t_max_s, correction * busy / external_rate_per_s)
+    while greedy.waiting > allowed:
+        # In halves: a running sum that has come down from a million knows nothing of millionths.
+        if not greedy.give(_MANY, until_waiting=max(allowed, greedy.waiting / 2)):
+            # What still waits does so at operators that may have no more processors.
+            best_s = correction * (busy + greedy.waiting) / external_rate_per_s
+            waiting = {
+                s.name: waiting_items(k, s) for s, k in zip(stations, greedy.counts, strict=True)
+            }
+            raise LatencyUnreachable(t_max_s, best_s, max(waiting, key=waiting.__getitem__))
+        greedy.recount()
+    return tuple(greedy.counts)
+
+
+_MANY = 10**9
+"""More processors than anybody has."""
+
+
+def machines_for(processors: int, per_machine: int, reserved: int = 0) -> int:
+    """Machines that carry so many processors.
+
+    per_machine: processors on each machine; reserved: processors taken by something else in all.
+
+    >>> machines_for(19, per_machine=5, reserved=3), machines_for(17, per_machine=5, reserved=3)
+    (5, 4)
+    """
+    return math.ceil((processors + reserved) / per_machine)
