@@ -1,14 +1,22 @@
-"""One Hypothesis profile for everybody: the same examples on every machine, and no stopwatch.
+"""What all tests share: one Hypothesis profile, one Spark session, one Kafka broker, some journals.
 
-And journals that several test packages look at, made once.
+The profile gives the same examples on every machine and sets no deadline. A JVM takes seconds to
+start, so sessions are shared. A test that uses one is marked ``java``; `make unit` leaves it out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidegate.spark.local.broker import LocalBroker
 
 settings.register_profile(
     "tidegate",
@@ -20,6 +28,18 @@ settings.register_profile(
 )
 settings.load_profile("tidegate")
 
+NEEDS_JAVA = {"spark", "broker"}
+"""Fixtures behind which a JVM stands."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that use a JVM through a fixture."""
+    for item in items:
+        if NEEDS_JAVA & set(getattr(item, "fixturenames", ())):
+            item.add_marker("java")
+        if item.path.parent.name == "browser":
+            item.add_marker("browser")
+
 
 @pytest.fixture(scope="session")
 def journals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
@@ -27,3 +47,28 @@ def journals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     from tests.dashboard.journals import make_journals
 
     return make_journals(tmp_path_factory.mktemp("journals"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A local session."""
+    from tests.spark.streams.chains import local_session
+
+    session = local_session()
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[LocalBroker]:
+    """An embedded Kafka broker; tests are skipped where its jars cannot be fetched."""
+    from tidegate.errors import BackendError
+    from tidegate.spark.local.broker import LocalBroker
+    from tidegate.spark.local.kafka_jars import broker_jars
+
+    try:
+        broker_jars()
+    except BackendError as error:
+        pytest.skip(str(error))
+    with LocalBroker() as running:
+        yield running

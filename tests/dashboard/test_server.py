@@ -17,8 +17,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.dashboard.test_book import line
-from tests.unit.test_cli import tidegate
+from tests.cli.test_cli import tidegate
+from tests.dashboard.test_journals import line
 from tidegate.dashboard import serving
 from tidegate.dashboard.security import Gatekeeper
 from tidegate.errors import InputError

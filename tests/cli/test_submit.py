@@ -1,0 +1,321 @@
+"""``tidegate submit`` up to the moment where Spark would start, and the wrapper without Spark."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from tests.cli.test_cli import Done, tidegate
+from tidegate.codec import from_json, to_json
+from tidegate.errors import BackendError, SettingError
+from tidegate.loop.backend import Outcome
+from tidegate.loop.journal import Turn
+from tidegate.model import Binding, HostOffer, Plan
+from tidegate.policies import create
+from tidegate.spark.autoscaler import attach
+from tidegate.spark.autoscaler.attach import Attachment
+from tidegate.spark.autoscaler.command import environment, split_words
+from tidegate.spark.autoscaler.dry_run import DryRunBooks
+from tidegate.testing import HOST, steady_snapshot
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An application that tells how it was run."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.delenv(name, raising=False)
+    path = tmp_path / "app.py"
+    path.write_text(
+        "import sys\n"
+        "from pyspark.sql import SparkSession\n"
+        "assert __name__ == '__main__'\n"
+        "spark = SparkSession.builder.getOrCreate()\n"
+        "again = SparkSession.builder.getOrCreate()\n"
+        "print('app', *sys.argv[1:])\n"
+        "sys.exit(int(sys.argv[1]))\n"
+    )
+    return path
+
+
+def submitted(*words: str | Path) -> tuple[Done, list[str], dict[str, str]]:
+    """What the command would become."""
+    with mock.patch.object(os, "execve") as become:
+        done = tidegate("submit", *words)
+    if not become.called:
+        return done, [], {}
+    program, command, env = become.call_args.args
+    assert program == command[0]
+    return done, command, env
+
+
+# --- the command ------------------------------------------------------------------------------
+
+
+def test_options_are_sorted_and_defaults_added(app: Path) -> None:
+    done, command, env = submitted(
+        *("--master", "yarn", "--slo", "5s", "--packages=a:b:c", "--max-executors", "8"),
+        *("--conf", "spark.decommission.enabled=false", "--verbose", "--dry-run"),
+        *(app, "--slo", "other", "--dry-run"),
+    )
+    assert done.returncode == 0, done.stderr
+    at = command.index("--verbose")
+    assert command[0].endswith("bin/spark-submit")
+    assert command[1 : at + 1] == [
+        *("--master", "yarn", "--packages=a:b:c"),
+        *("--conf", "spark.decommission.enabled=false", "--verbose"),
+    ]
+    assert command[at + 1 : at + 3] == ["--conf", "spark.dynamicAllocation.enabled=false"]
+    assert Path(command[at + 3]).name == "driver.py" and Path(command[at + 3]).is_file()
+    settings = from_json(Attachment, command[at + 4])
+    assert (settings.slo, settings.max_executors, settings.dry_run) == ("5s", 8, True)
+    assert command[at + 5 :] == [str(app), "--slo", "other", "--dry-run"]
+    assert env["PYSPARK_DRIVER_PYTHON"] == sys.executable
+    assert "PYSPARK_PYTHON" not in env, "what the cluster's machines have is theirs to say"
+
+
+def test_a_policy_with_parameters_by_name_or_from_a_file(app: Path, tmp_path: Path) -> None:
+    _, command, _ = submitted(
+        "--slo", "5s", "--policy", "lag", "--set", "threshold=50", "--interval", "3s", app
+    )
+    assert from_json(Attachment, command[-2]).parameters == {"threshold": "50"}
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        "policy: btu\n"
+        "guards: {cool-down: {up_s: 30s}, excluded-periods: {periods: '22:00-23:00'}}\n"
+    )
+    _, command, _ = submitted("--slo", "5s", "--config", file, app)
+    read = from_json(Attachment, command[-2])
+    assert read.policy == "btu" and set(read.guards) == {"cool-down", "excluded-periods"}
+    read.check()
+
+
+def test_on_this_machine_executors_run_the_same_python(app: Path) -> None:
+    for master in ("local[2]", "spark://127.0.0.1:7077"):
+        assert environment(["--master", master])["PYSPARK_PYTHON"] == sys.executable
+    with mock.patch.dict(os.environ, PYSPARK_PYTHON="mine"):
+        assert environment([])["PYSPARK_PYTHON"] == "mine"
+        assert "PYSPARK_DRIVER_PYTHON" not in environment([])
+
+
+def test_spark_home_and_its_defaults_are_respected(
+    app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "spark-submit").touch()
+    (tmp_path / "conf").mkdir()
+    defaults = tmp_path / "conf" / "spark-defaults.conf"
+    defaults.write_text("# mine\n\nspark.decommission.enabled   false\nspark.x=1=2\n")
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    _, command, _ = submitted("--slo", "5s", app)
+    assert command[0] == str(tmp_path / "bin" / "spark-submit")
+    assert "spark.decommission.enabled=true" not in command, "it is set in the file"
+    defaults.write_text("spark.dynamicAllocation.enabled true\n")
+    done, command, _ = submitted("--slo", "5s", app)
+    assert command == [] and "two autoscalers" in done.stderr
+    done, command, _ = submitted(
+        "--slo", "5s", "--conf", "spark.dynamicAllocation.enabled=false", app
+    )
+    assert command, "the command line has the last word"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "Missing option '--slo'"),
+        (("--slo",), "--slo is None; it must be followed by a value"),
+        (("--slo", "5s"), "name it last"),
+        (("--slo", "soon", "app.py"), "--slo is 'soon'"),
+        (("--slo", "5s", "gone.py"), "application is 'gone.py'"),
+        (("--slo", "5s", "job.jar"), "use tidegate.spark.Autoscaler"),
+        (("--slo", "5s", "--polcy", "drs", "app.py"), "option is '--polcy'"),
+        (("--slo", "5s", "--policy", "dsr", "app.py"), "did you mean"),
+        (("--slo", "5s", "--set", "t_max_s", "app.py"), "parameter=value"),
+        (("--slo", "5s", "--set", "t=1", "app.py"), "it takes t_max_s"),
+        (("--slo", "5s", "--min-executors", "0", "app.py"), "--min-executors is 0"),
+        (("--slo", "5s", "--min-executors", "3", "--max-executors", "2", "app.py"), "no less than"),
+        (("--slo", "5s", "--max-executors", "many", "app.py"), "valid integer"),
+        (("--slo", "5s", "--interval", "0s", "app.py"), "--interval is '0s'"),
+        (("--slo", "5s", "--stabilise", "x", "app.py"), "--stabilise is 'x'"),
+        (("--slo", "5s", "--billing-unit", "x", "app.py"), "--billing-unit is 'x'"),
+        (("--slo", "5s", "--price-per-hour", "-1", "app.py"), "--price-per-hour is -1"),
+        (("--slo", "5s", "--journal", "app.py/j.jsonl", "app.py"), "a file to write to"),
+        (("--slo", "5s", "--config", "none.yaml", "app.py"), "No such file"),
+        (("--slo", "5s", "--config", "c", "--policy", "drs", "app.py"), "left out with --config"),
+        (("--slo", "5s", "--conf", "spark.x", "app.py"), "key=value"),
+        (("--slo", "5s", "--properties-file", "none", "app.py"), "--properties-file is 'none'"),
+        (("--slo", "5s", "--deploy-mode", "cluster", "app.py"), "must be client"),
+        (("--slo", "5s", "-c", "spark.dynamicAllocation.enabled=TRUE", "app.py"), "two autosc"),
+    ],
+)
+def test_a_mistake_is_one_sentence_before_spark_starts(
+    app: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    done, command, _ = submitted(*words)
+    assert command == [] and done.returncode == 2
+    assert sentence in done.stderr
+    assert done.stderr.startswith("tidegate: ") and done.stderr.count("\n") == 1
+
+
+def test_a_wrong_spark_home_is_named(app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", "nowhere")
+    done, _, _ = submitted("--slo", "5s", app)
+    assert "SPARK_HOME is 'nowhere'" in done.stderr
+
+
+def test_help_tells_of_spark_submit() -> None:
+    done, _, _ = submitted("--help")
+    assert done.returncode == 0 and "--stabilise" in done.stdout and "spark-submit" in done.stdout
+
+
+def test_words_of_the_application_are_its_own() -> None:
+    words = split_words(["--set", "a=-1", "app.py", "-v", "--", "x"], ["--set"], ["--dry-run"])
+    assert words.own == ("--set", "a=-1") and words.app == ("app.py", "-v", "--", "x")
+
+
+# --- the wrapper ------------------------------------------------------------------------------
+
+
+class Attached:
+    """Stands for an autoscaler."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.books: DryRunBooks | None = DryRunBooks()
+        self.made = self.started = self.stopped = 0
+
+    def make(self, settings: Attachment, spark: object) -> Attached:
+        self.made += 1
+        if self.error is not None:
+            raise self.error
+        return self
+
+    def start(self) -> Attached:
+        self.started += 1
+        return self
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+    def account(self) -> str:
+        assert self.books is not None
+        return self.books.report()
+
+
+def wrapped(app: Path, autoscaler: Attached, *arguments: str) -> int:
+    """Run the application in the wrapper, with sessions that are no sessions."""
+    from pyspark.sql import SparkSession
+
+    def make(settings: Attachment, spark: object) -> Any:
+        return autoscaler.make(settings, spark)
+
+    settings = to_json(Attachment("5s", journal="j.jsonl"))
+    with (
+        mock.patch.object(SparkSession.Builder, "getOrCreate", lambda builder: object()),
+        mock.patch.object(Attachment, "autoscaler", make),
+        mock.patch.object(sys, "argv", []),
+        mock.patch.object(sys, "path", list(sys.path)),
+    ):
+        return attach.run([settings, str(app), *arguments])
+
+
+@pytest.mark.parametrize("code", [0, 1, 7])
+def test_the_app_runs_as_itself_with_its_own_exit_code(
+    app: Path, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    autoscaler = Attached()
+    assert wrapped(app, autoscaler, str(code), "--slo", "x") == code
+    assert (autoscaler.made, autoscaler.started, autoscaler.stopped) == (1, 1, 1), "once"
+    out = capsys.readouterr()
+    assert out.out == f"app {code} --slo x\n"
+    assert "nothing to compare" in out.err, "the dry run's account"
+
+
+def test_an_app_that_fails_keeps_its_error(app: Path) -> None:
+    autoscaler = Attached()
+    with pytest.raises(ValueError, match="invalid literal"):
+        wrapped(app, autoscaler, "many")
+    assert autoscaler.stopped == 1
+
+
+def test_words_instead_of_a_code_are_printed(app: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app.write_text("import sys\nsys.exit('enough')\n")
+    assert wrapped(app, Attached()) == 1
+    assert "enough" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_the_autoscaler_too(app: Path) -> None:
+    app.write_text(app.read_text().replace("sys.exit(", "raise KeyboardInterrupt("))
+    autoscaler = Attached()
+    assert wrapped(app, autoscaler, "0") == 130
+    assert autoscaler.stopped == 1
+
+
+def test_spark_errors_leave_the_app_alone(app: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert wrapped(app, Attached(BackendError("Spark does not answer")), "7") == 7
+    assert "runs without: Spark does not answer" in capsys.readouterr().err
+
+
+def test_wrong_settings_end_it_at_once(app: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    error = SettingError("spark.master", "local", "a cluster", "use --dry-run to watch")
+    assert wrapped(app, Attached(error), "7") == 2
+    out = capsys.readouterr()
+    assert out.out == "" and out.err.startswith("tidegate: spark.master is 'local'")
+
+
+def test_how_the_app_logs_is_its_own_to_say(app: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app.write_text("import logging\nprint(logging.getLogger('tidegate').propagate)\n")
+    handlers = list(logging.getLogger().handlers)
+    assert wrapped(app, Attached()) == 0
+    assert capsys.readouterr().out == "False\n"
+    assert logging.getLogger().handlers == handlers and logging.getLogger("tidegate").propagate
+
+
+def test_an_app_without_a_session_is_told_so(app: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app.write_text("print('no Spark here')\n")
+    assert wrapped(app, Attached()) == 0
+    assert "tidegate: nothing was scaled" in capsys.readouterr().err
+
+
+# --- the dry run's account --------------------------------------------------------------------
+
+
+def dry_turn(number: int, time_s: float, hosts: int, wanted: int, planned: int) -> Turn:
+    """A turn with hosts that were there, that the policy wanted, and that guards let pass."""
+    snapshot = steady_snapshot(hosts, time_s=time_s)
+    static = create("static", hosts=wanted)
+    raw = static.decide(snapshot, static.initial_memory())[0].deployment
+    bindings = (Binding("dry-run", planned, hosts, "this is a dry run"),)
+    plan = Plan(snapshot.requested, raw=raw, bindings=bindings if planned != hosts else ())
+    return Turn(number, "static", snapshot, plan, Outcome())
+
+
+def test_a_dry_run_adds_up_what_was_and_what_would_have_been() -> None:
+    books = DryRunBooks()
+    assert "nothing to compare" in books.report()
+    books.add(dry_turn(1, 0, hosts=4, wanted=1, planned=2))
+    books.add(Turn(2, "static", error="a turn that failed"))
+    books.add(dry_turn(3, 10, hosts=4, wanted=6, planned=4))
+    books.add(dry_turn(4, 40, hosts=4, wanted=6, planned=4))
+    assert (books.actual_s, books.wanted_s, books.planned_s) == (160, 190, 140)
+    assert books.watched_s == 40 and books.changes == 1
+    books.offer = HostOffer(HOST, billing_unit_s=60, price_per_unit_usd=0.6)
+    assert books.report().splitlines()[1:] == [
+        "  as it was                   160 executor-seconds, 4.00 executors on average, 1.6000 $",
+        "  wanted by the policy        190 executor-seconds, 4.75 executors on average, 1.9000 $",
+        "  after its guards            140 executor-seconds, 3.50 executors on average, 1.4000 $"
+        ", in 1 change",
+    ]
+
+
+def test_the_settings_travel_unchanged() -> None:
+    sent = Attachment("5s", "lag", {"threshold": 50}, {"bounds": {"max_hosts": 3}}, dry_run=True)
+    assert from_json(Attachment, to_json(sent)) == sent
+    assert json.loads(to_json(sent))["max_executors"] is None

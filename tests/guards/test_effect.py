@@ -1,0 +1,102 @@
+"""No host without work, and no more of what did not help."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.guards.test_guards import Wish
+from tidegate.guards import Guard
+from tidegate.guards.effect import Effect, EffectMemory, UsefulHosts
+from tidegate.model import Latency, Plan, Snapshot
+from tidegate.testing import steady_snapshot
+
+
+def narrow(hosts: int, tasks: int | None) -> Snapshot:
+    """So many hosts of four slots; the operator has so many tasks."""
+    snapshot = steady_snapshot(hosts=hosts, queue_length=0)
+    operator = replace(snapshot.topology.operators[0], max_instances=tasks)
+    return replace(snapshot, topology=replace(snapshot.topology, operators=(operator,)))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "tasks", "wish", "expected"),
+    [
+        (1, 5, 4, 2),  # five tasks fill two hosts of four slots
+        (1, None, 4, 4),  # no limit known
+        (1, 16, 4, 4),
+        (3, 4, 5, 3),  # what runs already is the policy's business
+        (3, 4, 2, 2),
+    ],
+)
+def test_growth_ends_where_tasks_end(
+    hosts: int, tasks: int | None, wish: int, expected: int
+) -> None:
+    guard = UsefulHosts(Wish(hosts=wish))
+    plan, _ = guard.decide(narrow(hosts, tasks), guard.initial_memory())
+    assert plan.bounded_target == expected
+    if expected < wish:
+        assert "repartition" in plan.bindings[0].why
+
+
+class Story:
+    """A guard asked turn after turn."""
+
+    def __init__(self, guard: Guard) -> None:
+        self.guard = guard
+        self.memory = guard.initial_memory()
+
+    def turn(self, time_s: float, hosts: int, arrives: float, done: float | None) -> Plan:
+        snapshot = replace(narrow(hosts, 2), time_s=time_s)
+        reading = replace(snapshot.operators[0], arrival_rate_per_s=arrives, processed_per_s=done)
+        changes: dict[str, Any] = {"operators": (reading,), "latency": Latency(p95_s=0.5)}
+        plan, self.memory = self.guard.decide(replace(snapshot, **changes), self.memory)
+        return plan
+
+
+def test_growth_that_did_not_help_is_noticed_said_and_not_repeated() -> None:
+    story = Story(Effect(Wish(hosts=4), settle_s=30, hold_s=300))
+    assert story.turn(0, hosts=1, arrives=500, done=200).bounded_target == 4
+    assert story.turn(10, hosts=1, arrives=500, done=200).bounded_target == 4  # still starting
+    assert story.turn(20, hosts=3, arrives=500, done=200).bounded_target == 4
+    assert story.turn(39, hosts=3, arrives=500, done=205).bounded_target == 4
+    plan = story.turn(60, hosts=3, arrives=500, done=205)
+    assert (plan.raw_target, plan.bounded_target) == (4, 3)
+    assert plan.bindings[0].why == (
+        "2 hosts were added and throughput is unchanged (200/s → 205/s): work has 2 tasks a "
+        "batch; repartition its input (or its state) for more; tried again in 5 min"
+    )
+    assert story.turn(100, hosts=3, arrives=500, done=205).bounded_target == 3
+    assert story.turn(361, hosts=3, arrives=500, done=205).bounded_target == 4  # tried again
+
+
+@pytest.mark.parametrize(
+    ("arrives", "done"),
+    [
+        (500, 400),  # it helped
+        (203, 203),  # all that comes is done: nothing more was asked for
+        (500, None),  # nobody knows
+    ],
+)
+def test_growth_is_not_blamed_without_proof(arrives: float, done: float | None) -> None:
+    story = Story(Effect(Wish(hosts=4), settle_s=30))
+    story.turn(0, hosts=1, arrives=500, done=200)
+    story.turn(10, hosts=1, arrives=500, done=200)
+    for time_s in (20, 60, 120):
+        plan = story.turn(time_s, hosts=3, arrives=arrives, done=done)
+        assert plan.bounded_target == 4
+        assert not plan.bindings
+
+
+def test_hosts_that_never_come_are_not_judged() -> None:
+    story = Story(Effect(Wish(hosts=2), settle_s=30, hold_s=50))
+    for time_s in range(0, 400, 10):
+        assert story.turn(time_s, hosts=1, arrives=500, done=200).bounded_target == 2
+
+
+def test_the_memory_survives_being_saved() -> None:
+    guard = Effect(Wish(hosts=4))
+    memory = replace(guard.initial_memory(), own=EffectMemory(1, 200.0, 0.0, 60.0))
+    assert guard.load_memory(guard.save_memory(memory)) == memory

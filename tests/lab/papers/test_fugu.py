@@ -1,0 +1,320 @@
+"""FUGU's experiments: the world, and that each verdict can come out either way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.cli.test_cli import tidegate
+from tidegate.lab.papers.claims import Experiment, claims
+from tidegate.lab.papers.fugu import claims as fugu_claims
+from tidegate.lab.papers.fugu import experiment as fugu
+from tidegate.lab.papers.fugu.results import Results, half_width, what_learning_adds
+from tidegate.lab.papers.fugu.runs import (
+    CONFIGURATIONS,
+    Case,
+    Measures,
+    _mean_latency,
+    _measures,
+    all_cases,
+    causes,
+    run_case,
+)
+from tidegate.lab.papers.fugu.world import (
+    MEAN_DEMAND_HOSTS,
+    SECTORS,
+    TICKS_PER_S,
+    FuguWorld,
+    Monitored,
+    draw_queries,
+)
+from tidegate.model import Plan
+
+# --- the world ----------------------------------------------------------------------------------
+
+
+def test_thirty_five_queries_load_the_cluster_as_intended() -> None:
+    for seed in (1, 2, 3):
+        queries = draw_queries(seed)
+        assert len(queries) == len({query.name for query in queries}) == 35
+        assert sum(query.load for query in queries) == pytest.approx(MEAN_DEMAND_HOSTS)
+        assert max(query.load for query in queries) < 0.8  # each fits a host by itself
+
+
+def test_load_and_state_grow_with_sector_and_window() -> None:
+    queries = sorted(draw_queries(1), key=lambda query: query.window_s)
+    assert queries[0].service_s < queries[-1].service_s
+    by_ticks = [q.state_mb / (SECTORS[q.sector] * q.window_s) for q in queries]
+    assert np.ptp(by_ticks) < 1e-9
+    same = {(q.service_s / (1 + q.window_s / 155)) for q in queries}
+    assert max(same) - min(same) < 1e-12
+
+
+def test_worlds_are_the_same_for_a_seed_and_differ_between_seeds() -> None:
+    one, again, other = FuguWorld(1), FuguWorld(1), FuguWorld(2)
+    assert one.queries == again.queries != other.queries
+    ticks = [world.day(1).arrivals(100, 110) for world in (one, again)]
+    assert all(np.array_equal(ticks[0][s], ticks[1][s]) for s in ticks[0])
+    assert not np.array_equal(one.day(1).minutes, one.day(2).minutes)
+    assert not np.array_equal(one.day(1).minutes, other.day(1).minutes)
+
+
+def test_a_day_has_the_rate_and_the_shares_that_it_should() -> None:
+    day = FuguWorld(1).day(1)
+    assert day.minutes.mean() == pytest.approx(TICKS_PER_S)
+    assert day.shares.sum(axis=0) == pytest.approx(np.ones(day.shares.shape[1]))
+    assert day.shares.mean(axis=1) == pytest.approx(np.array(list(SECTORS.values())), abs=0.02)
+    counted = sum(len(times) for times in day.arrivals(0, 350).values())
+    expected = sum(float(s.expected(np.array((0.0, 350.0)))[n][0]) for n, s in day.streams.items())
+    assert counted == pytest.approx(expected, rel=0.05)
+
+
+def test_the_first_placement_keeps_hosts_at_the_target() -> None:
+    world = FuguWorld(1)
+    day = world.day(1)
+    start = world.initial(day, 0.6)
+    factor = day.minutes[:10].mean() / TICKS_PER_S
+    loads = dict.fromkeys(start.hosts, 0.0)
+    by_name = {query.name: query.load * factor for query in world.queries}
+    for instance in start.instances:
+        loads[instance.host] += by_name[instance.operator]
+    assert len(start.instances) == 35
+    assert max(loads.values()) <= 0.6 + 1e-9
+    assert len(loads) >= sum(by_name.values()) / 0.6
+
+
+def test_a_monitor_sees_no_more_cpu_than_there_is() -> None:
+    cloud = FuguWorld(1).simulation(1, target=1.0)
+    everything = replace(
+        cloud.observe().requested,
+        instances=tuple(replace(i, host="host-1") for i in cloud.observe().requested.instances),
+    )
+    world = Monitored(cloud)
+    world.apply(Plan(everything))
+    cloud.advance(30)
+    world.observe()
+    cloud.advance(10)
+    seen = world.observe()
+    assert world.wanted["host-1"] > 1.5
+    assert seen.host["host-1"].utilisation == 1.0
+    used = sum(i.load.cpu_cores for i in seen.instances if i.load and i.host == "host-1")
+    assert used == pytest.approx(1.0, abs=0.02)
+
+
+# --- measures -----------------------------------------------------------------------------------
+
+
+def test_a_points_latency_is_the_mean_over_the_queries_that_delivered() -> None:
+    before = {"a": (10, 1.0), "b": (0, 0.0), "c": (5, 5.0)}
+    now = {"a": (20, 2.0), "b": (1, 0.5), "c": (5, 5.0)}
+    assert _mean_latency(before, now) == pytest.approx((0.1 + 0.5) / 2)
+    assert np.isnan(_mean_latency(now, now))
+
+
+def test_latency_is_laid_to_overloads_moves_or_neither() -> None:
+    latency = [1.0, 1.0, 1.0, 1.0, 1.0, 5.0]
+    over = [True, False, False, False, False, False]
+    moves = [0, 0, 2, 0, 0, 0]
+    loads = [(0.1, 0.5, 0.9)] * 6
+    found = _measures(loads, latency, [4] * 6, [1.2, 0.5], over, moves, 1)
+    assert (found.from_overload, found.from_moves, found.from_rest) == (0.2, 0.3, 0.5)
+    assert (found.load_min, found.load_mean, found.load_max) == pytest.approx((0.1, 0.5, 0.9))
+    assert found.overload == 0.5
+    assert (found.hosts, found.moves, found.decisions) == (4, 2, 1)
+    assert found.latency_p50_s == 1.0
+
+
+# --- verdicts -----------------------------------------------------------------------------------
+
+PLAIN = Measures(0.4, 0.52, 0.65, 0.1, 0.2, 1.0, 0.4, 5.0, 50, 100, 0.02, 0.5, 0.3, 0.2)
+
+
+def _as_published() -> dict[Case, Measures]:
+    """A made-up world in which the paper is right in every respect."""
+    runs = dict.fromkeys(all_cases(), PLAIN)
+    for name in CONFIGURATIONS:
+        worse = {"load_mean": 0.49, "load_max": 0.75, "latency_p90_s": 9.0, "decisions": 20.0}
+        runs[Case("global", name)] = replace(PLAIN, **worse)
+        runs[Case("sarsa", name)] = replace(PLAIN, load_mean=0.60, latency_p90_s=0.9, hosts=4.5)
+    low, high = (
+        {"load_mean": 0.45, "latency_p90_s": 0.95},
+        {"load_mean": 0.54, "latency_p90_s": 1.2},
+    )
+    runs[Case("local", "lower 0.2")] = replace(PLAIN, **low)
+    runs[Case("local", "lower 0.4")] = replace(PLAIN, **high)
+    runs[Case("local", "upper 0.7")] = replace(PLAIN, latency_p90_s=1.5, moves=200)
+    runs[Case("local", "upper 0.9")] = replace(PLAIN, latency_p90_s=1.5, overload=0.05)
+    runs[Case("local", day=2)] = replace(PLAIN, latency_p90_s=1.9)
+    runs[Case("sarsa", day=2)] = replace(PLAIN, latency_p90_s=1.0)
+    runs[Case("sarsa", day=3)] = replace(PLAIN, latency_p90_s=1.0)
+    for name, load, p90 in (("none", 0.55, 1.1), ("dur 160", 0.58, 0.92), ("imp 0.5", 0.57, 0.95)):
+        case = Case("sarsa", learning=name)
+        runs[case] = replace(PLAIN, load_mean=load, latency_p90_s=p90)
+    return runs
+
+
+def _results(changes: dict[Case, dict[str, float]]) -> Results:
+    runs = _as_published()
+    for case, change in changes.items():
+        runs[case] = replace(runs[case], **change)
+    return Results({case: (run, run) for case, run in runs.items()})
+
+
+def _verdicts(results: Results) -> dict[str, str]:
+    return {answer.claim: answer.verdict for answer in fugu_claims.answers(results)}
+
+
+def test_every_claim_is_answered_once_and_can_be_reproduced() -> None:
+    answers = fugu_claims.answers(_results({}))
+    assert [answer.claim for answer in answers] == [c for c in claims() if c.startswith("F-")]
+    assert {answer.claim: answer.verdict for answer in answers} == {
+        answer.claim: "reproduced" for answer in answers
+    }
+
+
+LOCAL, GLOBAL, SARSA = Case("local"), Case("global"), Case("sarsa")
+
+
+@pytest.mark.parametrize(
+    ("claim", "changes", "verdict"),
+    [
+        ("F-02", {LOCAL: {"load_mean": 0.571}}, "not"),
+        ("F-02", {LOCAL: {"load_mean": 0.469}}, "not"),
+        ("F-03", {Case("local", "lower 0.2"): {"latency_p90_s": 1.01}}, "partly"),
+        ("F-03", {Case("local", "lower 0.2"): {"latency_p90_s": 1.01, "load_mean": 0.53}}, "not"),
+        ("F-04", {Case("local", "lower 0.4"): {"load_mean": 0.51}}, "partly"),
+        ("F-04", {Case("local", "lower 0.4"): {"load_mean": 0.51, "latency_p90_s": 0.9}}, "not"),
+        ("F-05", {Case("local", "upper 0.7"): {"moves": 99.0}}, "partly"),
+        ("F-05", {Case("local", "upper 0.7"): {"moves": 99.0, "latency_p90_s": 0.99}}, "not"),
+        ("F-06", {Case("local", "upper 0.9"): {"overload": 0.01}}, "partly"),
+        ("F-06", {Case("local", "upper 0.9"): {"overload": 0.01, "latency_p90_s": 0.5}}, "not"),
+        ("F-07", {GLOBAL: {"load_mean": 0.55}}, "partly"),
+        ("F-07", {GLOBAL: {"load_mean": 0.43, "latency_p90_s": 0.99}}, "not"),
+        ("F-08", {Case("global", "upper 0.7"): {"latency_p90_s": 1.4}}, "partly"),
+        ("F-08", {Case("global", c): {"latency_p90_s": 0.1} for c in CONFIGURATIONS}, "not"),
+        ("F-09", {Case("local", "upper 0.9"): {"load_max": 0.71}}, "partly"),
+        ("F-09", {Case("global", "upper 0.7"): {"load_max": 0.69}}, "partly"),
+        ("F-10", {Case("sarsa", "upper 0.7"): {"load_mean": 0.53}}, "partly"),
+        ("F-10", {Case("sarsa", "upper 0.7"): {"load_mean": 0.50}}, "not"),
+        ("F-11", {Case("sarsa", "upper 0.7"): {"load_mean": 0.56}}, "partly"),
+        ("F-11", {Case("sarsa", "lower 0.2"): {"latency_p90_s": 0.96}}, "partly"),
+        ("F-11", {Case("sarsa", c): {"load_mean": 0.5} for c in CONFIGURATIONS}, "not"),
+        ("F-12", {SARSA: {"hosts": 4.81}}, "not"),
+        ("F-12", {SARSA: {"hosts": 3.99}}, "not"),
+        ("F-13", {Case("local", day=2): {"latency_p90_s": 1.39}}, "not"),
+        ("F-14", {Case("sarsa", day=2): {"latency_p90_s": 3.0}}, "not"),
+        ("F-15", {Case("sarsa", learning="none"): {"load_mean": 0.61}}, "partly"),
+        (
+            "F-15",
+            {Case("sarsa", learning="none"): {"load_mean": 0.61, "latency_p90_s": 0.8}},
+            "not",
+        ),
+        ("F-16", {Case("sarsa", learning="dur 160"): {"load_mean": 0.56}}, "partly"),
+        (
+            "F-16",
+            {Case("sarsa", learning="dur 160"): {"load_mean": 0.61, "latency_p90_s": 0.8}},
+            "not",
+        ),
+        ("F-17", {Case("sarsa", learning="imp 0.5"): {"latency_p90_s": 1.01}}, "partly"),
+        ("F-18", {GLOBAL: {"decisions": 50.0}}, "not"),
+    ],
+)
+def test_a_verdict_follows_its_criterion(
+    claim: str, changes: dict[Case, dict[str, float]], verdict: str
+) -> None:
+    results = _results(changes)
+    assert _verdicts(results)[claim] == verdict
+    reason = next(a.reason for a in fugu_claims.answers(results) if a.claim == claim)
+    assert reason
+
+
+def test_table_one_is_checked_to_four_digits() -> None:
+    assert fugu_claims.f01(_results({}), 0.8220).verdict == "not"
+    assert fugu_claims.f01(_results({})).verdict == "reproduced"
+
+
+def test_the_interval_is_students() -> None:
+    assert half_width([1.0]) is None
+    assert half_width([1.0, 2.0, 3.0]) == pytest.approx(4.3027 / 3**0.5, rel=1e-4)
+
+
+def test_a_difference_within_its_interval_is_called_so() -> None:
+    runs = _as_published()
+    noisy = {case: (run, run) for case, run in runs.items()}
+    case = Case("local", "lower 0.2")
+    noisy[case] = (
+        replace(runs[case], latency_p90_s=0.5),
+        replace(runs[case], latency_p90_s=1.3),
+    )
+    answer = fugu_claims.f03(Results(noisy))
+    assert answer.verdict == "reproduced"
+    assert "1 of 2 differences" in answer.reason
+
+
+def test_reasons_name_what_was_unlearnt_only_if_it_was() -> None:
+    assert "unlearnt" not in what_learning_adds(_results({}))
+    assert "40 %" in what_learning_adds(_results({Case("sarsa", day=3): {"unlearnt": 0.4}}))
+
+
+def test_reasons_use_the_runs_that_look_for_causes() -> None:
+    runs = {case: (run, run) for case, run in _as_published().items()}
+    runs |= {case: (replace(PLAIN, load_mean=0.77),) * 2 for case in causes()}
+    runs[LOCAL] = (replace(PLAIN, load_mean=0.6, load_max=0.9),) * 2
+    found = {a.claim: a for a in fugu_claims.answers(Results(runs))}
+    assert "never changed, the default would have a mean load of 0.77" in found["F-02"].reason
+    assert "never changed" in found["F-09"].reason
+    assert "n = 1: +0.170" in found["F-12"].reason or found["F-12"].verdict == "reproduced"
+
+
+def test_hosts_saved_by_not_scaling_out_are_called_so() -> None:
+    answer = fugu_claims.f12(_results({SARSA: {"unlearnt": 0.3}}))
+    assert answer.verdict == "reproduced"
+    assert "For the wrong cause: 30 %" in answer.reason
+    assert "wrong cause" not in fugu_claims.f12(_results({})).reason
+
+
+def test_one_assumption_changes_at_a_time() -> None:
+    usual, calm = FuguWorld(1), FuguWorld(1, variant="calm-sectors")
+    slow = FuguWorld(1, variant="slow-moves").simulation(1, 0.6).settings
+    assert usual.queries == calm.queries
+    assert np.array_equal(usual.day(1).minutes, calm.day(1).minutes)
+    assert np.ptp(calm.day(1).shares, axis=1).max() < 1e-12 < np.ptp(usual.day(1).shares)
+    before = usual.simulation(1, 0.6).settings
+    assert slow.migration_pause_s == 10 * before.migration_pause_s
+    assert slow.bandwidth_mbps == before.bandwidth_mbps / 10
+
+
+# --- from end to end ----------------------------------------------------------------------------
+
+
+def test_a_tiny_experiment_answers_everything() -> None:
+    told: list[float] = []
+    done = fugu.experiment([1], points=8, workers=1, progress=lambda share, _: told.append(share))
+    assert [a.claim for a in done.answers] == [c for c in claims() if c.startswith("F-")]
+    captions = " ".join(caption for caption, _ in done.figures)
+    assert all(f"Fig. {number}" in captions for number in range(3, 10))
+    assert all(svg.startswith("<svg") for _, svg in done.figures)
+    assert done.notes
+    assert told[-1] == 1.0
+    assert told == sorted(told)
+
+
+def test_a_run_is_the_same_twice() -> None:
+    case = Case("sarsa")
+    assert run_case(2, case, 12) == run_case(2, case, 12)
+
+
+def test_seeds_count_in_a_quick_run_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def only_note(seeds: Sequence[int], *_: object) -> Experiment:
+        asked.append(tuple(seeds))
+        return Experiment("fugu", ())
+
+    monkeypatch.setattr(fugu, "experiment", only_note)
+    for words in (("--quick", "--seeds", "2"), ("--quick",), ()):
+        assert tidegate("reproduce", "fugu", "--json", *words).returncode == 0
+    assert asked == [(1, 2), (1,), (1, 2, 3, 4, 5)]

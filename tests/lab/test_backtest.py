@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.test_cli import tidegate
+from tidegate.errors import UnknownPolicy
+from tidegate.lab.backtest import backtest, bound_of, pareto, run_policy, suited_settings
+from tidegate.lab.tune import config_text, tune
+from tidegate.loop.journal import Journal
+from tidegate.loop.stack import load_policy
+from tidegate.policies import available, create
+from tidegate.simulation.run import run
+from tidegate.simulation.scenario import Scenario, Sharded, scenario_for
+from tidegate.simulation.trace_input import read_workload
+from tidegate.workloads import RateTrace
+
+MINUTES = np.arange(0.0, 1200.0, 60.0)
+RATES = 50 + 40 * np.sin(2 * math.pi * MINUTES / 1200)
+
+
+@pytest.fixture(scope="module")
+def tide() -> Scenario:
+    return scenario_for(RateTrace(MINUTES, RATES, seed=5), slo_s=2.0)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "tide.csv"
+    rows = "\n".join(f"{t:g},{rate:.3f}" for t, rate in zip(MINUTES, RATES, strict=True))
+    path.write_text(f"t_s,rate\n{rows}\n")
+    return path
+
+
+def test_every_policy_meets_the_same_items_and_none_undercuts_the_bound(tide: Scenario) -> None:
+    bound = bound_of(tide, time_limit_s=5)
+    assert bound.cost_usd > 0
+    results = backtest(tide, available(), bound=bound)
+    assert [r.policy for r in results] == [
+        r.policy for r in sorted(results, key=lambda r: r.cost_usd)
+    ]
+    assert len({r.report.items_in for r in results}) == 1
+    for result in results:
+        report = result.report
+        assert report.items_in == report.items_out + report.items_queued + report.items_dropped
+        assert result.regret is not None and result.regret >= 0, result.policy
+
+
+def test_a_backtest_is_the_same_again(tide: Scenario) -> None:
+    first = backtest(tide, ["drs", "sarsa"])
+    assert [r.report for r in first] == [r.report for r in backtest(tide, ["drs", "sarsa"])]
+
+
+def test_a_static_fleet_for_the_peak_is_in_time_and_costs_more_than_drs(tide: Scenario) -> None:
+    by_name = {r.policy: r for r in backtest(tide, ["static", "drs"])}
+    assert by_name["static"].slo_compliance > 0.99
+    assert by_name["static"].report.resource_cost_usd > by_name["drs"].report.resource_cost_usd
+
+
+def test_an_unknown_policy_is_refused_before_anything_runs(tide: Scenario) -> None:
+    with pytest.raises(UnknownPolicy):
+        backtest(tide, ["drs", "nobody"])
+
+
+def test_shards_deal_out_the_same_items_however_time_is_cut(tide: Scenario) -> None:
+    sharded = Sharded(tide.workload, shards=7)
+    whole = sharded.arrivals(0.0, 300.0)
+    pieces = [sharded.arrivals(t, t + 37.5) for t in np.arange(0.0, 300.0, 37.5)]
+    for name, items in whole.items():
+        assert np.array_equal(items, np.concatenate([piece[name] for piece in pieces]))
+    together = np.sort(np.concatenate(list(whole.values())))
+    assert np.array_equal(together, tide.workload.arrivals(0.0, 300.0)["input"])
+
+
+def test_the_fluid_world_is_near_the_items(tide: Scenario) -> None:
+    policy = create("ds2")
+    items = run_policy(tide, policy)
+    fluid = run_policy(tide, policy, fluid=True)
+    assert fluid.resource_cost_usd == pytest.approx(items.resource_cost_usd, rel=0.15)
+
+
+def test_the_front_holds_whom_nobody_beats(tide: Scenario) -> None:
+    results = backtest(tide, ["static", "drs", "ds2"])
+    front = pareto(results)
+    cheapest = min(results, key=lambda r: r.report.resource_cost_usd)
+    assert cheapest.policy in front
+    for result in results:
+        beaten = any(
+            other.report.resource_cost_usd < result.report.resource_cost_usd
+            and other.slo_compliance > result.slo_compliance
+            for other in results
+        )
+        assert beaten <= (result.policy not in front)
+
+
+def test_tuning_gives_settings_that_the_configuration_accepts(
+    tide: Scenario, tmp_path: Path
+) -> None:
+    front = tune(tide, "queue-threshold", candidates=6, seed=1)
+    assert front
+    costs = [r.report.resource_cost_usd for r in front]
+    assert costs == sorted(costs)
+    compliances = [r.slo_compliance for r in front]
+    assert compliances == sorted(compliances)
+    path = tmp_path / "settings.yaml"
+    path.write_text(config_text("queue-threshold", front[0].settings))
+    assert load_policy(path).describe() == "queue-threshold → missing-metrics()"
+
+
+def test_the_command_prints_a_leaderboard_and_writes_pictures(trace: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    options = ("--policies", "drs,static", "--bound-time", "2s", "--report", page)
+    done = tidegate("backtest", trace, *options)
+    assert done.returncode == 0, done.stderr
+    assert "bound in hindsight" in done.stdout
+    assert f"next: tidegate backtest {trace} --tune " in done.stdout  # however long the path is
+    rows = [line.split() for line in done.stdout.splitlines()]
+    costs = [float(row[-9]) for row in rows if row and row[0] in ("drs", "static")]
+    assert len(costs) == 2 and costs == sorted(costs)
+    html = page.read_text()
+    assert html.count("<svg") == 1 + 2 * 2
+    assert len(html) < 2_000_000 and "http" not in html.replace("http://www.w3.org", "")
+
+
+def test_the_command_answers_machines(trace: Path) -> None:
+    words = ("--policies", "drs", "--slo", "1s", "--btu", "60s", "--bound-time", "2s", "--json")
+    answer = json.loads(tidegate("backtest", trace, *words).stdout)
+    assert answer["bound"]["cost"] > 0
+    (result,) = answer["results"]
+    assert set(result) >= {"policy", "cost", "slo_compliance", "p95_s", "rescales"}
+    tuned = json.loads(tidegate("backtest", trace, "--tune", "lag", "--json").stdout)
+    assert tuned["policy"] == "lag" and tuned["front"]
+
+
+def test_a_journal_can_be_backtested(tide: Scenario, tmp_path: Path) -> None:
+    policy = create("ds2")
+    short = replace(tide, duration_s=600.0)
+    with Journal(tmp_path / "run.jsonl") as journal:
+        run(
+            short.world(policy.style),
+            policy,
+            duration_s=short.duration_s,
+            interval_s=15.0,
+            journal=journal,
+        )
+    again = read_workload(tmp_path / "run.jsonl")
+    assert again.rate(300.0) == pytest.approx(tide.workload.rate(300.0), rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "empty"),
+        ("t_s,rate\n0,1\n60,nan\n", "line 3"),
+        ("t_s,rate\n0,1\n60,-4\n", "line 3"),
+        ("t_s,rate\n60,1\n0,4\n", "line 3"),
+        ("t_s,rate\n0,1\n60,2\n120,2\n600,4\n", "line 5"),
+    ],
+)
+def test_a_bad_trace_is_one_sentence_with_its_line(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    done = tidegate("backtest", path)
+    assert done.returncode == 2
+    assert words in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_the_scenario_tells_what_defaults_cannot(tide: Scenario) -> None:
+    assert suited_settings("static", tide)["hosts"] == 10
+    assert suited_settings("drs", tide)["t_max_s"] == 1.0
+    assert suited_settings("sarsa", tide) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--slo", "soon"), "--slo is 'soon'"),
+        (("--btu", "0s"), "--btu is '0s'"),
+        (("--mode", "exact"), "auto, items or fluid"),
+        (("--max-hosts", "0"), "--max-hosts is 0"),
+        (("--price", "-1"), "--price is -1"),
+        (("--speed", "0"), "--speed is 0"),
+        (("--stabilise", "long"), "--stabilise is 'long'"),
+    ],
+)
+def test_a_bad_option_is_one_sentence(trace: Path, options: tuple[str, ...], words: str) -> None:
+    done = tidegate("backtest", trace, "--policies", "static", *options)
+    assert done.returncode == 2
+    assert words in done.stderr and done.stderr.count("\n") == 1

@@ -1,0 +1,111 @@
+"""What can be measured of the simulated cloud, when, and how the series of it stays short."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from tests.simulation.helpers import chain, interval, poisson_world, running
+from tests.simulation.test_items import OFFER
+from tidegate.codec import from_json, to_json
+from tidegate.model import Plan, Snapshot
+from tidegate.simulation import CloudSettings
+
+
+def test_nothing_is_measured_before_anything_happened() -> None:
+    snapshot = poisson_world(chain(0.1), 5.0, 1).observe()
+    reading = snapshot.operators[0]
+    assert reading.arrival_rate_per_s is None
+    assert reading.service_time_s is None
+    assert reading.recent_durations_s is None
+    assert snapshot.hosts[0].utilisation is None
+    assert snapshot.latency.mean_s is None
+
+
+def test_what_is_measured() -> None:
+    world = poisson_world(chain(0.1, demand=1.0), 8.0, 2, offer=OFFER)
+    world.advance(5_000)
+    snapshot = world.observe()
+    reading = snapshot.operators[0]
+    assert reading.arrival_rate_per_s == pytest.approx(8.0, rel=0.05)
+    assert reading.service_time_s == pytest.approx(0.1, rel=0.1)
+    assert reading.service_scv == pytest.approx(1.0, rel=0.2)
+    assert reading.arrival_scv == pytest.approx(1.0, rel=0.1)
+    assert snapshot.hosts[0].utilisation == pytest.approx(0.4, rel=0.05)
+    loads = [i.load.cpu_cores for i in snapshot.instances if i.load]
+    assert sum(loads) == pytest.approx(0.8, rel=0.05)
+    assert sum(i.processed_per_s or 0 for i in snapshot.instances) == pytest.approx(8.0, rel=0.05)
+    assert reading.recent_durations_s is not None
+    assert len(reading.recent_durations_s) == 16
+
+
+def test_a_snapshot_asked_late_tells_of_its_own_moment() -> None:
+    """Hosts lease, drain and go, instances move, and all counters run on in the meantime."""
+    topology = chain(0.1, demand=1.0)
+
+    def snapshots(at_once: bool) -> list[Snapshot]:
+        world = poisson_world(topology, 8.0, 2, offer=OFFER)
+        found = []
+        for count, hosts in ((2, 1), (4, 2), (3, 3), (1, 1), (1, 1)):
+            world.advance(40)
+            found.append(world.observe())
+            if at_once:
+                assert found[-1].hosts and found[-1].instances
+            world.apply(Plan(running(topology, count, hosts=hosts)))
+        return found
+
+    late, prompt = snapshots(at_once=False), snapshots(at_once=True)
+    copies = [pickle.loads(pickle.dumps(snapshot)) for snapshot in late]
+    texts = [to_json(snapshot) for snapshot in copies]
+    assert len({len(snapshot.hosts) for snapshot in prompt}) > 1
+    assert late == prompt == copies
+    assert [from_json(Snapshot, text) for text in texts] == prompt
+    for snapshot in prompt:
+        again = from_json(Snapshot, to_json(snapshot))
+        assert (again.running, again.capacities) == (snapshot.running, snapshot.capacities)
+        assert list(again.capacities) == list(snapshot.capacities)
+
+
+def test_measurements_can_come_late() -> None:
+    settings = CloudSettings(measurement_delay_s=60.0)
+    world = poisson_world(chain(0.1), 5.0, 1, settings=settings)
+    world.observe()
+    world.advance(30)
+    assert world.observe().operators[0].queue_length is None
+    world.advance(60)
+    prompt = poisson_world(chain(0.1), 5.0, 1)
+    prompt.observe()
+    prompt.advance(30)
+    assert world.observe().operators == prompt.observe().operators
+
+
+def test_whole_seconds_make_items_look_late() -> None:
+    """With the original's clock each duration gains half a second on average."""
+    gains = []
+    for seed in range(10):
+        means = []
+        for quantise in (False, True):
+            settings = CloudSettings(quantise_timestamps=quantise)
+            world = poisson_world(chain(0.1), 5.0, 4, seed=seed, settings=settings)
+            world.advance(1_000)
+            mean = world.report().operators[0].mean_duration_s
+            assert mean is not None
+            means.append(mean)
+        gains.append(means[1] - means[0])
+    low, high = interval(gains)
+    assert low <= 0.5 <= high
+
+
+def test_the_series_stays_short() -> None:
+    settings = CloudSettings(series_rows=50, monitoring_s=10.0)
+    world = poisson_world(chain(0.1), 5.0, 1, settings=settings)
+    world.advance(10_000)
+    report = world.report()
+    series = report.series
+    assert len(series.time_s) <= 51
+    assert series.time_s[-1] == 10_000
+    spans = np.diff([0.0, *(t for t in series.time_s if t is not None)])
+    rates = np.array([rate for rate in series.arrival_rate_per_s if rate is not None])
+    assert float(spans @ rates) == pytest.approx(report.items_in)

@@ -1,0 +1,341 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.spark.autoscaler.fakes import FakeCluster, FakeGateway, moment
+from tests.spark.autoscaler.test_progress import events
+from tidegate.errors import BackendError
+from tidegate.loop.controller import Controller
+from tidegate.model import HostOffer, Latency, Plan
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.packing import Packing, Style
+from tidegate.packing.feasibility import broken_rules
+from tidegate.policies import available, create
+from tidegate.spark.autoscaler import world as world_module
+from tidegate.spark.autoscaler.executors import ExecutorHosts, WorkerHosts
+from tidegate.spark.autoscaler.meter import SourceCount
+from tidegate.spark.autoscaler.world import SparkWorld
+
+OFFER = HostOffer(Resources(2), billing_unit_s=60, price_per_unit_usd=1.0, max_hosts=6)
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world_module, "BOUNDARY_WAIT_S", 0.05)
+
+
+def started(gateway: FakeGateway, style: Style = "engines", **more: Any) -> SparkWorld:
+    """A world on executors that listens."""
+    hosts = more.pop("hosts", None) or ExecutorHosts(gateway, gateway.clock)
+    world = SparkWorld(
+        gateway, hosts, OFFER, style=style, slo_s=5.0, warm_up_s=0, clock=gateway.clock, **more
+    )  # fmt: skip
+    world.start()
+    return world
+
+
+def busy(executors: int = 2, style: Style = "engines", **more: Any) -> tuple[FakeGateway, Any]:
+    """An application in full swing: a query, a few batches, and executors that worked."""
+    gateway = FakeGateway(executors)
+    gateway.query("ticks", trigger_s=2.0)
+    world = started(gateway, style, **more)
+    world.observe()
+    for number in range(4):
+        gateway.advance(2)
+        gateway.batch("ticks", number, rows=100, behind=40)
+        for executor in gateway.up:
+            gateway.work(executor, busy_s=1.0)
+    return gateway, world
+
+
+def resized(world: SparkWorld, by: int) -> Plan:
+    """The plan of the world as it is with hosts more, or the youngest fewer."""
+    packing = Packing(world.observe())
+    for _ in range(by):
+        host = packing.lease()
+        assert host is not None
+        packing.start(next(iter(packing.snapshot.topology.by_name)), host)
+    for host in list(packing.hosts)[len(packing.hosts) + by :] if by < 0 else []:
+        packing.release(host)
+    return packing.plan()
+
+
+# --- observing --------------------------------------------------------------------------------
+
+
+def test_before_the_first_batch_nothing_is_measured_and_all_is_known() -> None:
+    gateway = FakeGateway(2)
+    gateway.query("ticks")
+    seen = started(gateway).observe()
+    assert [host.status for host in seen.hosts] == ["running", "running"]
+    assert seen.requested.counts == {"ticks": 4}, "every slot is an instance"
+    assert all(host.utilisation is None for host in seen.hosts)
+    assert seen.latency == Latency() and seen.batches is None
+    reading = seen.reading["ticks"]
+    assert reading.arrival_rate_per_s is None and reading.queue_length is None
+
+
+def test_the_size_of_an_executor_is_seen_when_one_is_there() -> None:
+    gateway = FakeGateway(0, cores=4)
+    gateway.query("ticks")
+    world = started(gateway)
+    assert world.observe().offer.capacity.cpu_cores == 2, "as was thought"
+    gateway.request_total(1)
+    gateway.advance(6)
+    assert world.observe().offer.capacity.cpu_cores == 4
+    assert world.observe().requested.counts == {"ticks": 4}
+
+
+def test_a_busy_application_is_measured() -> None:
+    _, world = busy()
+    seen = world.observe()
+    reading = seen.reading["ticks"]
+    assert reading.arrival_rate_per_s == pytest.approx(50)
+    assert reading.queue_length == 40
+    assert reading.service_time_s == pytest.approx(0.01)
+    assert reading.batches is not None and reading.batches.trigger_interval_s == 2.0
+    assert seen.batches == reading.batches
+    assert [host.utilisation for host in seen.hosts] == pytest.approx([0.25, 0.25])
+    assert sum(i.processed_per_s or 0 for i in seen.instances) == pytest.approx(50)
+    assert seen.topology.by_name["ticks"].max_instances == 8, "no slot beyond the tasks"
+    assert seen.topology.by_name["ticks"].slo_s == 5.0
+
+
+def test_without_a_query_there_is_nothing_to_observe() -> None:
+    with pytest.raises(BackendError, match="no streaming query runs"):
+        started(FakeGateway(1)).observe()
+
+
+def test_a_broken_spark_is_a_backend_error_and_the_next_turn_is_fine() -> None:
+    gateway, world = busy()
+    controller = Controller(world, create("drs"))
+    gateway.broken = "the status store did not answer"
+    turn = controller.step()
+    assert turn.error == "BackendError: the status store did not answer"
+    gateway.broken = ""
+    assert controller.step().error is None
+
+
+def test_an_idle_query_is_a_measured_zero() -> None:
+    gateway, world = busy()
+    for _ in range(12):
+        gateway.advance(2)
+        ids = '"id": "id-of-ticks", "runId": "run-of-ticks"'
+        gateway.tell("idle", f'{{{ids}, "timestamp": "{moment(gateway.now_s)}"}}')
+    reading = world.observe().reading["ticks"]
+    assert reading.arrival_rate_per_s == 0 and reading.queue_length == 0
+
+
+def test_a_query_that_is_idle_from_the_first_has_its_name() -> None:
+    gateway = FakeGateway(1)
+    gateway.query("ticks")
+    world = started(gateway)
+    ids = '"id": "id-of-ticks", "runId": "run-of-ticks"'
+    gateway.tell("idle", f'{{{ids}, "timestamp": "{moment(gateway.now_s)}"}}')
+    assert [o.operator for o in world.observe().operators] == ["ticks"]
+
+
+def test_a_failed_query_is_named_and_its_restart_begins_afresh() -> None:
+    gateway, world = busy()
+    world.observe()
+    gateway.tell("ended", "run-of-ticks\nSparkException: out of luck\n\tat somewhere")
+    del gateway.queries["id-of-ticks"]
+    with pytest.raises(BackendError, match="no streaming query"):
+        world.observe()
+    assert world.errors == {"ticks": "SparkException: out of luck"}
+    gateway.query("ticks", trigger_s=9.0)
+    assert world.observe().reading["ticks"].arrival_rate_per_s is None
+    gateway.advance(2)
+    gateway.batch("ticks", 4, rows=10)
+    batches = world.observe().batches
+    assert batches is not None and batches.trigger_interval_s == 9.0
+    assert world.errors == {}
+
+
+@pytest.mark.parametrize("scenario", ["failing", "files", "kafka", "rate", "stateful", "two"])
+def test_recorded_events_make_a_snapshot(scenario: str) -> None:
+    gateway = FakeGateway(1)
+    world = started(gateway)
+    for kind, text in events(scenario)[:-2]:
+        gateway.tell(kind, text)
+    gateway.query("left")
+    gateway.query("right")
+    assert world.observe().operators
+
+
+def test_a_given_lag_is_taken_where_spark_tells_none() -> None:
+    _, world = busy(sources={"ticks": lambda: SourceCount(1234.0)})
+    assert world.observe().reading["ticks"].queue_length == 1234
+    _, blind = busy(sources={"ticks": SourceCount})
+    assert blind.observe().reading["ticks"].queue_length is None
+
+
+def test_a_host_whose_executor_died_disappears_with_its_instances() -> None:
+    gateway, world = busy(2)
+    world.observe()
+    gateway.kill("0")
+    seen = world.observe()
+    assert list(seen.host) == ["host-2"]
+    assert {i.host for i in seen.instances} == {"host-2"}
+    gateway.advance(6)
+    assert list(world.observe().host) == ["host-2", "host-3"], "and is replaced"
+
+
+# --- applying ---------------------------------------------------------------------------------
+
+
+def test_growth_is_requested_as_a_total_and_the_executor_takes_the_planned_name() -> None:
+    gateway, world = busy(1)
+    plan = resized(world, +2)
+    world.apply(plan)
+    assert gateway.requests == [3]
+    assert {h.id: h.status for h in world.observe().hosts} == {
+        "host-1": "running",
+        "host-2": "starting",
+        "host-3": "starting",
+    }
+    gateway.advance(6)
+    seen = world.observe()
+    assert all(host.status == "running" for host in seen.hosts)
+    assert seen.offer.startup_s == pytest.approx(5.0), "as was seen"
+    assert seen.requested == plan.deployment
+
+
+def test_a_release_waits_for_the_end_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world_module, "BOUNDARY_WAIT_S", 30.0)
+    gateway, world = busy(2)
+    plan = resized(world, -1)
+    applied = threading.Thread(target=world.apply, args=(plan,))
+    applied.start()
+    try:
+        end_s = time.monotonic() + 0.3
+        while time.monotonic() < end_s:
+            assert gateway.leaving == set(), "in the middle of a batch nothing is taken away"
+            time.sleep(0.01)
+    finally:
+        gateway.batch("ticks", 4, rows=100)
+        applied.join(timeout=10)
+    assert gateway.leaving == {"1"} and gateway.requests[-1] == 1
+
+
+def test_a_refused_lease_is_told_and_not_believed() -> None:
+    gateway = FakeGateway(1)
+    gateway.query("ticks")
+    cluster = FakeCluster(gateway, hosts=1, room=1)
+    world = started(gateway, hosts=WorkerHosts(gateway, gateway.clock, cluster))
+    outcome = world.apply(resized(world, +1))
+    assert outcome.refused == ("host-2 is refused: the machine is full: end something",)
+    assert outcome.steps == ()
+    assert list(world.observe().host) == ["host-1"]
+
+
+def test_shedding_without_dials_is_refused() -> None:
+    _, world = busy(1)
+    outcome = world.apply(Plan(world.observe().requested, shed_fraction=0.25))
+    assert outcome.refused[0].startswith("25% should be shed, but this query reads no dials")
+
+
+class Dials:
+    """What a running topology would read."""
+
+    shed_fraction = 0.0
+
+    def __init__(self) -> None:
+        self.parallelism: dict[str, int] = {}
+
+    def set_parallelism(self, parallelism: Mapping[str, int]) -> None:
+        self.parallelism = dict(parallelism)
+
+
+CHAIN = Topology(
+    (Operator("parse", Resources(1)), Operator("match", Resources(1))),
+    (Source("input"),),
+    (Edge("input", "parse"), Edge("parse", "match", ratio=0.5)),
+)
+
+
+def chain(executors: int = 2, style: Style = "instances") -> tuple[FakeGateway, SparkWorld, Dials]:
+    gateway, dials = FakeGateway(executors), Dials()
+    for name in CHAIN.by_name:
+        gateway.query(name, trigger_s=2.0)
+    world = started(gateway, style, topology=CHAIN, dials=dials)
+    world.observe()
+    for number in range(3):
+        gateway.advance(2)
+        gateway.batch("parse", number, rows=100, behind=0)
+        gateway.batch("match", number, rows=50, behind=5)
+        for executor in gateway.up:
+            gateway.work(executor, busy_s=2.0)
+    return gateway, world, dials
+
+
+def test_a_chain_has_an_operator_for_each_query_and_its_dials_are_set() -> None:
+    _, world, dials = chain()
+    seen = world.observe()
+    assert seen.requested.counts == {"parse": 2, "match": 2}
+    assert seen.reading["parse"].arrival_rate_per_s == pytest.approx(50)
+    assert seen.reading["match"].arrival_rate_per_s == pytest.approx(25)
+    assert seen.topology.by_name["parse"].max_instances is None, "tasks are ours to choose"
+    world.apply(Plan(seen.requested, shed_fraction=0.1))
+    assert dials.parallelism == {"parse": 2, "match": 2} and dials.shed_fraction == 0.1
+
+
+def test_a_chain_shows_the_latency_of_its_last_operator() -> None:
+    _, world, _ = chain()
+    assert world.observe().latency == Latency(), "left-over rows waited nobody knows how long"
+
+
+def test_for_placement_a_query_is_cut_into_shards_with_a_home_each() -> None:
+    _, world = busy(2, "placement")
+    seen = world.observe()
+    assert len(seen.topology.operators) == 16
+    assert set(seen.requested.counts.values()) == {1}
+    homes = [instance.host for instance in seen.instances]
+    assert homes.count("host-1") == homes.count("host-2") == 8
+    assert sum(r.arrival_rate_per_s or 0 for r in seen.operators) == pytest.approx(50)
+    assert sum(i.load.cpu_cores for i in seen.instances if i.load) == pytest.approx(1.0)
+
+
+# --- every policy -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", available())
+@pytest.mark.parametrize("state", ["fresh", "busy", "starting", "draining", "chain", "narrow"])
+def test_every_policy_decides_in_this_world(name: str, state: str) -> None:
+    policy = create(name)
+    style = policy.style
+    if state == "chain":
+        gateway, world, _ = chain(style=style)
+    else:
+        gateway, world = busy(1 if state == "fresh" else 3, style)
+    if state == "fresh":
+        gateway = FakeGateway(1)
+        gateway.query("ticks")
+        world = started(gateway, style)
+    elif state == "starting":
+        world.apply(resized(world, +1))
+    elif state == "draining":
+        world.apply(resized(world, -1))
+    elif state == "narrow":
+        gateway.works.clear()
+        for number in range(4, 16):
+            gateway.advance(2)
+            gateway.batch("ticks", number, rows=100, tasks=2)
+    controller = Controller(world, policy)
+    for number in range(20, 26):
+        turn = controller.step()
+        assert turn.error is None
+        assert turn.snapshot is not None and turn.plan is not None and turn.outcome is not None
+        if state != "narrow":  # more slots than tasks is what was found, not what was planned
+            assert not broken_rules(turn.snapshot, turn.plan, policy.measure)
+        assert world.apply(turn.plan).steps == ()
+        for query in gateway.queries.values():
+            gateway.batch(query, number, rows=400, behind=200)
+        for executor in gateway.up:
+            gateway.work(executor, busy_s=19.0)
+        gateway.advance(10)

@@ -1,0 +1,40 @@
+"""Topics of files and topics in Kafka, held to one contract on a real Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from tests.testing.topic_contract import Open, check_publishing, check_queries, check_reading
+from tidegate.spark.streams.locations import open_topic
+from tidegate.spark.streams.topic import Topic
+
+
+@pytest.fixture(params=["files", "kafka"])
+def opened(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Open:
+    """Opens one and the same topic, as often as it is called."""
+    notes = tmp_path / "topics"
+    place: str | Path = notes
+    if request.param == "kafka":
+        name = "".join(c if c.isalnum() else "-" for c in request.node.name)
+        place = f"{request.getfixturevalue('broker').location}/{name}?partitions=2"
+
+    def open_it(schema: StructType | None) -> Topic:
+        return open_topic(place, "items", schema, notes)
+
+    return open_it
+
+
+def test_publishing(opened: Open, spark: SparkSession) -> None:
+    check_publishing(opened, spark)
+
+
+def test_batches_of_queries(opened: Open, spark: SparkSession) -> None:
+    check_queries(opened, spark)
+
+
+def test_reading_lag_and_trimming(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+    check_reading(opened, spark, tmp_path)
