@@ -14,6 +14,8 @@ from tests.cli.test_demo import COMMAND, still_running
 from tidegate.cli import main
 from tidegate.config import load_topology
 
+pytestmark = pytest.mark.java
+
 needs_java = pytest.mark.skipif(which("java") is None, reason="Spark needs Java")
 
 

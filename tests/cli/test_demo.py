@@ -11,6 +11,8 @@ from shutil import which
 
 import pytest
 
+pytestmark = pytest.mark.java
+
 pytestmark = pytest.mark.skipif(which("java") is None, reason="Spark needs Java")
 
 COMMAND = "import sys; sys.argv[0] = 'tidegate'; from tidegate.cli import main; main()"

@@ -19,6 +19,7 @@ def test_a_reader_can_follow(page: Path, tmp_path: Path) -> None:
     Reader(page, tmp_path).follow()
 
 
+@pytest.mark.java
 def test_the_tutorial_is_true_on_a_real_cluster(tmp_path: Path) -> None:
     Reader(ROOT / "docs" / "tutorial.md", tmp_path, live=True).follow()
 

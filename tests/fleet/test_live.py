@@ -23,6 +23,7 @@ def test_the_fake_keeps_the_contract_of_the_real_one() -> None:
     check_host(host, good, bad, "c")
 
 
+@pytest.mark.java
 def test_two_real_hosts_a_move_and_a_death(tmp_path: Path) -> None:
     pytest.importorskip("grpc")
     env = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}

@@ -143,6 +143,7 @@ def test_a_killed_sweep_goes_on_where_it_was(spark: SparkSession, tmp_path: Path
     ]
 
 
+@pytest.mark.java
 def test_a_cluster_gets_the_code_by_itself(tmp_path: Path) -> None:
     grid = plain(policies=["ds2", {"name": "static", "parameters": {"hosts": [2, 3]}}])
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(grid))
@@ -171,7 +172,7 @@ def test_the_code_arrives_with_its_times(tmp_path: Path, monkeypatch: pytest.Mon
     code_finder(local=False)()
     assert sys.path[0] == str(tmp_path / "tidegate-code") != sys.path[1]
     source = Path(sys.modules["tidegate.lab.sweep.cell"].__file__ or "")
-    sent = tmp_path / "tidegate-code" / "tidegate" / "lab" / "sweep_cell.py"
+    sent = tmp_path / "tidegate-code" / "tidegate" / "lab" / "sweep" / "cell.py"
     assert sent.read_bytes() == source.read_bytes()
     assert sent.stat().st_mtime_ns == source.stat().st_mtime_ns
     (points,) = (tmp_path / "tidegate-code").glob("*.dist-info/entry_points.txt")

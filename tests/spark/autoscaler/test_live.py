@@ -34,6 +34,8 @@ from tidegate.errors import SettingError
 from tidegate.loop.journal import Turn, read_journal
 from tidegate.spark import Autoscaler
 
+pytestmark = pytest.mark.java
+
 __all__ = ["live", "stream"]
 
 QUICK: dict[str, Any] = {"slo": "5s", "interval": "1s", "stabilise": "1ms"}
