@@ -11,9 +11,10 @@ from shutil import which
 
 import pytest
 
-pytestmark = pytest.mark.java
-
-pytestmark = pytest.mark.skipif(which("java") is None, reason="Spark needs Java")
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.skipif(which("java") is None, reason="Spark needs Java"),
+]
 
 COMMAND = "import sys; sys.argv[0] = 'tidegate'; from tidegate.cli import main; main()"
 
