@@ -28,12 +28,13 @@ import numpy as np
 
 from tidegate.apps.demo import DayRun, RunResult, run_day
 from tidegate.loop.journal import read_journal
+from tidegate.loop.stack import StackOptions, build_stack
 from tidegate.model import Snapshot
+from tidegate.policies.base import Situation
 from tidegate.report.summary import LiveSummary, summarise
 from tidegate.simulation import RunReport
 from tidegate.simulation.calibrate import batch_scenario, calibrate
 from tidegate.simulation.run import run as simulate
-from tidegate.spark.autoscaler.autoscaler import policy_stack
 from tidegate.spark.local.lifecycle import Stop
 from tidegate.units import duration_s
 from tidegate.workloads import RateTrace
@@ -146,9 +147,10 @@ def simulated(mode: str, seconds: float, out: Path, seed: int, result: RunResult
     scenario = batch_scenario(world, morning(seconds, seed), slo_s)
     opening = next(t.snapshot for t in turns if t.snapshot and t.snapshot.time_s >= result.from_s)
     scenario = replace(scenario, initial_hosts=max(1, len(opening.hosts)), duration_s=seconds)
-    policy = policy_stack(
-        mode, slo_s=slo_s, parameters=POLICIES.get(mode), max_executors=HOSTS, stabilise=STABILISE
+    options = StackOptions(
+        POLICIES.get(mode) or {}, max_hosts=HOSTS, stabilise_s=duration_s(STABILISE, "stabilise")
     )
+    policy = build_stack(mode, Situation(slo_s), options)
     return simulate(
         scenario.world(policy.style, seed),
         policy,

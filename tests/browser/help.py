@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tidegate.loop.controller import Controller
 from tidegate.loop.controls import ControlFile
 from tidegate.loop.journal import Journal
-from tidegate.loop.stack import guarded
+from tidegate.loop.stack import wrapped
 from tidegate.policies import create
 from tidegate.testing import engine_snapshot
 from tidegate.testing.worlds import RecordedWorld
@@ -101,7 +101,7 @@ def running_loop(journal: Path) -> Iterator[Controller]:
         replace(engine_snapshot(rate, [10_000, 10_000]), time_s=1e6 + n)
         for n, rate in enumerate(rates)
     )
-    policy = guarded(create("adaptive-provisioning"), {"bounds": {"max_hosts": 6}})
+    policy = wrapped(create("adaptive-provisioning"), {"bounds": {"max_hosts": 6}})
     stop = threading.Event()
     file = ControlFile(journal, policy)
     with Journal(journal) as written:

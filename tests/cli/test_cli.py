@@ -179,7 +179,7 @@ def test_replay_prints_where_another_policy_would_decide_otherwise(tmp_path: Pat
     assert "otherwise in 0 of 10 turns" in same.stdout
     other = tidegate("replay", journal, "--policy", "static", "--set", "hosts=2")
     assert other.returncode == 0
-    assert "2 hosts are wanted" in other.stdout
+    assert "2 are configured" in other.stdout
     config = tmp_path / "settings.yaml"
     config.write_text("policy: lag\nguards: {dry-run: {}}\n")
     rows = json.loads(tidegate("replay", journal, "--config", config, "--json").stdout)

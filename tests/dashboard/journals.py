@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tidegate.loop.journal import Journal, Turn
-from tidegate.loop.stack import guarded
+from tidegate.loop.stack import wrapped
 from tidegate.model.topology import Edge, Operator, Source, Topology
 from tidegate.policies import create
 from tidegate.policies.base import Policy
@@ -50,7 +50,7 @@ def make_journals(folder: Path) -> dict[str, Path]:
     single = scenario_for(_day("input"), 2.0, interval_s=15)
     guards = {"stabilisation": {"down_s": 60}, "bounds": {"max_hosts": 8}}
     return {
-        "drs": _write(folder / "drs.jsonl", chain, guarded(create("drs", t_max_s=0.4), guards)),
+        "drs": _write(folder / "drs.jsonl", chain, wrapped(create("drs", t_max_s=0.4), guards)),
         "btu": _write(folder / "btu.jsonl", chain, create("btu")),
         "sarsa": _write(folder / "sarsa.jsonl", single, create("sarsa")),
     }

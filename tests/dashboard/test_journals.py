@@ -135,7 +135,7 @@ def test_wishes_are_looked_at_before_they_are_left(tmp_path: Path) -> None:
     path.write_bytes(line(1))
     book = Book(path, "j")
     assert not book.controllable()["enabled"]
-    with pytest.raises(BackendError, match="no loop listens"):
+    with pytest.raises(BackendError, match="no loop is listening"):
         book.ask({"do": "pause", "value": "in"}, 0.0)
     file = ControlFile(path, create("drs", t_max_s=0.5))
     try:

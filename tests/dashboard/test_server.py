@@ -165,7 +165,7 @@ def test_wishes_need_our_own_page_and_json(page: Page) -> None:
     assert httpx.post(path, content=b" " * 30_000, headers=kind).status_code == 422
     answer = httpx.post(path, json=wish)
     assert answer.status_code == 409
-    assert "no loop listens" in answer.json()["error"]
+    assert "no loop is listening" in answer.json()["error"]
 
 
 def test_a_wish_reaches_the_loop(page: Page) -> None:
@@ -174,7 +174,7 @@ def test_a_wish_reaches_the_loop(page: Page) -> None:
         path = page.url + "api/journals/0/controls"
         assert httpx.get(path).json()["enabled"] is True
         answer = httpx.post(path, json={"do": "pause", "value": "in"})
-        assert (answer.status_code, answer.json()) == (202, {"asked": "release nothing"})
+        assert (answer.status_code, answer.json()) == (202, {"asked": "pause scaling in"})
         bad = {"do": "policy", "value": "drs", "parameters": {"t_max_s": "soon"}}
         assert httpx.post(path, json=bad).status_code == 422
         (control,) = file.take()

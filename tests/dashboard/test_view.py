@@ -111,7 +111,7 @@ def test_what_people_asked_for_is_folded() -> None:
     assert row.controls == ("pause scaling", "decide without acting")
     assert (chronicle.steering.paused, chronicle.steering.dry_run) == ("both", True)
     row = chronicle.add(replace(turn, controls=(Control("pause", "no", refused="too late"),)))
-    assert row.controls == ("scale again (refused: too late)",)
+    assert row.controls == ("resume scaling (refused: too late)",)
     assert chronicle.steering.paused == "both"
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from tests.guards.test_guards import Wish
 from tidegate.guards import Guard
-from tidegate.guards.effect import Effect, EffectMemory, UsefulHosts
+from tidegate.guards.effect import Effect, EffectMemory
+from tidegate.guards.useful import UsefulHosts
 from tidegate.model import Latency, Plan, Snapshot
 from tidegate.testing import steady_snapshot
 
@@ -65,8 +66,8 @@ def test_growth_that_did_not_help_is_noticed_said_and_not_repeated() -> None:
     plan = story.turn(60, hosts=3, arrives=500, done=205)
     assert (plan.raw_target, plan.bounded_target) == (4, 3)
     assert plan.bindings[0].why == (
-        "2 hosts were added and throughput is unchanged (200/s → 205/s): work has 2 tasks a "
-        "batch; repartition its input (or its state) for more; tried again in 5 min"
+        "2 hosts were added and throughput is unchanged (200/s → 205/s): work has 2 tasks per "
+        "batch; repartition its input (or its state) for more; next attempt in 5 min"
     )
     assert story.turn(100, hosts=3, arrives=500, done=205).bounded_target == 3
     assert story.turn(361, hosts=3, arrives=500, done=205).bounded_target == 4  # tried again

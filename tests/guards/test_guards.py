@@ -13,7 +13,6 @@ from tidegate.guards import (
     Budget,
     DryRun,
     Guard,
-    GuardMemory,
     MissingMetrics,
     Pause,
     StepLimit,
@@ -22,6 +21,7 @@ from tidegate.model import Latency, Plan, Snapshot
 from tidegate.packing import Packing
 from tidegate.packing.sizing import set_engines
 from tidegate.policies.base import NoMemory, Policy, Style, setting
+from tidegate.policies.wrapper import WrapperMemory
 from tidegate.testing import steady_snapshot
 
 
@@ -66,7 +66,7 @@ def test_a_binding_tells_before_after_and_why_and_keeps_the_reasons() -> None:
     plan = decide(Bounds(Wish(9), max_hosts=5))
     (binding,) = plan.bindings
     assert (binding.before, binding.after) == (9, 5)
-    assert binding.why == "at most 5 hosts are allowed"
+    assert binding.why == "the maximum is 5 hosts"
     assert plan.reasons[0].text == "9 hosts are wanted"
     assert plan.raw is not None
     assert plan.raw.counts["work"] == 9
@@ -211,7 +211,7 @@ def test_the_inner_memory_goes_on_behind_a_guard_that_holds() -> None:
     memory = guard.initial_memory()
     for _ in range(3):
         _, memory = guard.decide(steady_snapshot(hosts=3, queue_length=0), memory)
-    assert memory == GuardMemory(NoMemory(), GuardMemory(NoMemory(), 3))
+    assert memory == WrapperMemory(NoMemory(), WrapperMemory(NoMemory(), 3))
     saved = guard.save_memory(memory)
     assert saved == {"own": {}, "inner": {"own": {}, "inner": 3}}
     assert guard.load_memory(saved) == memory

@@ -10,14 +10,15 @@ import pytest
 
 from tests.guards.test_guards import Wish
 from tidegate.errors import SettingError
-from tidegate.guards import CoolDown, ExcludedPeriods, Guard, GuardMemory, Stabilisation
+from tidegate.guards import CoolDown, ExcludedPeriods, Guard, Stabilisation
 from tidegate.model import Plan
+from tidegate.policies.wrapper import WrapperMemory
 from tidegate.testing import steady_snapshot
 
 
 def play(
     guard: Guard, scenes: Sequence[tuple[float, int, int]]
-) -> tuple[list[int], list[Plan], GuardMemory]:
+) -> tuple[list[int], list[Plan], WrapperMemory]:
     """Hosts allowed for each (time, hosts running, hosts wished for)."""
     memory = guard.initial_memory()
     plans = []
@@ -59,7 +60,7 @@ def test_a_cool_down_says_how_long_it_still_takes() -> None:
     _, plans, _ = play(CoolDown(Wish(), down_s=300), [(0.0, 2, 3), (10.0, 3, 3), (70.0, 3, 1)])
     (binding,) = plans[-1].bindings
     assert (binding.guard, binding.before, binding.after) == ("cool-down", 1, 3)
-    assert binding.why == "cooling down: shrinks again in 4 min"
+    assert binding.why == "cooling down: scales in again in 4 min"
 
 
 def test_a_wish_that_was_not_fulfilled_starts_no_cool_down() -> None:
@@ -86,7 +87,7 @@ def test_when_shrinking_the_largest_wish_of_the_window_counts() -> None:
     ]
     targets, plans, _ = play(Stabilisation(Wish()), scenes)
     assert targets == [5, 5, 5, 5, 3, 2]
-    assert plans[4].bindings[0].why == "3 hosts were wanted within the last 5 min"
+    assert plans[4].bindings[0].why == "3 hosts were planned within the last 5 min"
     assert plans[5].bindings == ()
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.guards.test_guards import Wish
-from tidegate.guards.trend import Trend, TrendMemory
 from tidegate.model import Plan, Snapshot
 from tidegate.policies.drs import Drs
+from tidegate.policies.trend import Trend, TrendMemory
 from tidegate.testing import steady_snapshot
 
 

@@ -9,10 +9,11 @@ import pytest
 from tidegate.errors import BackendError, InputError
 from tidegate.fleet.manager import fleet_policy
 from tidegate.loop.controller import Controller
-from tidegate.loop.controls import Control, ControlFile, Steering, innermost, listening, submit
+from tidegate.loop.controls import Control, ControlFile, ControlState, listener_of, submit
 from tidegate.loop.journal import Journal, read_journal
-from tidegate.loop.stack import guarded
+from tidegate.loop.stack import wrapped
 from tidegate.policies import create
+from tidegate.policies.wrapper import innermost
 from tidegate.testing import engine_snapshot, station_snapshot
 from tidegate.testing.worlds import RecordedWorld
 
@@ -20,33 +21,33 @@ BUSY = engine_snapshot(30_000, [10_000, 10_000])
 RATES = {"extract": (40.0, 5.714), "match": (40.0, 5.333), "aggregate": (40.0, 400.0)}
 
 
-def decided(steering: Steering, policy_name: str = "adaptive-provisioning") -> tuple[int, int]:
+def decided(steering: ControlState, policy_name: str = "adaptive-provisioning") -> tuple[int, int]:
     policy = create(policy_name)
     plan, _ = steering.decide(policy, BUSY, policy.initial_memory())
     return plan.raw_target, plan.bounded_target
 
 
 def test_a_pause_and_a_dry_run_hold_what_runs_and_keep_the_wish() -> None:
-    assert decided(Steering()) == (3, 3)
-    assert decided(Steering(paused="both")) == (3, 2)
-    assert decided(Steering(dry_run=True)) == (3, 2)
-    assert decided(Steering(paused="in")) == (3, 3)
+    assert decided(ControlState()) == (3, 3)
+    assert decided(ControlState(paused="both")) == (3, 2)
+    assert decided(ControlState(dry_run=True)) == (3, 2)
+    assert decided(ControlState(paused="in")) == (3, 3)
 
 
 def test_a_pause_leaves_the_memory_as_the_policy_returned_it() -> None:
-    policy = guarded(create("adaptive-provisioning"), {"stabilisation": {}, "bounds": {}})
+    policy = wrapped(create("adaptive-provisioning"), {"stabilisation": {}, "bounds": {}})
     before = policy.initial_memory()
-    _, free = Steering().decide(policy, BUSY, before)
-    _, paused = Steering(paused="both", dry_run=True).decide(policy, BUSY, before)
+    _, free = ControlState().decide(policy, BUSY, before)
+    _, paused = ControlState(paused="both", dry_run=True).decide(policy, BUSY, before)
     assert paused == free
 
 
 def test_bounds_hold_in_a_pause_but_a_dry_run_touches_nothing() -> None:
-    policy = guarded(create("adaptive-provisioning"), {"bounds": {"min_hosts": 3}})
+    policy = wrapped(create("adaptive-provisioning"), {"bounds": {"min_hosts": 3}})
     memory = policy.initial_memory()
-    plan, _ = Steering(paused="both").decide(policy, BUSY, memory)
+    plan, _ = ControlState(paused="both").decide(policy, BUSY, memory)
     assert plan.bounded_target == 3
-    plan, _ = Steering(dry_run=True).decide(policy, BUSY, memory)
+    plan, _ = ControlState(dry_run=True).decide(policy, BUSY, memory)
     assert plan.bounded_target == 2
 
 
@@ -54,7 +55,7 @@ def test_parameters_change_and_what_was_learnt_stays() -> None:
     policy = fleet_policy("sarsa", max_hosts=4)
     memory = policy.initial_memory()
     wish = Control("policy", "sarsa", {"target": "0.5"})
-    _, changed, after = Steering().heed(wish, policy, memory)
+    _, changed, after = ControlState().after(wish, policy, memory)
     inner = innermost(changed)
     assert getattr(inner, "target", None) == 0.5
     assert changed.describe() == policy.describe()
@@ -62,9 +63,11 @@ def test_parameters_change_and_what_was_learnt_stays() -> None:
 
 
 def test_another_policy_of_the_same_style_takes_over_inside_the_guards() -> None:
-    policy = guarded(create("drs", t_max_s=0.5), {"bounds": {"max_hosts": 9}})
+    policy = wrapped(create("drs", t_max_s=0.5), {"bounds": {"max_hosts": 9}})
     now = station_snapshot(RATES, (8, 8, 1), cores_per_host=5)
-    _, changed, memory = Steering().heed(Control("policy", "ds2"), policy, policy.initial_memory())
+    _, changed, memory = ControlState().after(
+        Control("policy", "ds2"), policy, policy.initial_memory()
+    )
     assert changed.describe() == "ds2 → bounds(max_hosts=9)"
     changed.decide(now, memory)
 
@@ -72,7 +75,7 @@ def test_another_policy_of_the_same_style_takes_over_inside_the_guards() -> None
 def test_a_policy_of_another_style_is_refused() -> None:
     policy = create("drs")
     with pytest.raises(InputError, match="one that decides on instances"):
-        Steering().heed(Control("policy", "sarsa"), policy, policy.initial_memory())
+        ControlState().after(Control("policy", "sarsa"), policy, policy.initial_memory())
 
 
 def test_a_loop_hears_and_journals_what_was_asked(tmp_path: Path) -> None:
@@ -89,7 +92,7 @@ def test_a_loop_hears_and_journals_what_was_asked(tmp_path: Path) -> None:
             loop.step()
             submit(path, Control("pause", "no"))
             loop.step()
-        heard = listening(path)
+        heard = listener_of(path)
         assert heard is not None
         assert heard.policy == "adaptive-provisioning"
         assert heard.parameters["tolerance"] == 0.01
@@ -102,7 +105,7 @@ def test_a_loop_hears_and_journals_what_was_asked(tmp_path: Path) -> None:
     assert (pause.do, pause.refused) == ("pause", "")
     assert "engines" in refused.refused
     assert turns[0].controls == ()
-    with pytest.raises(BackendError, match="no loop listens"):
+    with pytest.raises(BackendError, match="no loop is listening"):
         submit(path, Control("pause", "no"))
 
 
@@ -123,7 +126,7 @@ def test_what_is_no_wish_is_refused_and_half_a_line_waits(tmp_path: Path) -> Non
 
 def test_a_file_that_a_killed_loop_left_behind_is_nobody(tmp_path: Path) -> None:
     (tmp_path / "j.jsonl.controls").write_text('{"policy":"drs","parameters":{},"pid":1}\n')
-    assert listening(tmp_path / "j.jsonl") is None
+    assert listener_of(tmp_path / "j.jsonl") is None
 
 
 def test_values_are_checked() -> None:

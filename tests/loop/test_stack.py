@@ -7,7 +7,7 @@ import pytest
 from tidegate.config import load_topology
 from tidegate.errors import InputError, SettingError, TopologyError, UnknownPolicy
 from tidegate.guards import Bounds, MissingMetrics
-from tidegate.loop.stack import GUARDS, guarded, load_policy, policy_from
+from tidegate.loop.stack import WRAPPERS, load_policy, policy_from, wrapped
 from tidegate.policies import create
 
 
@@ -35,15 +35,15 @@ def test_a_file_makes_a_policy_inside_its_guards(tmp_path: Path) -> None:
 
 
 def test_guards_stand_in_one_order_whatever_the_file_says() -> None:
-    one = guarded(create("static"), {"dry-run": {}, "bounds": {}, "cool-down": {}})
-    two = guarded(create("static"), {"cool-down": {}, "dry-run": {}, "bounds": {}})
+    one = wrapped(create("static"), {"dry-run": {}, "bounds": {}, "cool-down": {}})
+    two = wrapped(create("static"), {"cool-down": {}, "dry-run": {}, "bounds": {}})
     assert one == two
     assert one.describe() == "static → cool-down() → bounds() → dry-run()"
 
 
 def test_every_guard_can_be_named_in_a_file() -> None:
-    everything = guarded(create("drs"), {name: {} for name in GUARDS})
-    assert [name for name in GUARDS if f"{name}(" in everything.describe()] == list(GUARDS)
+    everything = wrapped(create("drs"), {name: {} for name in WRAPPERS})
+    assert [name for name in WRAPPERS if f"{name}(" in everything.describe()] == list(WRAPPERS)
 
 
 @pytest.mark.parametrize(

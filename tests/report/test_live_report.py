@@ -17,7 +17,7 @@ from tests.loop.test_journal import record as imagined
 from tidegate.cli.live_view import LiveView, turn_line, view
 from tidegate.errors import JournalError
 from tidegate.loop.journal import Journal, Turn, read_journal
-from tidegate.loop.stack import guarded
+from tidegate.loop.stack import wrapped
 from tidegate.model import Latency
 from tidegate.policies import create
 from tidegate.report.live import figures, live_page
@@ -42,7 +42,7 @@ def record(path: Path) -> RunReport:
         interval_s=10,
         max_hosts=8,
     )
-    policy = guarded(create("drs", t_max_s=SLO_S / 2), {"stabilisation": {"down_s": "60s"}})
+    policy = wrapped(create("drs", t_max_s=SLO_S / 2), {"stabilisation": {"down_s": "60s"}})
     world = scenario.world(policy.style)
     with Journal(path) as journal:
         return run(world, policy, duration_s=600, interval_s=10, journal=journal)

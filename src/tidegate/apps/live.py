@@ -21,8 +21,10 @@ from tidegate.apps.application import Application, Outcome, settle
 from tidegate.apps.feed import PacedFeed, TopicFeed
 from tidegate.errors import BackendError, InputError
 from tidegate.loop.journal import Turn
+from tidegate.loop.stack import StackOptions, build_stack
 from tidegate.model.topology import Topology
-from tidegate.spark.autoscaler.autoscaler import Autoscaler, policy_stack
+from tidegate.policies.base import Situation
+from tidegate.spark.autoscaler.autoscaler import Autoscaler
 from tidegate.spark.local.cluster import LocalCluster
 from tidegate.spark.local.lifecycle import Stop, wait_until
 from tidegate.spark.local.session import session
@@ -109,10 +111,13 @@ class LiveRun:
         if self.topics is not None:
             within(self.topics, "run")  # complains of what is no address
         # So does this, of wrong settings, long before there is an autoscaler.
-        policy_stack(
-            self.policy, slo_s=self.slo_s, parameters=self.parameters, guards=self.guards,
-            max_executors=self.max_hosts, stabilise=self.stabilise,
-        )  # fmt: skip
+        options = StackOptions(
+            self.parameters,
+            self.guards,
+            max_hosts=self.max_hosts,
+            stabilise_s=duration_s(self.stabilise, "stabilise"),
+        )
+        build_stack(self.policy, Situation(self.slo_s), options)
 
     @property
     def slo_s(self) -> float:

@@ -15,7 +15,7 @@ from tidegate.dashboard.detail import LOOK_AHEAD, detail_of
 from tidegate.dashboard.tail import Tail
 from tidegate.dashboard.view import Chronicle, Row, columns, thinned
 from tidegate.errors import BackendError, InputError
-from tidegate.loop.controls import Control, listening, submit
+from tidegate.loop.controls import Control, listener_of, submit
 from tidegate.loop.journal import Turn
 from tidegate.policies import available, policy_class
 
@@ -101,7 +101,7 @@ class Book:
                 "read": self.tail.read_to / self.tail.size if self.tail.size else 1.0,
                 "edition": self.edition,
                 "clock": "wall" if timed and timed[-1] > 1e9 else "run",
-                "live": listening(self.path) is not None,
+                "live": listener_of(self.path) is not None,
                 "steering": to_plain(steering),
             }
 
@@ -140,7 +140,7 @@ class Book:
 
     def controllable(self) -> dict[str, Any]:
         """Whether wishes are heard, and what can be wished for."""
-        who = listening(self.path)
+        who = listener_of(self.path)
         with self._lock:
             about: dict[str, Any] = {
                 "enabled": who is not None,

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from tidegate.codec import Value
-from tidegate.loop.controls import Steering
+from tidegate.loop.controls import ControlState
 from tidegate.loop.journal import Turn
 from tidegate.model import Plan, Snapshot
 from tidegate.model.steps import Step
@@ -127,7 +127,7 @@ class Chronicle:
     def __init__(self, slo_s: float | None = None) -> None:
         self.slo_s = slo_s
         self.account = Account()
-        self.steering = Steering()
+        self.steering = ControlState()
         self.policy = ""
         self.count = 0
 
@@ -146,7 +146,7 @@ class Chronicle:
             said.append(control.describe() + refused)
             if not control.refused and control.do != "policy":
                 # A pause and a dry run need no policy to be heeded.
-                self.steering, _, _ = self.steering.heed(control, _NOBODY, None)
+                self.steering, _, _ = self.steering.after(control, _NOBODY, None)
         now, plan = turn.snapshot, turn.plan
         if now is None:
             return Row(index, turn.number, None, controls=tuple(said), error=turn.error)

@@ -11,57 +11,26 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
 from tidegate.errors import BackendError, InputError, TidegateError
 from tidegate.fleet.hosts import together
 from tidegate.fleet.queries import load_queries
 from tidegate.fleet.status import status_of
 from tidegate.fleet.world import FleetWorld
-from tidegate.guards import Guard
 from tidegate.loop.controller import Controller
 from tidegate.loop.controls import ControlFile
 from tidegate.loop.journal import Journal, Turn, read_journal
-from tidegate.loop.stack import guarded
-from tidegate.model import Deployment, Instance, Plan, Snapshot
-from tidegate.packing.reshape import Reshaped
-from tidegate.policies import create
-from tidegate.policies.base import NoMemory, Policy
+from tidegate.loop.stack import StackOptions, build_stack
+from tidegate.policies.base import Policy, Situation
 
-__all__ = ["EveryQueryRuns", "FleetFolder", "FleetManager", "fleet_policy"]
+__all__ = ["FleetFolder", "FleetManager", "fleet_policy"]
 
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
-
-
-@dataclass(frozen=True)
-class EveryQueryRuns(Guard):
-    """A query for which no host has room goes to the one with most of it: crowded beats gone."""
-
-    name: ClassVar[str] = "every-query-runs"
-    has_last_word: ClassVar[bool] = True
-
-    def limit(self, snapshot: Snapshot, plan: Plan, own: NoMemory) -> tuple[Reshaped, str, Any]:
-        """Add the instances that are missing."""
-        wanted = plan.deployment
-        gone = [name for name in snapshot.topology.by_name if not wanted.counts[name]]
-        if not gone or not wanted.hosts:
-            return Reshaped(wanted), "", own
-        sizes = {name: o.demand.cpu_cores for name, o in snapshot.topology.by_name.items()}
-        taken = dict.fromkeys(wanted.hosts, 0.0)
-        for instance in wanted.instances:
-            taken[instance.host] += sizes[instance.operator]
-        more = []
-        for name in gone:
-            host = min(taken, key=lambda host: taken[host])
-            taken[host] += sizes[name]
-            more.append(Instance(f"{name}-1", name, host))
-        why = f"{', '.join(gone)} would run nowhere"
-        return Reshaped(Deployment(wanted.hosts, (*wanted.instances, *more))), why, own
 
 
 def fleet_policy(
@@ -86,9 +55,10 @@ def fleet_policy(
     if name not in ("local-threshold", "global-threshold", "sarsa"):
         allowed = "local-threshold, global-threshold or sarsa"
         raise InputError("--policy", name, allowed, "these place queries on hosts")
-    policy = create(name, **three, **(parameters or {}))
-    bounds = {"min_hosts": min_hosts, "max_hosts": max_hosts}
-    return EveryQueryRuns(inner=guarded(policy, {"missing-metrics": {}, "bounds": bounds}))
+    options = StackOptions(
+        {**three, **(parameters or {})}, min_hosts=min_hosts, max_hosts=max_hosts
+    )
+    return build_stack(name, Situation(), options, kind="fleet")
 
 
 class FleetFolder:

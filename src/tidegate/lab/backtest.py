@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -11,13 +10,12 @@ from typing import Any
 
 from tidegate.lab.bound import Bound, Demand, hindsight_bound
 from tidegate.loop.journal import Journal
-from tidegate.loop.stack import guarded
+from tidegate.loop.stack import wrapped
 from tidegate.policies import create, policy_class
-from tidegate.policies.base import Policy
+from tidegate.policies.base import Policy, Situation
 from tidegate.simulation import RunReport
 from tidegate.simulation.run import run
 from tidegate.simulation.scenario import Scenario
-from tidegate.theory.microbatch import AIM, SUITED
 from tidegate.workloads import Workload, describe, series
 from tidegate.workloads.protocol import FloatArray
 
@@ -63,31 +61,22 @@ class Result:
 
 
 def suited_settings(name: str, scenario: Scenario) -> dict[str, Any]:
-    """The parameters that only the scenario can tell: the bound, the peak, a host's throughput.
-
-    Everything else stays at its default.
-    """
-    if name == "static":
-        return {"hosts": max(1, math.ceil(_busiest(scenario) / (0.7 * scenario.rounds)))}
-    if name == "drs":
-        return {"t_max_s": _steady_bound_s(scenario)}
-    if name == "lag":
-        host_rate = scenario.rounds / scenario.bottleneck_s
-        return {"threshold": max(1.0, host_rate * scenario.slo_s / 2)}
-    return dict(SUITED.get(name, {})) if scenario.batches is not None else {}
+    """The parameters that a policy suggests for a scenario; all others keep their defaults."""
+    return policy_class(name).suggested(situation_of(scenario))
 
 
-def _steady_bound_s(scenario: Scenario) -> float:
-    """A mean that leaves the 95th percentile within the SLO: half of it, if that can be reached.
-
-    In micro-batches the bound is on the oldest item, and part of the SLO is for start-ups.
-    """
-    if scenario.batches is not None:
-        return AIM * scenario.slo_s
-    floor_s = sum(
-        scenario.visits[o.name] * (o.service_time_s or 0.0) for o in scenario.topology.operators
+def situation_of(scenario: Scenario) -> Situation:
+    """What a scenario reveals before the first turn: latency target, peak load, throughput."""
+    return Situation(
+        slo_s=scenario.slo_s,
+        micro_batches=scenario.batches is not None,
+        floor_s=sum(
+            scenario.visits[o.name] * (o.service_time_s or 0.0) for o in scenario.topology.operators
+        ),
+        peak_instances=_busiest(scenario),
+        instances_per_host=scenario.rounds,
+        host_rate_per_s=scenario.rounds / scenario.bottleneck_s,
     )
-    return max(scenario.slo_s / 2, 1.2 * floor_s)
 
 
 def _busiest(scenario: Scenario) -> float:
@@ -203,7 +192,7 @@ def backtest(
             (journals / f"{name}.jsonl").unlink(missing_ok=True)  # a journal would be continued
     for name in names:
         settings = suited_settings(name, scenario)
-        policy = guarded(create(name, **settings), guards or {})
+        policy = wrapped(create(name, **settings), guards or {})
 
         def tell(share: float, name: str = name) -> None:
             if progress is not None:

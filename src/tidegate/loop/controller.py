@@ -1,4 +1,4 @@
-"""The control loop: observe, decide, apply, write it down. The whole of it is on this screen."""
+"""The control loop: observe, decide, apply, record. All of it is on this screen."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from tidegate.errors import BackendError
 from tidegate.loop.backend import Backend
-from tidegate.loop.controls import ControlFile, Steering, heed_all
+from tidegate.loop.controls import ControlFile, ControlState, apply_controls
 from tidegate.loop.journal import Journal, Turn
 from tidegate.policies.base import Policy
 
@@ -21,13 +21,17 @@ log = logging.getLogger(__name__)
 class Controller:
     """Drives one world with one policy.
 
-    A turn that fails is journalled and the loop lives; the memory stays as it was before it, since
-    what the world did with half a turn shows in the next snapshot.
+    A turn that fails is recorded, and the loop continues. The memory then stays as it was before
+    the turn: the next snapshot shows what the world did with a part of it.
 
-    backend: the world. policy: with its guards around it. journal: where turns are written, None
-    for nowhere. memory: where an earlier run left off, None for a fresh start. seed: for policies
-    that draw lots. controls: where people leave what they want of the loop, None for nowhere.
-    slo_s: the latency promised, for whoever reads the journal.
+    Args:
+        backend: The world to observe and change.
+        policy: The policy, with its wrappers.
+        journal: The journal that turns are written to, None for none.
+        memory: The memory that an earlier run left, None for a fresh start.
+        seed: Random seed, for policies that use random numbers.
+        controls: The file through which people control the loop, None for none.
+        slo_s: The latency target in seconds, recorded in the journal.
 
     >>> from tidegate.policies import create
     >>> from tidegate.testing import engine_snapshot
@@ -55,36 +59,35 @@ class Controller:
         self.turns = 0
         self.controls = controls
         self.slo_s = slo_s
-        self.steering = Steering()
+        self.in_force = ControlState()
 
     def step(self) -> Turn:
         """One turn."""
         self.turns += 1
         snapshot = plan = outcome = error = None
         asked = self.controls.take() if self.controls is not None else []
-        heard, self.steering, self.policy, self.memory = heed_all(
-            asked, self.steering, self.policy, self.memory
+        applied, self.in_force, self.policy, self.memory = apply_controls(
+            asked, self.in_force, self.policy, self.memory
         )
         try:
             snapshot = self.backend.observe()
-            plan, memory = self.steering.decide(self.policy, snapshot, self.memory)
+            plan, memory = self.in_force.decide(self.policy, snapshot, self.memory)
             outcome = self.backend.apply(plan)
             self.memory = memory
-        except Exception as problem:  # whatever it is, the stream goes on without us
+        except Exception as problem:  # whatever it is, the stream must continue
             error = f"{type(problem).__name__}: {problem}"
             expected = isinstance(problem, BackendError)
             log.warning("turn %d failed: %s", self.turns, error, exc_info=not expected)
         saved = None if self.journal is None else self.policy.save_memory(self.memory)
-        told = self.policy.describe()
         turn = Turn(
             self.turns,
-            told,
+            self.policy.describe(),
             snapshot,
             plan,
             outcome,
             saved,
             error,
-            controls=heard,
+            controls=applied,
             slo_s=self.slo_s,
         )
         if self.journal is not None:
@@ -98,10 +101,10 @@ class Controller:
         wait: Callable[[float], Any] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Turn after turn, one each `interval_s` seconds, until `keep_going(turn)` says no.
+        """Run one turn every `interval_s` seconds until `keep_going(turn)` is false.
 
-        wait: waits so many seconds (``event.wait`` to be woken early); clock: seconds that only
-        rise. A turn that takes longer than the interval delays the next and skips none twice.
+        wait: waits for a number of seconds (``event.wait`` can be woken early). clock: a monotonic
+        clock, in seconds. A turn that takes longer than the interval delays the next one.
         """
         due_s = clock()
         while keep_going(self.step()):

@@ -1,11 +1,11 @@
-"""What a person may change while a loop runs: pause it, make it a dry run, change its policy.
+"""Controls: what a person may change while a loop runs.
 
-A wish (`Control`) is one line in a file beside the journal, which only the owner can write. The
-loop looks there before each turn, heeds what is new and writes it, heeded or refused, into the
-journal with that turn. So it does not matter whether a dashboard lives in the loop's process or in
-another one.
+A person can pause the loop, turn it into a dry run, or change its policy. A request (`Control`) is
+one line in a file next to the journal that only the owner can write. The loop reads the file before
+each turn, applies new requests and records them, applied or refused, in the journal with that turn.
+A dashboard therefore works in the loop's process and in another one.
 
-What is set lasts until the loop ends: a new run starts as it was configured.
+Changes last until the loop ends: a new run starts as configured.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from typing import Any, Literal
 
 from tidegate.codec import Value, from_json, to_json, to_plain
 from tidegate.errors import BackendError, InputError, TidegateError
-from tidegate.guards import DryRun, Guard, GuardMemory, Pause
+from tidegate.guards import DryRun, Guard, Pause
 from tidegate.model import Plan, Snapshot
 from tidegate.policies import policy_class
 from tidegate.policies.base import NoMemory, Policy
+from tidegate.policies.wrapper import PolicyWrapper, WrapperMemory, innermost
 
 __all__ = [
     "Control",
     "ControlFile",
-    "Listening",
-    "Steering",
-    "heed_all",
-    "innermost",
-    "listening",
+    "ControlListener",
+    "ControlState",
+    "apply_controls",
+    "listener_of",
     "submit",
 ]
 
@@ -40,11 +40,11 @@ LONGEST_LINE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Control(Value):
-    """A wish of a person.
+    """A request of a person.
 
     do: ``pause`` with the value ``no``, ``in`` (nothing is released) or ``both``; ``dry-run`` with
-    ``on`` or ``off``; ``policy`` with a policy's name and the parameters that are to change.
-    asked_s: when, Unix seconds. refused: why it was not heeded, empty when it was.
+    ``on`` or ``off``; ``policy`` with a policy's name and the parameters to change.
+    asked_s: time of the request, Unix seconds. refused: why it was not applied, empty when it was.
     """
 
     do: Literal["pause", "dry-run", "policy"]
@@ -59,7 +59,7 @@ class Control(Value):
             raise InputError(self.do, self.value, "one of " + ", ".join(allowed))
 
     def describe(self) -> str:
-        """The wish in words.
+        """The request in words.
 
         >>> Control("policy", "drs", {"t_max_s": "2s"}).describe()
         'decide by drs with t_max_s = 2s'
@@ -68,8 +68,8 @@ class Control(Value):
             pairs = ", ".join(f"{key} = {value}" for key, value in self.parameters.items())
             return f"decide by {self.value}" + (f" with {pairs}" if pairs else "")
         words = {
-            ("pause", "no"): "scale again",
-            ("pause", "in"): "release nothing",
+            ("pause", "no"): "resume scaling",
+            ("pause", "in"): "pause scaling in",
             ("pause", "both"): "pause scaling",
             ("dry-run", "on"): "decide without acting",
             ("dry-run", "off"): "act on decisions",
@@ -78,17 +78,19 @@ class Control(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Steering(Value):
-    """What is set: which direction is paused (``no``, ``in``, ``both``), and whether it is dry."""
+class ControlState(Value):
+    """What is in force: the paused direction (``no``, ``in``, ``both``), and whether it is dry."""
 
     paused: str = "no"
     dry_run: bool = False
 
-    def heed(self, control: Control, policy: Policy, memory: Any) -> tuple[Steering, Policy, Any]:
-        """What is set after a wish, and the policy with its memory; InputError when it cannot be.
+    def after(
+        self, control: Control, policy: Policy, memory: Any
+    ) -> tuple[ControlState, Policy, Any]:
+        """The state, the policy and its memory after a request; InputError if it cannot be applied.
 
-        A change of parameters keeps what the policy has learnt; another policy starts afresh. The
-        guards stay as they are.
+        A change of parameters keeps what the policy has learnt. Another policy starts afresh. The
+        wrappers stay as they are.
         """
         if control.do == "pause":
             return replace(self, paused=control.value), policy, memory
@@ -97,46 +99,38 @@ class Steering(Value):
         return self, *_changed(policy, memory, control)
 
     def decide(self, policy: Policy, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
-        """Let a policy decide, within what is set."""
+        """Let a policy decide, within what is in force."""
         if self.paused != "no":
             policy = _paused(policy, self.paused)
         if self.dry_run:
-            policy = _Passing(inner=DryRun(inner=policy))
+            policy = _Transparent(inner=DryRun(inner=policy))
         return policy.decide(snapshot, memory)
 
 
 @dataclass(frozen=True)
-class _Passing(Guard):
-    """Around a guard that remembers nothing: what goes in and out is what that guards remembers."""
+class _Transparent(PolicyWrapper):
+    """Around a guard without memory: takes and returns the memory of the policy that it guards."""
 
     def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
-        plan, after = self.inner.decide(snapshot, GuardMemory(NoMemory(), memory))
+        plan, after = self.inner.decide(snapshot, WrapperMemory(NoMemory(), memory))
         return plan, after.inner
-
-    def limit(self, snapshot: Snapshot, plan: Plan, own: Any) -> Any:
-        raise NotImplementedError  # `decide` is all that is called
 
 
 def _paused(policy: Policy, direction: str) -> Policy:
-    """A pause inside the guards that must hold in any case."""
+    """A pause inside the guards that always apply."""
     if isinstance(policy, Guard) and policy.has_last_word:
         return replace(policy, inner=_paused(policy.inner, direction))
-    return _Passing(inner=Pause.around(policy, {"direction": direction}))
-
-
-def innermost(policy: Policy) -> Policy:
-    """The policy inside all guards."""
-    return innermost(policy.inner) if isinstance(policy, Guard) else policy
+    return _Transparent(inner=Pause.around(policy, {"direction": direction}))
 
 
 def _changed(policy: Policy, memory: Any, control: Control) -> tuple[Policy, Any]:
-    if isinstance(policy, Guard):
+    if isinstance(policy, PolicyWrapper):
         inner, inner_memory = _changed(policy.inner, memory.inner, control)
-        return replace(policy, inner=inner), GuardMemory(memory.own, inner_memory)
+        return replace(policy, inner=inner), WrapperMemory(memory.own, inner_memory)
     kind = policy_class(control.value)
     if kind.style != policy.style:
         allowed = f"one that decides on {policy.style}, as {policy.name} does"
-        raise InputError("policy", control.value, allowed, "start the run anew with that policy")
+        raise InputError("policy", control.value, allowed, "start a new run with that policy")
     settings = kind.read_settings(dict(control.parameters))
     if isinstance(policy, kind):
         return replace(policy, **settings), memory
@@ -148,8 +142,8 @@ def _changed(policy: Policy, memory: Any, control: Control) -> tuple[Policy, Any
 
 
 @dataclass(frozen=True, slots=True)
-class Listening(Value):
-    """The first line of the file: who listens. policy: its name; parameters: as they are."""
+class ControlListener(Value):
+    """The first line of the file: the policy of the loop that reads it, and its process."""
 
     policy: str
     parameters: Mapping[str, Any]
@@ -162,9 +156,9 @@ def _beside(journal: str | os.PathLike[str]) -> Path:
 
 
 class ControlFile:
-    """The loop's end: holds a lock on the file while it listens, and reads what is new.
+    """The loop's side of the file. It holds a lock on the file while the loop runs.
 
-    journal: the file beside which it lies. policy: what the loop decides by, for who looks.
+    journal: the file next to which it is. policy: the policy of the loop, shown to users.
     """
 
     def __init__(self, journal: str | os.PathLike[str], policy: Policy) -> None:
@@ -173,16 +167,16 @@ class ControlFile:
         names = [f.name for f in fields(inner) if f.metadata]
         parameters = {name: to_plain(getattr(inner, name)) for name in names}
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.unlink(missing_ok=True)  # the wishes of an earlier run are not for this one
+        self.path.unlink(missing_ok=True)  # requests to an earlier run do not apply to this one
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         self._file = os.fdopen(handle, "r+b", buffering=0)
         fcntl.flock(self._file, fcntl.LOCK_SH)
-        first = to_json(Listening(inner.name, parameters, os.getpid())) + "\n"
+        first = to_json(ControlListener(inner.name, parameters, os.getpid())) + "\n"
         self._file.write(first.encode())
         self._rest = b""
 
     def take(self) -> list[Control]:
-        """The wishes since the last look; what is no wish is refused, not obeyed."""
+        """The requests since the last call. A line that cannot be read is refused."""
         self._rest += self._file.read() or b""
         *lines, self._rest = self._rest.split(b"\n")
         found = []
@@ -194,49 +188,51 @@ class ControlFile:
         return found
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stop listening and remove the file."""
         self.path.unlink(missing_ok=True)
         self._file.close()
 
 
-def listening(journal: str | os.PathLike[str]) -> Listening | None:
-    """Who listens to wishes about a journal's loop, None when nobody does."""
+def listener_of(journal: str | os.PathLike[str]) -> ControlListener | None:
+    """The loop that accepts requests about a journal, None when there is none."""
     try:
         with _beside(journal).open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return from_json(Listening, file.readline())
+                return from_json(ControlListener, file.readline())
     except (OSError, InputError):
         return None
-    return None  # left behind by a loop that was killed
+    return None  # a loop that was killed left the file behind
 
 
 def submit(journal: str | os.PathLike[str], control: Control) -> None:
-    """Leave a wish for a journal's loop; BackendError when nobody listens."""
+    """Send a request to a journal's loop; BackendError when no loop is listening."""
     line = to_json(control) + "\n"
     if len(line) > LONGEST_LINE:
         raise InputError("parameters", "…", f"shorter than {LONGEST_LINE} characters")
-    if listening(journal) is None:
-        raise BackendError("no loop listens: the run has ended, or it was started without controls")
+    if listener_of(journal) is None:
+        raise BackendError(
+            "no loop is listening: the run has ended, or it was started without controls"
+        )
     try:
         with _beside(journal).open("ab", buffering=0) as file:
             file.write(line.encode())
     except OSError as error:
-        raise BackendError(f"the wish could not be left: {error.strerror}") from None
+        raise BackendError(f"the request could not be written: {error.strerror}") from None
 
 
-def heed_all(
-    found: list[Control], steering: Steering, policy: Policy, memory: Any
-) -> tuple[tuple[Control, ...], Steering, Policy, Any]:
-    """Heed wishes one after the other; those that cannot be are marked as refused."""
+def apply_controls(
+    found: list[Control], state: ControlState, policy: Policy, memory: Any
+) -> tuple[tuple[Control, ...], ControlState, Policy, Any]:
+    """Apply requests one after the other; those that cannot be applied are marked as refused."""
     noted = []
     for control in found:
         refused = control.refused
         if not refused:
             try:
-                steering, policy, memory = steering.heed(control, policy, memory)
+                state, policy, memory = state.after(control, policy, memory)
             except TidegateError as error:
                 refused = str(error)
         noted.append(replace(control, refused=refused))
-    return tuple(noted), steering, policy, memory
+    return tuple(noted), state, policy, memory

@@ -1,6 +1,9 @@
-"""The policy stack: a policy inside its guards, from the settings of a file or a command.
+"""The policy stack: a policy inside its observation wrappers and guards.
 
-::
+There is one builder, `build_stack`, for live applications, fleets, dry runs, replay, backtests,
+sweeps and the Gymnasium environment. The stack that is tried is the stack that runs.
+
+Settings in a file look like this::
 
     policy: drs
     parameters: {t_max_s: 500ms}
@@ -8,94 +11,157 @@
       bounds: {min_hosts: 1, max_hosts: 8}
       cool-down: {up_s: 30s, down_s: 5m}
 
-Guards are put around the policy in one fixed order, whatever their order in the file: what keeps
-a wish from being followed too fast is inside, what must hold in any case is outside.
+The order of the wrappers is fixed, whatever their order in the file. Observation wrappers are next
+to the policy. Guards that delay a decision follow, and guards that always hold are outside.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from tidegate.config import read_yaml
 from tidegate.errors import SettingError
-from tidegate.guards import (
-    Bounds,
-    Budget,
-    CoolDown,
-    DryRun,
-    ExcludedPeriods,
-    Guard,
-    MissingMetrics,
-    Pause,
-    Stabilisation,
-    StepLimit,
-)
-from tidegate.guards.effect import Effect, UsefulHosts
-from tidegate.guards.trend import Trend
-from tidegate.policies import create
+from tidegate.guards import GUARDS
+from tidegate.policies import Situation, create, policy_class
 from tidegate.policies.base import Policy
+from tidegate.policies.trend import Trend
+from tidegate.policies.wrapper import PolicyWrapper
 
-__all__ = ["GUARDS", "guarded", "load_policy", "policy_from"]
+__all__ = ["WRAPPERS", "StackOptions", "build_stack", "load_policy", "policy_from", "wrapped"]
 
-GUARDS: dict[str, type[Guard]] = {
-    guard.name: guard
-    for guard in (
-        Trend,
-        MissingMetrics,
-        Stabilisation,
-        CoolDown,
-        StepLimit,
-        Budget,
-        UsefulHosts,
-        Effect,
-        Bounds,
-        ExcludedPeriods,
-        Pause,
-        DryRun,
-    )
+_ORDER: tuple[type[PolicyWrapper], ...] = (Trend, *GUARDS)
+WRAPPERS = {kind.name: kind for kind in _ORDER}
+"""Observation wrappers and guards by name, from the innermost to the outermost."""
+
+DEFAULTS: dict[str, tuple[str, ...]] = {
+    "application": (
+        "trend",
+        "missing-metrics",
+        "stabilisation",
+        "useful-hosts",
+        "effect",
+        "bounds",
+    ),
+    "fleet": ("missing-metrics", "bounds", "every-query-runs"),
 }
-"""All guards by name, from the innermost to the outermost."""
+"""The wrappers that a stack has unless they are switched off, by what it controls."""
+
+Settings = Mapping[str, Any]
 
 
-def guarded(policy: Policy, guards: Mapping[str, Mapping[str, Any]]) -> Policy:
-    """The policy inside the guards, each given by its name with its settings.
+@dataclass(frozen=True)
+class StackOptions:
+    """What a user may choose about a stack.
 
-    >>> guarded(create("drs"), {"bounds": {"max_hosts": 8}, "missing-metrics": {}}).describe()
+    Attributes:
+        parameters: Parameters of the policy, by name.
+        guards: Further guards, or other settings of default ones, by name.
+        without: Names of default wrappers to switch off.
+        min_hosts: Smallest number of hosts (executors).
+        max_hosts: Largest number of hosts (executors); None for no limit.
+        stabilise_s: A host is released only after it was not needed for this time, in seconds.
+    """
+
+    parameters: Settings = field(default_factory=dict)
+    guards: Mapping[str, Settings] = field(default_factory=dict)
+    without: Collection[str] = ()
+    min_hosts: int = 1
+    max_hosts: int | None = None
+    stabilise_s: float = 60.0
+
+
+def build_stack(
+    policy: str | Policy,
+    situation: Situation,
+    options: StackOptions | None = None,
+    *,
+    kind: Literal["application", "fleet"] = "application",
+    dry_run: bool = False,
+) -> Policy:
+    """A policy with the wrappers that it has wherever it runs.
+
+    policy: its name, or a policy that is used as it is. situation: what is known about the
+    application, from which the policy suggests parameters that the user did not set. kind: what
+    the stack controls. dry_run: decide, but change nothing.
+
+    >>> build_stack("drs", Situation(slo_s=10)).describe()
+    'drs → trend() → missing-metrics() → stabilisation(down_s=60.0) → useful-hosts() → effect() →
+    bounds()'
+    >>> options = StackOptions(without=["trend", "effect"], max_hosts=8)
+    >>> build_stack("btu", Situation(slo_s=10), options).describe()
+    'btu → missing-metrics() → useful-hosts() → bounds(max_hosts=8)'
+    """
+    options = options or StackOptions()
+    if isinstance(policy, str):
+        policy = create(policy, **suggested(policy, situation) | dict(options.parameters))
+    settings: dict[str, Settings] = {name: {} for name in DEFAULTS[kind]}
+    if "stabilisation" in settings:
+        settings["stabilisation"] = {"down_s": options.stabilise_s}
+        if policy.picks_its_moment:
+            del settings["stabilisation"]
+    settings["bounds"] = {"min_hosts": options.min_hosts, "max_hosts": options.max_hosts}
+    for name in options.without:
+        _known(name, "without")
+        settings.pop(name, None)
+    settings |= options.guards
+    if dry_run:
+        settings["dry-run"] = {}
+    return wrapped(policy, settings)
+
+
+def suggested(name: str, situation: Situation) -> dict[str, Any]:
+    """The parameters that a policy suggests for a situation; all others keep their defaults.
+
+    >>> suggested("drs", Situation(slo_s=10))
+    {'t_max_s': 7.0}
+    """
+    return policy_class(name).suggested(situation)
+
+
+def wrapped(policy: Policy, wrappers: Mapping[str, Settings]) -> Policy:
+    """The policy inside the given wrappers and no others.
+
+    wrappers: settings of each, by name.
+
+    >>> wrapped(create("drs"), {"bounds": {"max_hosts": 8}, "missing-metrics": {}}).describe()
     'drs → missing-metrics() → bounds(max_hosts=8)'
     """
-    for name in guards:
-        if name not in GUARDS:
-            known = ", ".join(GUARDS)
-            raise SettingError("guards", name, "the name of a guard", f"known are {known}")
-    for name, guard in GUARDS.items():
-        if name in guards:
-            policy = guard.around(policy, dict(guards[name] or {}))
+    for name in wrappers:
+        _known(name, "guards")
+    for name, wrapper in WRAPPERS.items():
+        if name in wrappers:
+            policy = wrapper.around(policy, dict(wrappers[name] or {}))
     return policy
 
 
-def policy_from(settings: Mapping[str, Any]) -> Policy:
-    """A policy with its guards from the settings of a file.
+def _known(name: str, key: str) -> None:
+    if name not in WRAPPERS:
+        remedy = f"known guards are {', '.join(WRAPPERS)}"
+        raise SettingError(key, name, "the name of a guard", remedy)
+
+
+def policy_from(settings: Settings) -> Policy:
+    """A policy with exactly the guards that the settings of a file name.
 
     >>> policy_from({"policy": "static", "parameters": {"hosts": 3}}).describe()
     'static'
     """
     for key in settings:
         if key not in ("policy", "parameters", "guards"):
-            remedy = "known are policy, parameters and guards"
+            remedy = "known keys are policy, parameters and guards"
             raise SettingError("settings", key, "a known key", remedy)
     if "policy" not in settings:
-        raise SettingError(
-            "policy", None, "given", "name one of those that `tidegate policies` lists"
-        )
+        raise SettingError("policy", None, "given", "`tidegate policies` lists the names")
     for key in ("parameters", "guards"):
         if not isinstance(settings.get(key) or {}, Mapping):
             raise SettingError(key, settings[key], "a mapping of names to values")
     policy = create(str(settings["policy"]), **(settings.get("parameters") or {}))
-    return guarded(policy, settings.get("guards") or {})
+    return wrapped(policy, settings.get("guards") or {})
 
 
 def load_policy(path: str | os.PathLike[str]) -> Policy:
-    """A policy with its guards from a YAML file."""
+    """A policy with exactly the guards that a YAML file names."""
     return policy_from(read_yaml(path))

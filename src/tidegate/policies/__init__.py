@@ -12,12 +12,13 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from tidegate.errors import UnknownPolicy
-from tidegate.policies.base import NoMemory, Parameter, Policy, setting
+from tidegate.policies.base import NoMemory, Parameter, Policy, Situation, setting
 
 __all__ = [
     "NoMemory",
     "Parameter",
     "Policy",
+    "Situation",
     "available",
     "create",
     "policy_class",

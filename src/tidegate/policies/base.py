@@ -17,7 +17,10 @@ from tidegate.model import Plan, Snapshot
 from tidegate.packing import Measure, Style
 from tidegate.units import finite
 
-__all__ = ["NoMemory", "Parameter", "Policy", "Style", "setting"]
+__all__ = ["AIM", "NoMemory", "Parameter", "Policy", "Situation", "Style", "setting"]
+
+AIM = 0.7
+"""Share of the latency target that a policy aims at; the rest absorbs noise and start-up times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,29 @@ def setting(
     return field(
         default=default, metadata={"doc": doc, "low": low, "high": high, "choices": choices}
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Situation(Value):
+    """What is known about an application before the first turn.
+
+    A policy suggests parameters for it (`Policy.suggested`). What is unknown is None.
+
+    Attributes:
+        slo_s: The latency target, in seconds; None without one.
+        micro_batches: Whether an instance is a task slot of a query that works in micro-batches.
+        floor_s: Time that an item is in service on its way through all operators, in seconds.
+        peak_instances: Instances of the busiest operator that the peak load keeps busy.
+        instances_per_host: Instances of each operator that a host has room for.
+        host_rate_per_s: Items per second that a full host can process.
+    """
+
+    slo_s: float | None = None
+    micro_batches: bool = True
+    floor_s: float | None = None
+    peak_instances: float | None = None
+    instances_per_host: int | None = None
+    host_rate_per_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +134,15 @@ class Policy(ABC):
     def describe(self) -> str:
         """The policy, with the guards around it, as a line for people."""
         return self.name
+
+    @classmethod
+    def suggested(cls, situation: Situation) -> dict[str, Any]:
+        """Parameters that suit a situation; those that are left out keep their defaults.
+
+        A policy with a latency bound `t_max_s` aims at `AIM` of the latency target.
+        """
+        bounded = "t_max_s" in {parameter.name for parameter in cls.parameters()}
+        return {"t_max_s": AIM * situation.slo_s} if bounded and situation.slo_s else {}
 
     @classmethod
     @cache  # reading annotations takes longer than all the rest of making a policy

@@ -1,16 +1,16 @@
-"""The lag rule of KEDA and the horizontal pod autoscaler: so many waiting items a consumer."""
+"""The lag rule of KEDA and the horizontal pod autoscaler: a number of waiting items per host."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tidegate.codec import Value
 from tidegate.model import Plan, Snapshot
 from tidegate.packing import Packing
 from tidegate.packing.sizing import set_engines
-from tidegate.policies.base import Policy, Style, setting
+from tidegate.policies.base import Policy, Situation, Style, setting
 
 __all__ = ["Lag", "LagMemory"]
 
@@ -31,7 +31,7 @@ class Lag(Policy):
 
     The lag is what waits at the operators that sources feed. Within `tolerance` nothing changes;
     growth is limited to doubling or `up_hosts`, whichever is more, within `up_period_s`; shrinking
-    waits until all wishes of the last `down_window_s` agree; there are never more hosts than
+    waits until all targets of the last `down_window_s` agree; there are never more hosts than
     partitions (the entry's `max_instances`). A missing lag changes nothing.
 
     Defaults: 10 items a host, tolerance 0.1, 300 s, 100 % or 4 within 15 s. With 95 waiting,
@@ -52,14 +52,23 @@ class Lag(Policy):
     needs: ClassVar[tuple[str, ...]] = ("operator.queue_length",)
     memory_type: ClassVar[type] = LagMemory
 
-    threshold: float = setting(10.0, "waiting items a host (KEDA's lagThreshold)", low=1e-9)
+    threshold: float = setting(10.0, "waiting items per host (KEDA's lagThreshold)", low=1e-9)
     tolerance: float = setting(0.1, "relative deviation that is ignored", low=0)
-    down_window_s: float = setting(300.0, "the largest wish of so long counts, s", low=0)
+    down_window_s: float = setting(
+        300.0, "window whose largest target counts when scaling in, s", low=0
+    )
     up_period_s: float = setting(15.0, "period of the growth limit, s", low=0)
-    up_hosts: int = setting(4, "hosts that may come within the period in any case", low=1)
+    up_hosts: int = setting(4, "hosts that may be added within the period in any case", low=1)
+
+    @classmethod
+    def suggested(cls, situation: Situation) -> dict[str, Any]:
+        """A threshold that a full host works off within half of the latency target."""
+        if situation.host_rate_per_s is None or situation.slo_s is None:
+            return {}
+        return {"threshold": max(1.0, situation.host_rate_per_s * situation.slo_s / 2)}
 
     def decide(self, snapshot: Snapshot, memory: LagMemory) -> tuple[Plan, LagMemory]:
-        """Compare the lag a host with the threshold."""
+        """Compare the lag per host with the threshold."""
         packing = Packing(snapshot)
         lags = [snapshot.reading[name].queue_length for name in snapshot.topology.entries]
         if None in lags:
@@ -67,19 +76,19 @@ class Lag(Policy):
         lag = sum(value for value in lags if value is not None)
         now, hosts = snapshot.time_s, len(packing.hosts)
         ratio = lag / (self.threshold * hosts) if hosts else math.inf
-        wish = hosts if abs(ratio - 1) <= self.tolerance else math.ceil(lag / self.threshold)
-        wish = max(1, min(wish, _partitions(snapshot)))
+        goal = hosts if abs(ratio - 1) <= self.tolerance else math.ceil(lag / self.threshold)
+        goal = max(1, min(goal, _partitions(snapshot)))
 
-        wanted = (*_since(memory.wanted, now - self.down_window_s), (now, wish))
+        wanted = (*_since(memory.wanted, now - self.down_window_s), (now, goal))
         running = (*_since(memory.running, now - self.up_period_s), (now, hosts))
-        steady = max(count for _, count in wanted) if wish < hosts else wish
+        steady = max(count for _, count in wanted) if goal < hosts else goal
         least = min(count for _, count in running)
         allowed = min(steady, max(2 * least, least + self.up_hosts, hosts))
-        target = min(allowed, hosts) if wish < hosts else allowed
+        target = min(allowed, hosts) if goal < hosts else allowed
         set_engines(packing, target)
         if len(packing.hosts) != hosts:
             text = (
-                f"{lag:g} items wait, {self.threshold:g} a host would be {wish} hosts; "
+                f"{lag:g} items wait, {self.threshold:g} a host would be {goal} hosts; "
                 f"{len(packing.hosts)} may be had now"
             )
             packing.because("lag" if len(packing.hosts) > hosts else "idle", text)

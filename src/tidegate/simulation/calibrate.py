@@ -24,7 +24,6 @@ from tidegate.model.topology import Topology
 from tidegate.simulation import BatchSettings, CloudSettings, RunReport
 from tidegate.simulation.scenario import Scenario
 from tidegate.simulation.trace_input import read_workload
-from tidegate.theory.microbatch import AIM
 from tidegate.units import finite
 from tidegate.workloads import RateTrace, Workload, peak_per_s
 
@@ -319,10 +318,10 @@ def batch_scenario(
     if isinstance(workload, RateTrace):
         workload = replace(workload, source=source.name)
     peak_hosts = max(1, math.ceil(peak_per_s(workload) * work_s / (0.7 * cores)))
-    aimed = tuple(replace(o, slo_s=AIM * slo_s) for o in operators)  # as the live world has it
+    promised = tuple(replace(o, slo_s=slo_s) for o in operators)  # as the live world has it
     startup_s = world.offer.startup_s
     return Scenario(
-        topology=replace(world.topology, operators=aimed),
+        topology=replace(world.topology, operators=promised),
         offer=world.offer,
         workload=workload,
         slo_s=slo_s,

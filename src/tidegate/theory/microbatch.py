@@ -32,15 +32,8 @@ from tidegate.codec import Value
 from tidegate.errors import LatencyUnreachable, NotEnoughProcessors
 from tidegate.units import finite
 
-__all__ = ["AIM", "SUITED", "BatchQuery", "assign", "fewest", "mean_s", "oldest_s"]
+__all__ = ["BatchQuery", "assign", "fewest", "mean_s", "oldest_s"]
 
-AIM = 0.7
-"""Share of the SLO to aim at: the rest is for noise and for a new executor to warm up."""
-SUITED: dict[str, dict[str, float]] = {
-    # An executor has several slots and a query few executors: 20 % of them is less than one.
-    "btu": {"release_limit": 0.3},
-}
-"""Settings of policies that suit worlds where an instance is a task slot, by policy."""
 NEAR = 1e-3
 """A bound so near to the best there is, as a share of it, takes more processors than anybody has:
 what k processors leave to be gained only falls with 1/k."""

@@ -19,7 +19,7 @@ from tidegate.codec import from_json
 from tidegate.lab.backtest import Result, run_policy, suited_settings
 from tidegate.lab.sweep.definition import Cell
 from tidegate.lab.sweep.traces import Recorded
-from tidegate.loop.stack import guarded
+from tidegate.loop.stack import wrapped
 from tidegate.policies import create, policy_class
 from tidegate.simulation.scenario import Scenario, scenario_for, scenario_on
 from tidegate.workloads import Workload
@@ -94,7 +94,7 @@ def run_cell(cell: Cell, workload: Workload) -> tuple[dict[str, Any], Result]:
     """Run one cell; returns all settings of its policy, and the result."""
     scenario = scenario_of(cell, workload)
     settings = suited_settings(cell.policy, scenario) | cell.parameters
-    policy = guarded(create(cell.policy, **settings), cell.guards)
+    policy = wrapped(create(cell.policy, **settings), cell.guards)
     report = run_policy(scenario, policy, cell.seed, fluid=cell.mode == "fluid")
     return settings, Result(cell.policy, settings, report, None)
 

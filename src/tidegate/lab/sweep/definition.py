@@ -32,7 +32,7 @@ from tidegate.codec import Value, from_plain, to_json
 from tidegate.config import load_topology, read_yaml
 from tidegate.errors import InputError
 from tidegate.lab.sweep.traces import Trace
-from tidegate.loop.stack import guarded
+from tidegate.loop.stack import wrapped
 from tidegate.model.topology import Topology
 from tidegate.policies import create, policy_class
 from tidegate.units import duration_s, finite
@@ -111,7 +111,7 @@ class PolicyGrid(Value):
         for key, given in self.parameters.items():
             for value in _values(f"{self.name}: {key}", given):
                 kind.read_settings({key: value})
-        guarded(create("static"), self.guards)
+        wrapped(create("static"), self.guards)
 
     def settings(self) -> list[dict[str, Any]]:
         """All combinations of the parameters' values, in the order in which they stand."""

@@ -13,7 +13,7 @@ from tidegate.errors import SettingError
 from tidegate.model import Host, Instance, Plan, Snapshot, Unmet
 from tidegate.model.topology import Resources
 from tidegate.packing import Packing
-from tidegate.policies.base import Policy, Style, setting
+from tidegate.policies.base import AIM, Policy, Situation, Style, setting
 from tidegate.policies.btu.algorithms import host_rank, release_utility, should_scale_up
 
 __all__ = ["QUIRKS", "Btu", "BtuMemory"]
@@ -100,7 +100,16 @@ class Btu(Policy):
     release_limit: float = setting(
         0.2, "instances of an operator that one release may stop, share", low=0, high=1
     )
+    aim: float = setting(1.0, "share of an operator's SLO to aim at", low=0.01, high=1)
     quirks: str = setting("", "comma-separated: " + ", ".join(QUIRKS))
+
+    @classmethod
+    def suggested(cls, situation: Situation) -> dict[str, Any]:
+        """In micro-batches, a margin within the SLO and a release limit that suits few slots.
+
+        An executor has several slots and a query few executors: 20 % of them is less than one.
+        """
+        return {"release_limit": 0.3, "aim": AIM} if situation.micro_batches else {}
 
     def check(self) -> None:
         """Every quirk must be a known one."""
@@ -162,9 +171,14 @@ class _Turn:
             return (*recent[:-1], sum(recent) / len(recent))
         return recent
 
+    def target_s(self, operator: str) -> float | None:
+        """The duration to stay below: the operator's SLO times the policy's aim."""
+        slo_s = self.snapshot.operator(operator).slo_s
+        return None if slo_s is None else slo_s * self.policy.aim
+
     def missing_instances(self, operator: str) -> int:
         """Algorithm 1; 2 or a late 1 with the quirk double-step."""
-        slo_s = self.snapshot.operator(operator).slo_s
+        slo_s = self.target_s(operator)
         waiting = self.snapshot.reading[operator].queue_length
         durations = self.durations(operator)
         if slo_s is None or waiting is None or durations is None:
@@ -201,7 +215,7 @@ class _Turn:
             counts[operator],
             list(counts.values()),
             durations[-1] if durations else 0.0,
-            self.snapshot.operator(operator).slo_s,
+            self.target_s(operator),
             self.scalings.get(operator, 0),
             sum(self.scalings.values()),
             waiting,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from tidegate.errors import Infeasible, LatencyUnreachable, NotEnoughProcessors
 from tidegate.model import Plan, Prediction, Snapshot, Unmet
 from tidegate.packing import Packing
 from tidegate.packing.sizing import consolidate, set_counts
-from tidegate.policies.base import NoMemory, Policy, Style, setting
+from tidegate.policies.base import NoMemory, Policy, Situation, Style, setting
 from tidegate.policies.drs.networks import Network, read_network
 from tidegate.theory.queueing import machines_for
 from tidegate.units import show_duration
@@ -81,6 +81,17 @@ class Drs(Policy):
         "share",
         low=0,
     )
+
+    @classmethod
+    def suggested(cls, situation: Situation) -> dict[str, Any]:
+        """A bound that keeps nearly all items within the latency target.
+
+        In micro-batches the bound is on the oldest item, so a part of the target is enough of a
+        margin. Otherwise it is on the mean, and half of the target leaves room for the tail.
+        """
+        if situation.slo_s is None or situation.micro_batches:
+            return super().suggested(situation)
+        return {"t_max_s": max(situation.slo_s / 2, 1.2 * (situation.floor_s or 0.0))}
 
     def decide(self, snapshot: Snapshot, memory: NoMemory) -> tuple[Plan, NoMemory]:
         """Estimate, correct, and allocate where it is worth it."""

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.codec import Value, from_json
 from tidegate.errors import InputError
+from tidegate.loop.stack import StackOptions, build_stack
+from tidegate.policies.base import Situation
 from tidegate.report.metrics import Metrics, serve_metrics
-from tidegate.spark.autoscaler.autoscaler import Autoscaler, policy_stack
+from tidegate.spark.autoscaler.autoscaler import Autoscaler
 from tidegate.units import duration_s, finite
 
 if TYPE_CHECKING:
@@ -61,17 +63,14 @@ class Attachment(Value):
         if self.max_executors is not None:
             at_least = f"no less than --min-executors, {self.min_executors}"
             finite(self.max_executors, "--max-executors", low=self.min_executors, remedy=at_least)
-        duration_s(self.stabilise, "--stabilise")
-        policy_stack(
-            self.policy,
-            slo_s=duration_s(self.slo, "--slo"),
-            parameters=self.parameters,
-            guards=self.guards,
-            min_executors=self.min_executors,
-            max_executors=self.max_executors,
-            stabilise=self.stabilise,
-            dry_run=self.dry_run,
+        options = StackOptions(
+            self.parameters,
+            self.guards,
+            min_hosts=self.min_executors,
+            max_hosts=self.max_executors,
+            stabilise_s=duration_s(self.stabilise, "--stabilise"),
         )
+        build_stack(self.policy, Situation(duration_s(self.slo, "--slo")), options)
         try:
             Path(self.journal).parent.mkdir(parents=True, exist_ok=True)
             Path(self.journal).open("ab").close()

@@ -14,17 +14,15 @@ from tidegate.errors import InputError, SettingError
 from tidegate.loop.controller import Controller
 from tidegate.loop.controls import ControlFile
 from tidegate.loop.journal import Journal, Turn, read_journal
-from tidegate.loop.stack import guarded
+from tidegate.loop.stack import StackOptions, build_stack, wrapped
 from tidegate.model import HostOffer
 from tidegate.model.topology import Resources, Topology
-from tidegate.policies import create, policy_class
-from tidegate.policies.base import Policy
+from tidegate.policies.base import Policy, Situation
 from tidegate.spark.autoscaler.dry_run import DryRunBooks
 from tidegate.spark.autoscaler.executors import ExecutorHosts, WorkerHosts
 from tidegate.spark.autoscaler.gateway import Gateway
 from tidegate.spark.autoscaler.meter import SourceCount
 from tidegate.spark.autoscaler.world import Settable, SparkWorld
-from tidegate.theory.microbatch import AIM, SUITED
 from tidegate.units import duration_s, finite
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 
     from tidegate.spark.local.cluster import LocalCluster
 
-__all__ = ["Autoscaler", "policy_stack"]
+__all__ = ["Autoscaler"]
 
 log = logging.getLogger(__name__)
 
@@ -91,16 +89,15 @@ class Autoscaler:
         self.interval_s = duration_s(interval, "interval")
         billing_unit_s = duration_s(billing_unit, "billing_unit")
         finite(price_per_hour, "price_per_hour", low=0)
-        stack: dict[str, Any] = {
-            "slo_s": self.slo_s,
-            "parameters": parameters,
-            "guards": guards,
-            "min_executors": min_executors,
-            "max_executors": max_executors,
-            "stabilise": stabilise,
-        }
-        self.policy = policy_stack(policy, **stack, dry_run=dry_run)
-        self._undry = policy_stack(policy, **stack)
+        options = StackOptions(
+            parameters or {},
+            guards or {},
+            min_hosts=min_executors,
+            max_hosts=max_executors,
+            stabilise_s=duration_s(stabilise, "stabilise"),
+        )
+        self._acting = build_stack(policy, Situation(self.slo_s), options)
+        self.policy = wrapped(self._acting, {"dry-run": {}}) if dry_run else self._acting
         self.gateway = Gateway(spark, watch_only=dry_run)
         if not self.gateway.scalable and not dry_run:
             raise SettingError(
@@ -127,7 +124,7 @@ class Autoscaler:
             hosts,
             self.offer,
             style=self.policy.style,
-            slo_s=AIM * self.slo_s,
+            slo_s=self.slo_s,
             interval_s=self.interval_s,
             topology=topology,
             dials=dials,
@@ -183,7 +180,7 @@ class Autoscaler:
         """What a dry run would have done, cost and violated, for people; empty without one."""
         if self.books is None:
             return ""
-        return f"{self.books.report()}\n{self.books.estimate(self._undry, self.slo_s)}"
+        return f"{self.books.report()}\n{self.books.estimate(self._acting, self.slo_s)}"
 
     @property
     def watching(self) -> bool:
@@ -258,40 +255,3 @@ class Autoscaler:
             return None
         log.info("going on after turn %d of %s", last.number, path)
         return memory
-
-
-def policy_stack(
-    policy: str | Policy,
-    *,
-    slo_s: float,
-    parameters: Mapping[str, Any] | None = None,
-    guards: Mapping[str, Mapping[str, Any]] | None = None,
-    min_executors: int = 1,
-    max_executors: int | None = None,
-    stabilise: str | float = "60s",
-    dry_run: bool = False,
-) -> Policy:
-    """The policy inside the guards of an autoscaler, each wrong setting an error.
-
-    slo_s: seconds; a policy that takes a latency bound and is given none aims at `AIM` of it. The
-    rest as in `Autoscaler`.
-    """
-    if isinstance(policy, str):
-        settings = {**SUITED.get(policy, {}), **(parameters or {})}
-        if "t_max_s" in {parameter.name for parameter in policy_class(policy).parameters()}:
-            settings.setdefault("t_max_s", AIM * slo_s)
-        policy = create(policy, **settings)
-    every: dict[str, Mapping[str, Any]] = {
-        "trend": {},
-        "missing-metrics": {},
-        "stabilisation": {"down_s": duration_s(stabilise, "stabilise")},
-        "useful-hosts": {},
-        "effect": {},
-        "bounds": {"min_hosts": min_executors, "max_hosts": max_executors},
-    }
-    if policy.picks_its_moment:
-        del every["stabilisation"]
-    every |= guards or {}
-    if dry_run:
-        every["dry-run"] = {}
-    return guarded(policy, every)

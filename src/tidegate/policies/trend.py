@@ -1,0 +1,106 @@
+"""Look ahead: decide for the load that is expected when a new host has started.
+
+A host takes time to start, and a load that rises usually keeps rising meanwhile. `Trend` shows its
+policy the arrival rates that the recent trend predicts for that moment. It scores its forecasts
+against the measured rates, next to the forecast "no change". While "no change" does better, the
+policy sees the measured rates.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from tidegate.codec import Value
+from tidegate.model import Snapshot
+from tidegate.policies.base import setting
+from tidegate.policies.wrapper import ObservationWrapper
+from tidegate.units import show_duration
+
+__all__ = ["Trend", "TrendMemory"]
+
+
+@dataclass(frozen=True, slots=True)
+class TrendMemory(Value):
+    """Recent rates, pending forecasts and the score so far.
+
+    seen: (time, rate) of the last observations. due: (time, forecast for it, rate at the time of
+    the forecast). missed, missed_by_none: decayed sums of the absolute errors of the forecasts and
+    of "no change".
+    """
+
+    seen: tuple[tuple[float, float], ...] = ()
+    due: tuple[tuple[float, float, float], ...] = ()
+    missed: float = 0.0
+    missed_by_none: float = 0.0
+
+
+@dataclass(frozen=True)
+class Trend(ObservationWrapper):
+    """Show the policy the arrival rates that are expected when a host leased now has started.
+
+    Only rises are forecast. A falling rate counts when it has been measured.
+    """
+
+    name: ClassVar[str] = "trend"
+    own_memory: ClassVar[type] = TrendMemory
+
+    window_s: float = setting(30.0, "length of the window that the trend is fitted to, s", low=0)
+    lead_s: float | None = setting(
+        None, "how far to look ahead, s; none: a host's start-up and one decision", low=0
+    )
+    most: float = setting(2.0, "largest ratio of a forecast to the present rate", low=1)
+    fade: float = setting(0.9, "weight of earlier errors at each turn, share", low=0, high=1)
+
+    def view(self, snapshot: Snapshot, own: TrendMemory) -> tuple[Snapshot, str, TrendMemory]:
+        """The snapshot with the rates that are expected after the lead time."""
+        rates = snapshot.external_rates()
+        if not rates:
+            return snapshot, "", own
+        now = math.fsum(rates.values())
+        own = self._scored(own, snapshot.time_s, now)
+        lead_s = self._lead_s(snapshot)
+        then = self._forecast(own, now, lead_s)
+        trusted = own.missed <= own.missed_by_none
+        own = replace(own, due=(*own.due, (snapshot.time_s + lead_s, then, now)))
+        factor = then / now if now > 0 and trusted else 1.0
+        if factor <= 1:
+            return snapshot, "", own
+        change = f"{now:.0f}/s now, about {then:.0f}/s in {show_duration(lead_s)}"
+        return _with_rates_times(snapshot, factor), change, own
+
+    def _lead_s(self, snapshot: Snapshot) -> float:
+        if self.lead_s is not None:
+            return self.lead_s
+        return snapshot.offer.startup_s + (snapshot.interval_s or 0.0)
+
+    def _scored(self, own: TrendMemory, now_s: float, now: float) -> TrendMemory:
+        """Record the rate, and score the forecasts that were made for about now."""
+        missed, by_none = self.fade * own.missed, self.fade * own.missed_by_none
+        for _, forecast, before in (due for due in own.due if due[0] <= now_s):
+            missed += abs(forecast - now)
+            by_none += abs(before - now)
+        seen = (*(look for look in own.seen if look[0] > now_s - self.window_s), (now_s, now))
+        due = tuple(d for d in own.due if d[0] > now_s)
+        return TrendMemory(seen, due, missed, by_none)
+
+    def _forecast(self, own: TrendMemory, now: float, lead_s: float) -> float:
+        """The rate after `lead_s` seconds if it keeps rising; `now` if it does not rise."""
+        if len(own.seen) < 3:
+            return now
+        mean_s = math.fsum(t for t, _ in own.seen) / len(own.seen)
+        mean = math.fsum(rate for _, rate in own.seen) / len(own.seen)
+        spread = math.fsum((t - mean_s) ** 2 for t, _ in own.seen)
+        slope = math.fsum((t - mean_s) * (rate - mean) for t, rate in own.seen) / spread
+        return min(now + max(0.0, slope) * lead_s, self.most * now)
+
+
+def _with_rates_times(snapshot: Snapshot, factor: float) -> Snapshot:
+    """The snapshot with all arrival rates multiplied by a factor."""
+    changed: list[Any] = []
+    for reading in snapshot.operators:
+        rate = reading.arrival_rate_per_s
+        more = None if rate is None else rate * factor
+        changed.append(replace(reading, arrival_rate_per_s=more))
+    return replace(snapshot, operators=tuple(changed))
