@@ -26,10 +26,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import heapify, heapreplace
 
 from tidegate.codec import Value
 from tidegate.errors import LatencyUnreachable, NotEnoughProcessors
+from tidegate.theory.greedy import Entry, Greedy
 from tidegate.units import finite
 
 __all__ = ["BatchQuery", "assign", "fewest", "mean_s", "oldest_s"]
@@ -127,38 +127,22 @@ def mean_s(queries: Sequence[BatchQuery], allocation: Sequence[int]) -> float:
     return math.fsum(q.mean_s(k) for q, k in zip(queries, allocation, strict=True))
 
 
-class _Greedy:
-    """Processors given one at a time, always where they take away most latency."""
+def _greedy(queries: Sequence[BatchQuery]) -> Greedy:
+    """Give processors where they reduce the latency of the oldest items most."""
 
-    def __init__(self, queries: Sequence[BatchQuery]) -> None:
-        self.queries = queries
-        self.counts = [query.least_processors for query in queries]
-        for query in queries:
-            most = query.max_processors
-            if most is not None and query.least_processors > most:
-                raise NotEnoughProcessors(query.least_processors, most, query.name)
-        # (change that the next processor brings, load a processor to break ties, which query)
-        self._queue = [self._entry(i) for i in range(len(queries))]
-        heapify(self._queue)
-
-    def _entry(self, i: int) -> tuple[float, float, int]:
-        query, k = self.queries[i], self.counts[i]
+    def entry(index: int, k: int) -> Entry:
+        query = queries[index]
         if query.max_processors is not None and k >= query.max_processors:
-            return math.inf, 0.0, i
-        return query.oldest_s(k + 1) - query.oldest_s(k), -query.load / k, i
+            return math.inf, 0.0, index, k
+        # Where two queries gain the same, the one with the most load per processor comes first.
+        return query.oldest_s(k + 1) - query.oldest_s(k), -query.load / k, index, k
 
-    @property
-    def total_s(self) -> float:
-        """The latency of the oldest items with the processors given so far."""
-        return oldest_s(self.queries, self.counts)
-
-    def give(self) -> float:
-        """One more processor; returns by how many seconds latency changes, infinite: no room."""
-        change, _, i = self._queue[0]
-        if change < math.inf:
-            self.counts[i] += 1
-            heapreplace(self._queue, self._entry(i))
-        return change
+    for query in queries:
+        most = query.max_processors
+        if most is not None and query.least_processors > most:
+            raise NotEnoughProcessors(query.least_processors, most, query.name)
+    least = (entry(i, query.least_processors) for i, query in enumerate(queries))
+    return Greedy(least, lambda before: entry(before[2], before[3] + 1))
 
 
 def assign(queries: Sequence[BatchQuery], processors: int) -> tuple[int, ...]:
@@ -171,13 +155,11 @@ def assign(queries: Sequence[BatchQuery], processors: int) -> tuple[int, ...]:
     >>> assign((parse, score), 16)
     (5, 11)
     """
-    greedy = _Greedy(queries)
+    greedy = _greedy(queries)
     spare = processors - sum(greedy.counts)
     if spare < 0:
         raise NotEnoughProcessors(sum(greedy.counts), processors)
-    for _ in range(spare):
-        if greedy.give() == math.inf:
-            break
+    greedy.give(spare)
     return tuple(greedy.counts)
 
 
@@ -195,12 +177,14 @@ def fewest(
     """
     finite(bound_s, "bound_s", above=0)
     finite(correction, "correction", above=0)
-    greedy = _Greedy(queries)
+    greedy = _greedy(queries)
     floor_s = correction * math.fsum(query.floor_s for query in queries)
     endless = any(query.max_processors is None for query in queries)
-    if correction * greedy.total_s > bound_s and bound_s < floor_s * (1 + NEAR * endless):
+    if correction * oldest_s(queries, greedy.counts) > bound_s and bound_s < floor_s * (
+        1 + NEAR * endless
+    ):
         raise LatencyUnreachable(bound_s, floor_s)
-    while correction * greedy.total_s > bound_s:
-        if greedy.give() == math.inf:  # every query has as many as it may
+    while correction * oldest_s(queries, greedy.counts) > bound_s:
+        if not greedy.give(1):  # every query has as many as it may
             raise LatencyUnreachable(bound_s, floor_s)
     return tuple(greedy.counts)

@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import heapify, heapreplace
 
 from tidegate.codec import Value
 from tidegate.errors import LatencyUnreachable, NotEnoughProcessors
+from tidegate.theory.greedy import Entry, Greedy
 from tidegate.units import finite
 
 __all__ = [
@@ -138,78 +138,53 @@ def sojourn_s(
     return present / external_rate_per_s
 
 
-class _Greedy:
-    """Processors given one at a time, always where they take away most waiting.
+def _greedy(stations: Sequence[Station]) -> Greedy:
+    """Give processors where they reduce the number of waiting items most."""
+    greedy = Greedy((_entry(i, station) for i, station in enumerate(stations)), _step)
+    greedy.objective = _recount(greedy)
+    return greedy
 
-    Waiting is convex in k, so every state on the way is optimal for its sum (Theorem 1).
 
-    waiting: items that still wait in all, with the processors given so far.
+def _entry(index: int, station: Station) -> Entry:
+    """The entry of a station; its state is its load, 1/B and waiting items at k + 1, and so on.
+
+    (…, load, inverse of Erlang B and waiting items at k + 1, variability, limit of k)
     """
+    k, a, factor = station.least_processors, station.load, station.variability
+    most = math.inf if station.max_processors is None else station.max_processors
+    if k > most:
+        raise NotEnoughProcessors(k, int(most), station.name)
+    b = erlang_b(k, a)
+    inverse = 1 + (k + 1) / (a * b) if a * b > 0 else math.inf
+    after = _waiting(k + 1, a, 1 / inverse)
+    change = math.inf if k >= most else (after - _waiting(k, a, b)) * factor
+    return change, 0.0, index, k, a, inverse, after, factor, most
 
-    def __init__(self, stations: Sequence[Station]) -> None:
-        # One flat tuple a station, since this is all that the loop in `give` touches:
-        # (-gain of its next processor, tie break, index, k, load, inverse of Erlang B and waiting
-        # items at k + 1, variability, limit of k). Ties appear when gains underflow: then the
-        # station with the most load a processor comes first.
-        self._queue: list[tuple[float, float, int, int, float, float, float, float, float]] = []
-        for i, station in enumerate(stations):
-            k, a, factor = station.least_processors, station.load, station.variability
-            most = math.inf if station.max_processors is None else station.max_processors
-            if k > most:
-                raise NotEnoughProcessors(k, int(most), station.name)
-            b = erlang_b(k, a)
-            inverse = 1 + (k + 1) / (a * b) if a * b > 0 else math.inf
-            after = _waiting(k + 1, a, 1 / inverse)
-            key = math.inf if k >= most else (after - _waiting(k, a, b)) * factor
-            self._queue.append((key, 0.0, i, k, a, inverse, after, factor, most))
-        heapify(self._queue)
-        self.waiting = 0.0
-        self.recount()
 
-    @property
-    def counts(self) -> list[int]:
-        """Processors by station."""
-        counts = [0] * len(self._queue)
-        for entry in self._queue:
-            counts[entry[2]] = entry[3]
-        return counts
+def _step(entry: Entry) -> Entry:
+    """The entry after one more processor."""
+    _, _, index, k, a, inverse, before, factor, most = entry
+    k += 1
+    following = k + 1
+    # 1/B(k) = 1 + k/a · 1/B(k−1): the Erlang-B recursion for the inverse. Where B would underflow,
+    # its inverse becomes infinite and the number of waiting items zero.
+    inverse = 1 + following * inverse / a if a else math.inf
+    spare = following - a
+    after = following * a / (spare * (spare * inverse + a))
+    change = (after - before) * factor if k < most else math.inf
+    # Ties appear when changes underflow: the station with the most load per processor comes first.
+    tie = 0.0 if change else -a / k
+    return change, tie, index, k, a, inverse, after, factor, most
 
-    def recount(self) -> None:
-        """Sum `waiting` anew, without the rounding errors that it has gathered on the way."""
-        waits = []
-        for _, _, _, k, a, inverse, _, factor, _ in self._queue:
-            here = (inverse - 1) * a / (k + 1)  # one step of the recursion back, from k + 1 to k
-            spare = k - a
-            waits.append(factor * k * a / (spare * (spare * here + a)) if a else 0.0)
-        self.waiting = math.fsum(waits)
 
-    def give(self, processors: int, until_waiting: float | None = None) -> int:
-        """Give so many processors, or fewer when no more items than that wait; return how many.
-
-        With `until_waiting` it also ends when another processor would change nothing.
-        """
-        queue, waiting = self._queue, self.waiting
-        enough = -1.0 if until_waiting is None else until_waiting
-        useless = math.inf if until_waiting is None else 0.0
-        given = 0
-        while given < processors and waiting > enough:
-            gain, _, i, k, a, inverse, before, factor, most = queue[0]
-            if gain >= useless:  # infinite where a station has all that it may have
-                break
-            given += 1
-            waiting += gain
-            k += 1
-            following = k + 1
-            # 1/B(k) = 1 + k/a · 1/B(k−1): one step of the Erlang-B recursion upside down, which
-            # runs into infinity, and so to nobody waiting, where B would underflow.
-            inverse = 1 + following * inverse / a if a else math.inf
-            spare = following - a
-            after = following * a / (spare * (spare * inverse + a))
-            gain = (after - before) * factor if k < most else math.inf
-            tie = 0.0 if gain else -a / k
-            heapreplace(queue, (gain, tie, i, k, a, inverse, after, factor, most))
-        self.waiting = waiting
-        return given
+def _recount(greedy: Greedy) -> float:
+    """Waiting items at all stations, without the rounding errors of a running sum."""
+    waits = []
+    for _, _, _, k, a, inverse, _, factor, _ in greedy.queue:
+        here = (inverse - 1) * a / (k + 1)  # one step of the recursion back, from k + 1 to k
+        spare = k - a
+        waits.append(factor * k * a / (spare * (spare * here + a)) if a else 0.0)
+    return math.fsum(waits)
 
 
 def assign_processors(stations: Sequence[Station], processors: int) -> tuple[int, ...]:
@@ -227,7 +202,7 @@ def assign_processors(stations: Sequence[Station], processors: int) -> tuple[int
         raise NotEnoughProcessors(needed, processors)
     if processors - needed >= _COMPILED_FROM:
         return _assign_compiled(stations, processors - needed)
-    greedy = _Greedy(stations)
+    greedy = _greedy(stations)
     greedy.give(processors - needed)
     return tuple(greedy.counts)
 
@@ -237,7 +212,7 @@ _COMPILED_FROM = 128
 
 
 def _assign_compiled(stations: Sequence[Station], spare: int) -> tuple[int, ...]:
-    """The same as `_Greedy.give`, compiled; a property test holds the two equal."""
+    """The same as `Greedy.give`, compiled; a property test holds the two equal."""
     import numpy as np
 
     from tidegate.theory._greedy import greedy_kernel
@@ -282,20 +257,20 @@ def fewest_processors(
     finite(correction, "correction", above=0)
     busy = math.fsum(station.load for station in stations)
     allowed = t_max_s * external_rate_per_s / correction - busy
-    greedy = _Greedy(stations)
+    greedy = _greedy(stations)
     # A bound that leaves no time to wait takes infinitely many processors, not merely very many.
-    if allowed < 0 or allowed < 1e-12 * min(busy, greedy.waiting):
+    if allowed < 0 or allowed < 1e-12 * min(busy, greedy.objective):
         raise LatencyUnreachable(t_max_s, correction * busy / external_rate_per_s)
-    while greedy.waiting > allowed:
+    while greedy.objective > allowed:
         # In halves: a running sum that has come down from a million knows nothing of millionths.
-        if not greedy.give(_MANY, until_waiting=max(allowed, greedy.waiting / 2)):
+        if not greedy.give(_MANY, until=max(allowed, greedy.objective / 2)):
             # What still waits does so at operators that may have no more processors.
-            best_s = correction * (busy + greedy.waiting) / external_rate_per_s
+            best_s = correction * (busy + greedy.objective) / external_rate_per_s
             waiting = {
                 s.name: waiting_items(k, s) for s, k in zip(stations, greedy.counts, strict=True)
             }
             raise LatencyUnreachable(t_max_s, best_s, max(waiting, key=waiting.__getitem__))
-        greedy.recount()
+        greedy.objective = _recount(greedy)
     return tuple(greedy.counts)
 
 
