@@ -1,9 +1,9 @@
-# Two commands do it all: `make setup` (or any other target, which sets up first) and `make test`.
+# Two commands: `make demo` runs the main job, `make test` runs all tests. Each sets up first.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test kafka try-kafka lint unit docs demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm ledger java clean
+.PHONY: help setup test kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm ledger java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,7 +22,7 @@ java: ## find Java, or install it where that is possible
 browser: ## find Chromium for the dashboard's tests, or install it where that is possible
 	@sh scripts/ensure-browser.sh
 
-test: setup java browser try-kafka lint unit ## lint, types, layers, doctests and all tests
+test: setup java browser try-kafka lint tests ## lint, types, layers, doctests and all tests
 
 kafka: setup java ## fetch Spark's Kafka connector and a broker from Maven Central
 	$(BIN)/python -m tidegate.spark.local.kafka_jars
@@ -36,8 +36,14 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-unit: setup
-	$(BIN)/pytest
+unit: setup ## tests that need neither Java nor a browser (under three minutes)
+	$(BIN)/pytest -m "not java and not browser" --durations=10
+
+tests: setup
+	$(BIN)/pytest --durations=10
+
+dist: setup java ## build wheel and source archive, and follow the tutorial with the wheel alone
+	$(BIN)/python scripts/dist.py
 
 docs: setup ## the documentation as a site in out/site; a broken link or an undocumented setting fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

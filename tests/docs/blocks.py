@@ -139,3 +139,12 @@ def commands(body: str) -> Iterator[tuple[str, str]]:
         found = re.match(r"((?:[^\n]*\\\n)*[^\n]*)\n?(.*)", part, re.DOTALL)
         assert found is not None
         yield found.group(1), found.group(2)
+
+
+if __name__ == "__main__":  # ``python -m tests.docs.blocks PAGE…``: follow pages, live blocks too
+    from tempfile import TemporaryDirectory
+
+    for name in sys.argv[1:]:
+        with TemporaryDirectory() as folder:
+            ran = Reader(ROOT / name, Path(folder), live=True).follow()
+        print(f"{name}: {ran} blocks ran")
