@@ -1,8 +1,8 @@
-"""Every value of the model to JSON and back, with nothing lost.
+"""Convert values of the model to JSON and back without loss.
 
-The values are plain frozen dataclasses; Pydantic reads their annotations, so there is no second
-description of their form. Unknown keys, wrong kinds, NaN and infinities are refused with the
-place where they stand. Pydantic is imported at the first use, so that `import tidegate` is instant.
+The values are plain frozen dataclasses. Pydantic reads their annotations, so no second description
+of their form is needed. Unknown keys, wrong types, NaN and infinities are refused, with the path to
+the value. Pydantic is imported on first use, so that `import tidegate` is instant.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 class Value:
-    """What makes a frozen dataclass strict when it is read: no unknown keys, no NaN."""
+    """Base of frozen dataclasses that are read strictly: no unknown keys, no NaN."""
 
     __slots__ = ()
     __pydantic_config__ = {"extra": "forbid", "allow_inf_nan": False}  # noqa: RUF012
 
 
 class Sorted:
-    """Marks a set's annotation: JSON has its members in order, not in that of this run's hashes."""
+    """Marks the annotation of a set whose members are sorted in JSON."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
@@ -82,7 +82,7 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(kind: type[T], plain: Any) -> T:
-    """The value of `kind` that `to_plain` took apart."""
+    """The value of `kind` from the result of `to_plain`."""
     from pydantic import ValidationError
 
     try:
@@ -92,7 +92,7 @@ def from_plain(kind: type[T], plain: Any) -> T:
 
 
 def _input_error(kind: type, error: ValidationError) -> InputError:
-    """The first thing that Pydantic found, as one sentence."""
+    """The first error of Pydantic, as one sentence."""
     first = error.errors()[0]
     context = first.get("ctx", {}).get("error")
     if isinstance(context, InputError):  # raised by a value's own checks

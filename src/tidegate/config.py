@@ -1,4 +1,4 @@
-"""Files that people write in YAML: mappings in general, and topologies."""
+"""Read and write YAML files: settings and topologies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["load_topology", "read_yaml", "save_topology"]
 
 
 def load_topology(path: str | os.PathLike[str]) -> Topology:
-    """A topology from a YAML file with operators, sources and edges, in the model's own words.
+    """A topology from a YAML file with operators, sources and edges, named as in the model.
 
     An operator may give ``service_rate_per_s`` in place of ``service_time_s``.
     """
@@ -34,9 +34,9 @@ def load_topology(path: str | os.PathLike[str]) -> Topology:
 
 
 def save_topology(topology: Topology, path: str | os.PathLike[str], heading: str = "") -> None:
-    """Write a topology as `load_topology` reads it, without what is missing or usual.
+    """Write a topology in the form that `load_topology` reads, without defaults.
 
-    heading: a comment for people.
+    heading: a comment for the first line.
     """
     import yaml
 
@@ -59,7 +59,7 @@ def _unusual(plain: dict[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The mapping that a YAML file holds, or one sentence about what is wrong with it."""
+    """The mapping in a YAML file; an error with one sentence otherwise."""
     import yaml
 
     try:

@@ -1,15 +1,15 @@
-"""Everything that Tidegate raises on purpose, in one tree.
+"""All exceptions that Tidegate raises, in one tree.
 
 ::
 
     TidegateError
-    ├── InputError            what was given cannot be used (also a ValueError)
-    │   ├── TopologyError     operators and edges that make no sense together
+    ├── InputError            an argument, file or setting that cannot be used (also a ValueError)
+    │   ├── TopologyError     operators and edges that do not fit together
     │   ├── SettingError      a policy's or guard's parameter
     │   ├── UnknownPolicy     no policy has that name
     │   ├── JournalError      a journal that cannot be read
     │   └── TraceError        a recorded workload with a row that cannot be used
-    ├── Infeasible            the question is fine, and the answer is "impossible"
+    ├── Infeasible            a valid question without a solution
     │   ├── NotEnoughProcessors
     │   └── LatencyUnreachable
     ├── BackendError          a world that could not be observed or changed
@@ -39,11 +39,11 @@ __all__ = [
 
 
 class TidegateError(Exception):
-    """The root: everything below is raised on purpose and explains itself."""
+    """The root of all exceptions below. Each message explains the cause and the remedy."""
 
 
 class InputError(TidegateError, ValueError):
-    """What was given cannot be used; the message names key, value, range and remedy.
+    """An argument that cannot be used. The message names key, value, range and remedy.
 
     >>> raise InputError("upper", 1.4, "between 0 and 1", "give a share of the host's CPU")
     Traceback (most recent call last):
@@ -65,7 +65,7 @@ class InputError(TidegateError, ValueError):
 
 
 class TopologyError(InputError):
-    """Operators, sources and edges that make no sense together."""
+    """Operators, sources and edges that do not fit together."""
 
 
 class SettingError(InputError):
@@ -77,7 +77,7 @@ class UnknownPolicy(InputError):  # noqa: N818 - reads as what it is
 
 
 class JournalError(InputError):
-    """A journal that cannot be read; a torn last line is not one of these."""
+    """A journal that cannot be read. An incomplete last line is no error."""
 
 
 class TraceError(InputError):
@@ -107,15 +107,15 @@ class TraceError(InputError):
 
 
 class Infeasible(TidegateError):  # noqa: N818
-    """The question is fine, and the answer is that it cannot be done."""
+    """A valid question without a solution."""
 
 
 class NotEnoughProcessors(Infeasible):
     """Fewer processors than the load needs, whatever their distribution.
 
     needed: the fewest processors that keep every queue finite.
-    available: how many there are.
-    operator: the one that can use no more than `available`, "" where it is all of them together.
+    available: the number of processors there are.
+    operator: the operator that can use only `available` processors, "" when all are concerned.
     """
 
     def __init__(self, needed: int, available: int, operator: str = "") -> None:
@@ -145,8 +145,8 @@ _FINER = "cut its state into more partitions"
 class LatencyUnreachable(Infeasible):
     """A latency bound that no number of processors reaches, such as one below the processing time.
 
-    bound_s: the bound asked for; floor_s: the best that can be had.
-    operator: the one that can use no more processors and where most waits, "" where none is meant.
+    bound_s: the requested bound; floor_s: the best possible latency.
+    operator: the operator that can use no more processors and has the longest queue, or "".
     """
 
     def __init__(self, bound_s: float, floor_s: float, operator: str = "") -> None:
@@ -168,7 +168,7 @@ class LatencyUnreachable(Infeasible):
 
 
 class BackendError(TidegateError):
-    """A world that could not be observed or changed."""
+    """A backend could not be observed or changed."""
 
 
 class CheckFailed(TidegateError, AssertionError):  # noqa: N818

@@ -1,4 +1,4 @@
-"""Reading what people write: durations such as ``500ms`` and finite numbers."""
+"""Parse and format durations such as ``500ms``, numbers and weekly periods."""
 
 from __future__ import annotations
 
@@ -45,9 +45,16 @@ def finite(
     remedy: str = "",
     error: type[InputError] = InputError,
 ) -> float:
-    """A finite number within bounds, or one sentence that says what is wrong with it.
+    """A finite number within bounds; an error with one sentence otherwise.
 
-    low, high: the bounds, both allowed; above: an excluded lower bound.
+    Args:
+        value: A number, or text to parse.
+        key: Name of the setting, for the error message.
+        low: Smallest allowed value.
+        high: Largest allowed value.
+        above: Lower bound that is itself not allowed.
+        remedy: What to do, for the error message.
+        error: Class of the error.
 
     >>> finite("4.5", "rate", above=0)
     4.5
@@ -75,7 +82,7 @@ def finite(
 
 
 def show_duration(seconds: float, digits: int = 3) -> str:
-    """A duration as a person would write it, with so many digits.
+    """A duration as text, with a number of significant digits.
 
     >>> show_duration(0.4283), show_duration(90), show_duration(7200)
     ('428 ms', '1.5 min', '2 h')
@@ -95,7 +102,7 @@ DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 def weekly_period(text: str, key: str = "excluded_periods") -> tuple[frozenset[int], int, int]:
     """Days of the week (0 is Monday) and minutes of the day, from ``mon-fri 09:30-11:00``.
 
-    Without days it is every day; an end before the start is on the next day.
+    Without days, the period is on every day. An end before the start is on the next day.
 
     >>> weekly_period("sat-sun 22:00-01:30")
     (frozenset({5, 6}), 1320, 90)

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from tidegate.model.leases import HostOffer, Lease
+from tidegate.model.plan import Binding, Deployment, Instance, Plan, Prediction, Reason, Unmet
 from tidegate.model.snapshot import (
+    NO_LATENCY,
     BatchReading,
-    Binding,
-    Deployment,
     Host,
-    HostOffer,
     HostStatus,
-    Instance,
     InstanceReading,
     InstanceStatus,
     Latency,
-    Lease,
     OperatorReading,
-    Plan,
-    Prediction,
-    Reason,
     Snapshot,
-    Unmet,
 )
 
 __all__ = [
+    "NO_LATENCY",
     "BatchReading",
     "Binding",
     "Deployment",

@@ -1,4 +1,4 @@
-"""Time on hosts, and what it costs: the lease that runs and the offer to take another."""
+"""Leases of hosts, and what they cost."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["HostOffer", "Lease"]
 
 @dataclass(frozen=True, slots=True)
 class Lease(Value):
-    """Time on a host, paid by started billing unit.
+    """A lease of a host, paid per started billing unit.
 
-    billing_unit_s: length of a billing time unit (BTU) in seconds.
-    price_per_unit_usd: what one started unit costs.
-    started_s: when the first unit began, on the snapshot's clock.
+    billing_unit_s: length of a billing time unit (BTU), in seconds.
+    price_per_unit_usd: price of one started unit.
+    started_s: start of the first unit on the snapshot's clock, in seconds.
 
     >>> hourly = Lease(billing_unit_s=3600, price_per_unit_usd=6, started_s=0)
     >>> hourly.time_left_s(now_s=3500), hourly.units_paid(now_s=3700)
@@ -34,7 +34,7 @@ class Lease(Value):
         finite(self.price_per_unit_usd, "price_per_unit_usd", low=0)
 
     def time_left_s(self, now_s: float) -> float:
-        """Seconds until the unit that is already paid for ends."""
+        """Seconds until the present billing unit, which is already paid for, ends."""
         return self.billing_unit_s - (now_s - self.started_s) % self.billing_unit_s
 
     def units_paid(self, now_s: float) -> int:
@@ -44,12 +44,12 @@ class Lease(Value):
 
 @dataclass(frozen=True, slots=True)
 class HostOffer(Value):
-    """What can be leased: one kind of host at one price.
+    """The hosts that can be leased: one kind at one price.
 
-    capacity: what a host has to give.
-    billing_unit_s, price_per_unit_usd: as in `Lease`; zero price when nobody counts.
-    startup_s: from the request until it runs.
-    max_hosts: how many can be had at most, None when there is no end.
+    capacity: resources of a host.
+    billing_unit_s, price_per_unit_usd: as in `Lease`; the price is zero when costs do not matter.
+    startup_s: time from the request until the host runs, in seconds.
+    max_hosts: largest number of hosts, None for no limit.
     """
 
     capacity: Resources
@@ -66,5 +66,5 @@ class HostOffer(Value):
 
     @property
     def usd_per_h(self) -> float:
-        """What one host costs in an hour of continuous use."""
+        """Price of one host per hour of continuous use."""
         return self.price_per_unit_usd * 3600 / self.billing_unit_s

@@ -1,111 +1,160 @@
-"""The vocabulary of a decision: what was measured (`Snapshot`) and what is wanted (`Plan`).
+"""What was measured: hosts, instances, operators, micro-batches and latency at one moment.
 
-Three sets of hosts and instances are never confused:
+Three sets of hosts and instances are distinguished:
 
 - **running**: it works now;
-- **requested**: it was asked for and has not been given up, so running or still starting;
-- **planned**: a policy wants it; applying the plan turns planned into requested.
+- **requested**: it was requested and has not been released, so it is running or starting;
+- **planned**: a policy plans it; applying the plan turns planned into requested.
 
-All values are frozen. A measurement that is missing is `None`, never zero.
+All values are frozen. A missing measurement is `None`, never zero.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from tidegate.codec import Value
+from tidegate.codec import Sorted, Value
 from tidegate.errors import InputError
 from tidegate.model.leases import HostOffer, Lease
-from tidegate.model.readings import (
-    BatchReading,
-    Host,
-    HostStatus,
-    Instance,
-    InstanceReading,
-    InstanceStatus,
-    Latency,
-    OperatorReading,
-)
+from tidegate.model.plan import Deployment, Instance
 from tidegate.model.topology import Operator, Resources, Topology
 from tidegate.units import finite
 
 __all__ = [
+    "NO_LATENCY",
     "BatchReading",
-    "Binding",
-    "Deployment",
     "Host",
-    "HostOffer",
     "HostStatus",
-    "Instance",
     "InstanceReading",
     "InstanceStatus",
     "Latency",
-    "Lease",
     "OperatorReading",
-    "Plan",
-    "Prediction",
-    "Reason",
     "Snapshot",
-    "Unmet",
 ]
+
+HostStatus = Literal["starting", "running", "draining"]
+InstanceStatus = Literal["starting", "running", "stopping"]
+
+
+@dataclass(frozen=True, slots=True)
+class Host(Value):
+    """A leased machine, cluster or executor, and how busy it is.
+
+    utilisation: share of its CPU in use, 0 to 1 (above 1 when more is wanted than there is),
+    None when it was not measured. images: operator images cached on it.
+    """
+
+    id: str
+    capacity: Resources
+    status: HostStatus = "running"
+    utilisation: float | None = None
+    lease: Lease | None = None
+    images: Annotated[frozenset[str], Sorted] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.utilisation is not None and not 0 <= self.utilisation < math.inf:
+            finite(self.utilisation, f"host {self.id}: utilisation", low=0)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceReading(Instance):
+    """An instance and its measurements.
+
+    load: resources in use, None when not measured; processed_per_s: items finished per second.
+    """
+
+    status: InstanceStatus = "running"
+    load: Resources | None = None
+    processed_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReading(Value):
+    """The micro-batches of a query: the trigger interval and the recent durations, oldest first.
+
+    trigger_interval_s: zero when each batch starts as soon as the last one has ended.
+    overhead_s: the part of a batch that more processors do not shorten (planning, commits),
+    None when not measured.
+    """
+
+    trigger_interval_s: float
+    recent_durations_s: tuple[float, ...]
+    overhead_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorReading(Value):
+    """Measurements of an operator since the last turn, over all of its instances.
+
+    Attributes:
+        operator: Its name.
+        arrival_rate_per_s: Items that arrived, per second.
+        processed_per_s: Items that were processed, per second.
+        dropped_per_s: Items that were shed, per second.
+        service_time_s: Mean time for which one item keeps an instance busy, in seconds.
+        arrival_scv: Squared coefficient of variation of the times between arrivals.
+        service_scv: Squared coefficient of variation of the service times.
+        queue_length: Waiting items.
+        recent_durations_s: Time in the operator, waiting included, of recently sampled items, in
+            seconds, oldest first.
+        pending_tasks: Tasks that wait in the scheduler, where there is one.
+        running_tasks: Tasks that the scheduler runs.
+        batches: Its micro-batches, where the operator is a streaming query.
+    """
+
+    operator: str
+    arrival_rate_per_s: float | None = None
+    processed_per_s: float | None = None
+    dropped_per_s: float | None = None
+    service_time_s: float | None = None
+    arrival_scv: float | None = None
+    service_scv: float | None = None
+    queue_length: float | None = None
+    recent_durations_s: tuple[float, ...] | None = None
+    pending_tasks: int | None = None
+    running_tasks: int | None = None
+    batches: BatchReading | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("arrival_rate_per_s", "service_time_s", "queue_length"):
+            value = getattr(self, name)
+            # Checked here first: building the name for the message costs time at every turn.
+            usual = value is None or (isinstance(value, float) and 0 <= value < math.inf)
+            if not usual:
+                finite(value, f"operator {self.operator}: {name}", low=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Latency(Value):
+    """End-to-end latency of items in seconds, from arrival to completion."""
+
+    mean_s: float | None = None
+    p50_s: float | None = None
+    p95_s: float | None = None
+    p99_s: float | None = None
 
 
 NO_LATENCY = Latency()
 
 
-@dataclass(frozen=True)
-class Deployment(Value):
-    """Hosts, and instances on them, as totals: two equal deployments need no step between them.
-
-    >>> Deployment(("h2", "h1")) == Deployment(("h1", "h2"))
-    True
-    """
-
-    hosts: tuple[str, ...]
-    instances: tuple[Instance, ...] = ()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "hosts", tuple(sorted(self.hosts)))
-        object.__setattr__(self, "instances", tuple(sorted(self.instances, key=_by_id)))
-
-    @cached_property
-    def by_id(self) -> dict[str, Instance]:
-        """Instances by id."""
-        return {instance.id: instance for instance in self.instances}
-
-    @cached_property
-    def counts(self) -> Counter[str]:
-        """Instances by operator."""
-        return Counter(instance.operator for instance in self.instances)
-
-    @cached_property
-    def home(self) -> dict[str, str]:
-        """Host by instance."""
-        return {instance.id: instance.host for instance in self.instances}
-
-
-_by_id = attrgetter("id")
-
-
 class _Later:
-    """A field that can be told later: by the function given to `Snapshot.unchecked` in its place.
+    """A field that is computed on first use, by the function given to `Snapshot.unchecked`.
 
-    Empty where none was given, which is also the field's default.
+    It is empty when no function was given, which is also the default of the field.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self._name, self._teller = name, f"{name}_later"
+        self._name, self._function = name, f"{name}_later"
 
     def __get__(self, snapshot: Any, owner: type) -> Any:
         if snapshot is None:
             return ()
-        told = snapshot.__dict__.get(self._teller, tuple)()
-        return snapshot.__dict__.setdefault(self._name, told)
+        value = snapshot.__dict__.get(self._function, tuple)()
+        return snapshot.__dict__.setdefault(self._name, value)
 
 
 def _later() -> Any:
@@ -114,14 +163,20 @@ def _later() -> Any:
 
 @dataclass(frozen=True)
 class Snapshot(Value):
-    """What was measured at one moment: all that a policy may know.
+    """All measurements at one moment, which is all that a policy may know.
 
-    time_s: seconds on the world's clock (Unix time when live, from zero in a simulation).
-    topology: what runs. offer: what else can be leased.
-    hosts: in the order of their leases; instances; operators: what was measured.
-    latency: end to end. batches: where the world works in micro-batches (of the slowest query).
-    interval_s: seconds until the next decision, None when unknown.
-    leased_so_far: hosts ever leased, so that a new one gets a name nobody had.
+    Attributes:
+        time_s: Time on the world's clock, in seconds (Unix time when live, from zero in a
+            simulation).
+        topology: The operators and how they are connected.
+        offer: The hosts that can be leased.
+        hosts: The leased hosts, in the order of their leases.
+        instances: The instances on these hosts.
+        operators: Measurements by operator.
+        latency: End-to-end latency.
+        batches: Micro-batches of the slowest query, where there are micro-batches.
+        interval_s: Time until the next decision, in seconds, None when unknown.
+        leased_so_far: Number of hosts ever leased, so that new hosts get new names.
     """
 
     time_s: float
@@ -141,7 +196,7 @@ class Snapshot(Value):
         if len(known) != len(self.hosts):
             raise InputError("hosts", [h.id for h in self.hosts], "unique by id")
         names = self.topology.by_name
-        # All at once is quicker than one by one; a culprit is looked for when there is one.
+        # Checking all at once is faster; the culprit is searched for only when there is one.
         if not (
             len({instance.id for instance in self.instances}) == len(self.instances)
             and {instance.host for instance in self.instances} <= known
@@ -155,11 +210,11 @@ class Snapshot(Value):
 
     @classmethod
     def unchecked(cls, **values: Any) -> Snapshot:
-        """A snapshot of values that are known to go together, as in a world that made them itself.
+        """A snapshot of values that are known to be consistent, without checks.
 
-        values: all fields by name, and any derived value that is known already. In place of
-        `hosts` and `instances`, functions `hosts_later` and `instances_later` that tell them: many
-        policies never ask. They must tell the same whenever that is.
+        values: all fields by name, and any derived value that is already known. Functions
+        `hosts_later` and `instances_later` can replace `hosts` and `instances`, since many policies
+        never use these. A function must return the same value at any time.
         """
         snapshot = object.__new__(cls)
         snapshot.__dict__.update(values)
@@ -182,23 +237,23 @@ class Snapshot(Value):
 
     @cached_property
     def capacities(self) -> dict[str, Resources]:
-        """What each host has to give, in lease order."""
+        """Capacity by host, in lease order."""
         return {host.id: host.capacity for host in self.hosts}
 
     @cached_property
     def reading(self) -> dict[str, OperatorReading]:
-        """Readings by operator; one without any measurement where none was given."""
+        """Readings by operator; a reading without measurements where there is none."""
         given = {reading.operator: reading for reading in self.operators}
         return {name: given.get(name) or OperatorReading(name) for name in self.topology.by_name}
 
     @cached_property
     def running_hosts(self) -> tuple[Host, ...]:
-        """Hosts that work now, in lease order."""
+        """Running hosts, in lease order."""
         return tuple(host for host in self.hosts if host.status == "running")
 
     @cached_property
     def running(self) -> Deployment:
-        """The deployment that works now; where all that was asked for does, that very one."""
+        """The running deployment; the same object as `requested` where all of that runs."""
         if len(self.running_hosts) == len(self.hosts) and all(
             instance.status == "running" for instance in self.instances
         ):
@@ -212,7 +267,7 @@ class Snapshot(Value):
 
     @cached_property
     def requested(self) -> Deployment:
-        """The deployment asked for: running or starting, and not on its way out."""
+        """The requested deployment: what runs or starts, without what drains or stops."""
         kept = {host.id for host in self.hosts if host.status != "draining"}
         return Deployment(
             tuple(kept),
@@ -233,11 +288,12 @@ class Snapshot(Value):
         return measured if measured is not None else self.operator(name).service_time_s
 
     def backlog(self, name: str) -> float | None:
-        """Items that wait for an operator longer than they must; None when not measured.
+        """Items that wait for an operator longer than necessary; None when not measured.
 
-        That is all of them, but in micro-batches: there what came since the last batch began waits
-        for the next in any case. A batch longer than half the SLO is no excuse, since what waits
-        for one and is then in the next is late: what it holds beyond that is a backlog too.
+        These are all waiting items, except in micro-batches: items that arrived since the last
+        batch started wait for the next one in any case. If a batch takes longer than half of the
+        SLO, the items beyond that half count as backlog too, since an item that waits for one such
+        batch and is processed in the next is late.
         """
         reading = self.reading[name]
         waiting, batches = reading.queue_length, reading.batches
@@ -250,9 +306,9 @@ class Snapshot(Value):
         return max(0.0, waiting - rate * usual_s, rate * (period_s - usual_s))
 
     def external_rates(self) -> dict[str, float] | None:
-        """Items per second from outside at each entry; None when a rate that this needs is missing.
+        """Items per second from outside at each entry; None when a rate is missing.
 
-        What arrives at an entry less what other operators send there.
+        This is the arrival rate of the entry minus the rate at which operators send items to it.
         """
         entries = self.topology.entries
         outside: dict[str, float] = {}
@@ -273,7 +329,7 @@ class Snapshot(Value):
         """Which of the measurements in `needs` are absent, as ``subject.measurement``.
 
         needs: names such as ``host.utilisation``, ``instance.load``, ``operator.queue_length``,
-        ``latency.mean_s`` or ``batches``. A draining or starting host owes no measurement.
+        ``latency.mean_s`` or ``batches``. Draining and starting hosts need no measurements.
         """
         absent: list[str] = []
         for need in needs:
@@ -297,72 +353,3 @@ class Snapshot(Value):
             ):
                 absent.append(need)
         return tuple(absent)
-
-
-@dataclass(frozen=True, slots=True)
-class Reason(Value):
-    """Why a plan is as it is. code: a fixed word for counting; text: a sentence for people."""
-
-    code: str
-    text: str
-    subject: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Unmet(Value):
-    """Demand that a plan could not meet. instances: how many of `operator` found no place."""
-
-    operator: str
-    instances: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Binding(Value):
-    """A guard that changed a plan: hosts wanted before it, hosts left after it, and why."""
-
-    guard: str
-    before: int
-    after: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction(Value):
-    """What the plan should bring about, so that the next turn can judge it.
-
-    sojourn_s: mean end-to-end time; utilisation: mean over the hosts, 0 to 1;
-    capacity_per_s: items per second that could be processed; cost_usd_per_h: price of the hosts.
-    """
-
-    sojourn_s: float | None = None
-    utilisation: float | None = None
-    capacity_per_s: float | None = None
-    cost_usd_per_h: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan(Value):
-    """The deployment that is wanted, as totals, with its reasons.
-
-    shed_fraction: share of the input to drop, 0 to 1, where load shedding is switched on.
-    raw: the deployment that the policy itself wanted, where a guard changed it; bindings: which.
-    """
-
-    deployment: Deployment
-    reasons: tuple[Reason, ...] = ()
-    predicted: Prediction = Prediction()
-    unmet: tuple[Unmet, ...] = ()
-    shed_fraction: float = 0.0
-    raw: Deployment | None = None
-    bindings: tuple[Binding, ...] = field(default=())
-
-    @property
-    def raw_target(self) -> int:
-        """Hosts that the policy wanted, before any guard."""
-        return len((self.raw or self.deployment).hosts)
-
-    @property
-    def bounded_target(self) -> int:
-        """Hosts planned after all guards."""
-        return len(self.deployment.hosts)

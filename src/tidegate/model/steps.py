@@ -1,4 +1,4 @@
-"""From what runs to what is planned: the steps between two deployments, in a safe order."""
+"""The steps from one deployment to another, in a safe order."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ StepKind = Literal["lease", "stop", "move", "start", "release"]
 class Step(Value):
     """One change to the world.
 
-    kind: what to do. host: where (for a move, where to). instance, operator: what, if not a host.
-    origin: where a moving instance comes from.
+    kind: the change. host: the host concerned (for a move, the destination). instance, operator:
+    what starts, stops or moves. origin: the host that a moving instance leaves.
     """
 
     kind: StepKind
@@ -39,9 +39,9 @@ class Step(Value):
 def diff(running: Deployment, plan: Plan | Deployment) -> tuple[Step, ...]:
     """The steps that turn `running` into the plan; none when they agree.
 
-    The order is safe: hosts come before what runs on them; an instance too many stops early, so
-    that there is room for the others; no operator falls below the smaller of its two counts; what
-    moves out of a host goes before what moves in; a host is released when it is empty.
+    The order is safe. Hosts are leased before instances start on them. Surplus instances stop
+    early to make room. No operator falls below the smaller of its two counts. Instances leave a
+    host before others move in. A host is released when it is empty.
 
     >>> now = Deployment(("h1",), (Instance("a-1", "a", "h1"), Instance("b-1", "b", "h1")))
     >>> then = Deployment(("h2",), (Instance("a-1", "a", "h2"), Instance("b-2", "b", "h2")))
@@ -63,7 +63,7 @@ def diff(running: Deployment, plan: Plan | Deployment) -> tuple[Step, ...]:
     stops = [
         Step("stop", i.host, name, i.operator) for name, i in before.items() if name not in after
     ]
-    # Stops beyond those that a start of the same operator makes up for can come first.
+    # A stop that no start of the same operator replaces can come first.
     replaced = Counter(step.operator for step in starts)
     early, late = [], []
     for step in stops:
@@ -85,7 +85,7 @@ def diff(running: Deployment, plan: Plan | Deployment) -> tuple[Step, ...]:
 
 
 def _ordered_moves(before: dict[str, Instance], after: dict[str, Instance]) -> list[Step]:
-    """Moves out of a host before moves into it, as far as the circles among them allow."""
+    """Moves out of a host before moves into it, as far as cycles allow."""
     moves = [
         Step("move", i.host, name, i.operator, origin=before[name].host)
         for name, i in after.items()

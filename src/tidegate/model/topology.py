@@ -1,8 +1,8 @@
-"""What is to be run: operators, the sources that feed them and the edges between them.
+"""Topologies: operators, the sources that feed them and the edges between them.
 
 A topology is any directed graph, loops included. From each item that an operator processes,
 `ratio` items on average leave over each of its edges, so the arrival rates solve the *traffic
-equations* λ_i = γ_i + Σ_j λ_j · ratio_ji, where γ_i is what the sources send straight to i.
+equations* λ_i = γ_i + Σ_j λ_j · ratio_ji, where γ_i is what the sources send directly to i.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Resources(Value):
     network_mbps: float = 0.0
 
     def __post_init__(self) -> None:
-        # Written out: this runs for each of ten thousand instances in a turn.
+        # Written out for speed: this runs for each of ten thousand instances at every turn.
         if not (
             -1e15 < self.cpu_cores < 1e15
             and -1e15 < self.memory_mb < 1e15
@@ -58,7 +58,7 @@ class Resources(Value):
         )
 
     def fits(self, free: Resources) -> bool:
-        """Whether this amount can be taken from `free` (a billionth of a core is forgiven)."""
+        """Whether this amount fits into `free`, with a tolerance of a billionth of a core."""
         return (
             self.cpu_cores <= free.cpu_cores + 1e-9
             and self.memory_mb <= free.memory_mb + 1e-6
@@ -68,16 +68,19 @@ class Resources(Value):
 
 @dataclass(frozen=True, slots=True)
 class Operator(Value):
-    """One kind of processing step; any number of instances of it may run.
+    """A processing step, of which any number of instances may run.
 
-    name: unique in the topology.
-    demand: what one instance reserves on its host.
-    service_time_s: mean time that one instance needs for one item, None when unknown.
-    service_scv: squared coefficient of variation of that time (0 constant, 1 exponential).
-    slo_s: the longest acceptable time for one item in this operator, None when there is none.
-    state_mb: state that travels when an instance moves.
-    image: what a host must have cached to start quickly; the operator's name by default.
-    max_instances: more could not be used (state partitions, a collector of one), None: no limit.
+    Attributes:
+        name: Unique name in the topology.
+        demand: Resources that one instance reserves on its host.
+        service_time_s: Mean time that one instance needs for one item, in seconds, None when
+            unknown.
+        service_scv: Squared coefficient of variation of that time (0 constant, 1 exponential).
+        slo_s: Latency target of one item in this operator, in seconds, None when there is none.
+        state_mb: State that moves with an instance, in megabytes.
+        image: Image that a host must have cached to start quickly; the name by default.
+        max_instances: Largest useful number of instances (partitions of its state, a single
+            collector), None for no limit.
     """
 
     name: str
@@ -111,7 +114,7 @@ class Operator(Value):
 
 @dataclass(frozen=True, slots=True)
 class Source(Value):
-    """Where items come from. rate_per_s: items per second, None when only measuring tells."""
+    """A source of items. rate_per_s: items per second, None when it has to be measured."""
 
     name: str
     rate_per_s: float | None = None
@@ -124,7 +127,7 @@ class Source(Value):
 
 @dataclass(frozen=True, slots=True)
 class Edge(Value):
-    """A way from a source or operator to an operator.
+    """A connection from a source or operator to an operator.
 
     ratio: items sent over this edge for each item that leaves the source or is processed by the
     operator (0.02 for a filter, 3 for a splitter).
@@ -169,7 +172,7 @@ class Topology(Value):
         seen: set[str] = set()
         for name in (*(o.name for o in self.operators), *(s.name for s in self.sources)):
             if name in seen:
-                remedy = "rename one of the two, sources and operators share their names"
+                remedy = "rename one of the two: sources and operators share one set of names"
                 raise TopologyError("name", name, "unique in the topology", remedy)
             seen.add(name)
         for edge in self.edges:
@@ -185,7 +188,7 @@ class Topology(Value):
     @property
     def _names(self) -> str:
         names = [*(s.name for s in self.sources), *self.by_name]
-        return "known are " + ", ".join(names)
+        return "known names are " + ", ".join(names)
 
     @cached_property
     def by_name(self) -> dict[str, Operator]:
@@ -259,7 +262,7 @@ class Topology(Value):
 
     @cached_property
     def _downstream_order(self) -> tuple[str, ...] | None:
-        """Operators so that edges only go forward, None when there is a loop."""
+        """Operators in an order in which all edges go forward, None when there is a loop."""
         waiting = dict.fromkeys(self.by_name, 0)
         for edges in self._outgoing.values():
             for edge in edges:
@@ -288,7 +291,7 @@ class Topology(Value):
                 f"gain of the loop through {self._loop_members()}", f"{gain:.4g}", "below 1", remedy
             )
         solved = np.linalg.solve(np.eye(len(names)) - routing, [inflow[name] for name in names])
-        # The solver leaves dust such as 640.0000000000001: rates are not known to 12 digits.
+        # The solver returns values such as 640.0000000000001; rates are not known to 12 digits.
         return {name: float(f"{rate:.12g}") for name, rate in zip(names, solved, strict=True)}
 
     def _loop_members(self) -> str:

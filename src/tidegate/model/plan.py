@@ -1,0 +1,129 @@
+"""What is planned: a deployment as totals, with the reasons for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import attrgetter
+
+from tidegate.codec import Value
+
+__all__ = ["Binding", "Deployment", "Instance", "Plan", "Prediction", "Reason", "Unmet"]
+
+_by_id = attrgetter("id")
+
+
+@dataclass(frozen=True, slots=True)
+class Instance(Value):
+    """One copy of an operator on one host."""
+
+    id: str
+    operator: str
+    host: str
+
+
+@dataclass(frozen=True)
+class Deployment(Value):
+    """Hosts and the instances on them, as totals. Two equal deployments need no step between them.
+
+    >>> Deployment(("h2", "h1")) == Deployment(("h1", "h2"))
+    True
+    """
+
+    hosts: tuple[str, ...]
+    instances: tuple[Instance, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hosts", tuple(sorted(self.hosts)))
+        object.__setattr__(self, "instances", tuple(sorted(self.instances, key=_by_id)))
+
+    @cached_property
+    def by_id(self) -> dict[str, Instance]:
+        """Instances by id."""
+        return {instance.id: instance for instance in self.instances}
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """Instances by operator."""
+        return Counter(instance.operator for instance in self.instances)
+
+    @cached_property
+    def home(self) -> dict[str, str]:
+        """Host by instance."""
+        return {instance.id: instance.host for instance in self.instances}
+
+
+@dataclass(frozen=True, slots=True)
+class Reason(Value):
+    """A reason for a plan. code: a fixed word, for counting. text: a sentence."""
+
+    code: str
+    text: str
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet(Value):
+    """Demand that a plan could not meet. instances: number of instances that found no place."""
+
+    operator: str
+    instances: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Binding(Value):
+    """A guard that changed a plan: the number of hosts before and after it, and why."""
+
+    guard: str
+    before: int
+    after: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction(Value):
+    """The effect that the plan should have, so that the next turn can judge it.
+
+    sojourn_s: mean end-to-end time; utilisation: mean over the hosts, 0 to 1;
+    capacity_per_s: items per second that could be processed; cost_usd_per_h: price of the hosts.
+    """
+
+    sojourn_s: float | None = None
+    utilisation: float | None = None
+    capacity_per_s: float | None = None
+    cost_usd_per_h: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Value):
+    """The planned deployment, as totals, with the reasons for it.
+
+    Attributes:
+        deployment: Hosts and instances.
+        reasons: Why the policy planned them.
+        predicted: The effect that they should have.
+        unmet: Demand that could not be met.
+        shed_fraction: Share of the input to drop, 0 to 1, where load shedding is on.
+        raw: The policy's own deployment, where a guard changed it.
+        bindings: The guards that changed it.
+    """
+
+    deployment: Deployment
+    reasons: tuple[Reason, ...] = ()
+    predicted: Prediction = Prediction()
+    unmet: tuple[Unmet, ...] = ()
+    shed_fraction: float = 0.0
+    raw: Deployment | None = None
+    bindings: tuple[Binding, ...] = field(default=())
+
+    @property
+    def raw_target(self) -> int:
+        """Number of hosts that the policy planned, before any guard."""
+        return len((self.raw or self.deployment).hosts)
+
+    @property
+    def bounded_target(self) -> int:
+        """Number of hosts after all guards."""
+        return len(self.deployment.hosts)
