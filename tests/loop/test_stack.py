@@ -126,7 +126,7 @@ def test_a_topology_file_may_give_service_rates(tmp_path: Path) -> None:
         ("operators: [{name: a, service_rate_per_s: 0}]", "above 0"),
         ("operators: [{name: a, service_tme_s: 1}]", "no such key"),
         ("operators: [{name: a}, {name: a}]", "unique"),
-        ("operators: [{name: a}]\nedges: [{origin: b, target: a}]", "known are a"),
+        ("operators: [{name: a}]\nedges: [{origin: b, target: a}]", "known names are a"),
     ],
 )
 def test_a_bad_topology_is_one_sentence(text: str, words: str, tmp_path: Path) -> None:

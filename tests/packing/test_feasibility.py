@@ -30,11 +30,11 @@ def test_nothing_is_wrong_with_what_is_there() -> None:
     [
         (planned(("host-1", "host-1"), ONE), "planned twice"),
         (planned(("host-1", "host-2"), ONE, replace(TWO, id="work-1")), "have one id"),
-        (planned(("host-1", "leaving"), ONE), "being given back"),
+        (planned(("host-1", "leaving"), ONE), "is draining"),
         (planned(("host-2",), ONE), "on host-1, which is not"),
         (planned(("host-1",), ONE, Instance("x-1", "x", "host-1")), "which the topology lacks"),
         (planned(("host-1",)), "work is left without any instance"),
-        (planned(("host-1", "host-2", "host-3", "host-4"), ONE), "4 hosts are planned, but 3"),
+        (planned(("host-1", "host-2", "host-3", "host-4"), ONE), "4 hosts are planned, but the offer has 3"),
     ],
 )
 def test_each_rule_is_noticed_when_broken(plan: Plan, words: str) -> None:
@@ -60,7 +60,7 @@ def test_a_host_that_is_too_full_may_stay_so_but_gets_nothing_more() -> None:
         full.requested.hosts,
         tuple(replace(i, host="host-1") for i in full.requested.instances),
     )
-    assert "host-1 is given something" in broken_rules(full, Plan(moved))[0]
+    assert "host-1 receives an instance" in broken_rules(full, Plan(moved))[0]
 
 
 def test_alone_on_a_host_anything_goes() -> None:

@@ -40,7 +40,7 @@ def test_exp_a_adds_a_machine_because_17_processors_miss_500_ms() -> None:
     assert plan.bounded_target == 5
     assert plan.predicted.sojourn_s == pytest.approx(0.388, abs=1e-3)
     assert [reason.code for reason in plan.reasons] == ["latency"]
-    assert "780 ms against a bound of 500 ms: 10:11:1 instances on 5 hosts bring 388 ms" in (
+    assert "780 ms against a bound of 500 ms: 10:11:1 instances on 5 hosts give 388 ms" in (
         plan.reasons[0].text
     )
 
@@ -120,7 +120,7 @@ def test_a_bound_that_nothing_reaches_is_unmet_and_not_chased_to_infinity() -> N
     assert "cannot be reached" in plan.unmet[0].why
     assert (
         plan.bounded_target == 6
-    )  # 22 on five hosts bring 388 ms, and 1.05 times the best is 383 ms
+    )  # 22 on five hosts give 388 ms, and 1.05 times the best is 383 ms
     assert (plan.predicted.sojourn_s or 0) < 1.05 * (7.0 + 7.5 + 0.1) / 40 * 1.01
 
 

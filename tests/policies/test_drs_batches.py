@@ -85,7 +85,7 @@ def test_the_oldest_item_is_kept_within_the_bound() -> None:
     assert plan.bounded_target == 4
     assert plan.deployment.counts["q"] == 8
     assert plan.predicted.sojourn_s == pytest.approx(2.0)
-    assert "8 instances on 4 hosts bring 2 s" in plan.reasons[0].text
+    assert "8 instances on 4 hosts give 2 s" in plan.reasons[0].text
 
 
 def test_growth_is_for_what_comes_while_an_executor_starts() -> None:
@@ -150,7 +150,7 @@ def test_no_more_slots_than_tasks() -> None:
     assert few.deployment.counts["q"] == 3
     assert "operator q can use 3 processors at most" in few.unmet[0].why
     assert "queues grow: 4 instances on 2 hosts are not enough either" in few.reasons[0].text
-    assert "queues grow: 6 instances on 3 hosts bring 3 s" in plan.reasons[0].text
+    assert "queues grow: 6 instances on 3 hosts give 3 s" in plan.reasons[0].text
 
 
 def test_a_bound_below_the_overhead_does_not_lease_the_world() -> None:

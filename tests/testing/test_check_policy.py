@@ -278,7 +278,7 @@ BROKEN: list[tuple[type[Policy], str, str]] = [
     (CountsInSecret, "deterministic", "two different answers"),
     (ForgetsToLease, "feasible", "nowhere, which is not"),
     (DropsAnOperator, "feasible", "without any instance"),
-    (CrowdsOneHost, "feasible", "more than it has"),
+    (CrowdsOneHost, "feasible", "more than its capacity"),
     (GrowsWithoutAWord, "explained", "gives no reason"),
     (LosesHalfOfItsMemory, "round-trip", "when it is saved and loaded"),
     (DecidesByWhatIsNotSaved, "round-trip", "give another decision"),

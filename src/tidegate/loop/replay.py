@@ -42,7 +42,7 @@ class Comparison(Value):
 def replay(turns: Iterable[Turn], policy: Policy, seed: int = 0) -> Iterator[Comparison]:
     """Decide each recorded snapshot with `policy`, from a fresh memory on.
 
-    Turns that failed before a decision are passed over. seed: for policies that draw lots.
+    Turns that failed before a decision are passed over. seed: for policies that need a random seed.
     """
     memory = policy.initial_memory(seed)
     for turn in turns:

@@ -2,18 +2,6 @@
 
 from __future__ import annotations
 
-from tidegate.packing.packing import (
-    Measure,
-    Packing,
-    Style,
-    capacity_of,
-    sizes_of,
-)
+from tidegate.packing.packing import Measure, Packing, Style, capacity_of, sizes_of
 
-__all__ = [
-    "Measure",
-    "Packing",
-    "Style",
-    "capacity_of",
-    "sizes_of",
-]
+__all__ = ["Measure", "Packing", "Style", "capacity_of", "sizes_of"]

@@ -1,4 +1,4 @@
-"""Whether a plan can be carried out at all: the rules that every plan keeps."""
+"""Whether a plan is feasible: the rules that every plan must keep."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["broken_rules"]
 
 
 def broken_rules(snapshot: Snapshot, plan: Plan, measure: Measure = "demand") -> list[str]:
-    """What is wrong with a plan, as sentences; empty when nothing is.
+    """The rules that a plan breaks, one sentence each; empty for a feasible plan.
 
-    A host that is too full *already* may stay so; but a host that is given something must have
-    room for it, unless it then holds nothing else.
+    A host that is overfull *already* may stay so. A host that receives an instance must have room
+    for it, unless the instance is alone there.
     """
     wanted = plan.deployment
     now = snapshot.requested
@@ -25,10 +25,10 @@ def broken_rules(snapshot: Snapshot, plan: Plan, measure: Measure = "demand") ->
         broken.append("two planned instances have one id")
     for host in snapshot.hosts:
         if host.status == "draining" and host.id in hosts:
-            broken.append(f"{host.id} is planned although it is being given back")
+            broken.append(f"{host.id} is planned although it is draining")
     for instance in wanted.instances:
         if instance.host not in hosts:
-            broken.append(f"{instance.id} is planned on {instance.host}, which is not")
+            broken.append(f"{instance.id} is planned on {instance.host}, which is not planned")
         if instance.operator not in snapshot.topology.by_name:
             broken.append(f"{instance.id} is of {instance.operator}, which the topology lacks")
 
@@ -42,8 +42,10 @@ def broken_rules(snapshot: Snapshot, plan: Plan, measure: Measure = "demand") ->
             broken.append(f"{name} gets {count} instances, but can use {limit}")
     most = snapshot.offer.max_hosts
     if most is not None and len(hosts) > max(most, len(now.hosts)):
-        broken.append(f"{len(hosts)} hosts are planned, but {most} can be had")
-    if wanted.counts.keys() <= snapshot.topology.by_name.keys():  # else nobody knows their sizes
+        broken.append(f"{len(hosts)} hosts are planned, but the offer has {most}")
+    if (
+        wanted.counts.keys() <= snapshot.topology.by_name.keys()
+    ):  # otherwise their sizes are unknown
         broken += _overfilled(snapshot, plan, measure)
     return broken
 
@@ -61,7 +63,7 @@ def _overfilled(snapshot: Snapshot, plan: Plan, measure: Measure) -> list[str]:
         if before.get(instance.id) != host:
             given[host] = given.get(host, 0) + 1
     return [
-        f"{host} is given something and then holds {used[host]}, more than it has"
+        f"{host} receives an instance and then holds {used[host]}, more than its capacity"
         for host in given
         if total[host] > 1 and not used[host].fits(capacity_of(snapshot, host))
     ]

@@ -1,8 +1,8 @@
-"""A scratch copy of the deployment, for a policy to try things on.
+"""A mutable copy of the deployment, for a policy to try changes on.
 
-A policy reads a frozen snapshot and returns a frozen plan; in between it needs to ask "and if
-this operator sat there?". That is what a `Packing` is for: it lives for one decision, knows the
-room that is left on each host, and turns into a plan at the end.
+A policy reads a frozen snapshot and returns a frozen plan. In between it tries changes on a
+`Packing`, which lives for one decision, knows the room that is left on each host, and becomes a
+plan at the end.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _NOTHING = Prediction()
 
 
 class Packing:
-    """Who sits where, while a policy thinks.
+    """Which instance is on which host, during one decision.
 
-    It starts from the *requested* deployment, so that what is on its way is not asked for twice.
-    An operator without any instance (a new one, or one whose host died) gets one at once.
+    It starts from the *requested* deployment, so that hosts that are starting are not requested
+    twice. An operator without an instance (a new one, or one whose host died) gets one at once.
 
-    snapshot: what was measured.
-    measure: what an instance takes: its reserved ``demand``, or its measured ``load`` (and its
-        demand where the load is missing).
-    fill: share of a host's CPU that may be filled by placing something on it, 0 to 1.
-    deployment: where to start from instead; then nothing is started at once.
+    snapshot: the measurements.
+    measure: the size of an instance: its reserved ``demand``, or its measured ``load`` (its demand
+        where the load is missing).
+    fill: share of a host's CPU up to which instances may be placed on it, 0 to 1.
+    deployment: another deployment to start from; then no instance is started at once.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class Packing:
         if deployment is None and 0 in self._counts.values():
             self._revive()
 
-    # Most decisions change nothing and never ask for these two. Both are worked out from where the
-    # packing started, so that it does not matter when.
+    # Most decisions change nothing and never need these two. Both are computed from the initial
+    # deployment, so that the time of the computation does not matter.
 
     @cached_property
     def sizes(self) -> dict[str, Resources]:
-        """What each instance takes."""
+        """Size of each instance."""
         return sizes_of(self.snapshot, self._start, self._measure)
 
     @cached_property
@@ -89,7 +89,7 @@ class Packing:
         return free
 
     def copy(self) -> Packing:
-        """An independent packing in the same state, for a simulation that may be thrown away."""
+        """An independent packing in the same state, to try changes that may be discarded."""
         twin = object.__new__(Packing)
         twin.__dict__.update(self.__dict__)
         twin.hosts = {host: dict(placed) for host, placed in self.hosts.items()}
@@ -116,7 +116,7 @@ class Packing:
         ]
 
     def fits(self, size: Resources, host: str) -> bool:
-        """Whether an instance of that size would find room on a host."""
+        """Whether a host has room for an instance of this size."""
         left = self.free[host]
         return (
             size.cpu_cores <= left[0] + 1e-9
@@ -125,11 +125,11 @@ class Packing:
         )
 
     def received(self, host: str) -> bool:
-        """Whether something was put on the host since the packing began."""
+        """Whether the host has received an instance since the decision began."""
         return any(self._start.home.get(name) != host for name in self.hosts[host])
 
     def may_start(self, operator: str, more: int = 1) -> bool:
-        """Whether the operator may have that many instances more."""
+        """Whether the operator may have `more` further instances."""
         limit = self.snapshot.operator(operator).max_instances
         return limit is None or self._counts[operator] + more <= limit
 
@@ -139,7 +139,7 @@ class Packing:
         """A new, empty host, or None when the offer has no more."""
         offer = self.snapshot.offer
         if offer.max_hosts is not None:
-            # A draining host has not been given back yet, so it still counts against the offer.
+            # A draining host has not been released yet, so it still counts against the offer.
             draining = sum(host.status == "draining" for host in self.snapshot.hosts)
             if len(self.hosts) + draining >= offer.max_hosts:
                 return None
@@ -150,13 +150,13 @@ class Packing:
         return host
 
     def release(self, host: str) -> None:
-        """Give a host back; whatever is still on it is gone."""
+        """Release a host and stop the instances on it."""
         for instance in list(self.hosts[host].values()):
             self.stop(instance.id)
         del self.hosts[host], self.free[host]
 
     def start(self, operator: str, host: str) -> Instance:
-        """A new instance of an operator on a host, whether or not there is room."""
+        """Start an instance of an operator on a host, whether or not there is room."""
         self._numbers[operator] = number = self._numbers[operator] + 1
         instance = Instance(f"{operator}-{number}", operator, host)
         self.sizes[instance.id] = self.snapshot.operator(operator).demand
@@ -164,7 +164,7 @@ class Packing:
         return instance
 
     def stop(self, instance_id: str) -> Instance:
-        """Take an instance away."""
+        """Stop an instance."""
         host = self.home.pop(instance_id)
         instance = self.hosts[host].pop(instance_id)
         size, left = self.sizes[instance_id], self.free[host]
@@ -175,7 +175,7 @@ class Packing:
         return instance
 
     def move(self, instance_id: str, host: str) -> None:
-        """Bring an instance to another host, whether or not there is room."""
+        """Move an instance to another host, whether or not there is room."""
         gone = self.stop(instance_id)
         self._put(Instance(gone.id, gone.operator, host))
 
@@ -184,8 +184,8 @@ class Packing:
     ) -> list[str]:
         """Move instances by first fit decreasing, near their neighbours; return those left over.
 
-        avoid: hosts that get nothing; lease: whether new hosts may be taken for what finds no
-        room. What is left over stays where it was.
+        avoid: hosts that receive nothing; lease: whether to lease new hosts for instances without
+        room. Instances that are left over stay where they are.
         """
         waiting = list(instance_ids)
         waiting = self._fit(waiting, [host for host in self.hosts if host not in avoid])
@@ -195,7 +195,7 @@ class Packing:
                 break
             left = self._fit(waiting, [host])
             if len(left) == len(waiting):
-                # Larger than the share that may be filled: alone on a host is the best there is.
+                # Larger than the share that may be filled: it gets a host for itself.
                 largest = max(waiting, key=lambda name: self.sizes[name].cpu_cores)
                 if not self.sizes[largest].fits(self.snapshot.offer.capacity):
                     self.release(host)
@@ -206,7 +206,7 @@ class Packing:
         return waiting
 
     def evacuate(self, host: str, avoid: Collection[str] = ()) -> bool:
-        """Find a place elsewhere for everything on a host and release it; or change nothing."""
+        """Move all instances of a host elsewhere and release it; change nothing if one is left."""
         before = {name: instance.host for name, instance in self.hosts[host].items()}
         if self.place(before, avoid={host, *avoid}):
             for name, home in before.items():
@@ -220,14 +220,14 @@ class Packing:
 
     @property
     def deployment(self) -> Deployment:
-        """What the packing has become; the very one that it started from if nothing changed."""
+        """The resulting deployment; the initial object if nothing changed."""
         if self.home == self._start.home and self.hosts.keys() == set(self._start.hosts):
             return self._start
         instances = (i for placed in self.hosts.values() for i in placed.values())
         return Deployment(tuple(self.hosts), tuple(instances))
 
     def plan(self, predicted: Prediction | None = None) -> Plan:
-        """The packing as a plan, with the reasons gathered on the way."""
+        """The packing as a plan, with the reasons added so far."""
         predicted = predicted or _NOTHING
         cost = len(self.hosts) * self.snapshot.offer.usd_per_h
         return Plan(
@@ -247,13 +247,13 @@ class Packing:
 
     @cached_property
     def _leased(self) -> int:
-        """The highest number that a host has had; most decisions lease none."""
+        """The highest number in the name of a host; most decisions do not need it."""
         known = (*self.snapshot.capacities, *self._start.hosts)
         return max(self.snapshot.leased_so_far, 0, *map(_number, known))
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        """The highest number that an instance of each operator has had."""
+        """The highest number in the names of each operator's instances."""
         numbers = dict.fromkeys(self.snapshot.topology.by_name, 0)
         for instance in (*self.snapshot.instances, *self._start.instances):
             number, operator = _number(instance.id), instance.operator
@@ -275,7 +275,7 @@ class Packing:
         self._counts[instance.operator] += 1
 
     def _fit(self, names: list[str], hosts: list[str]) -> list[str]:
-        """Place what fits on these hosts; return the rest."""
+        """Place the instances that fit on these hosts; return the others."""
         if not names or not hosts:
             return names
         index = {host: j for j, host in enumerate(hosts)}
@@ -327,13 +327,13 @@ class Packing:
 
 
 def capacity_of(snapshot: Snapshot, host: str) -> Resources:
-    """What a host has to give; a host that is still to come has what the offer says."""
+    """Capacity of a host; that of the offer for a host that is not leased yet."""
     known = snapshot.host.get(host)
     return known.capacity if known else snapshot.offer.capacity
 
 
 def sizes_of(snapshot: Snapshot, deployment: Deployment, measure: Measure) -> dict[str, Resources]:
-    """What each instance takes: its load if that is asked for and measured, else its demand."""
+    """Size of each instance: its load if that is requested and measured, else its demand."""
     operators = snapshot.topology.by_name
     sizes = {instance.id: operators[instance.operator].demand for instance in deployment.instances}
     if measure == "load":
@@ -345,6 +345,6 @@ def sizes_of(snapshot: Snapshot, deployment: Deployment, measure: Measure) -> di
 
 @lru_cache(maxsize=1 << 16)
 def _number(name: str) -> int:
-    """The number after the last dash of an id, 0 without one; asked of each name in each turn."""
+    """The number after the last dash of an id, 0 without one."""
     last = name.rpartition("-")[2]
     return int(last) if last.isdecimal() else 0

@@ -1,4 +1,4 @@
-"""Taking load off a host, as FUGU does it: choose by subset sum, place by first fit."""
+"""Relieve overloaded hosts as FUGU does: select by subset sum, place by first fit."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def excess_cores(host: Host, target: float) -> float:
 
 
 def relieve(packing: Packing, excess: Mapping[str, float]) -> dict[str, int]:
-    """Move operators away from overloaded hosts; return how many left each of them.
+    """Move operators away from overloaded hosts; return the number moved from each.
 
-    excess: cores to take off each host; none of these hosts receives anything. What is marked on
-    all of them is placed together, the largest first.
-    New hosts are leased where the others have no room. A host that holds one operator only is
-    left alone: the same operator would overload the next host just as well.
+    excess: cores to remove from each host; none of these hosts receives anything. The selected
+    operators of all hosts are placed together, the largest first. New hosts are leased where the
+    others have no room. A host with a single operator is left alone, since the operator would
+    overload another host just as well.
     """
     marked: list[str] = []
     for host, cores in excess.items():
@@ -31,7 +31,7 @@ def relieve(packing: Packing, excess: Mapping[str, float]) -> dict[str, int]:
         if len(chosen) == len(loads) and chosen:
             chosen.remove(max(chosen, key=lambda name: loads[name]))
         if not chosen and cores > 0:
-            packing.because("stuck", f"{host} has no operator that could be spared", host)
+            packing.because("stuck", f"{host} has no operator that could move", host)
         marked += chosen
     origin = {name: packing.home[name] for name in marked}
     left = packing.place(marked, avoid=excess, lease=True)

@@ -1,4 +1,4 @@
-"""Changing a plan without deciding anew: what guards do to a deployment that goes too far."""
+"""Change a planned deployment without a new decision; guards use this to limit a plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Reshaped", "grows", "shrinks", "with_hosts", "without_scale_in", "wi
 
 
 class Reshaped(NamedTuple):
-    """A deployment after a guard, and the demand that found no place in it."""
+    """A deployment after a change, and the demand that it cannot meet."""
 
     deployment: Deployment
     unmet: tuple[Unmet, ...] = ()
@@ -32,10 +32,10 @@ def shrinks(snapshot: Snapshot, wanted: Deployment) -> bool:
 
 
 def without_scale_in(snapshot: Snapshot, wanted: Deployment, measure: Measure) -> Deployment:
-    """The plan with nothing released and nothing stopped; growth stays if there is room for it.
+    """The plan with nothing released and nothing stopped. Scale-out stays if there is room for it.
 
-    Where what would have gone and what is to come do not fit together, all stays as it is; only
-    an operator that lost its last instance still gets one.
+    If the kept and the new instances do not fit together, the requested deployment stays. An
+    operator that lost its last instance gets a new one in any case.
     """
     now = snapshot.requested
     packing = Packing(snapshot, measure, deployment=wanted)
@@ -47,7 +47,7 @@ def without_scale_in(snapshot: Snapshot, wanted: Deployment, measure: Measure) -
     fewer = now.counts - wanted.counts
     for instance in now.instances:
         if instance.id in packing.home:
-            if instance.id in moved_away:  # its host stays after all, so it need not move
+            if instance.id in moved_away:  # its host stays, so it need not move
                 packing.move(instance.id, instance.host)
         elif fewer[instance.operator] > 0:
             fewer[instance.operator] -= 1
@@ -60,9 +60,9 @@ def without_scale_in(snapshot: Snapshot, wanted: Deployment, measure: Measure) -
 
 
 def without_scale_out(snapshot: Snapshot, wanted: Deployment, measure: Measure) -> Deployment:
-    """The plan with no new host and no more instances; what shrinks and moves stays if it can.
+    """The plan with no new hosts and no more instances. Scale-in and moves stay where possible.
 
-    An operator that lost its last instance still gets one, and the host that it needs.
+    An operator that lost its last instance gets a new one in any case, with a host if needed.
     """
     now = snapshot.requested
     lost = {i.id for i in wanted.instances if now.counts[i.operator] == 0}
@@ -87,24 +87,24 @@ def without_scale_out(snapshot: Snapshot, wanted: Deployment, measure: Measure) 
         elif home.host in hosts:
             kept.append(home)
         else:
-            # Its old host goes and its new one may not come: no half measures.
+            # Its old host is released and its new one may not be leased: keep everything.
             return _as_it_is(snapshot, measure)
     return Deployment(hosts, tuple(kept))
 
 
 def _as_it_is(snapshot: Snapshot, measure: Measure) -> Deployment:
-    """What is requested, and an instance of each operator that has none."""
+    """The requested deployment, with an instance for each operator that has none."""
     return Packing(snapshot, measure).deployment
 
 
 def with_hosts(
     snapshot: Snapshot, wanted: Deployment, hosts: int, style: Style, measure: Measure
 ) -> Reshaped:
-    """The plan on exactly so many hosts, as near to the original as possible.
+    """The plan on exactly `hosts` hosts, as close to the original as possible.
 
-    Too few: hosts that were to be released stay with what is on them; then new ones come. Too
-    many: hosts that were still to come go first, then those with fewest instances; what was on
-    them finds another place, or counts as unmet.
+    To add hosts, those that the plan releases are kept with their instances, then new ones are
+    leased. To remove hosts, those that are not leased yet go first, then those with the fewest
+    instances. Their instances move, or count as unmet demand.
     """
     packing = Packing(snapshot, measure, deployment=wanted)
     now = snapshot.requested
@@ -125,12 +125,12 @@ def with_hosts(
     while len(packing.hosts) > max(1, hosts):
         coming = [host for host in packing.hosts if host not in running]
         emptiest = min(packing.hosts, key=lambda name: len(packing.hosts[name]))
-        _give_up(packing, coming[-1] if coming else emptiest, now)
+        _remove_host(packing, coming[-1] if coming else emptiest, now)
     return Reshaped(packing.deployment, tuple(packing.unmet))
 
 
-def _give_up(packing: Packing, host: str, now: Deployment) -> None:
-    """Take a host out of the plan and look after what was on it."""
+def _remove_host(packing: Packing, host: str, now: Deployment) -> None:
+    """Remove a host from the plan and place its instances elsewhere."""
     for instance in list(packing.hosts[host].values()):
         home = now.home.get(instance.id)
         size = packing.sizes[instance.id]
@@ -143,15 +143,15 @@ def _give_up(packing: Packing, host: str, now: Deployment) -> None:
             why = f"there is no room for {name} without {host}"
             packing.unmet.append(Unmet(operator, 1, why))
         else:
-            packing.move(name, _make_way(packing, name, host))
+            packing.move(name, _crowded_home(packing, name, host))
     packing.release(host)
 
 
-def _make_way(packing: Packing, name: str, host: str) -> str:
-    """Where the last instance of an operator goes when no host has room: crowded beats gone.
+def _crowded_home(packing: Packing, name: str, host: str) -> str:
+    """The host for the last instance of an operator when no host has room.
 
-    The host with most room on which operators with other instances can make way for it, or
-    simply the one with most room.
+    This is the host with the most room on which operators with several instances can stop one. If
+    there is none, it is the host with the most room: a crowded host is better than no instance.
     """
     others = sorted((h for h in packing.hosts if h != host), key=lambda h: -packing.free[h][0])
     for other in others:

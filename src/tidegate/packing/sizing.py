@@ -1,4 +1,4 @@
-"""From a number to a deployment: so many instances of each operator, or so many identical hosts."""
+"""Set the number of instances of each operator, or the number of identical hosts."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["consolidate", "release_empty", "set_counts", "set_engines"]
 def set_counts(packing: Packing, wanted: Mapping[str, int]) -> None:
     """Start and stop instances until each operator has its count, never fewer than one.
 
-    What is too many stops where fewest instances are left, so that hosts run empty. What is
-    missing starts by first fit decreasing, on new hosts where the others are full; what finds no
-    room at all becomes unmet demand.
+    Surplus instances stop on the hosts with the fewest instances, so that hosts run empty. Missing
+    instances start by first fit decreasing, on new hosts where the others are full. Instances
+    without room become unmet demand.
     """
     missing: list[str] = []
     for operator, count in wanted.items():
         change = _allowed(packing, operator, count) - packing.count(operator)
         if change > 0:
             missing += [operator] * change
-        for instance in _least_missed(packing, operator, packing.count(operator) - max(1, count)):
+        for instance in _to_stop(packing, operator, packing.count(operator) - max(1, count)):
             packing.stop(instance.id)
     missing.sort(key=lambda name: -packing.snapshot.operator(name).demand.cpu_cores)
     for operator in missing:
@@ -31,7 +31,7 @@ def set_counts(packing: Packing, wanted: Mapping[str, int]) -> None:
 
 
 def start_somewhere(packing: Packing, operator: str, lease: bool = True) -> Instance | None:
-    """Start one instance on the first host with room, else on a new one, else note it unmet."""
+    """Start an instance on the first host with room, or on a new host, or record it as unmet."""
     size = packing.snapshot.operator(operator).demand
     host = next((host for host in packing.hosts if packing.fits(size, host)), None)
     if host is None and lease and size.fits(packing.snapshot.offer.capacity):
@@ -47,8 +47,8 @@ def _allowed(packing: Packing, operator: str, count: int) -> int:
     return max(1, count) if limit is None else min(max(1, count), limit)
 
 
-def _least_missed(packing: Packing, operator: str, surplus: int) -> list[Instance]:
-    """The instances to stop: on hosts with fewest others first, the youngest among equals."""
+def _to_stop(packing: Packing, operator: str, surplus: int) -> list[Instance]:
+    """The instances to stop: those on the hosts with the fewest instances, youngest host first."""
     if surplus <= 0:
         return []
     running = packing.instances_of(operator)
@@ -66,7 +66,7 @@ def release_empty(packing: Packing, keep: int = 1) -> None:
 
 
 def consolidate(packing: Packing, at_least: int = 1) -> None:
-    """Empty and release hosts whose instances all fit elsewhere, the emptiest first."""
+    """Release hosts whose instances all fit elsewhere, starting with the emptiest."""
     if len(packing.hosts) <= at_least:
         return
     for host in sorted(packing.hosts, key=lambda name: len(packing.hosts[name])):
@@ -75,13 +75,12 @@ def consolidate(packing: Packing, at_least: int = 1) -> None:
 
 
 def set_engines(packing: Packing, hosts: int, victims: Sequence[str] = ()) -> None:
-    """Lease or release hosts until there are so many, each a full engine.
+    """Lease or release hosts until there are `hosts`, each a full engine.
 
-    A new engine runs what the fullest of the others runs, so that all are alike and the input can
-    be partitioned equally over them. The last instance of an operator never goes: it moves to a
-    host that stays.
+    A new engine runs the same operators as the fullest host, so that all engines are alike and the
+    input can be partitioned equally. The last instance of an operator moves to a remaining host.
 
-    victims: hosts to release first; otherwise the youngest goes first.
+    victims: hosts to release first; otherwise the youngest is released first.
     """
     hosts = max(1, hosts)
     while len(packing.hosts) < hosts:
@@ -110,9 +109,9 @@ def set_engines(packing: Packing, hosts: int, victims: Sequence[str] = ()) -> No
 
 
 def fill_engine(packing: Packing, host: str) -> None:
-    """Start on a host what the fullest of the others runs, as far as limits and room allow.
+    """Start on a host what the fullest host runs, as far as limits and room allow.
 
-    Where there is no other, that is one instance of each operator.
+    Without another host, start one instance of each operator.
     """
     fullest = max(packing.hosts.values(), key=len)
     pattern = Counter(instance.operator for instance in fullest.values())

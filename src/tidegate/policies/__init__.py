@@ -1,7 +1,7 @@
-"""The scaling techniques, one a file, found by name.
+"""The scaling policies, one per file, found by name.
 
-`available()` lists what is installed, this package's and other packages' alike: a policy is any
-class that an installed distribution names in the entry-point group ``tidegate.policies``.
+`available()` lists all installed policies, those of other packages included. A policy is any class
+that an installed distribution names in the entry-point group ``tidegate.policies``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def policy_class(name: str) -> type[Policy]:
 
 
 def create(name: str, **settings: Any) -> Policy:
-    """A policy by name, with its parameters as values or as the text that people write.
+    """A policy by name, with its parameters as values or as text.
 
     >>> create("drs", t_max_s="500ms").t_max_s
     0.5

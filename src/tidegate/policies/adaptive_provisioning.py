@@ -73,23 +73,24 @@ def engines_needed(
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveProvisioningMemory(Value):
-    """max_rate_per_s: tuples per second of one engine, as seen when it was last overloaded."""
+    """max_rate_per_s: tuples per second that one engine processed when it was last overloaded."""
 
     max_rate_per_s: float | None = None
 
 
 @dataclass(frozen=True)
 class AdaptiveProvisioning(Policy):
-    """As many engines as the input rate needs, by what an engine could do when it was overloaded.
+    """As many engines as the input rate needs, given the capacity of an engine under overload.
 
-    The input is partitioned equally over identical engines; overload shows as engines processing
-    less than their share, because the rest is shed or queued. Between overloads the remembered
-    capacity says how few engines would do.
+    The input is partitioned equally over identical engines. Under overload, engines process less
+    than their share, because the rest is shed or queued. Between overloads, the remembered capacity
+    determines how few engines are enough.
 
-    Two measured rates never agree to the last digit, and the paper's rule would take each
-    difference for an overload and grow forever; so up to `tolerance` is forgiven.
+    Two measured rates never agree to the last digit. The paper's rule would take each difference
+    for an overload and grow forever, so differences up to `tolerance` are ignored.
 
-    With `shed`, the plan also says which share of the input is beyond the running engines.
+    With `shed`, the plan also contains the share of the input that the running engines cannot
+    process.
 
     >>> from tidegate.testing import engine_snapshot
     >>> policy = AdaptiveProvisioning(shed=True)
@@ -109,14 +110,14 @@ class AdaptiveProvisioning(Policy):
     memory_type: ClassVar[type] = AdaptiveProvisioningMemory
 
     tolerance: float = setting(
-        0.01, "missing share of the input that is noise; 0 as in the paper", low=0, high=1
+        0.01, "missing share of the input that counts as noise; 0 as in the paper", low=0, high=1
     )
     shed: bool = setting(False, "drop the share of the input that the engines cannot carry")
 
     def decide(
         self, snapshot: Snapshot, memory: AdaptiveProvisioningMemory
     ) -> tuple[Plan, AdaptiveProvisioningMemory]:
-        """Compare what arrives with what the engines process."""
+        """Compare the arrival rate with the rate that the engines process."""
         packing = Packing(snapshot)
         entries = snapshot.topology.entries
         arriving = [snapshot.reading[name].arrival_rate_per_s for name in entries]

@@ -1,7 +1,7 @@
 """What a policy is: a frozen set of parameters with one pure function, `decide`.
 
-A policy holds no client, clock, logger or random global. All that it learns or remembers is its
-*memory*, a frozen value that goes in and comes out, can be saved as JSON and replayed.
+A policy holds no client, clock, logger or global random state. Everything that it learns is in its
+*memory*, a frozen value that `decide` takes and returns. The memory can be saved as JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NoMemory(Value):
 
 @dataclass(frozen=True, slots=True)
 class Parameter(Value):
-    """A parameter as a user sees it. default: None when it is off or follows from something."""
+    """A parameter as a user sees it. default: None when it is off or derived."""
 
     name: str
     kind: str
@@ -51,7 +51,7 @@ def setting(
 ) -> Any:
     """A parameter of a policy or guard: its default, its meaning with the unit, its range.
 
-    low, high: the bounds, both allowed; choices: the words that may stand here.
+    low, high: the bounds, both allowed; choices: the allowed words.
     """
     return field(
         default=default, metadata={"doc": doc, "low": low, "high": high, "choices": choices}
@@ -87,12 +87,15 @@ class Policy(ABC):
 
     Subclasses are frozen dataclasses whose fields, made with `setting`, are their parameters.
 
-    name: by which it is found. paper: where it comes from.
-    style: ``engines`` (so many identical hosts), ``instances`` (so many of each operator) or
-        ``placement`` (each operator on its host, by measured load).
-    needs: the measurements that it cannot scale in without, in the form of `Snapshot.missing`.
-    picks_its_moment: it releases hosts at moments of its own choosing, such as the end of a paid
-        unit; to wait until the wish has lasted would hide it.
+    Attributes:
+        name: The name under which users find it.
+        paper: Its origin.
+        style: ``engines`` (a number of identical hosts), ``instances`` (a number of instances of
+            each operator) or ``placement`` (each operator on a host, by measured load).
+        needs: Measurements without which it must not scale in, in the form of `Snapshot.missing`.
+        memory_type: The type of its memory.
+        picks_its_moment: Whether it chooses when to release a host, for example at the end of a
+            billing unit. A guard that waits until a plan has lasted would then miss the moment.
     """
 
     name: ClassVar[str]
@@ -112,15 +115,15 @@ class Policy(ABC):
 
     @property
     def measure(self) -> Measure:
-        """What an instance takes on a host: its measured load when placing, else its demand."""
+        """Size of an instance: its measured load for placement policies, else its demand."""
         return "load" if self.style == "placement" else "demand"
 
     @abstractmethod
     def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
-        """The plan for this moment, and the memory for the next."""
+        """The plan for this turn, and the memory for the next."""
 
     def initial_memory(self, seed: int = 0) -> Any:
-        """What the policy knows before its first turn. seed: for those that draw lots."""
+        """The memory before the first turn. seed: random seed, for policies that need one."""
         return self.memory_type()
 
     def save_memory(self, memory: Any) -> Any:
@@ -128,11 +131,11 @@ class Policy(ABC):
         return to_plain(memory)
 
     def load_memory(self, plain: Any) -> Any:
-        """The memory that `save_memory` took apart."""
+        """The inverse of `save_memory`."""
         return from_plain(self.memory_type, plain)
 
     def describe(self) -> str:
-        """The policy, with the guards around it, as a line for people."""
+        """The policy and its wrappers in one line."""
         return self.name
 
     @classmethod
@@ -145,7 +148,7 @@ class Policy(ABC):
         return {"t_max_s": AIM * situation.slo_s} if bounded and situation.slo_s else {}
 
     @classmethod
-    @cache  # reading annotations takes longer than all the rest of making a policy
+    @cache  # reading annotations takes longer than creating a policy
     def parameters(cls) -> tuple[Parameter, ...]:
         """All parameters, in order."""
         hints = get_type_hints(cls)
@@ -162,12 +165,12 @@ class Policy(ABC):
 
     @classmethod
     def with_settings(cls, settings: dict[str, Any]) -> Policy:
-        """A policy from settings as people write them: text is read as the parameter's kind."""
+        """A policy from settings. Text is parsed according to the type of the parameter."""
         return cls(**cls.read_settings(settings))
 
     @classmethod
     def read_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        """The settings as values of the parameters' kinds; others are refused."""
+        """The settings as values of the parameters' types; unknown ones are refused."""
         known = {parameter.name: parameter for parameter in cls.parameters()}
         for key, value in settings.items():
             if key not in known:
@@ -180,14 +183,14 @@ class Policy(ABC):
 
 
 def _kind(hint: Any) -> str:
-    """``float | None`` as it is written, a plain type by its name, a choice of words as such."""
+    """The name of a type; ``word`` for a choice of words."""
     if getattr(hint, "__origin__", None) is Literal:
         return "word"
     return hint.__name__ if isinstance(hint, type) else str(hint)
 
 
 def _read(key: str, value: Any, parameter: Parameter) -> Any:
-    """Text from a command line or YAML as the parameter's kind."""
+    """Parse text from a command line or YAML file."""
     optional = parameter.kind.endswith("None")
     if optional and (value is None or str(value).lower() in ("none", "null", "")):
         return None
@@ -216,7 +219,7 @@ def _is_int(value: Any) -> bool:
 
 
 def _check(key: str, value: Any, parameter: Parameter) -> None:
-    """Refuse a value of the wrong kind or out of range."""
+    """Refuse a value of the wrong type or out of range."""
     if value is None and parameter.kind.endswith("None"):
         return
     if parameter.choices:

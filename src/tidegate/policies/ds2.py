@@ -1,4 +1,4 @@
-"""DS2 with backlog, as the Flink operator's autoscaler runs it: what stream users have today."""
+"""DS2 with backlog, as the autoscaler of the Flink operator implements it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Ds2"]
 
 @dataclass(frozen=True)
 class Ds2(Policy):
-    """Enough instances that each is busy for `utilisation` of its time, backlog worked off in time.
+    """Enough instances for the load and the backlog, each busy for `utilisation` of the time.
 
-    The *true* rate of an instance is what it does while it is busy, 1 / service time. An operator
-    whose utilisation is within `boundary` of the goal is left alone. To the rate that arrives comes
-    the backlog, spread over `catch_up_s`; the sum is carried through the topology, so that all
-    operators are right after one step. An operator shrinks by at most `max_shrink` at once.
+    The *true* rate of an instance is its rate while it is busy, 1 / service time. An operator
+    whose utilisation is within `boundary` of the goal is left alone. The backlog, spread over
+    `catch_up_s`, is added to the arrival rate. The sum is propagated through the topology, so that
+    all operators are right after one step. An operator shrinks by at most `max_shrink` at once.
 
     Flink's defaults: utilisation 0.7, catch-up in 30 min, shrink by at most 0.6, 200 instances.
     13 items/s at 5/s an instance: 13 / (5 · 0.7) = 3.7, so 4.
@@ -41,14 +41,14 @@ class Ds2(Policy):
     needs: ClassVar[tuple[str, ...]] = ("operator.arrival_rate_per_s", "operator.service_time_s")
 
     utilisation: float = setting(0.7, "busy share of an instance to aim at", low=0.01, high=1)
-    boundary: float = setting(
-        0.3, "an operator this near to the goal is left alone, share", low=0, high=1
+    boundary: float = setting(0.3, "deviation from the goal that is ignored, share", low=0, high=1)
+    catch_up_s: float = setting(
+        1800.0, "time in which to process a backlog, s; 0: ignore it", low=0
     )
-    catch_up_s: float = setting(1800.0, "backlog is worked off in so long, s; 0: ignored", low=0)
     max_shrink: float = setting(
-        0.6, "largest part of an operator to go at once, share", low=0, high=1
+        0.6, "largest part of an operator to remove at once, share", low=0, high=1
     )
-    max_parallelism: int = setting(200, "instances of an operator at most", low=1)
+    max_parallelism: int = setting(200, "largest number of instances of an operator", low=1)
 
     def decide(self, snapshot: Snapshot, memory: NoMemory) -> tuple[Plan, NoMemory]:
         """From the rates at the entries to the parallelism of every operator."""

@@ -19,7 +19,7 @@ __all__ = ["DStreamsRatio", "DStreamsRatioMemory"]
 
 @dataclass(frozen=True, slots=True)
 class DStreamsRatioMemory(Value):
-    """Ratios seen since the last decision, when that was, and the lots drawn so far."""
+    """Ratios since the last decision, its time, and the number of random draws so far."""
 
     ratios: tuple[float, ...] = ()
     decided_s: float | None = None
@@ -31,11 +31,11 @@ class DStreamsRatioMemory(Value):
 class DStreamsRatio(Policy):
     """More hosts when batches take most of their interval, fewer when they take little of it.
 
-    Every `interval_s` the mean of processing time over batch interval is taken; at `up` or more,
-    round(mean) hosts come, at least one; at `down` or less, one goes, drawn by lot as Spark does.
-    Without batches, or without an interval, the mean utilisation of the hosts stands for the ratio.
+    Every `interval_s` the policy takes the mean ratio of processing time to batch interval. At `up`
+    or more, it adds round(mean) hosts, at least one. At `down` or less, it releases one, chosen at
+    random as in Spark. Without batches or an interval, the mean utilisation of the hosts is used.
 
-    Spark's defaults: 60 s, 0.9, 0.3. Batches of 9.5 s every 10 s bring one host more:
+    Spark's defaults: 60 s, 0.9, 0.3. Batches of 9.5 s every 10 s add one host:
 
     >>> from tidegate.testing import steady_snapshot
     >>> policy = DStreamsRatio(interval_s=0)
@@ -54,8 +54,8 @@ class DStreamsRatio(Policy):
     memory_type: ClassVar[type] = DStreamsRatioMemory
 
     interval_s: float = setting(60.0, "time between two decisions, s", low=0)
-    up: float = setting(0.9, "ratio from which hosts come", low=0)
-    down: float = setting(0.3, "ratio up to which one goes", low=0)
+    up: float = setting(0.9, "ratio at and above which hosts are added", low=0)
+    down: float = setting(0.3, "ratio at and below which a host is released", low=0)
 
     def check(self) -> None:
         """The two ratios must not cross."""
@@ -63,7 +63,7 @@ class DStreamsRatio(Policy):
             raise SettingError(f"{self.name}: down", self.down, f"below up ({self.up:g})")
 
     def initial_memory(self, seed: int = 0) -> DStreamsRatioMemory:
-        """Nothing seen yet. seed: of the lots."""
+        """Nothing measured yet. seed: random seed."""
         return DStreamsRatioMemory(seed=seed)
 
     def decide(
@@ -75,7 +75,7 @@ class DStreamsRatio(Policy):
         decided = now - self.interval_s if memory.decided_s is None else memory.decided_s
         fresh = _ratios(snapshot)
         ratios = (*memory.ratios, *fresh)
-        if now - decided < self.interval_s or not fresh:  # no decision on what is long past
+        if now - decided < self.interval_s or not fresh:  # old measurements alone decide nothing
             return packing.plan(), DStreamsRatioMemory(ratios, decided, memory.drawn, memory.seed)
         mean = sum(ratios) / len(ratios)
         hosts, drawn = len(packing.hosts), memory.drawn
@@ -89,7 +89,9 @@ class DStreamsRatio(Policy):
             loser = random.Random(f"{memory.seed}:{drawn}").choice(names)
             drawn += 1
             set_engines(packing, hosts - 1, victims=[loser])
-            text = f"batches take {mean:.2f} of their interval: {loser} goes, by lot"
+            text = (
+                f"batches take {mean:.2f} of their interval: {loser} is released, chosen at random"
+            )
             packing.because("underload", text, loser)
         return packing.plan(), DStreamsRatioMemory((), now, drawn, memory.seed)
 

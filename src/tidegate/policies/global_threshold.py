@@ -17,7 +17,7 @@ __all__ = ["GlobalThreshold", "GlobalThresholdMemory"]
 
 @dataclass(frozen=True, slots=True)
 class GlobalThresholdMemory(Value):
-    """One watch, over the mean."""
+    """Violations of the mean utilisation."""
 
     watch: Watch = field(default_factory=Watch)
 
@@ -28,9 +28,9 @@ class GlobalThreshold(ThreeUtilisations):
 
     Above `upper`, the load to move is computed for every host over `target`; below `lower`, the
     host with the least load is released and its operators are redistributed. There are fewer
-    decisions than with local thresholds, and a single hot host goes unnoticed: that is the price.
+    decisions than with local thresholds, but a single overloaded host goes unnoticed.
 
-    Two hosts at 0.9 of four cores give up (0.9 − 0.6) · 4 = 1.2 cores each, to a third:
+    Two hosts at 0.9 of four cores move (0.9 − 0.6) · 4 = 1.2 cores each to a third one:
 
     >>> from tidegate.testing import fleet_snapshot
     >>> policy = GlobalThreshold(violations=1)

@@ -18,18 +18,18 @@ __all__ = ["LocalThreshold", "LocalThresholdMemory", "ThreeUtilisations", "Watch
 
 @dataclass(frozen=True)
 class ThreeUtilisations(Policy):
-    """The parameters that FUGU's three techniques share; the first three are all one must set."""
+    """The parameters that FUGU's three techniques share; the first three are the important ones."""
 
-    target: float = setting(0.6, "utilisation that a host is brought to, share", low=0, high=1)
+    target: float = setting(0.6, "utilisation to which a host is relieved, share", low=0, high=1)
     lower: float = setting(0.3, "a host below this is underloaded, share", low=0, high=1)
     upper: float = setting(0.8, "a host above this is overloaded, share", low=0, high=1)
-    grace_s: float = setting(30.0, "a host is left alone so long after a decision, s", low=0)
+    grace_s: float = setting(30.0, "time for which a host is left alone after a decision, s", low=0)
     fill: float | None = setting(
-        None, "a host may be filled so far by a move, share; none: up to `upper`", low=0, high=1
+        None, "utilisation up to which moves fill a host, share; none: `upper`", low=0, high=1
     )
 
     def check(self) -> None:
-        """Lower, target and upper must stand in this order."""
+        """Lower, target and upper must be in rising order."""
         if not self.lower < self.target < self.upper:
             shown = f"lower {self.lower:g}, target {self.target:g}, upper {self.upper:g}"
             raise SettingError(f"{self.name}: thresholds", shown, "in rising order")
@@ -41,7 +41,7 @@ class ThreeUtilisations(Policy):
 
 @dataclass(frozen=True, slots=True)
 class Watch(Value):
-    """What is remembered of a host: violations in a row, and until when it is left alone."""
+    """The state of a host: violations in a row, and the time until which it is left alone."""
 
     over: int = 0
     under: int = 0
@@ -57,14 +57,14 @@ class LocalThresholdMemory(Value):
 
 @dataclass(frozen=True)
 class LocalThreshold(ThreeUtilisations):
-    """Scale where it hurts: out of a host that is too busy, away with one that is too idle.
+    """Relieve each host that is too busy, and release each host that is too idle.
 
-    A host above `upper` for `violations` measurements in a row gives away operators, chosen by
-    subset sum, until it is down at `target`; new hosts come when the others are full. A host below
-    `lower` for as long is released, but only if all its operators find a place on the others;
+    A host above `upper` for `violations` measurements in a row loses operators, selected by subset
+    sum, until it is at `target`. New hosts are leased when the others are full. A host below
+    `lower` for as many measurements is released if all of its operators fit on the others;
     otherwise the release is cancelled. After a decision the host is left alone for `grace_s`.
 
-    The paper's default is 0.3 / 0.8 with target 0.6. A host at 0.9 of four cores has to lose
+    The paper's default is 0.3 / 0.8 with target 0.6. A host at 0.9 of four cores must lose
     (0.9 − 0.6) · 4 = 1.2 cores:
 
     >>> from tidegate.testing import fleet_snapshot

@@ -16,11 +16,12 @@ __all__ = ["QueueThreshold"]
 
 @dataclass(frozen=True)
 class QueueThreshold(Policy):
-    """The rule that VISP compares itself with: 50 items waiting is one instance too few.
+    """The baseline of the VISP paper: 50 waiting items are one instance too few.
 
     More than `up` items waiting start one instance, more than `double` two; fewer than `down`
-    stop one. A host is leased when all others are full and released when its last instance is
-    gone, paid time or not. (The authors' code had 250, 1250 and 20 committed, from May 2017 on.)
+    stop one. A host is leased when all others are full and released when its last instance has
+    stopped, whether or not its time is paid. (The authors' code has 250, 1250 and 20 since May
+    2017.)
 
     The paper's 50 / 250 / 1, with 300 items waiting at a single instance:
 

@@ -48,13 +48,13 @@ def updated(value: float, immediate: float, future: float, alpha: float, beta: f
 
 
 def state_of(utilisation: float) -> int:
-    """The row of a utilisation, in steps of 0.05; anything above 1 is 1."""
+    """The row of a utilisation, in steps of 0.05; values above 1 count as 1."""
     return min(STATES - 1, round(utilisation / STEP))
 
 
 @dataclass(frozen=True, slots=True)
 class Pending(Value):
-    """A decision whose effect is still to be seen. cancelled: placement could not carry it out."""
+    """A decision whose effect is not known yet. cancelled: no placement was found for it."""
 
     state: int
     action: int
@@ -64,7 +64,7 @@ class Pending(Value):
 
 @dataclass(frozen=True, slots=True)
 class QTable(Value):
-    """What one host has learnt.
+    """The table that one host has learnt.
 
     rows: expected reward of scale in, no action and scale out, for utilisations 0, 0.05 … 1.
     visits: learning steps by row. pending: the last decision. quiet_until_s: end of its grace.
@@ -77,7 +77,7 @@ class QTable(Value):
 
     @classmethod
     def from_thresholds(cls, lower: float, upper: float) -> QTable:
-        """The table that acts like local thresholds: 1 for the right action, less with distance.
+        """A table that acts like local thresholds: 1 for the right action, less with distance.
 
         >>> QTable.from_thresholds(0.3, 0.8).thresholds
         (0.25, 0.8)
@@ -98,10 +98,10 @@ class QTable(Value):
         return (round(shrink[-1], 2) if shrink else None, round(grow[0], 2) if grow else None)
 
     def learnt(self, state: int, action: int, value: float) -> QTable:
-        """The table with a new value and one visit more, monotonic again.
+        """The table with a new value and one more visit, made monotonic again.
 
-        A busier host never prefers a smaller action than an idler one: where the new value breaks
-        that, the other rows' reward for the action is raised just so far that it wins there too.
+        A busier host never prefers a smaller action than a less busy one. Where the new value
+        breaks that rule, the reward of the action in the other rows is raised until it wins there.
         """
         rows = list(self.rows)
         rows[state] = _with(rows[state], action, value)

@@ -27,14 +27,14 @@ class SparkDynamicAllocationMemory(Value):
 
 @dataclass(frozen=True)
 class SparkDynamicAllocation(Policy):
-    """What a Structured Streaming job gets from ``spark.dynamicAllocation.enabled`` today.
+    """What ``spark.dynamicAllocation.enabled`` does to a Structured Streaming job today.
 
-    While tasks wait for longer than the backlog timeout, 1, 2, 4, 8 … executors are requested, a
-    round each timeout, but no more than the tasks could use. An executor that was idle for
-    `idle_timeout_s` goes; with micro-batches every few seconds that is never, which is the common
-    complaint. An item counts as a task where there is no scheduler to ask.
+    While tasks wait for longer than the backlog timeout, 1, 2, 4, 8 … executors are requested, one
+    round per timeout, but no more than the tasks could use. An executor that was idle for
+    `idle_timeout_s` is released. With micro-batches every few seconds that never happens, which is
+    the common complaint. Without a scheduler, an item counts as a task.
 
-    Spark's defaults: 1 s, 60 s, ratio 1. Tasks that wait in three rounds bring 1 + 2 + 4 executors:
+    Spark's defaults: 1 s, 60 s, ratio 1. Tasks that wait for three rounds add 1 + 2 + 4 executors:
 
     >>> from tidegate.testing import steady_snapshot
     >>> policy, hosts = SparkDynamicAllocation(), 1
@@ -55,14 +55,18 @@ class SparkDynamicAllocation(Policy):
     needs: ClassVar[tuple[str, ...]] = ("host.utilisation",)
     memory_type: ClassVar[type] = SparkDynamicAllocationMemory
 
-    backlog_timeout_s: float = setting(1.0, "tasks wait so long before executors come, s", low=0)
-    idle_timeout_s: float = setting(60.0, "an executor without work goes after so long, s", low=0)
-    allocation_ratio: float = setting(1.0, "executors for the tasks, share", low=0.01, high=1)
+    backlog_timeout_s: float = setting(
+        1.0, "time that tasks wait before executors are requested, s", low=0
+    )
+    idle_timeout_s: float = setting(60.0, "time after which an idle executor is released, s", low=0)
+    allocation_ratio: float = setting(
+        1.0, "share of the executors that the tasks could use", low=0.01, high=1
+    )
 
     def decide(
         self, snapshot: Snapshot, memory: SparkDynamicAllocationMemory
     ) -> tuple[Plan, SparkDynamicAllocationMemory]:
-        """Requests for waiting tasks, farewell to idle executors."""
+        """Request executors for waiting tasks; release idle ones."""
         packing = Packing(snapshot)
         now, hosts = snapshot.time_s, len(packing.hosts)
         pending = _pending_tasks(snapshot)

@@ -1,9 +1,9 @@
-"""How late items of micro-batches are, and how many processors that takes.
+"""The latency of micro-batches, and the processors that a latency bound needs.
 
 A batch takes D = o + n·s/k: an overhead o that no processor shortens (planning, offsets, commit)
-and the work of its n items, s seconds each, on k processors. It takes in what came while the one
-before ran, or since the last trigger. With λ items a second, the load is a = λs, and batches
-settle where they take in as much as comes in a period P:
+and the work of its n items, s seconds each, on k processors. It processes the items that arrived
+while the last batch ran, or since the last trigger. With λ items per second, the load is a = λs,
+and batches settle at the size that arrives in a period P:
 
     P = max(T, o·k / (k − a))        T: trigger interval; 0: the next batch starts at once
     D = o + a·P/k                    equal to P when batches run back to back
@@ -13,12 +13,11 @@ waited half of it, P/2 + D. Along a chain of queries the latencies add up.
 
 Both are convex and decreasing in k. For k > a: o·k/(k − a) = o + o·a/(k − a) is, and
 D − o = max(a·T/k, o·a/(k − a)) is the larger of two such functions; the maximum and the sum of
-convex functions are convex. So each processor gains less than the one before it, and giving them
-one at a time, always where it gains most, is optimal for every sum on the way, as in DRS
-(Theorem 1 of Fu et al. 2015).
+convex functions are convex. Each processor therefore gains less than the one before, and the
+greedy allocation (`tidegate.theory.greedy`) is optimal.
 
-The model is a fluid: items are many and divide evenly over the processors. A batch of fewer items
-or tasks than processors takes longer than it says; `max_processors` is where tasks run out.
+The model is a fluid: it assumes many items that divide evenly over the processors. A batch with
+fewer items or tasks than processors takes longer; `max_processors` is the number of tasks.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ from tidegate.units import finite
 __all__ = ["BatchQuery", "assign", "fewest", "mean_s", "oldest_s"]
 
 NEAR = 1e-3
-"""A bound so near to the best there is, as a share of it, takes more processors than anybody has:
-what k processors leave to be gained only falls with 1/k."""
+"""A bound this close to the best latency, as a share of it, counts as unreachable: the remaining
+gain falls with 1/k only, so that it would take an absurd number of processors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +80,18 @@ class BatchQuery(Value):
 
     @property
     def least_processors(self) -> int:
-        """The fewest processors with which batches do not grow without end."""
+        """The fewest processors with which batches do not grow without limit."""
         return math.floor(self.load) + 1
 
     @property
     def floor_s(self) -> float:
-        """The latency of the oldest item with as many processors as are of any use."""
+        """The latency of the oldest item with the largest useful number of processors."""
         if self.max_processors is not None:
             return self.oldest_s(self.max_processors)
         return max(self.trigger_interval_s, self.overhead_s) + self.overhead_s
 
     def period_s(self, processors: int) -> float:
-        """P: seconds from the start of a batch to the next, infinite when the load is too much."""
+        """P: seconds from the start of a batch to the next, infinite under overload."""
         if processors <= self.load:
             return math.inf
         back_to_back = self.overhead_s * processors / (processors - self.load)
@@ -116,8 +115,8 @@ class BatchQuery(Value):
 def oldest_s(queries: Sequence[BatchQuery], allocation: Sequence[int]) -> float:
     """Latency of the oldest items along a chain of queries, seconds.
 
-    allocation: processors of each. Where queries run side by side, this is more than any way
-    through them takes.
+    allocation: processors of each. Where queries run in parallel, this exceeds the latency of every
+    path.
     """
     return math.fsum(q.oldest_s(k) for q, k in zip(queries, allocation, strict=True))
 
@@ -146,10 +145,10 @@ def _greedy(queries: Sequence[BatchQuery]) -> Greedy:
 
 
 def assign(queries: Sequence[BatchQuery], processors: int) -> tuple[int, ...]:
-    """The distribution of so many processors with which the oldest items are the youngest.
+    """The distribution of processors with the lowest latency of the oldest items.
 
-    Fewer are given where all queries have as many as they may. Raises NotEnoughProcessors when
-    some query's batches would grow without end.
+    Processors beyond the limits of all queries stay unassigned. Raises NotEnoughProcessors when the
+    batches of a query would grow without limit.
 
     >>> parse, score = BatchQuery("parse", 200, 0.01, 0.2), BatchQuery("score", 200, 0.03, 0.2)
     >>> assign((parse, score), 16)
@@ -168,9 +167,9 @@ def fewest(
 ) -> tuple[int, ...]:
     """The fewest processors with which even the oldest items are within a bound.
 
-    bound_s: in seconds; correction: measured over estimated latency, by which the estimate is
-    multiplied. Raises LatencyUnreachable when no number of processors is enough (or only an absurd
-    one, see `NEAR`), NotEnoughProcessors when a query may not have those that it needs.
+    bound_s: the bound, in seconds. correction: measured over estimated latency, a factor of the
+    estimate. Raises LatencyUnreachable when no number of processors is enough (or only an absurd
+    one, see `NEAR`), and NotEnoughProcessors when the limit of a query is too low.
 
     >>> fewest((BatchQuery("q", 200, 0.01, overhead_s=0.5),), bound_s=1.5)
     (6,)

@@ -1,10 +1,10 @@
-"""How long items wait, and how many processors that takes: the model of the DRS paper.
+"""Waiting times in queues, and the processors that a latency bound needs: the model of DRS.
 
-Every operator is a queue with k servers (Erlang), all operators together a Jackson network:
+Every operator is a queue with k servers (Erlang), and all operators form a Jackson network:
 E[T] = (1/λ0) · Σ λ_i E[T_i]. Because λ_i E[T_i] = λ_i/μ_i + Lq_i, the part that processors can
-change is just Lq_i, the mean number of waiting items. Working with Lq alone, by the Erlang-B
-recursion, is exact for any k; the paper's formulas as printed lose the gain of a processor under
-the constant 1/μ from about 72 processors on, and overflow later.
+change is Lq_i, the mean number of waiting items. Computing Lq alone, by the Erlang-B recursion, is
+exact for any k. The formulas as printed lose the gain of a processor to rounding from about 72
+processors on, and overflow later.
 
 T. Z. J. Fu et al., *DRS: Dynamic Resource Scheduling for Real-Time Analytics over Fast Streams*,
 ICDCS 2015.
@@ -190,8 +190,8 @@ def _recount(greedy: Greedy) -> float:
 def assign_processors(stations: Sequence[Station], processors: int) -> tuple[int, ...]:
     """AssignProcessors, the paper's Algorithm 1: the distribution with the least E[T].
 
-    processors: how many there are in all (K_max). Raises NotEnoughProcessors when some queue
-    would grow without end.
+    processors: the total number (K_max). Raises NotEnoughProcessors when a queue would grow without
+    limit.
 
     >>> video = (Station("extract", 13, 5), Station("match", 13, 4.407), Station("agg", 13, 1300))
     >>> assign_processors(video, 22), assign_processors(video, 17)
@@ -208,7 +208,7 @@ def assign_processors(stations: Sequence[Station], processors: int) -> tuple[int
 
 
 _COMPILED_FROM = 128
-"""Processors to give from which the compiled loop is used (loading it takes half a second)."""
+"""Spare processors from which the compiled loop is used (loading it takes half a second)."""
 
 
 def _assign_compiled(stations: Sequence[Station], spare: int) -> tuple[int, ...]:
@@ -258,13 +258,13 @@ def fewest_processors(
     busy = math.fsum(station.load for station in stations)
     allowed = t_max_s * external_rate_per_s / correction - busy
     greedy = _greedy(stations)
-    # A bound that leaves no time to wait takes infinitely many processors, not merely very many.
+    # A bound that leaves no time to wait needs infinitely many processors.
     if allowed < 0 or allowed < 1e-12 * min(busy, greedy.objective):
         raise LatencyUnreachable(t_max_s, correction * busy / external_rate_per_s)
     while greedy.objective > allowed:
-        # In halves: a running sum that has come down from a million knows nothing of millionths.
+        # In halves, since a running sum that starts at a million loses small differences.
         if not greedy.give(_MANY, until=max(allowed, greedy.objective / 2)):
-            # What still waits does so at operators that may have no more processors.
+            # The remaining items wait at operators that may not have more processors.
             best_s = correction * (busy + greedy.objective) / external_rate_per_s
             waiting = {
                 s.name: waiting_items(k, s) for s, k in zip(stations, greedy.counts, strict=True)
@@ -275,13 +275,13 @@ def fewest_processors(
 
 
 _MANY = 10**9
-"""More processors than anybody has."""
+"""More processors than any cluster has."""
 
 
 def machines_for(processors: int, per_machine: int, reserved: int = 0) -> int:
-    """Machines that carry so many processors.
+    """The number of machines for a number of processors.
 
-    per_machine: processors on each machine; reserved: processors taken by something else in all.
+    per_machine: processors of each machine; reserved: processors that other programs use, in total.
 
     >>> machines_for(19, per_machine=5, reserved=3), machines_for(17, per_machine=5, reserved=3)
     (5, 4)

@@ -1,14 +1,14 @@
-"""What DRS knows of the world: operators as queues, or as queries that work in micro-batches.
+"""The models of DRS: operators as queues, or as queries that work in micro-batches.
 
-Both kinds answer the same questions, so that the policy need not know which it asks:
+Both models have the same interface, so that the policy does not depend on which one it uses:
 
-- ``bounded_s``: the latency that is to stay within the bound; ``cautious_s``: the same where hosts
-  are to be released; ``mean_s``: the mean latency that should be measured now;
-- ``tempered``: how much of a correction (measured over estimated mean) is taken;
-- ``fewest``, ``assign``: processors for a bound, or the best distribution of so many;
-- ``near_best``: a bound that cannot be met is replaced by so many times the best there is;
-- ``fine``: whether hosts are released down to where the bound holds with its margin; otherwise all
-  that seem spare are, or none.
+- ``bounded_s``: the latency that must stay within the bound; ``cautious_s``: the same with a
+  margin, for the release of hosts; ``mean_s``: the mean latency that should be measured now;
+- ``tempered``: the part of a correction (measured over estimated mean) that is applied;
+- ``fewest``, ``assign``: the processors for a bound, or the best distribution of a number of them;
+- ``near_best``: the multiple of the best latency that replaces a bound that cannot be met;
+- ``fine``: whether hosts are released one by one down to where the bound holds with its margin;
+  otherwise all surplus hosts are released, or none.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ __all__ = ["BatchNetwork", "JacksonNetwork", "Network", "read_network"]
 
 @dataclass(frozen=True)
 class JacksonNetwork:
-    """Each operator an Erlang queue, all of them a Jackson network: the paper's model.
+    """The paper's model: each operator is an Erlang queue, and all form a Jackson network.
 
     external_per_s: items per second from outside.
     """
 
     stations: tuple[Station, ...]
     external_per_s: float
-    # A decision asks for the same counts more than once: what runs, what is asked for, and what is
-    # wanted are mostly one.
+    # A decision needs the same counts more than once: what runs, what is requested and what is
+    # planned are mostly the same.
     _sojourn_s: dict[tuple[int, ...], float] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -59,7 +59,7 @@ class JacksonNetwork:
 
     @property
     def limits(self) -> tuple[int | None, ...]:
-        """Processors that each operator may have at most."""
+        """Largest number of processors of each operator."""
         return tuple(station.max_processors for station in self.stations)
 
     def bounded_s(self, counts: Sequence[int]) -> float:
@@ -73,17 +73,17 @@ class JacksonNetwork:
     mean_s = bounded_s
 
     def tempered(self, correction: float, bound_s: float) -> float:
-        """The correction as it is."""
+        """The whole correction."""
         return correction
 
     def ahead(self) -> JacksonNetwork:
-        """As it is: the paper plans for what was measured."""
+        """The same network: the paper plans for the measured load."""
         return self
 
     def fewest(self, bound_s: float, correction: float) -> tuple[int, ...]:
         """The paper's Program 6."""
         counts = queueing.fewest_processors(self.stations, bound_s, self.external_per_s, correction)
-        self._best[sum(counts)] = counts  # Theorem 1: no distribution of so many is better
+        self._best[sum(counts)] = counts  # Theorem 1: no other distribution is better
         return counts
 
     def assign(self, processors: int) -> tuple[int, ...]:
@@ -94,13 +94,13 @@ class JacksonNetwork:
 
 @dataclass(frozen=True)
 class BatchNetwork:
-    """Each operator a query in micro-batches; the bound is on the oldest items.
+    """Each operator is a query in micro-batches; the bound is on the oldest items.
 
-    backlogs: items of each query beyond those that a period usually gathers; catch_up_s: they
-    count as arrivals over so long, not at all when it is 0.
-    headroom: share by which the input may grow after hosts were released, or while new ones start.
-    steady: whether recent batches were alike; otherwise the latency that was measured is that of a
-    load or a number of slots that is no more, and says nothing about the model.
+    backlogs: items of each query beyond those that usually arrive in a period. catch_up_s: time
+    over which the backlog counts as arrivals, in seconds; 0 to ignore it. headroom: share by which
+    the input may grow after hosts were released, or while new ones start. steady: whether recent
+    batches were alike. If not, the measured latency belongs to an earlier load or number of slots
+    and cannot be compared with the model.
     """
 
     queries: tuple[BatchQuery, ...]
@@ -108,11 +108,11 @@ class BatchNetwork:
     catch_up_s: float
     headroom: float
     steady: bool = True
-    near_best: ClassVar[float] = 1.25  # what is left falls with 1/k only: the rest costs too much
+    near_best: ClassVar[float] = 1.25  # the gain falls with 1/k only: the last part costs too much
     fine: ClassVar[bool] = True
 
     def _busier(self, share: float = 0.0) -> tuple[BatchQuery, ...]:
-        """The queries with their backlog as arrivals, and so much more input."""
+        """The queries with their backlog as arrivals, and with `share` more input."""
         extra = (b / self.catch_up_s if self.catch_up_s else 0.0 for b in self.backlogs)
         return tuple(
             replace(q, arrival_rate_per_s=q.arrival_rate_per_s * (1 + share) + more)
@@ -131,7 +131,7 @@ class BatchNetwork:
 
     @property
     def limits(self) -> tuple[int | None, ...]:
-        """Processors that each operator may have at most."""
+        """Largest number of processors of each operator."""
         return tuple(query.max_processors for query in self.queries)
 
     def bounded_s(self, counts: Sequence[int]) -> float:
@@ -143,10 +143,7 @@ class BatchNetwork:
         return microbatch.oldest_s(self._busier(self.headroom), counts)
 
     def mean_s(self, counts: Sequence[int]) -> float:
-        """The mean latency; an item that comes now also waits for the backlog before it.
-
-        Infinite, so not to be compared with anything, while batches are not steady.
-        """
+        """The mean latency, backlog included; infinite while batches are not steady."""
         if not self.steady:
             return math.inf
         waits = (
@@ -156,15 +153,15 @@ class BatchNetwork:
         return microbatch.mean_s(self.queries, counts) + sum(waits)
 
     def tempered(self, correction: float, bound_s: float) -> float:
-        """A correction that does not turn a bound that can be had into one that costs everything.
+        """The part of the correction with which the bound can still be reached at a fair cost.
 
-        It multiplies the overhead too, which no processor shortens.
+        A correction also multiplies the overhead, which no processor shortens.
         """
         floor_s = self.near_best * sum(query.floor_s for query in self.queries)
         return min(correction, max(1.0, bound_s / floor_s)) if floor_s > 0 else correction
 
     def ahead(self) -> BatchNetwork:
-        """The same with the headroom as input: it rises on while a new executor starts."""
+        """The network with the headroom as input, which may rise while an executor starts."""
         more = tuple(
             replace(q, arrival_rate_per_s=q.arrival_rate_per_s * (1 + self.headroom))
             for q in self.queries
@@ -176,7 +173,7 @@ class BatchNetwork:
         return microbatch.fewest(self._busier(), bound_s, correction)
 
     def assign(self, processors: int) -> tuple[int, ...]:
-        """The distribution with which the oldest items are the youngest."""
+        """The distribution with the lowest latency of the oldest items."""
         return microbatch.assign(self._busier(), processors)
 
 
@@ -186,11 +183,12 @@ Network = JacksonNetwork | BatchNetwork
 def read_network(
     snapshot: Snapshot, *, t_max_s: float, catch_up_s: float, headroom: float, general: bool
 ) -> Network | None:
-    """The world as a network, None when a measurement that it needs is missing.
+    """The network that a snapshot describes, None when a measurement is missing.
 
-    Where every operator's reading tells of its batches and their overhead, micro-batches; else
-    queues. t_max_s: the bound; catch_up_s: time to work off a backlog in; headroom: see
-    `BatchNetwork`; general: whether queues have measured variability.
+    It consists of micro-batches where all operators have measured batches with their overhead, and
+    of queues otherwise. t_max_s: the bound, in seconds. catch_up_s: time in which to process a
+    backlog, in seconds. headroom: see `BatchNetwork`. general: whether queues have the measured
+    variability.
     """
     readings = [snapshot.reading[name] for name in snapshot.topology.by_name]
     if any(
@@ -215,7 +213,7 @@ def _queues(
         rate = reading.arrival_rate_per_s or 0.0
         service_scv = operator.service_scv if reading.service_scv is None else reading.service_scv
         arrival_scv = 1.0 if reading.arrival_scv is None else reading.arrival_scv
-        # The model is of a steady state, where only the usual few wait; a backlog is extra.
+        # The model describes a steady state; items beyond its usual queue are a backlog.
         backlog = max(0.0, (reading.queue_length or 0.0) - rate * t_max_s)
         extra = backlog / catch_up_s if catch_up_s else 0.0
         stations.append(
@@ -250,7 +248,7 @@ def _batches(
             batch.trigger_interval_s,
             operator.max_instances,
         )
-        # What a period gathers waits at the end of it; a period never needs more than the bound.
+        # Items that arrive in a period wait until its end; a period never exceeds the bound.
         usual = query.arrival_rate_per_s * min(query.period_s(running[operator.name]), t_max_s)
         queries.append(query)
         backlogs.append(max(0.0, (reading.queue_length or 0.0) - usual))
@@ -259,5 +257,5 @@ def _batches(
 
 
 def _steady(durations_s: Sequence[float]) -> bool:
-    """Whether no batch took more than twice as long as the usual one."""
+    """Whether no batch took more than twice as long as the median."""
     return not durations_s or max(durations_s) <= 2 * median(durations_s)

@@ -1,4 +1,4 @@
-"""DRS: as many processors for each operator as a queueing network says that it needs."""
+"""DRS: as many processors for each operator as a queueing network requires."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ __all__ = ["Drs"]
 class Drs(Policy):
     """The fewest processors that keep the mean latency within `t_max_s`, where they help most.
 
-    Each operator is an M/M/k queue, all of them a Jackson network. The fewest processors that
-    meet the bound are rounded up to whole hosts, and all processors of those hosts are assigned
-    (a processor is one instance). Where the measured latency exceeds the estimate, the estimate is
-    raised by the same factor, and a backlog counts as arrivals over `catch_up_s`. At an unchanged
-    number of hosts, instances only change when the estimate falls by `min_gain`; hosts are only
-    released when the bound holds with that margin.
+    Each operator is an M/M/k queue, and all operators form a Jackson network. The fewest processors
+    that meet the bound are rounded up to whole hosts, and all processors of these hosts are
+    assigned (a processor is one instance). If the measured latency exceeds the estimate, the
+    estimate is raised by the same factor. A backlog counts as arrivals over `catch_up_s`. With an
+    unchanged number of hosts, instances change only when the estimate falls by `min_gain`. Hosts
+    are released only when the bound holds with that margin.
 
-    Where every operator's reading tells of micro-batches and their overhead, the model is that of
-    `tidegate.theory.microbatch` in place of the queues, and the bound is on the latency of the
-    *oldest* item of a batch, so that nearly all items are in time. Of the backlog, what a period
-    usually gathers is no backlog. Hosts are then released down to where `headroom` more input would
-    still be in time, so that noise in the measurements moves nothing.
+    If all operators have measured micro-batches and their overhead, `tidegate.theory.microbatch`
+    replaces the queues. The bound is then on the latency of the *oldest* item of a batch, so that
+    nearly all items are within it. Items that usually arrive in a period are not a backlog. Hosts
+    are released down to where `headroom` more input would still meet the bound, so that noise in
+    the measurements changes nothing.
 
-    The paper's Fig. 10, ExpA: 17 processors on four machines of five (three reserved) miss
-    500 ms; a fifth machine and 10:11:1 hold it.
+    The paper's Fig. 10, ExpA: 17 processors on four machines of five (three reserved) exceed
+    500 ms; a fifth machine and 10:11:1 meet it.
 
     >>> from tidegate.testing import station_snapshot
     >>> policy = Drs(t_max_s=0.5, reserved=3)
@@ -63,22 +63,21 @@ class Drs(Policy):
         "mmk", "mmk: exponential; ggk: measured variability (Allen–Cunneen)", choices=("mmk", "ggk")
     )
     min_gain: float = setting(
-        0.05, "fall of the latency that is worth disturbing a running system, share", low=0, high=1
+        0.05, "smallest fall of latency for which instances change, share", low=0, high=1
     )
     max_correction: float = setting(
-        3.0, "measured over estimated latency counts at most so much, ratio", low=1
+        3.0, "largest correction by measured over estimated latency, ratio", low=1
     )
     catch_up_s: float = setting(
         60.0,
-        "a backlog is worked off in so long, s; 0: it is ignored, as in the paper",
+        "time in which to process a backlog, s; 0: ignore it, as in the paper",
         low=0,
     )
-    reserved: int = setting(0, "processors taken by something else, on all hosts together", low=0)
+    reserved: int = setting(0, "processors that other programs use, over all hosts", low=0)
 
     headroom: float = setting(
         0.2,
-        "micro-batches: grow for so much more input, and release when the bound holds with it, "
-        "share",
+        "micro-batches: additional input to plan for when scaling out and in, share",
         low=0,
     )
 
@@ -94,7 +93,7 @@ class Drs(Policy):
         return {"t_max_s": max(situation.slo_s / 2, 1.2 * (situation.floor_s or 0.0))}
 
     def decide(self, snapshot: Snapshot, memory: NoMemory) -> tuple[Plan, NoMemory]:
-        """Estimate, correct, and allocate where it is worth it."""
+        """Estimate, correct, and allocate where the gain is large enough."""
         packing = Packing(snapshot)
         network = read_network(
             snapshot,
@@ -104,7 +103,7 @@ class Drs(Policy):
             general=self.model == "ggk",
         )
         if network is None:
-            packing.because("missing", "an arrival rate or service time is not known: no change")
+            packing.because("missing", "an arrival rate or service time is unknown: no change")
             return packing.plan(), memory
 
         slots = _slots(snapshot)
@@ -122,7 +121,7 @@ class Drs(Policy):
             hosts, unmet = self._fewest_hosts(snapshot, ahead, correction, slots)
         packing.unmet.extend(unmet)
 
-        if hosts < hosts_now:  # what is not safe to release may as well be used as best it can
+        if hosts < hosts_now:  # hosts that are not safe to release are used as well as possible
             hosts = self._safe_hosts(network, correction, slots, hosts, hosts_now)
         wanted = _assigned(network, hosts * slots - self.reserved)
         then_s = network.bounded_s(wanted)
@@ -143,13 +142,13 @@ class Drs(Policy):
         shape = f"{':'.join(map(str, wanted))} instances on {hosts} host{'s' * (hosts != 1)}"
         now = f"estimated {show_duration(now_s)} against a bound of {show_duration(self.t_max_s)}"
         if not math.isfinite(now_s):
-            now = "more comes in than can be processed, and queues grow"
+            now = "more arrives than can be processed, and queues grow"
         if not math.isfinite(then_s):
-            return f"{now}: {shape} are not enough either, but the most that may be had"
-        return f"{now}: {shape} bring {show_duration(then_s)}"
+            return f"{now}: {shape} are not enough either, but the maximum"
+        return f"{now}: {shape} give {show_duration(then_s)}"
 
     def _correction(self, measured_s: float | None, estimated_s: float) -> float:
-        """Measured over estimated mean latency: the model is never trusted to be too slow."""
+        """Measured over estimated mean latency, at least 1: an estimate is never lowered."""
         if measured_s is None or not math.isfinite(estimated_s) or estimated_s <= 0:
             return 1.0
         return min(self.max_correction, max(1.0, measured_s / estimated_s))
@@ -157,7 +156,7 @@ class Drs(Policy):
     def _fewest_hosts(
         self, snapshot: Snapshot, network: Network, correction: float, slots: int
     ) -> tuple[int, list[Unmet]]:
-        """Hosts that carry the fewest processors, and what could not be met."""
+        """Number of hosts for the fewest processors, and unmet demand."""
         unmet = []
         bound_s = self.t_max_s
         fewest: tuple[int, ...] = ()
@@ -166,11 +165,11 @@ class Drs(Policy):
                 try:
                     fewest = network.fewest(bound_s, correction)
                 except LatencyUnreachable as error:
-                    # Near the best there is; its last millisecond would cost everything.
+                    # Close to the best latency; its last millisecond would cost too much.
                     unmet.append(Unmet("", 0, str(error)))
                     bound_s = network.near_best * error.floor_s
         except NotEnoughProcessors as error:
-            # Some operator may not have as many instances as it needs: all that it may, then.
+            # An operator may not have as many instances as it needs: use its maximum.
             unmet.append(Unmet("", error.needed - error.available, str(error)))
             least = (math.floor(load) + 1 for load in network.loads)
             fewest = tuple(
@@ -187,7 +186,7 @@ class Drs(Policy):
     def _safe_hosts(
         self, network: Network, correction: float, slots: int, fewest: int, hosts_now: int
     ) -> int:
-        """The fewest hosts, from `fewest` on, that keep the bound with a margin."""
+        """The smallest number of hosts, from `fewest` on, that meets the bound with a margin."""
         for hosts in range(fewest, hosts_now if network.fine else fewest + 1):
             wanted = _assigned(network, hosts * slots - self.reserved)
             if correction * network.cautious_s(wanted) <= self.t_max_s * (1 - self.min_gain):
@@ -196,7 +195,7 @@ class Drs(Policy):
 
 
 def _assigned(network: Network, processors: int) -> tuple[int, ...]:
-    """The best distribution, or one by load where some queue grows in any case."""
+    """The best distribution, or one by load where a queue grows in any case."""
     try:
         return network.assign(processors)
     except Infeasible:
@@ -204,7 +203,7 @@ def _assigned(network: Network, processors: int) -> tuple[int, ...]:
 
 
 def _slots(snapshot: Snapshot) -> int:
-    """Instances that a new host carries, whichever operators they are of."""
+    """Number of instances of any operators that fit on a new host."""
     capacity = snapshot.offer.capacity
     rooms = [
         math.floor(have / want + 1e-9)
@@ -220,7 +219,7 @@ def _slots(snapshot: Snapshot) -> int:
 
 
 def _set_aside(packing: Packing, reserved: int, slots: int) -> None:
-    """Keep free what something else has taken: so much room, on the oldest hosts that have it."""
+    """Reserve processors for other programs, on the oldest hosts with room."""
     slot = packing.snapshot.offer.capacity.cpu_cores / slots
     for left in packing.free.values():
         taken = min(reserved, math.floor(left[0] / slot + 1e-9))
@@ -230,7 +229,7 @@ def _set_aside(packing: Packing, reserved: int, slots: int) -> None:
 
 
 def _by_load(loads: Sequence[float], processors: int) -> tuple[int, ...]:
-    """Too few for every queue to stay finite: one each, the rest in proportion to the load."""
+    """One processor for each operator, and the others in proportion to the load."""
     counts = [1] * len(loads)
     for _ in range(processors - len(loads)):
         neediest = max(range(len(loads)), key=lambda i: loads[i] / counts[i])
