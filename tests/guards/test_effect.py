@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.guards.test_guards import Wish
+from tests.guards.helpers import FixedTarget
 from tidegate.guards import Guard
 from tidegate.guards.effect import Effect, EffectMemory
 from tidegate.guards.useful import UsefulHosts
@@ -35,7 +35,7 @@ def narrow(hosts: int, tasks: int | None) -> Snapshot:
 def test_growth_ends_where_tasks_end(
     hosts: int, tasks: int | None, wish: int, expected: int
 ) -> None:
-    guard = UsefulHosts(Wish(hosts=wish))
+    guard = UsefulHosts(FixedTarget(hosts=wish))
     plan, _ = guard.decide(narrow(hosts, tasks), guard.initial_memory())
     assert plan.bounded_target == expected
     if expected < wish:
@@ -58,7 +58,7 @@ class Story:
 
 
 def test_growth_that_did_not_help_is_noticed_said_and_not_repeated() -> None:
-    story = Story(Effect(Wish(hosts=4), settle_s=30, hold_s=300))
+    story = Story(Effect(FixedTarget(hosts=4), settle_s=30, hold_s=300))
     assert story.turn(0, hosts=1, arrives=500, done=200).bounded_target == 4
     assert story.turn(10, hosts=1, arrives=500, done=200).bounded_target == 4  # still starting
     assert story.turn(20, hosts=3, arrives=500, done=200).bounded_target == 4
@@ -82,7 +82,7 @@ def test_growth_that_did_not_help_is_noticed_said_and_not_repeated() -> None:
     ],
 )
 def test_growth_is_not_blamed_without_proof(arrives: float, done: float | None) -> None:
-    story = Story(Effect(Wish(hosts=4), settle_s=30))
+    story = Story(Effect(FixedTarget(hosts=4), settle_s=30))
     story.turn(0, hosts=1, arrives=500, done=200)
     story.turn(10, hosts=1, arrives=500, done=200)
     for time_s in (20, 60, 120):
@@ -92,12 +92,12 @@ def test_growth_is_not_blamed_without_proof(arrives: float, done: float | None) 
 
 
 def test_hosts_that_never_come_are_not_judged() -> None:
-    story = Story(Effect(Wish(hosts=2), settle_s=30, hold_s=50))
+    story = Story(Effect(FixedTarget(hosts=2), settle_s=30, hold_s=50))
     for time_s in range(0, 400, 10):
         assert story.turn(time_s, hosts=1, arrives=500, done=200).bounded_target == 2
 
 
 def test_the_memory_survives_being_saved() -> None:
-    guard = Effect(Wish(hosts=4))
+    guard = Effect(FixedTarget(hosts=4))
     memory = replace(guard.initial_memory(), own=EffectMemory(1, 200.0, 0.0, 60.0))
     assert guard.load_memory(guard.save_memory(memory)) == memory

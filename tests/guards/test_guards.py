@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from dataclasses import replace
+from typing import Any, Literal
 
 import pytest
 
+from tests.guards.helpers import FixedTarget
 from tidegate.errors import SettingError
 from tidegate.guards import (
     Bounds,
@@ -17,31 +18,10 @@ from tidegate.guards import (
     Pause,
     StepLimit,
 )
-from tidegate.model import Latency, Plan, Snapshot
-from tidegate.packing import Packing
-from tidegate.packing.sizing import set_engines
-from tidegate.policies.base import NoMemory, Policy, Style, setting
+from tidegate.model import Latency, Plan
+from tidegate.policies.base import NoMemory
 from tidegate.policies.wrapper import WrapperMemory
 from tidegate.testing import steady_snapshot
-
-
-@dataclass(frozen=True)
-class Wish(Policy):
-    """A policy that wants so many hosts, and remembers how often it was asked."""
-
-    name: ClassVar[str] = "wish"
-    paper: ClassVar[str] = "test"
-    style: ClassVar[Style] = "engines"
-    needs: ClassVar[tuple[str, ...]] = ("operator.queue_length",)
-    memory_type: ClassVar[type] = int
-
-    hosts: int = setting(1, "hosts wanted", low=1)
-
-    def decide(self, snapshot: Snapshot, memory: int) -> tuple[Plan, int]:
-        packing = Packing(snapshot)
-        set_engines(packing, self.hosts)
-        packing.because("wish", f"{self.hosts} hosts are wanted")
-        return packing.plan(), memory + 1
 
 
 def decide(guard: Guard, hosts: int = 3, **changes: Any) -> Plan:
@@ -59,11 +39,11 @@ def bound(plan: Plan) -> tuple[int, int, list[str]]:
     [(1, (1, 2, ["bounds"])), (2, (2, 2, [])), (5, (5, 5, [])), (9, (9, 5, ["bounds"]))],
 )
 def test_bounds_clamp_and_say_so(wish: int, expected: tuple[int, int, list[str]]) -> None:
-    assert bound(decide(Bounds(Wish(wish), min_hosts=2, max_hosts=5))) == expected
+    assert bound(decide(Bounds(FixedTarget(wish), min_hosts=2, max_hosts=5))) == expected
 
 
 def test_a_binding_tells_before_after_and_why_and_keeps_the_reasons() -> None:
-    plan = decide(Bounds(Wish(9), max_hosts=5))
+    plan = decide(Bounds(FixedTarget(9), max_hosts=5))
     (binding,) = plan.bindings
     assert (binding.before, binding.after) == (9, 5)
     assert binding.why == "the maximum is 5 hosts"
@@ -74,32 +54,34 @@ def test_a_binding_tells_before_after_and_why_and_keeps_the_reasons() -> None:
 
 def test_a_guard_that_does_not_bind_leaves_the_plan_as_it_is() -> None:
     snapshot = steady_snapshot(hosts=3, queue_length=0)
-    guard = Bounds(Wish(4), max_hosts=5)
-    assert guard.decide(snapshot, guard.initial_memory())[0] == Wish(4).decide(snapshot, 0)[0]
+    guard = Bounds(FixedTarget(4), max_hosts=5)
+    assert (
+        guard.decide(snapshot, guard.initial_memory())[0] == FixedTarget(4).decide(snapshot, 0)[0]
+    )
 
 
 def test_bounds_keep_what_runs_rather_than_start_anew() -> None:
-    plan = decide(Bounds(Wish(1), min_hosts=3), hosts=3)
+    plan = decide(Bounds(FixedTarget(1), min_hosts=3), hosts=3)
     assert plan.deployment == steady_snapshot(hosts=3).requested
 
 
 def test_bounds_must_not_cross() -> None:
     with pytest.raises(SettingError, match="at least min_hosts"):
-        Bounds(Wish(), min_hosts=4, max_hosts=3)
+        Bounds(FixedTarget(), min_hosts=4, max_hosts=3)
 
 
 @pytest.mark.parametrize(
     ("wish", "target", "binds"), [(9, 5, True), (5, 5, False), (1, 2, True), (2, 2, False)]
 )
 def test_a_step_limit_clamps_the_change(wish: int, target: int, binds: bool) -> None:
-    plan = decide(StepLimit(Wish(wish), up=2, down=1))
+    plan = decide(StepLimit(FixedTarget(wish), up=2, down=1))
     assert plan.bounded_target == target
     assert [b.guard for b in plan.bindings] == (["step-limit"] if binds else [])
 
 
 def test_a_step_limit_in_one_direction_leaves_the_other_alone() -> None:
-    assert decide(StepLimit(Wish(9), down=1)).bounded_target == 9
-    assert decide(StepLimit(Wish(1), up=1)).bounded_target == 1
+    assert decide(StepLimit(FixedTarget(9), down=1)).bounded_target == 9
+    assert decide(StepLimit(FixedTarget(1), up=1)).bounded_target == 1
 
 
 # --- money ------------------------------------------------------------------------------------
@@ -121,7 +103,7 @@ LATE, IN_TIME, UNKNOWN = Latency(p95_s=2.0), Latency(p95_s=0.5), Latency()
 def test_the_soft_budget_gives_way_while_late_and_the_hard_one_never(
     wish: int, latency: Latency, target: int, kind: str
 ) -> None:
-    budget = Budget(Wish(wish), soft_usd_per_h=24, hard_usd_per_h=36, slo_s=1.0)
+    budget = Budget(FixedTarget(wish), soft_usd_per_h=24, hard_usd_per_h=36, slo_s=1.0)
     plan = decide(budget, latency=latency)
     assert plan.bounded_target == target
     assert [b.why for b in plan.bindings] == (
@@ -132,33 +114,33 @@ def test_the_soft_budget_gives_way_while_late_and_the_hard_one_never(
 
 
 def test_a_hard_budget_alone_holds_and_pays_for_one_host_at_least() -> None:
-    assert decide(Budget(Wish(9), hard_usd_per_h=35)).bounded_target == 5
-    assert decide(Budget(Wish(9), hard_usd_per_h=1)).bounded_target == 1
+    assert decide(Budget(FixedTarget(9), hard_usd_per_h=35)).bounded_target == 5
+    assert decide(Budget(FixedTarget(9), hard_usd_per_h=1)).bounded_target == 1
 
 
 def test_where_nobody_counts_there_is_no_budget() -> None:
     free = replace(steady_snapshot().offer, price_per_unit_usd=0.0)
-    assert decide(Budget(Wish(9), hard_usd_per_h=1), offer=free).bounded_target == 9
+    assert decide(Budget(FixedTarget(9), hard_usd_per_h=1), offer=free).bounded_target == 9
 
 
 def test_budgets_must_not_cross() -> None:
     with pytest.raises(SettingError, match="at most hard_usd_per_h"):
-        Budget(Wish(), soft_usd_per_h=5, hard_usd_per_h=4)
+        Budget(FixedTarget(), soft_usd_per_h=5, hard_usd_per_h=4)
 
 
 # --- missing metrics, pause, dry run ----------------------------------------------------------
 
 
 def test_nothing_is_released_while_a_needed_measurement_is_missing() -> None:
-    plan = decide(MissingMetrics(Wish(1)), operators=())
+    plan = decide(MissingMetrics(FixedTarget(1)), operators=())
     assert bound(plan) == (1, 3, ["missing-metrics"])
     assert plan.bindings[0].why == "nothing is released while work.queue_length is missing"
     assert plan.deployment == steady_snapshot(hosts=3).requested
 
 
 def test_missing_measurements_do_not_stop_growth_nor_known_ones_a_release() -> None:
-    assert bound(decide(MissingMetrics(Wish(5)), operators=())) == (5, 5, [])
-    assert bound(decide(MissingMetrics(Wish(1)))) == (1, 1, [])
+    assert bound(decide(MissingMetrics(FixedTarget(5)), operators=())) == (5, 5, [])
+    assert bound(decide(MissingMetrics(FixedTarget(1)))) == (1, 1, [])
 
 
 @pytest.mark.parametrize(
@@ -168,20 +150,20 @@ def test_missing_measurements_do_not_stop_growth_nor_known_ones_a_release() -> N
 def test_a_pause_stops_its_direction_only(
     direction: Literal["in", "out", "both"], wish: int, target: int
 ) -> None:
-    plan = decide(Pause(Wish(wish), direction=direction))
+    plan = decide(Pause(FixedTarget(wish), direction=direction))
     assert plan.bounded_target == target
     assert [b.guard for b in plan.bindings] == ([] if wish == target else ["pause"])
 
 
 @pytest.mark.parametrize("wish", [1, 5])
 def test_a_dry_run_changes_nothing_and_keeps_the_raw_wish(wish: int) -> None:
-    plan = decide(DryRun(Wish(wish)))
+    plan = decide(DryRun(FixedTarget(wish)))
     assert plan.deployment == steady_snapshot(hosts=3).requested
     assert bound(plan) == (wish, 3, ["dry-run"])
 
 
 def test_a_guard_that_holds_reports_an_operator_without_instance_as_unmet() -> None:
-    plan = decide(DryRun(Wish(3)), instances=())
+    plan = decide(DryRun(FixedTarget(3)), instances=())
     assert plan.deployment.instances == ()
     assert [(u.operator, u.instances) for u in plan.unmet] == [("work", 1)]
 
@@ -190,14 +172,14 @@ def test_a_guard_that_holds_reports_an_operator_without_instance_as_unmet() -> N
 
 
 def test_the_outermost_guard_has_the_last_word() -> None:
-    inner_bounds = StepLimit(Bounds(Wish(9), max_hosts=6), up=1)
-    outer_bounds = Bounds(StepLimit(Wish(9), up=1), min_hosts=6)
+    inner_bounds = StepLimit(Bounds(FixedTarget(9), max_hosts=6), up=1)
+    outer_bounds = Bounds(StepLimit(FixedTarget(9), up=1), min_hosts=6)
     assert bound(decide(inner_bounds)) == (9, 4, ["bounds", "step-limit"])
     assert bound(decide(outer_bounds)) == (9, 6, ["step-limit", "bounds"])
 
 
 def test_the_raw_target_is_that_of_the_policy_through_all_guards() -> None:
-    plan = decide(DryRun(Bounds(StepLimit(Wish(9), up=4), max_hosts=5)))
+    plan = decide(DryRun(Bounds(StepLimit(FixedTarget(9), up=4), max_hosts=5)))
     assert [(b.guard, b.before, b.after) for b in plan.bindings] == [
         ("step-limit", 9, 7),
         ("bounds", 7, 5),
@@ -207,7 +189,7 @@ def test_the_raw_target_is_that_of_the_policy_through_all_guards() -> None:
 
 
 def test_the_inner_memory_goes_on_behind_a_guard_that_holds() -> None:
-    guard = DryRun(Pause(Wish(5)))
+    guard = DryRun(Pause(FixedTarget(5)))
     memory = guard.initial_memory()
     for _ in range(3):
         _, memory = guard.decide(steady_snapshot(hosts=3, queue_length=0), memory)
@@ -218,10 +200,10 @@ def test_the_inner_memory_goes_on_behind_a_guard_that_holds() -> None:
 
 
 def test_a_stack_takes_style_needs_and_measure_from_the_policy() -> None:
-    guard = Bounds(DryRun(Wish()))
-    assert (guard.style, guard.needs, guard.measure) == ("engines", Wish.needs, "demand")
+    guard = Bounds(DryRun(FixedTarget()))
+    assert (guard.style, guard.needs, guard.measure) == ("engines", FixedTarget.needs, "demand")
 
 
 def test_a_stack_describes_itself_from_the_inside_out() -> None:
-    guard = DryRun(Bounds(StepLimit(Wish(4), up=2), max_hosts=9))
-    assert guard.describe() == "wish → step-limit(up=2) → bounds(max_hosts=9) → dry-run()"
+    guard = DryRun(Bounds(StepLimit(FixedTarget(4), up=2), max_hosts=9))
+    assert guard.describe() == "fixed → step-limit(up=2) → bounds(max_hosts=9) → dry-run()"

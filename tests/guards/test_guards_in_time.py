@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.guards.test_guards import Wish
+from tests.guards.helpers import FixedTarget
 from tidegate.errors import SettingError
 from tidegate.guards import CoolDown, ExcludedPeriods, Guard, Stabilisation
 from tidegate.model import Plan
@@ -24,7 +24,7 @@ def play(
     plans = []
     for time_s, hosts, wish in scenes:
         snapshot = steady_snapshot(hosts=hosts, queue_length=0, time_s=time_s)
-        wishing = replace(guard, inner=Wish(wish))
+        wishing = replace(guard, inner=FixedTarget(wish))
         plan, memory = wishing.decide(snapshot, memory)
         plans.append(plan)
     return [plan.bounded_target for plan in plans], plans, memory
@@ -34,13 +34,13 @@ def play(
 
 
 def test_the_first_change_needs_no_cool_down() -> None:
-    assert play(CoolDown(Wish()), [(0, 3, 5)])[0] == [5]
-    assert play(CoolDown(Wish()), [(0, 3, 1)])[0] == [1]
+    assert play(CoolDown(FixedTarget()), [(0, 3, 5)])[0] == [5]
+    assert play(CoolDown(FixedTarget()), [(0, 3, 1)])[0] == [1]
 
 
 def test_growing_again_and_shrinking_wait_for_different_times() -> None:
     grew = [(0.0, 2, 3), (10.0, 3, 3)]  # the rise is seen at 10 s
-    guard = CoolDown(Wish(), up_s=30, down_s=300)
+    guard = CoolDown(FixedTarget(), up_s=30, down_s=300)
     assert play(guard, [*grew, (39.0, 3, 5)])[0][-1] == 3
     assert play(guard, [*grew, (40.0, 3, 5)])[0][-1] == 5
     assert play(guard, [*grew, (309.0, 3, 1)])[0][-1] == 3
@@ -49,7 +49,7 @@ def test_growing_again_and_shrinking_wait_for_different_times() -> None:
 
 def test_a_fall_starts_both_waits_too() -> None:
     fell = [(0.0, 4, 3), (10.0, 3, 3)]
-    guard = CoolDown(Wish(), up_s=30, down_s=60)
+    guard = CoolDown(FixedTarget(), up_s=30, down_s=60)
     assert play(guard, [*fell, (30.0, 3, 5)])[0][-1] == 3
     assert play(guard, [*fell, (40.0, 3, 5)])[0][-1] == 5
     assert play(guard, [*fell, (69.0, 3, 1)])[0][-1] == 3
@@ -57,7 +57,9 @@ def test_a_fall_starts_both_waits_too() -> None:
 
 
 def test_a_cool_down_says_how_long_it_still_takes() -> None:
-    _, plans, _ = play(CoolDown(Wish(), down_s=300), [(0.0, 2, 3), (10.0, 3, 3), (70.0, 3, 1)])
+    _, plans, _ = play(
+        CoolDown(FixedTarget(), down_s=300), [(0.0, 2, 3), (10.0, 3, 3), (70.0, 3, 1)]
+    )
     (binding,) = plans[-1].bindings
     assert (binding.guard, binding.before, binding.after) == ("cool-down", 1, 3)
     assert binding.why == "cooling down: scales in again in 4 min"
@@ -65,12 +67,12 @@ def test_a_cool_down_says_how_long_it_still_takes() -> None:
 
 def test_a_wish_that_was_not_fulfilled_starts_no_cool_down() -> None:
     scenes = [(0.0, 3, 5), (1.0, 3, 5), (2.0, 3, 5)]  # the world refuses to grow
-    assert play(CoolDown(Wish()), scenes)[0] == [5, 5, 5]
+    assert play(CoolDown(FixedTarget()), scenes)[0] == [5, 5, 5]
 
 
 def test_a_change_that_somebody_else_made_counts_as_well() -> None:
     scenes = [(0.0, 3, 3), (10.0, 4, 4), (20.0, 4, 9)]
-    assert play(CoolDown(Wish(), up_s=30), scenes)[0] == [3, 4, 4]
+    assert play(CoolDown(FixedTarget(), up_s=30), scenes)[0] == [3, 4, 4]
 
 
 # --- stabilisation ----------------------------------------------------------------------------
@@ -85,7 +87,7 @@ def test_when_shrinking_the_largest_wish_of_the_window_counts() -> None:
         (300.0, 5, 2),
         (400.0, 5, 2),
     ]
-    targets, plans, _ = play(Stabilisation(Wish()), scenes)
+    targets, plans, _ = play(Stabilisation(FixedTarget()), scenes)
     assert targets == [5, 5, 5, 5, 3, 2]
     assert plans[4].bindings[0].why == "3 hosts were planned within the last 5 min"
     assert plans[5].bindings == ()
@@ -93,24 +95,24 @@ def test_when_shrinking_the_largest_wish_of_the_window_counts() -> None:
 
 def test_when_growing_the_wish_counts_at_once_unless_a_window_is_set() -> None:
     scenes = [(0.0, 2, 2), (10.0, 2, 6)]
-    assert play(Stabilisation(Wish()), scenes)[0] == [2, 6]
-    slow = Stabilisation(Wish(), up_s=60)
+    assert play(Stabilisation(FixedTarget()), scenes)[0] == [2, 6]
+    slow = Stabilisation(FixedTarget(), up_s=60)
     scenes = [(0.0, 2, 2), (10.0, 2, 6), (50.0, 2, 4), (60.0, 2, 6), (69.0, 2, 6), (110.0, 2, 6)]
     assert play(slow, scenes)[0] == [2, 2, 2, 4, 4, 6]
 
 
 def test_a_larger_wish_of_the_past_never_makes_a_shrinking_plan_grow() -> None:
-    assert play(Stabilisation(Wish()), [(0.0, 3, 9), (10.0, 3, 1)])[0] == [9, 3]
+    assert play(Stabilisation(FixedTarget()), [(0.0, 3, 9), (10.0, 3, 1)])[0] == [9, 3]
 
 
 def test_each_direction_looks_back_through_its_own_window() -> None:
-    guard = Stabilisation(Wish(), up_s=600, down_s=100)
+    guard = Stabilisation(FixedTarget(), up_s=600, down_s=100)
     assert play(guard, [(0.0, 5, 5), (150.0, 5, 2)])[0] == [5, 2]
 
 
 def test_wishes_beyond_the_window_are_forgotten() -> None:
     scenes = [(float(t), 3, 3) for t in range(0, 2000, 50)]
-    *_, memory = play(Stabilisation(Wish(), down_s=300), scenes)
+    *_, memory = play(Stabilisation(FixedTarget(), down_s=300), scenes)
     assert len(memory.own.wishes) == 6
 
 
@@ -147,14 +149,14 @@ def at(text: str) -> float:
     ],
 )
 def test_nothing_is_touched_in_an_excluded_period(periods: str, moment: str, held: bool) -> None:
-    guard = ExcludedPeriods(Wish(), periods=periods)
+    guard = ExcludedPeriods(FixedTarget(), periods=periods)
     targets, plans, _ = play(guard, [(at(moment), 3, 5)])
     assert targets == [3 if held else 5]
     assert [b.guard for b in plans[0].bindings] == (["excluded-periods"] if held else [])
 
 
 def test_the_plan_says_which_moment_is_excluded() -> None:
-    guard = ExcludedPeriods(Wish(), periods="mon 00:00-24:00")
+    guard = ExcludedPeriods(FixedTarget(), periods="mon 00:00-24:00")
     _, plans, _ = play(guard, [(at("2024-01-01T12:30"), 3, 1)])
     assert plans[0].bindings[0].why == "Mon 12:30 UTC is an excluded period"
 
@@ -173,4 +175,4 @@ def test_the_plan_says_which_moment_is_excluded() -> None:
 )
 def test_a_period_that_cannot_be_read_is_refused(periods: str) -> None:
     with pytest.raises(SettingError, match="write it as"):
-        ExcludedPeriods(Wish(), periods=periods)
+        ExcludedPeriods(FixedTarget(), periods=periods)

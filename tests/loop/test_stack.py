@@ -6,9 +6,19 @@ import pytest
 
 from tidegate.config import load_topology
 from tidegate.errors import InputError, SettingError, TopologyError, UnknownPolicy
-from tidegate.guards import Bounds, MissingMetrics
-from tidegate.loop.stack import WRAPPERS, load_policy, policy_from, wrapped
-from tidegate.policies import create
+from tidegate.guards import Bounds, Guard, MissingMetrics
+from tidegate.loop.stack import (
+    WRAPPERS,
+    StackOptions,
+    build_stack,
+    load_policy,
+    policy_from,
+    wrapped,
+)
+from tidegate.policies import Situation, available, create, policy_class
+from tidegate.policies.base import Policy
+from tidegate.policies.trend import Trend
+from tidegate.policies.wrapper import ObservationWrapper, PolicyWrapper, innermost
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -132,3 +142,73 @@ def test_a_topology_file_may_give_service_rates(tmp_path: Path) -> None:
 def test_a_bad_topology_is_one_sentence(text: str, words: str, tmp_path: Path) -> None:
     with pytest.raises((TopologyError, InputError), match=words):
         load_topology(write(tmp_path, text))
+
+
+# --- the one builder ---------------------------------------------------------------------------
+
+
+def names(policy: Policy) -> list[str]:
+    """The stack from the inside out."""
+    inner = names(policy.inner) if isinstance(policy, PolicyWrapper) else []
+    return [*inner, policy.name]
+
+
+def test_a_default_stack_has_every_default_guard_once() -> None:
+    built = build_stack("drs", Situation(slo_s=10.0), StackOptions(min_hosts=2, max_hosts=9))
+    assert names(built) == [
+        "drs", "trend", "missing-metrics", "stabilisation", "useful-hosts", "effect", "bounds",
+    ]  # fmt: skip
+    assert isinstance(built, Bounds) and (built.min_hosts, built.max_hosts) == (2, 9)
+
+
+def test_a_policy_that_picks_its_moment_is_not_held_until_its_plan_has_lasted() -> None:
+    assert "stabilisation" not in names(build_stack("btu", Situation(slo_s=10.0)))
+    inside = wrapped(create("btu"), {"cool-down": {}})
+    assert "stabilisation" not in names(build_stack(inside, Situation(slo_s=10.0)))
+
+
+def test_guards_are_switched_off_and_set_by_name() -> None:
+    options = StackOptions(
+        guards={"budget": {"hard_usd_per_h": 3}, "effect": {"hold_s": "10s"}},
+        without=("trend", "stabilisation"),
+    )
+    assert build_stack("ds2", Situation(slo_s=1.0), options).describe() == (
+        "ds2 → missing-metrics() → budget(hard_usd_per_h=3.0) → useful-hosts() → "
+        "effect(hold_s=10.0) → bounds()"
+    )
+    with pytest.raises(SettingError, match=r"without is 'stabilization'.*known guards are trend"):
+        build_stack("ds2", Situation(), StackOptions(without=["stabilization"]))
+
+
+def test_a_dry_run_has_the_same_stack_inside() -> None:
+    acting = build_stack("drs", Situation(slo_s=5.0))
+    dry = build_stack("drs", Situation(slo_s=5.0), dry_run=True)
+    assert dry == wrapped(acting, {"dry-run": {}})
+
+
+def test_parameters_of_the_user_win_over_suggestions() -> None:
+    suggested = innermost(build_stack("drs", Situation(slo_s=10.0)))
+    assert suggested == create("drs", t_max_s=7.0)
+    chosen = build_stack("drs", Situation(slo_s=10.0), StackOptions({"t_max_s": "2s"}))
+    assert innermost(chosen) == create("drs", t_max_s=2.0)
+
+
+@pytest.mark.parametrize("name", available())
+@pytest.mark.parametrize("batches", [True, False])
+def test_what_a_policy_suggests_it_accepts(name: str, batches: bool) -> None:
+    known = Situation(5.0, batches, 0.2, 12.0, 4, 80.0)
+    for situation in (known, Situation(), Situation(slo_s=1e-3, micro_batches=batches)):
+        create(name, **policy_class(name).suggested(situation))
+
+
+def test_the_aim_is_within_the_promise_wherever_a_policy_has_one() -> None:
+    situation = Situation(slo_s=10.0)
+    assert policy_class("drs").suggested(situation)["t_max_s"] < 10.0
+    assert policy_class("btu").suggested(situation)["aim"] < 1.0
+
+
+def test_what_changes_the_view_and_what_limits_the_plan_are_two_things() -> None:
+    for wrapper in WRAPPERS.values():
+        assert issubclass(wrapper, ObservationWrapper) != issubclass(wrapper, Guard)
+    assert [name for name, w in WRAPPERS.items() if issubclass(w, ObservationWrapper)] == ["trend"]
+    assert not hasattr(Trend, "limit")

@@ -34,7 +34,10 @@ def test_nothing_is_wrong_with_what_is_there() -> None:
         (planned(("host-2",), ONE), "on host-1, which is not"),
         (planned(("host-1",), ONE, Instance("x-1", "x", "host-1")), "which the topology lacks"),
         (planned(("host-1",)), "work is left without any instance"),
-        (planned(("host-1", "host-2", "host-3", "host-4"), ONE), "4 hosts are planned, but the offer has 3"),
+        (
+            planned(("host-1", "host-2", "host-3", "host-4"), ONE),
+            "4 hosts are planned, but the offer has 3",
+        ),
     ],
 )
 def test_each_rule_is_noticed_when_broken(plan: Plan, words: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.guards.test_guards import Wish
+from tests.guards.helpers import FixedTarget
 from tidegate.model import Plan, Snapshot
 from tidegate.policies.drs import Drs
 from tidegate.policies.trend import Trend, TrendMemory
@@ -28,7 +28,7 @@ class Story:
         self.shown: list[float | None] = []
         story = self
 
-        class Looking(Wish):
+        class Looking(FixedTarget):
             def decide(self, snapshot: Snapshot, memory: int) -> tuple[Plan, int]:
                 story.shown.append(snapshot.operators[0].arrival_rate_per_s)
                 return super().decide(snapshot, memory)
