@@ -40,7 +40,7 @@ def main() -> None:
     chart = lines(series, "An exchange day", "hours", "items/s")
     TARGET.write_text(standalone(chart), encoding="utf-8")
     share = drs.report.resource_cost_usd / static.report.resource_cost_usd
-    print(f"drs: {drs.slo_compliance:.1%} within 2 s, at {share:.0%} of the cost of a peak-sized cluster")
+    print(f"drs: {drs.slo_compliance:.1%} within 2 s, at {share:.0%} of the peak-sized cost")
 
 
 if __name__ == "__main__":
