@@ -1,6 +1,6 @@
 """Finds words and turns of phrase that the project's prose does without.
 
-``python -m tests.docs.prose [PATH…]`` prints each place. It reads Markdown outside of code blocks,
+``python -m tests.docs.prose [PATH…]`` prints each place, and fails if there is one. It reads Markdown outside of code blocks,
 every string and comment of Python files (docstrings, help and error messages among them), and the
 dashboard's scripts and pages.
 """
@@ -98,10 +98,13 @@ def findings(paths: list[Path]) -> list[Finding]:
     ]
 
 
-PLACES = [ROOT / name for name in ("README.md", "docs", "src", "examples")]
+PLACES = [
+    ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SCOPE.md", "docs", "src", "examples")
+]
 """Where the project speaks to its users."""
 
 if __name__ == "__main__":
     found = findings([Path(word).resolve() for word in sys.argv[1:]] or PLACES)
     print("\n".join(map(str, found)))
     print(f"{len(found)} mannerisms")
+    sys.exit(bool(found))
