@@ -1,8 +1,8 @@
 """Finds words and turns of phrase that the project's prose does without.
 
-``python -m tests.docs.prose [PATH…]`` prints each place, and fails if there is one. It reads Markdown outside of code blocks,
-every string and comment of Python files (docstrings, help and error messages among them), and the
-dashboard's scripts and pages.
+``python -m tests.docs.prose [PATH…]`` prints each place, and fails if there is one. It reads
+Markdown outside of code blocks, every string and comment of Python files (docstrings, help and
+error messages among them), and the dashboard's scripts and pages.
 """
 
 from __future__ import annotations
