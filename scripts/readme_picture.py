@@ -18,7 +18,7 @@ TARGET = Path(__file__).parent.parent / "docs" / "img" / "tide.svg"
 
 
 def main() -> None:
-    """Simulate the day, write the picture and print the figures of its caption."""
+    """Simulate the day and write the picture."""
     day = Scaled(ExchangeDay(seed=1), rate_factor=10.0)
     scenario = scenario_for(day, slo_s=2.0, billing_unit_s=60.0)
     guards = {"stabilisation": {"down_s": "5m"}}
