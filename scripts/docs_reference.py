@@ -23,7 +23,7 @@ import typer
 
 from tidegate.cli import app
 from tidegate.cli.policies import describe_default, describe_range
-from tidegate.loop.stack import GUARDS
+from tidegate.loop.stack import WRAPPERS
 from tidegate.policies import available, policy_class
 from tidegate.report.metrics import METRICS
 
@@ -93,14 +93,17 @@ def policies() -> str:
 
 
 def guards() -> str:
-    """Every guard with its settings."""
+    """Every observation wrapper and guard with its parameters."""
     parts = [
         "# Guards\n\nGenerated from the code. A guard wraps a policy and limits one thing. When it"
-        " changes a plan, the plan shows the target before and after, and the reason. Guards apply"
-        " in this order, from the innermost to the outermost:\n"
+        " changes a plan, the plan shows the target before and after, and the reason. `trend` is an"
+        " observation wrapper: it changes what the policy sees and limits nothing. All of them are"
+        " set under `guards:` in a settings file. They apply in this order, from the innermost to"
+        " the outermost:\n"
     ]
-    for name, guard in GUARDS.items():
-        parts += [f"## `{name}`\n\n{_idea(guard, name)}\n", _parameters(name, guard.parameters())]
+    for name, wrapper in WRAPPERS.items():
+        parts.append(f"## `{name}`\n\n{_idea(wrapper, name)}\n")
+        parts.append(_parameters(name, wrapper.parameters()))
     return "\n".join(parts)
 
 

@@ -99,8 +99,11 @@ def findings(paths: list[Path]) -> list[Finding]:
 
 
 PLACES = [
-    ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SCOPE.md", "docs", "src", "examples")
-]
+    ROOT / name
+    for name in (
+        "README.md", "CONTRIBUTING.md", "SCOPE.md", "docs", "designs", "src", "examples"
+    )
+]  # fmt: skip
 """Where the project speaks to its users."""
 
 if __name__ == "__main__":
