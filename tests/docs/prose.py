@@ -21,7 +21,7 @@ MANNERISMS = {
     r"so many": "a number, or the parameter's name",
     r"so long": "a duration, or the parameter's name",
     r"wish(es|ed)?": "target, request, recommendation",
-    r"(fore)?told|tells?|telling": "says, reports, shows, returns",
+    r"(fore)?(told|tells?|telling)": "says, reports, shows, returns, forecasts",
     r"lots?|by lot|draws? lots": "random, at random",
     r"books?|booked|bookkeeping": "accounting, entries, totals",
     r"ledgers?": "audit, claims, log",
@@ -31,7 +31,7 @@ MANNERISMS = {
     r"in vain": "without effect",
     r"whoever|whosoever": "the caller, the reader",
     r"let loose": "allowed to act",
-    r"heed(s|ed)?": "apply, follow",
+    r"heed(s|ed|ing)?": "apply, follow",
     r"what (comes|came) of": "the result of",
     r"comes? to nothing": "has no effect",
     r"for people|for machines": "as text, as JSON",
@@ -39,6 +39,10 @@ MANNERISMS = {
     r"said aloud": "stated",
     r"given up": "abandoned",
     r"superfluous": "no longer needed",
+    r"beside": "next to, in addition to, compared with",
+    r"anew": "again",
+    r"dials?": "live settings",
+    r"two cooks": "two autoscalers",
 }
 """What not to write, as a regular expression, with what to write in its place."""
 
