@@ -87,6 +87,16 @@ def test_the_highest_and_lowest_layer_are_those_the_page_names() -> None:
     assert all(layers()[package] == int(number) for number, package in named)
 
 
+def test_contributing_lists_the_layers() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    listed = {
+        package: int(number)
+        for number, packages in re.findall(r"^\| (\d+) \| (`.+?`) \| .+ \|$", text, re.MULTILINE)
+        for package in re.findall(r"`(\w+)`", packages)
+    }
+    assert listed == layers()
+
+
 def test_an_import_upwards_would_be_noticed() -> None:
     source = (
         "def late():\n    from tidegate.spark.autoscaler import world\n    import tidegate.units\n"
