@@ -1,7 +1,7 @@
 """Draw the README's picture: ``python scripts/readme_picture.py``.
 
-An exchange day in the simulator, ten times as busy as Frankfurt: what came, what `drs` kept ready
-for it, and what a cluster that is sized for the peak has all day.
+It simulates an exchange day with ten times the volume of Frankfurt and shows the load, the capacity
+under `drs`, and the capacity of a cluster that is sized for the peak.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def main() -> None:
 
     drs, static = results["drs"], results["static"]
     series = [
-        Series("what comes", hours, shown.arrival_rate_per_s),
-        Series("what drs keeps ready", hours, capacity("drs"), step=True),
-        Series("sized for the peak", hours, capacity("static"), step=True, dashed=True),
+        Series("load", hours, shown.arrival_rate_per_s),
+        Series("capacity under drs", hours, capacity("drs"), step=True),
+        Series("peak-sized cluster", hours, capacity("static"), step=True, dashed=True),
     ]
     chart = lines(series, "An exchange day", "hours", "items/s")
     TARGET.write_text(standalone(chart), encoding="utf-8")
     share = drs.report.resource_cost_usd / static.report.resource_cost_usd
-    print(f"drs: {drs.slo_compliance:.1%} within 2 s, for {share:.0%} of the peak's price")
+    print(f"drs: {drs.slo_compliance:.1%} within 2 s, at {share:.0%} of the peak-sized cost")
 
 
 if __name__ == "__main__":

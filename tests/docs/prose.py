@@ -1,8 +1,8 @@
 """Finds words and turns of phrase that the project's prose does without.
 
-``python -m tests.docs.prose [PATH…]`` prints each place. It reads Markdown outside of code blocks,
-every string and comment of Python files (docstrings, help and error messages among them), and the
-dashboard's scripts and pages.
+``python -m tests.docs.prose [PATH…]`` prints each place, and fails if there is one. It reads
+Markdown outside of code blocks, every string and comment of Python files (docstrings, help and
+error messages among them), and the dashboard's scripts and pages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MANNERISMS = {
     r"so many": "a number, or the parameter's name",
     r"so long": "a duration, or the parameter's name",
     r"wish(es|ed)?": "target, request, recommendation",
-    r"(fore)?told|tells?|telling": "says, reports, shows, returns",
+    r"(fore)?(told|tells?|telling)": "says, reports, shows, returns, forecasts",
     r"lots?|by lot|draws? lots": "random, at random",
     r"books?|booked|bookkeeping": "accounting, entries, totals",
     r"ledgers?": "audit, claims, log",
@@ -31,7 +31,7 @@ MANNERISMS = {
     r"in vain": "without effect",
     r"whoever|whosoever": "the caller, the reader",
     r"let loose": "allowed to act",
-    r"heed(s|ed)?": "apply, follow",
+    r"heed(s|ed|ing)?": "apply, follow",
     r"what (comes|came) of": "the result of",
     r"comes? to nothing": "has no effect",
     r"for people|for machines": "as text, as JSON",
@@ -39,6 +39,10 @@ MANNERISMS = {
     r"said aloud": "stated",
     r"given up": "abandoned",
     r"superfluous": "no longer needed",
+    r"beside": "next to, in addition to, compared with",
+    r"anew": "again",
+    r"dials?": "live settings",
+    r"two cooks": "two autoscalers",
 }
 """What not to write, as a regular expression, with what to write in its place."""
 
@@ -98,10 +102,16 @@ def findings(paths: list[Path]) -> list[Finding]:
     ]
 
 
-PLACES = [ROOT / name for name in ("README.md", "docs", "src", "examples")]
+PLACES = [
+    ROOT / name
+    for name in (
+        "README.md", "CONTRIBUTING.md", "SCOPE.md", "docs", "designs", "src", "examples"
+    )
+]  # fmt: skip
 """Where the project speaks to its users."""
 
 if __name__ == "__main__":
     found = findings([Path(word).resolve() for word in sys.argv[1:]] or PLACES)
     print("\n".join(map(str, found)))
     print(f"{len(found)} mannerisms")
+    sys.exit(bool(found))

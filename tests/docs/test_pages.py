@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,11 +59,20 @@ def test_the_site_builds_strictly(tmp_path: Path) -> None:
     assert (tmp_path / "reference" / "policies" / "index.html").exists()
 
 
+def test_pages_for_another_site_generator_are_all_there(tmp_path: Path) -> None:
+    script = ROOT / "scripts" / "docs_reference.py"
+    subprocess.run([sys.executable, script, tmp_path / "pages"], check=True)
+    written = {str(p.relative_to(tmp_path / "pages")) for p in tmp_path.rglob("*.md")}
+    named = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    notes = {f"background/designs/{note.name}" for note in (ROOT / "designs").glob("*.md")}
+    assert set(named) | notes == written, "every page is in the navigation, and the other way round"
+
+
 def test_a_page_that_shows_its_markdown_ends_the_build(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text("<div>\n- **[this](index.md)**\n</div>\n")
     settings = tmp_path / "mkdocs.yml"
-    hook = ROOT / "scripts" / "docs_reference.py"
+    hook = ROOT / "scripts" / "docs_hook.py"
     settings.write_text(f"site_name: it\nhooks: [{hook}]\nmarkdown_extensions: [admonition]\n")
     built = _build(tmp_path / "site", "--config-file", str(settings))
     assert built.returncode == 1
