@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from statistics import fmean
 from typing import Any
 
 from tidegate.codec import Value
+from tidegate.loop.billing import Bill
 from tidegate.loop.controls import Steering
 from tidegate.loop.journal import Turn
-from tidegate.model import Plan, Snapshot
+from tidegate.model import Plan
 from tidegate.model.steps import Step
 from tidegate.report.summary import capacity_of, lag_of, rate_of, slo_of
 
@@ -90,43 +91,12 @@ class Row(Value):
     error: str | None = None
 
 
-@dataclass
-class Account:
-    """Money spent: billing units started by every host that was seen, as in a run's summary."""
-
-    paid_usd: float = 0.0
-    """For hosts that are gone."""
-    hosts: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """From when until when each that is still there has been seen."""
-    first_s: float | None = None
-
-    def add(self, now: Snapshot) -> float:
-        """Take in a snapshot; return what was spent until then, in $."""
-        if self.first_s is None:
-            self.first_s = now.time_s
-        present = {host.id for host in now.hosts}
-        price, unit_s = now.offer.price_per_unit_usd, now.offer.billing_unit_s
-        for name in [name for name in self.hosts if name not in present]:
-            self.paid_usd += price * _units(self.hosts.pop(name), unit_s, now.time_s)
-        for host in now.hosts:
-            leased_s = host.lease.started_s if host.lease is not None else now.time_s
-            since_s, _ = self.hosts.get(host.id, (max(self.first_s, leased_s), 0.0))
-            self.hosts[host.id] = since_s, now.time_s
-        spans = self.hosts.values()
-        return self.paid_usd + price * sum(_units(span, unit_s, now.time_s) for span in spans)
-
-
-def _units(span: tuple[float, float], unit_s: float, now_s: float) -> int:
-    """Billing units of a host. A host that has gone since was there until about now."""
-    return max(1, math.ceil((now_s - span[0]) / unit_s - 1e-9))
-
-
 class Chronicle:
     """Turns in order, a row for each. slo_s: the latency wanted; None: the journal's own."""
 
     def __init__(self, slo_s: float | None = None) -> None:
         self.slo_s = slo_s
-        self.account = Account()
+        self.bill = Bill()
         self.steering = Steering()
         self.policy = ""
         self.count = 0
@@ -147,6 +117,7 @@ class Chronicle:
             if not control.refused and control.do != "policy":
                 # A pause and a dry run need no policy to be heeded.
                 self.steering, _, _ = self.steering.heed(control, _NOBODY, None)
+        self.bill.add(turn)
         now, plan = turn.snapshot, turn.plan
         if now is None:
             return Row(index, turn.number, None, controls=tuple(said), error=turn.error)
@@ -171,7 +142,7 @@ class Chronicle:
             wanted=plan.raw_target if plan else None,
             planned=plan.bounded_target if plan else None,
             utilisation=fmean(busy) if busy else None,
-            cost_usd=self.account.add(now),
+            cost_usd=self.bill.cost_usd(),
             usd_per_h=len(now.hosts) * now.offer.usd_per_h,
             predicted_s=plan.predicted.sojourn_s if plan else None,
             lower=lower,

@@ -20,7 +20,7 @@ from typing import Any
 
 from tidegate.codec import Value
 from tidegate.errors import InputError
-from tidegate.model.leases import HostOffer, Lease
+from tidegate.model.leases import HostOffer, Lease, LeaseEnd
 from tidegate.model.readings import (
     BatchReading,
     Host,
@@ -46,6 +46,7 @@ __all__ = [
     "InstanceStatus",
     "Latency",
     "Lease",
+    "LeaseEnd",
     "OperatorReading",
     "Plan",
     "Prediction",
@@ -122,6 +123,7 @@ class Snapshot(Value):
     latency: end to end. batches: where the world works in micro-batches (of the slowest query).
     interval_s: seconds until the next decision, None when unknown.
     leased_so_far: hosts ever leased, so that a new one gets a name nobody had.
+    ended: leases that ended since the snapshot before, where the world knows when.
     """
 
     time_s: float
@@ -134,6 +136,7 @@ class Snapshot(Value):
     batches: BatchReading | None = None
     interval_s: float | None = None
     leased_so_far: int = 0
+    ended: tuple[LeaseEnd, ...] = ()
 
     def __post_init__(self) -> None:
         finite(self.time_s, "time_s")

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidegate import __version__
 from tidegate.errors import InputError
+from tidegate.loop.billing import Bill
 from tidegate.loop.journal import Turn
 from tidegate.model import Snapshot
 from tidegate.report.summary import (
@@ -83,7 +84,7 @@ METRICS = {
     ),
     "tidegate_shed_ratio": _Kind("gauge", "Share of the input that is dropped on purpose."),
     "tidegate_cost_usd_total": _Kind(
-        "counter", "What the hosts seen so far have cost since their lease, by started unit."
+        "counter", "Cost of the hosts since the first turn, by started billing unit."
     ),
     "tidegate_cost_usd_per_hour": _Kind("gauge", "What the leased hosts cost in an hour."),
     "tidegate_decisions_total": _Kind(
@@ -125,7 +126,8 @@ class Metrics:
         self._turns = self._errors = 0
         self._decisions: Counter[tuple[str, ...]] = Counter()
         self._bindings: Counter[tuple[str, ...]] = Counter()
-        self._paid_usd: dict[str, float] = {}
+        self._bill = Bill()
+        self._cost_usd = 0.0
         self._buckets = [0.0] * (len(BUCKETS_S) + 1)
         self._latency_sum_s = 0.0
 
@@ -147,15 +149,11 @@ class Metrics:
                 self._decisions[policy, direction, codes[0] if codes else "none"] += 1
             for binding in turn.plan.bindings if turn.plan else ():
                 self._bindings[(binding.guard,)] += 1
-            self._add_cost(turn.snapshot)
+            self._bill.add(turn)
+            # A counter must not fall: a host that is lost early is billed for less than foreseen.
+            self._cost_usd = max(self._cost_usd, self._bill.cost_usd())
             if before is not None:
                 self._add_latency(turn.snapshot, turn.snapshot.time_s - before.time_s)
-
-    def _add_cost(self, snapshot: Snapshot) -> None:
-        for host in snapshot.hosts:
-            if host.lease is not None:
-                units = host.lease.units_paid(snapshot.time_s)
-                self._paid_usd[host.id] = units * host.lease.price_per_unit_usd
 
     def _add_latency(self, snapshot: Snapshot, span_s: float) -> None:
         for seconds, items in latency_points(snapshot, max(0.0, span_s)):
@@ -212,7 +210,7 @@ class Metrics:
         if turn is not None and turn.snapshot is not None and seen_s is not None:
             found |= _of_turn(turn, turn.snapshot)
             found["slo_seconds"] = {(): slo_of(turn) if self.slo_s is None else self.slo_s}
-            found["cost_usd_total"] = {(): sum(self._paid_usd.values())}
+            found["cost_usd_total"] = {(): self._cost_usd}
             found["last_turn_timestamp_seconds"] = {(): seen_s}
             found["staleness_seconds"] = {(): self._clock() - seen_s}
         return {f"tidegate_{name}": values for name, values in found.items()}

@@ -12,8 +12,9 @@ from itertools import pairwise
 
 from tidegate.codec import Value
 from tidegate.errors import JournalError
+from tidegate.loop.billing import Bill
 from tidegate.loop.journal import Turn
-from tidegate.model import Host, Lease, Snapshot
+from tidegate.model import Snapshot
 
 __all__ = [
     "Decision",
@@ -133,7 +134,10 @@ def summarise(
     spans = _spans(seen, until_s)
     duration_s = math.fsum(spans)
     peak = max(len(s.hosts) for s in seen)
-    price = seen[-1].offer.price_per_unit_usd
+    bill = Bill()
+    for turn in inside:
+        bill.add(turn)
+    ended_s = seen[-1].time_s + spans[-1]
     slo_s = slo_of([t for t in inside if t.snapshot is not None][-1]) if slo_s is None else slo_s
     points = sorted(p for s, span in zip(seen, spans, strict=True) for p in latency_points(s, span))
     decisions = tuple(decisions_of(inside))
@@ -143,11 +147,11 @@ def summarise(
         failed_turns=sum(turn.error is not None for turn in inside),
         duration_s=duration_s,
         items=math.fsum(_done_per_s(s) * span for s, span in zip(seen, spans, strict=True)),
-        executor_s=math.fsum(len(s.hosts) * span for s, span in zip(seen, spans, strict=True)),
+        executor_s=bill.host_seconds(ended_s),
         static_executor_s=peak * duration_s,
         peak_executors=peak,
-        cost_usd=_paid_units(seen, spans) * price,
-        static_cost_usd=peak * _units(seen[-1], duration_s) * price,
+        cost_usd=bill.cost_usd(ended_s),
+        static_cost_usd=peak * seen[-1].offer.lease(0.0).cost_usd(duration_s),
         slo_s=slo_s,
         slo_compliance=None if slo_s is None else _share_within(points, slo_s),
         p50_s=_quantile(points, 0.50),
@@ -281,29 +285,6 @@ def _quantile(points: Sequence[tuple[float, float]], share: float) -> float | No
         if total and reached >= share * total - 1e-9 * total:
             return value
     return None
-
-
-def _units(snapshot: Snapshot, seconds: float) -> int:
-    """Billing units that a host of so many seconds has to pay."""
-    unit_s = snapshot.offer.billing_unit_s
-    return max(1, math.ceil(seconds / unit_s - 1e-9))
-
-
-def _paid_units(seen: Sequence[Snapshot], spans: Sequence[float]) -> int:
-    """Units started in this time, as if a host that was there before had been leased just now."""
-    first, last = seen[0].time_s, seen[-1]
-    from_s: dict[str, float] = {}
-    until_s: dict[str, float] = {}
-    for snapshot, span in zip(seen, spans, strict=True):
-        for host in snapshot.hosts:
-            from_s.setdefault(host.id, max(first, _leased_s(host, snapshot.time_s)))
-            until_s[host.id] = snapshot.time_s + span
-    return sum(_units(last, until_s[name] - from_s[name]) for name in from_s)
-
-
-def _leased_s(host: Host, now_s: float) -> float:
-    lease: Lease | None = host.lease
-    return now_s if lease is None else lease.started_s
 
 
 def _scale_up_s(turns: Sequence[Turn], from_s: float, until_s: float) -> float | None:
