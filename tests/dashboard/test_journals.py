@@ -9,10 +9,10 @@ import pytest
 from tidegate.codec import to_json
 from tidegate.dashboard import journals as books
 from tidegate.dashboard.journals import Book, Shelf
-from tidegate.dashboard.tail import Tail
 from tidegate.errors import BackendError, InputError
 from tidegate.loop.controls import ControlFile
 from tidegate.loop.journal import Turn
+from tidegate.loop.tail import Tail
 from tidegate.policies import create
 from tidegate.testing import steady_snapshot
 

@@ -13,6 +13,7 @@ from tidegate.cli.output import console
 from tidegate.codec import from_json
 from tidegate.errors import InputError
 from tidegate.loop.journal import Turn
+from tidegate.loop.tail import Tail
 from tidegate.report.metrics import Metrics, serve_metrics
 from tidegate.units import duration_s
 
@@ -55,14 +56,12 @@ def metrics_command(
 
 def follow(journal: Path, metrics: Metrics, ended: threading.Event) -> None:
     """Feed the turns of a journal as they come; a line that is no turn is passed over."""
-    from tidegate.dashboard.tail import Tail
-
     tail = Tail(journal)
     while True:
         for line in tail.lines():
             try:
-                turn = from_json(Turn, line.decode())
-            except (InputError, UnicodeDecodeError):
+                turn = from_json(Turn, line)
+            except InputError:
                 continue
             metrics.observe(turn)
         if ended.wait(LOOK_S):

@@ -12,11 +12,11 @@ from zlib import crc32
 
 from tidegate.codec import from_json, to_plain
 from tidegate.dashboard.detail import LOOK_AHEAD, detail_of
-from tidegate.dashboard.tail import Tail
 from tidegate.dashboard.view import Chronicle, Row, columns, thinned
 from tidegate.errors import BackendError, InputError
 from tidegate.loop.controls import Control, listening, submit
 from tidegate.loop.journal import Turn
+from tidegate.loop.tail import Tail
 from tidegate.policies import available, policy_class
 
 __all__ = ["Book", "Shelf"]

@@ -7,9 +7,9 @@ passed over when reading and cut off when writing goes on.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ from tidegate.codec import Value, from_json, to_json
 from tidegate.errors import InputError, JournalError
 from tidegate.loop.backend import Outcome
 from tidegate.loop.controls import Control
+from tidegate.loop.tail import Tail, mend
 from tidegate.model import Plan, Snapshot
 
 __all__ = ["Journal", "Turn", "read_journal"]
@@ -68,7 +69,7 @@ class Journal:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.torn_bytes = _cut_torn_line(self.path)
+        self.torn_bytes = mend(self.path)
         self._file = self.path.open("a", encoding="utf-8")
 
     def write(self, turn: Turn) -> None:
@@ -92,52 +93,28 @@ class Journal:
         self.close()
 
 
-def _cut_torn_line(path: Path) -> int:
-    """Make the file end with a whole line; return how many bytes of a torn one went."""
-    if not path.exists() or path.stat().st_size == 0:
-        return 0
-    with path.open("rb+") as file:
-        data = file.read()
-        if data.endswith(b"\n"):
-            return 0
-        start = data.rfind(b"\n") + 1
-        try:
-            json.loads(data[start:])
-        except ValueError:
-            file.truncate(start)
-            return len(data) - start
-        file.write(b"\n")  # only the line's end was missing
-    return 0
-
-
 def read_journal(path: str | os.PathLike[str]) -> Iterator[Turn]:
-    """The turns of a journal, in order; a torn last line is passed over.
+    """Yield the turns of a journal in order; a torn last line is skipped.
 
-    Raises JournalError with the line's number for anything else that cannot be read.
+    Raises JournalError with the number of any other line that cannot be read.
     """
     file_path = Path(path)
     try:
-        file = file_path.open(encoding="utf-8")
+        file_path.open("rb").close()
     except OSError as error:
         allowed, why = "a journal that can be read", error.strerror or "unreadable"
         raise JournalError("journal", str(path), allowed, why) from None
-    with file:
-        lines = enumerate(file, start=1)
+    tail = Tail(file_path)
+    for line in tail.lines():
         try:
-            for number, line in lines:
-                if not line.strip():
-                    continue
-                try:
-                    yield from_json(Turn, line)
-                except InputError as error:
-                    if not line.endswith("\n"):
-                        return  # torn: the process died while it wrote
-                    raise JournalError(
-                        f"{file_path.name} line {number}",
-                        line[:40].rstrip() + "…",
-                        "a turn written by Tidegate",
-                        str(error),
-                    ) from None
-        except UnicodeDecodeError:
-            remedy = "it holds bytes that are no text; is it a journal?"
-            raise JournalError("journal", str(path), "a text file", remedy) from None
+            yield from_json(Turn, line)
+        except InputError as error:
+            raise JournalError(
+                f"{file_path.name} line {tail.number}",
+                line[:40].decode("utf-8", "replace").rstrip() + "…",
+                "a turn written by Tidegate",
+                str(error),
+            ) from None
+    with suppress(InputError):  # torn, unless only the end of the line is missing
+        if tail.rest.strip():
+            yield from_json(Turn, tail.rest)
