@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tidegate.dashboard.view import Chronicle
+from tidegate.dashboard.view import RowBuilder
 from tidegate.loop.backend import Outcome
 from tidegate.loop.billing import Bill
 from tidegate.loop.controller import Controller
@@ -167,8 +167,8 @@ def metrics_usd(turns: list[Turn]) -> float:
 
 def every_cost_usd(turns: list[Turn]) -> dict[str, float]:
     """The cost of a journal by everything that states it."""
-    chronicle, dry = Chronicle(), DryRunBooks()
-    rows = [chronicle.add(each) for each in turns]
+    builder, dry = RowBuilder(), DryRunBooks()
+    rows = [builder.add(each) for each in turns]
     for each in turns:
         dry.add(each)
     as_it_was = dry.report().splitlines()[1]

@@ -145,7 +145,7 @@ def test_a_failed_turn_is_shown_and_counted(turns: list[Turn]) -> None:
 
 def test_the_page_has_pictures_marks_and_decisions_and_loads_nothing(turns: list[Turn]) -> None:
     html = live_page("the tide", turns, summarise(turns)).html()
-    for title in ("Rate and capacity", "Latency", "Executors", "Waiting"):
+    for title in ("Rate and capacity", "Latency", "Executors", "Backlog"):
         assert f'aria-label="{title}' in html
     assert html.count('class="mark"') >= 3 * len(decisions_of(turns))
     assert "against a bound of" in html and "stabilisation" in html

@@ -1,8 +1,8 @@
-"""The journal: one line of JSON for each turn, for people, for replay and for the laboratory.
+"""The journal: one line of JSON per turn, for reports, replay and simulation.
 
-A line holds the snapshot, the plan with its reasons and guards, what became of it, and the memory
-that the next turn starts from. A process that dies while it writes leaves a torn last line: it is
-passed over when reading and cut off when writing goes on.
+A line holds the snapshot, the plan with its reasons and guards, its outcome, and the memory that
+the next turn starts from. A process that dies while it writes leaves a torn last line, which
+readers skip and the next writer removes.
 """
 
 from __future__ import annotations
@@ -31,11 +31,17 @@ VERSION = 1
 class Turn(Value):
     """One turn of the loop.
 
-    number: from 1 on. policy: the stack that decided, for people. snapshot, plan, outcome: None
-    where the turn did not get so far. memory: after the turn, as plain values; None where no
-    journal is kept. error: what went wrong, in a sentence. controls: what people asked for before
-    it, heeded or refused. slo_s: the latency that was promised, in seconds; policies may aim below
-    it.
+    Args:
+        number: Number of the turn, from 1.
+        policy: Description of the policy and its guards.
+        snapshot: What was measured; None if observing failed.
+        plan: What was decided; None if the turn failed before.
+        outcome: What was applied; None if the turn failed before.
+        memory: Memory after the turn, as plain values; None without a journal.
+        error: Why the turn failed, in a sentence.
+        version: Version of the format.
+        controls: Controls requested before the turn, applied or refused.
+        slo_s: Latency target, in seconds; policies may aim below it.
     """
 
     number: int
@@ -51,9 +57,9 @@ class Turn(Value):
 
 
 class Journal:
-    """A journal that is written to, line by line; each line is on disk before the next turn.
+    """A journal to write to; each line is flushed before the next turn.
 
-    path: the file, made with its folder if it is not there, and continued if it is.
+    path: the file; it is created with its folder, or continued if it exists.
 
     >>> import tempfile
     >>> from tidegate.testing import steady_snapshot
@@ -61,7 +67,7 @@ class Journal:
     ...     with Journal(f"{folder}/journal.jsonl") as journal:
     ...         journal.write(Turn(1, "static", steady_snapshot()))
     ...     with open(journal.path, "a") as file:
-    ...         _ = file.write('{"number": 2, "poli')  # the power goes
+    ...         _ = file.write('{"number": 2, "poli')  # the process dies
     ...     [turn.number for turn in read_journal(journal.path)]
     [1]
     """
@@ -73,12 +79,12 @@ class Journal:
         self._file = self.path.open("a", encoding="utf-8")
 
     def write(self, turn: Turn) -> None:
-        """Add a turn."""
+        """Append a turn."""
         self._file.write(to_json(turn) + "\n")
         self._file.flush()
 
     def close(self) -> None:
-        """Close the file; writing ends here."""
+        """Close the file."""
         self._file.close()
 
     def __enter__(self) -> Journal:
