@@ -1,7 +1,7 @@
 """Write deploy/grafana/tidegate.json: ``python scripts/grafana.py``.
 
-A dashboard is easier to keep right as a short list of panels than as eight hundred lines of JSON; a
-test compares the file with what this script makes, and its expressions with the metrics there are.
+A short list of panels is easier to maintain than eight hundred lines of JSON. A test compares the
+file with the output of this script, and its expressions with the exported metrics.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PANELS: list[tuple[str, str, str, int, list[tuple[str, str]]]] = [
         [
             (f"tidegate_executors_running{JOB}", "running"),
             (f"tidegate_executors_target{JOB}", "target"),
-            (f"tidegate_executors_raw_target{JOB}", "what the policy wanted"),
+            (f"tidegate_executors_raw_target{JOB}", "target of the policy"),
         ],
     ),
     (
@@ -50,7 +50,7 @@ PANELS: list[tuple[str, str, str, int, list[tuple[str, str]]]] = [
             (f"tidegate_predicted_latency_seconds{JOB}", "predicted mean"),
         ],
     ),
-    ("Lag", "timeseries", "none", 12, [(f"tidegate_lag_items{JOB}", "{{operator}}")]),
+    ("Backlog", "timeseries", "none", 12, [(f"tidegate_lag_items{JOB}", "{{operator}}")]),
     (
         "Decisions in the last hour",
         "bargauge",
@@ -64,7 +64,7 @@ PANELS: list[tuple[str, str, str, int, list[tuple[str, str]]]] = [
         ],
     ),
     (
-        "Guards that bound in the last hour",
+        "Guards that changed plans in the last hour",
         "bargauge",
         "none",
         12,
@@ -90,7 +90,7 @@ PANELS: list[tuple[str, str, str, int, list[tuple[str, str]]]] = [
 
 
 def dashboard() -> dict[str, Any]:
-    """The dashboard as Grafana imports it."""
+    """Return the dashboard as Grafana imports it."""
     panels, x, y = [], 0, 0
     for number, (title, kind, unit, width, targets) in enumerate(PANELS, start=1):
         if x + width > 24:
@@ -136,7 +136,7 @@ def dashboard() -> dict[str, Any]:
 
 
 def text() -> str:
-    """The file's content."""
+    """Return the content of the file."""
     return json.dumps(dashboard(), indent=1) + "\n"
 
 

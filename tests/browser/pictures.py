@@ -37,7 +37,7 @@ def draw(screen: Screen, view: str) -> bytes:
     """A view as PNG, when it stands still: learning of sarsa, the replay of two journals."""
     page = screen.show(view, journal=2 if view == "learning" else 0)
     if view == "now":
-        page.get_by_text("Nobody listens").wait_for()
+        page.get_by_text("Controls are disabled").wait_for()
     if view == "replay":
         page.select_option("#other", label="btu")
         page.locator(".sides.two > section").nth(1).locator(".host").first.wait_for()

@@ -45,7 +45,7 @@ def test_controls_ask_first_and_are_in_the_journal(browser: Browser, tmp_path: P
         confirm(screen, "Pause", "Pause")
         page.locator(".status .tag", has_text="paused").first.wait_for()
         page.locator("button[aria-pressed=true]", has_text="Pause").first.wait_for()
-        confirm(screen, "Decide without acting", "Begin")
+        confirm(screen, "Start dry run", "Start")
         page.locator(".status .tag", has_text="dry run").wait_for()
         page.locator("input[name=tolerance]").fill("0.2")
         confirm(screen, "Change …", "Change")
@@ -54,7 +54,7 @@ def test_controls_ask_first_and_are_in_the_journal(browser: Browser, tmp_path: P
         ).wait_for()
         page.locator("input[name=tolerance]").fill("many")
         confirm(screen, "Change …", "Change")
-        page.get_by_text("Not done: adaptive-provisioning: tolerance").wait_for()
+        page.get_by_text("Rejected: adaptive-provisioning: tolerance").wait_for()
         announced = page.locator("#announce")
         assert announced.get_attribute("aria-live") == "polite"
     wishes = [(control.do, control.value, control.refused) for control in asked(journal)]
@@ -82,7 +82,7 @@ def test_the_policy_can_be_changed_while_it_runs(browser: Browser, tmp_path: Pat
 
 def test_a_recording_has_no_controls_and_says_why(screen: Screen) -> None:
     page = screen.show("now")
-    page.get_by_text("Nobody listens").wait_for()
+    page.get_by_text("Controls are disabled").wait_for()
     panel = page.locator("section[aria-labelledby=controls]")
     assert panel.locator("fieldset:not([disabled])").count() == 0
     assert panel.locator("form").count() == 0
@@ -96,7 +96,7 @@ def test_a_token_is_entered_once(browser: Browser, journals: dict[str, Path]) ->
             assert page.url == f"{url}login"
             page.fill("#token", "wrong")
             page.click("button")
-            page.get_by_text("That is not the token.").wait_for()
+            page.get_by_text("This token is not valid.").wait_for()
             page.fill("#token", TOKEN)
             page.click("button")
             page.locator(".figure .value").first.wait_for()

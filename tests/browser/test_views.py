@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.help import PHONE, VIEWS, Screen, opened
-from tidegate.dashboard.view import Chronicle, Row
+from tidegate.dashboard.view import Row, RowBuilder
 from tidegate.loop.journal import read_journal
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def rows_of(path: Path) -> list[Row]:
-    chronicle = Chronicle()
+    chronicle = RowBuilder()
     return [chronicle.add(turn) for turn in read_journal(path)]
 
 
@@ -33,9 +33,16 @@ def test_now_says_why_the_last_scaling_happened(screen: Screen, journals: dict[s
     assert last.what in hero
     assert last.why in hero
     titles = page.locator(".figure h3").all_inner_texts()
-    assert titles == ["Input rate", "Latency, p95", "Lag", "Hosts", "Utilisation", "Cost so far"]
+    assert titles == [
+        "Input rate",
+        "Latency, p95",
+        "Backlog",
+        "Hosts",
+        "Utilisation",
+        "Cost so far",
+    ]
     text = page.locator(".cards").inner_text()
-    for word in ("could be done", "SLO of", "p50", "p99", "per hour now", "paid for"):
+    for word in ("capacity", "SLO of", "p50", "p99", "per hour now", "paid for"):
         assert word in text
     assert page.locator(".decisions li").count() == 6
 
@@ -59,7 +66,7 @@ def test_a_decision_opens_with_all_that_led_to_it(
         "planned",
         "Reasons",
         "Predicted effect",
-        "What came of it",
+        "Measured effect",
         "Snapshot",
         "Decided by",
     ):
@@ -208,12 +215,12 @@ def test_landmarks_names_and_the_way_by_tab(screen: Screen) -> None:
     page.reload()
     page.locator(".figure .value").first.wait_for()
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.innerText") == "Skip to the content"
+    assert page.evaluate("document.activeElement.innerText") == "Skip to content"
     reached = []
     for _ in range(12):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.innerText"))
-    assert [name for name in reached if name in ("Now", "Time line", "Replay")]
+    assert [name for name in reached if name in ("Now", "Timeline", "Replay")]
     page.get_by_role("link", name="Topology").focus()
     page.keyboard.press("Enter")
     page.locator(".operator").first.wait_for()
@@ -228,7 +235,7 @@ def test_light_and_dark_follow_the_system_and_can_be_changed(
         theme = "document.documentElement.dataset.theme"
         assert page.evaluate(theme) == "dark"
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        page.get_by_role("button", name="Change between light and dark").click()
+        page.get_by_role("button", name="Switch between light and dark").click()
         assert page.evaluate(theme) == "light"
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
         page.reload()

@@ -176,7 +176,7 @@ def test_replay_prints_where_another_policy_would_decide_otherwise(tmp_path: Pat
     journal = tmp_path / "journal.jsonl"
     record(journal, "lag")
     same = tidegate("replay", journal, "--policy", "lag")
-    assert "otherwise in 0 of 10 turns" in same.stdout
+    assert "differently in 0 of 10 turns" in same.stdout
     other = tidegate("replay", journal, "--policy", "static", "--set", "hosts=2")
     assert other.returncode == 0
     assert "2 are configured" in other.stdout

@@ -17,13 +17,13 @@ from tidegate.codec import from_json, to_json
 from tidegate.errors import BackendError, SettingError
 from tidegate.loop.backend import Outcome
 from tidegate.loop.journal import Turn
-from tidegate.model import Binding, HostOffer, Plan
+from tidegate.model import Binding, Plan
 from tidegate.policies import create
 from tidegate.spark.autoscaler import attach
 from tidegate.spark.autoscaler.attach import Attachment
 from tidegate.spark.autoscaler.command import environment, split_words
 from tidegate.spark.autoscaler.dry_run import DryRunBooks
-from tidegate.testing import HOST, steady_snapshot
+from tidegate.testing import steady_snapshot
 
 
 @pytest.fixture
@@ -306,11 +306,10 @@ def test_a_dry_run_adds_up_what_was_and_what_would_have_been() -> None:
     books.add(dry_turn(4, 40, hosts=4, wanted=6, planned=4))
     assert (books.actual_s, books.wanted_s, books.planned_s) == (160, 190, 140)
     assert books.watched_s == 40 and books.changes == 1
-    books.offer = HostOffer(HOST, billing_unit_s=60, price_per_unit_usd=0.6)
     assert books.report().splitlines()[1:] == [
-        "  as it was                   160 executor-seconds, 4.00 executors on average, 1.6000 $",
-        "  wanted by the policy        190 executor-seconds, 4.75 executors on average, 1.9000 $",
-        "  after its guards            140 executor-seconds, 3.50 executors on average, 1.4000 $"
+        "  as it was                   160 executor-seconds, 4.00 executors on average, 4.0000 $",
+        "  wanted by the policy        190 executor-seconds, 4.75 executors on average, 6.0000 $",
+        "  after its guards            140 executor-seconds, 3.50 executors on average, 4.0000 $"
         ", in 1 change",
     ]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tidegate.codec import to_json
-from tidegate.dashboard import journals as books
-from tidegate.dashboard.journals import Book, Shelf
-from tidegate.dashboard.tail import Tail
+from tidegate.dashboard import journals as module
+from tidegate.dashboard.journals import JournalList, WatchedJournal
 from tidegate.errors import BackendError, InputError
 from tidegate.loop.controls import ControlFile
 from tidegate.loop.journal import Turn
+from tidegate.loop.tail import Tail
 from tidegate.policies import create
 from tidegate.testing import steady_snapshot
 
@@ -70,91 +70,91 @@ def test_a_rotated_file_is_begun_again_even_if_it_comes_late(tmp_path: Path) -> 
 
 def test_a_book_follows_its_journal(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
-    book = Book(path, "j")
-    assert not book.refresh()
-    assert book.about()["turns"] == 0
+    journal = WatchedJournal(path, "j")
+    assert not journal.refresh()
+    assert journal.about()["turns"] == 0
     path.write_bytes(line(1) + line(2) + line(3)[:20])
-    assert book.refresh()
-    assert [row.number for row in book.rows] == [1, 2]
-    before = book.edition
+    assert journal.refresh()
+    assert [row.number for row in journal.rows] == [1, 2]
+    before = journal.edition
     path.write_bytes(line(9, hosts=2))
-    book.refresh()
-    assert [row.number for row in book.rows] == [9]
-    assert book.edition != before
+    journal.refresh()
+    assert [row.number for row in journal.rows] == [9]
+    assert journal.edition != before
     path.unlink()
-    assert book.refresh()
-    assert book.rows == []
+    assert journal.refresh()
+    assert journal.rows == []
 
 
 def test_a_line_that_is_no_turn_is_shown_and_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     path.write_bytes(line(1) + b'{"number": "x"}\n' + line(3))
-    book = Book(path, "j")
-    book.refresh()
-    assert [row.number for row in book.rows] == [1, 0, 3]
-    assert "no turn" in (book.rows[1].error or "")
-    assert book.turn(2)["number"] == 3
+    journal = WatchedJournal(path, "j")
+    journal.refresh()
+    assert [row.number for row in journal.rows] == [1, 0, 3]
+    assert "not a turn" in (journal.rows[1].error or "")
+    assert journal.turn(2)["number"] == 3
     with pytest.raises(InputError):
-        book.turn(1)
+        journal.turn(1)
     with pytest.raises(InputError, match="between 0 and 2"):
-        book.turn(3)
+        journal.turn(3)
 
 
 def test_memory_is_bounded_and_old_turns_open_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(books, "MOST_ROWS", 200)
+    monkeypatch.setattr(module, "MOST_ROWS", 200)
     path = tmp_path / "j.jsonl"
     path.write_bytes(b"".join(line(n + 1) for n in range(1500)))
-    book = Book(path, "j")
-    while book.refresh(at_most_s=0.02):
-        assert len(book.rows) <= 200
-    assert book.about()["turns"] == 1500
-    assert len(book.rows) <= 200
-    kept = {row.index for row in book.rows}
+    journal = WatchedJournal(path, "j")
+    while journal.refresh(at_most_s=0.02):
+        assert len(journal.rows) <= 200
+    assert journal.about()["turns"] == 1500
+    assert len(journal.rows) <= 200
+    kept = {row.index for row in journal.rows}
     gone = next(n for n in range(1, 1500) if n not in kept)
-    assert book.turn(gone)["number"] == gone + 1
-    assert book.turn(gone)["index"] == gone
-    assert [row.index for row in book.after(1497)] == [1498, 1499]
+    assert journal.turn(gone)["number"] == gone + 1
+    assert journal.turn(gone)["index"] == gone
+    assert [row.index for row in journal.after(1497)] == [1498, 1499]
 
 
 def test_a_folder_shows_its_journals_also_new_ones(tmp_path: Path) -> None:
     (tmp_path / "moves.jsonl").write_text('{"move": 1}\n')
     (tmp_path / "a.jsonl").write_bytes(line(1))
-    shelf = Shelf([tmp_path])
-    assert [book.name for book in shelf.books] == ["a"]
+    shown = JournalList([tmp_path])
+    assert [journal.name for journal in shown.journals] == ["a"]
     (tmp_path / "b.jsonl").write_bytes(line(1))
-    shelf.refresh()
-    assert [book.name for book in shelf.books] == ["a", "b"]
+    shown.refresh()
+    assert [journal.name for journal in shown.journals] == ["a", "b"]
     with pytest.raises(InputError):
-        shelf.book(2)
+        shown.journal(2)
 
 
 def test_wishes_are_looked_at_before_they_are_left(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_bytes(line(1))
-    book = Book(path, "j")
-    assert not book.controllable()["enabled"]
+    journal = WatchedJournal(path, "j")
+    assert not journal.controllable()["enabled"]
     with pytest.raises(BackendError, match="no loop is listening"):
-        book.ask({"do": "pause", "value": "in"}, 0.0)
+        journal.request({"do": "pause", "value": "in"}, 0.0)
     file = ControlFile(path, create("drs", t_max_s=0.5))
     try:
-        about = book.controllable()
+        about = journal.controllable()
         assert (about["enabled"], about["policy"]) == (True, "drs")
         names = {entry["name"] for entry in about["policies"]}
         assert "ds2" in names
         assert "sarsa" not in names  # it decides on something else
         drs = next(entry for entry in about["policies"] if entry["name"] == "drs")
         assert drs["parameters"][0]["value"] == 0.5
-        for wish in (
+        for plain in (
             {"do": "explode"},
             {"do": "pause", "value": "x"},
             {"do": "policy", "value": "drs", "parameters": {"t_max_s": "-1s"}},
             {"do": "policy", "value": "nobody"},
         ):
             with pytest.raises(InputError):
-                book.ask(wish, 0.0)
-        book.ask({"do": "policy", "value": "drs", "parameters": {"t_max_s": "2s"}}, 5.0)
+                journal.request(plain, 0.0)
+        journal.request({"do": "policy", "value": "drs", "parameters": {"t_max_s": "2s"}}, 5.0)
         (heard,) = file.take()
         assert (heard.value, dict(heard.parameters), heard.asked_s) == ("drs", {"t_max_s": "2s"}, 5)
     finally:

@@ -20,7 +20,7 @@ import pytest
 from tests.cli.test_cli import tidegate
 from tests.dashboard.test_journals import line
 from tidegate.dashboard import serving
-from tidegate.dashboard.security import Gatekeeper
+from tidegate.dashboard.security import Access
 from tidegate.errors import InputError
 from tidegate.loop.controls import ControlFile
 from tidegate.policies import create
@@ -154,16 +154,18 @@ def test_other_names_of_this_machine_are_refused(page: Page) -> None:
 
 def test_wishes_need_our_own_page_and_json(page: Page) -> None:
     path = page.url + "api/journals/0/controls"
-    wish = {"do": "pause", "value": "in"}
+    control = {"do": "pause", "value": "in"}
     foreign = {"origin": "http://evil.example"}
-    assert httpx.post(path, json=wish, headers=foreign).status_code == 403
-    assert httpx.post(path, json=wish, headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    assert httpx.post(path, json=control, headers=foreign).status_code == 403
+    assert (
+        httpx.post(path, json=control, headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    )
     text = {"content-type": "text/plain"}
-    assert httpx.post(path, content=json.dumps(wish), headers=text).status_code == 415
+    assert httpx.post(path, content=json.dumps(control), headers=text).status_code == 415
     kind = {"content-type": "application/json"}
     assert httpx.post(path, content=b"{", headers=kind).status_code == 422
     assert httpx.post(path, content=b" " * 30_000, headers=kind).status_code == 422
-    answer = httpx.post(path, json=wish)
+    answer = httpx.post(path, json=control)
     assert answer.status_code == 409
     assert "no loop is listening" in answer.json()["error"]
 
@@ -215,9 +217,9 @@ def test_beyond_loopback_a_good_token_is_needed(tmp_path: Path) -> None:
             pass
     with pytest.raises(InputError, match="at least 12"), serving(tmp_path, token="short"):
         pass
-    keeper = Gatekeeper(TOKEN, loopback=False)
-    assert keeper.host_is_right({"host": "dashboard.example"})
-    assert not keeper.admits({})
+    access = Access(TOKEN, loopback=False)
+    assert access.host_is_right({"host": "dashboard.example"})
+    assert not access.admits({})
 
 
 def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:

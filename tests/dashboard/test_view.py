@@ -8,8 +8,16 @@ from typing import Any
 
 import pytest
 
-from tidegate.dashboard.detail import aftermath, detail_of
-from tidegate.dashboard.view import Chronicle, Row, change_of, columns, tables_of, thinned
+from tidegate.dashboard.view import (
+    Row,
+    RowBuilder,
+    change_of,
+    columns,
+    detail_of,
+    effect_of,
+    tables_of,
+    thinned,
+)
 from tidegate.dashboard.view import thresholds_of as implied
 from tidegate.loop.backend import Outcome
 from tidegate.loop.controls import Control
@@ -23,8 +31,8 @@ from tidegate.testing import steady_snapshot
 
 def read(path: Path) -> tuple[list[Turn], list[Row]]:
     turns = list(read_journal(path))
-    chronicle = Chronicle()
-    return turns, [chronicle.add(turn) for turn in turns]
+    builder = RowBuilder()
+    return turns, [builder.add(turn) for turn in turns]
 
 
 @pytest.mark.parametrize("name", ["drs", "btu", "sarsa"])
@@ -37,10 +45,7 @@ def test_rows_say_what_the_report_says(journals: dict[str, Path], name: str) -> 
         assert row.rate_per_s == rate_of(turn.snapshot)
         assert row.capacity_per_s == capacity_of(turn.snapshot)
         assert row.lag == lag_of(turn.snapshot)
-    # The report counts the last interval as well, in which every host may begin one unit more.
-    price = turns[-1].snapshot.offer.price_per_unit_usd if turns[-1].snapshot else 0.0
-    cost = rows[-1].cost_usd or 0.0
-    assert cost <= summary.cost_usd <= cost + price * (rows[-1].hosts or 0) + 1e-9
+    assert rows[-1].cost_usd == pytest.approx(summary.cost_usd)
     assert sum(_rescaled(row) for row in rows) == summary.rescales
 
 
@@ -79,8 +84,11 @@ def test_a_change_tells_what_a_guard_kept_the_policy_from() -> None:
     )
     change = change_of(turn)
     assert change is not None
-    assert "The policy wanted 5 hosts; bounds held it: at most 3 hosts are allowed." in change.text
-    row = Chronicle().add(turn)
+    assert (
+        "The policy targeted 5 hosts; bounds limited it: at most 3 hosts are allowed."
+        in change.text
+    )
+    row = RowBuilder().add(turn)
     assert (row.wanted, row.planned, row.guards) == (5, 3, "bounds")
 
 
@@ -94,25 +102,23 @@ def test_the_reason_that_explains_the_hosts_comes_first() -> None:
 def test_quiet_failed_and_refused_turns() -> None:
     quiet = Turn(1, "static", steady_snapshot(), Plan(Deployment(("host-1",))), Outcome())
     assert change_of(quiet) is None
-    failed = Chronicle().add(Turn(2, "static", error="BackendError: gone"))
+    failed = RowBuilder().add(Turn(2, "static", error="BackendError: gone"))
     assert (failed.time_s, failed.error) == (None, "BackendError: gone")
     refused = change_of(replace(quiet, outcome=Outcome((), ("no more hosts can be had",))))
     assert refused is not None
     assert refused.kind == "refused"
-    assert refused.text == "Nothing could be done. Refused: no more hosts can be had."
+    assert refused.text == "Nothing was applied. Refused: no more hosts can be had."
 
 
 def test_what_people_asked_for_is_folded() -> None:
-    chronicle = Chronicle()
+    builder = RowBuilder()
     turn = Turn(1, "static", steady_snapshot())
-    row = chronicle.add(
-        replace(turn, controls=(Control("pause", "both"), Control("dry-run", "on")))
-    )
+    row = builder.add(replace(turn, controls=(Control("pause", "both"), Control("dry-run", "on"))))
     assert row.controls == ("pause scaling", "decide without acting")
-    assert (chronicle.steering.paused, chronicle.steering.dry_run) == ("both", True)
-    row = chronicle.add(replace(turn, controls=(Control("pause", "no", refused="too late"),)))
+    assert (builder.in_force.paused, builder.in_force.dry_run) == ("both", True)
+    row = builder.add(replace(turn, controls=(Control("pause", "no", refused="too late"),)))
     assert row.controls == ("resume scaling (refused: too late)",)
-    assert chronicle.steering.paused == "both"
+    assert builder.in_force.paused == "both"
 
 
 def test_thresholds_are_those_of_the_tables(journals: dict[str, Path]) -> None:
@@ -152,17 +158,17 @@ def test_columns_are_plain(journals: dict[str, Path]) -> None:
 def test_a_turn_in_full(journals: dict[str, Path]) -> None:
     turns, rows = read(journals["drs"])
     at = next(n for n, row in enumerate(rows) if _rescaled(row))
-    told = detail_of(turns[at], rows[at], rows[at + 1 :])
-    busiest = max(told["operators"], key=lambda operator: operator["busy"] or 0.0)
-    assert [o["name"] for o in told["operators"] if o["bottleneck"]] == [busiest["name"]]
-    assert told["plan"]["raw_target"] == turns[at].plan.raw_target  # type: ignore[union-attr]
-    assert sum(len(host["instances"]) for host in told["hosts"]) == len(
+    shown = detail_of(turns[at], rows[at], rows[at + 1 :])
+    busiest = max(shown["operators"], key=lambda operator: operator["busy"] or 0.0)
+    assert [o["name"] for o in shown["operators"] if o["bottleneck"]] == [busiest["name"]]
+    assert shown["plan"]["raw_target"] == turns[at].plan.raw_target  # type: ignore[union-attr]
+    assert sum(len(host["instances"]) for host in shown["hosts"]) == len(
         turns[at].snapshot.instances  # type: ignore[union-attr]
     )
-    assert all(0 < host["lease_left_s"] <= host["lease_unit_s"] for host in told["hosts"])
-    assert told["steps"]
-    assert told["learning"] is None
-    came = told["aftermath"]
+    assert all(0 < host["lease_left_s"] <= host["lease_unit_s"] for host in shown["hosts"])
+    assert shown["steps"]
+    assert shown["learning"] is None
+    came = shown["effect"]
     assert came["before"]["running"] == rows[at].running
     assert came["after"]["running"] == rows[at].change.after  # type: ignore[union-attr]
 
@@ -172,11 +178,11 @@ def test_what_is_predicted_of_an_operator_follows_the_model() -> None:
 
     now = station_snapshot({"a": (40.0, 10.0), "b": (40.0, 10.0)}, (5, 4), cores_per_host=9)
     turn = Turn(1, "drs", now)
-    told = {o["name"]: o for o in detail_of(turn, Chronicle().add(turn))["operators"]}
+    shown = {o["name"]: o for o in detail_of(turn, RowBuilder().add(turn))["operators"]}
     # M/M/5 at 80 %: 0.1 s of service and C(5, 4)/(50 − 40) = 0.0554 s of waiting.
-    assert told["a"]["predicted_s"] == pytest.approx(0.1554, abs=1e-4)
-    assert told["b"]["predicted_s"] is None
-    assert told["b"]["overloaded"]
+    assert shown["a"]["predicted_s"] == pytest.approx(0.1554, abs=1e-4)
+    assert shown["b"]["predicted_s"] is None
+    assert shown["b"]["overloaded"]
 
 
 def test_what_came_of_it_is_the_turn_after_all_of_it_ran() -> None:
@@ -186,12 +192,12 @@ def test_what_came_of_it_is_the_turn_after_all_of_it_ran() -> None:
         Row(2, 3, 20.0, running=2, hosts=2, p95_s=8.0),
         Row(3, 4, 30.0, running=2, hosts=2, p95_s=1.0),
     ]
-    came = aftermath(start, later)
+    came = effect_of(start, later)
     assert came["after"]["p95_s"] == 1.0
-    assert came["text"] == "All of it ran at the latest 20 s later; 30 s after the decision:"
-    assert aftermath(start, [])["after"] is None
-    never = aftermath(start, later[:1])
-    assert "not seen complete" in never["text"]
+    assert came["text"] == "All hosts ran after 20 s at most; 30 s after the decision:"
+    assert effect_of(start, [])["after"] is None
+    never = effect_of(start, later[:1])
+    assert "never reached" in never["text"]
 
 
 def test_a_quiet_turn_says_who_held_it() -> None:
@@ -204,7 +210,8 @@ def test_a_quiet_turn_says_who_held_it() -> None:
         unmet=(Unmet("work", 1, "no room"),),
     )
     turn = Turn(1, "drs", now, plan, Outcome())
-    text = detail_of(turn, Chronicle().add(turn))["text"]
+    text = detail_of(turn, RowBuilder().add(turn))["text"]
     assert text == (
-        "The policy wanted 3 hosts; pause held it: scaling is paused. Its reason: it is late."
+        "The policy targeted 3 hosts; pause limited it: scaling is paused. "
+        "Reason of the policy: it is late."
     )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.codec import to_json
 from tidegate.errors import JournalError
 from tidegate.loop.controller import Controller
 from tidegate.loop.journal import Journal, Turn, read_journal
@@ -68,6 +69,17 @@ def test_a_broken_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path)
     path.write_text("\n".join(lines) + "\n")
     with pytest.raises(JournalError, match=r"j\.jsonl line 2"):
         list(read_journal(path))
+
+
+def test_a_line_that_was_cut_within_a_character_is_torn(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    path.write_bytes(to_json(Turn(1, "drs → bounds()")).encode() + b"\n")
+    with path.open("ab") as file:
+        file.write('{"number": 2, "policy": "drs →'.encode()[:-1])
+    assert [turn.number for turn in read_journal(path)] == [1]
+    with Journal(path) as journal:
+        assert journal.torn_bytes > 0
+    assert path.read_bytes().count(b"\n") == 1 and path.read_bytes().endswith(b"\n")
 
 
 def test_a_missing_journal_is_one_sentence(tmp_path: Path) -> None:

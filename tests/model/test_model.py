@@ -58,7 +58,8 @@ def test_running_and_requested_are_not_confused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("now_s", "left_s", "units"), [(0, 600, 1), (599, 1, 1), (600, 600, 2), (1750, 50, 3)]
+    ("now_s", "left_s", "units"),
+    [(0, 600, 1), (599, 1, 1), (600, 600, 1), (601, 599, 2), (1750, 50, 3)],
 )
 def test_a_lease_is_paid_by_started_unit(now_s: float, left_s: float, units: int) -> None:
     lease = Lease(600, 1.0, started_s=0)

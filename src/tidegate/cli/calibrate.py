@@ -1,4 +1,4 @@
-"""``tidegate calibrate``: fit the simulated application to a journal that a live run has left."""
+"""``tidegate calibrate``: fit the simulator to the journal of a live run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ __all__ = ["calibrate_command"]
 
 
 def calibrate_command(
-    journal: Annotated[Path, typer.Argument(help="A journal of a live run, or of a dry run.")],
+    journal: Annotated[Path, typer.Argument(help="Journal of a live run or a dry run.")],
     out: Annotated[
         Path | None,
-        typer.Option(help="Where to write the application, for backtest --world.", metavar="FILE"),
+        typer.Option(
+            help="File for the calibrated application, for backtest --world.", metavar="FILE"
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Fit the simulator to a recorded run: what an item, a batch and a start-up cost.
+    """Fit the simulator to a recorded run: costs of an item, a batch and a start-up.
 
     [bold]tidegate calibrate journal.jsonl --out world.yaml[/bold]
     """
@@ -35,14 +37,14 @@ def calibrate_command(
         print_json(to_plain(found))
         return
     screen = console()
-    shown = table("what", "fitted", "off by", "from", numbers=" rrr")
+    shown = table("quantity", "fitted", "error", "samples", numbers=" rrr")
     for fit in found.fits:
         off = "–" if fit.residual is None else f"{fit.residual:.1%}"
         shown.add_row(fit.name, _value(fit), off, str(fit.turns) if fit.turns else "–")
     screen.print(shown)
     screen.print(
-        f"{found.turns} turns; off by: how far single turns are from the fit; from: how many turns "
-        "(executors, for their start-up); –: the journal does not tell",
+        f"{found.turns} turns; error: deviation of single turns from the fit; samples: turns, or "
+        "executors for the start-up; –: not in the journal",
         style="dim",
     )
     world = f" --world {out}" if out is not None else ""

@@ -1,4 +1,4 @@
-"""``tidegate dashboard``: a page that shows what a journal tells, live or replayed."""
+"""``tidegate dashboard``: journals in a browser, live or recorded."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ __all__ = ["Dashboard", "Listen", "Port", "attached", "dashboard", "wait_for_the
 
 PORT = 8080
 USUAL = ("tidegate.jsonl", "out/demo/journal.jsonl", "out/fleet/journal.jsonl", "out/backtest")
-"""Where journals are looked for when none is named."""
+"""Journals that are shown if none is given."""
 
 Dashboard = Annotated[
-    bool, typer.Option("--dashboard", help="Show it live in a browser as well, on 127.0.0.1.")
+    bool, typer.Option("--dashboard", help="Serve the dashboard on 127.0.0.1 while it runs.")
 ]
-Port = Annotated[int, typer.Option(help="Where to listen; 0: any that is free.")]
+Port = Annotated[int, typer.Option(help="Port to listen on; 0 for any free port.")]
 Listen = Annotated[
-    str, typer.Option("--host", help="On which address; beyond loopback a token is needed.")
+    str,
+    typer.Option("--host", help="Address to listen on; requires a token unless it is loopback."),
 ]
 
 
@@ -34,7 +35,7 @@ def dashboard(
     journals: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Journals, or folders with journals in them; default: those in the usual places.",
+            help="Journals, or folders with journals. Default: journals in the usual places.",
             metavar="JOURNAL",
         ),
     ] = None,
@@ -43,21 +44,21 @@ def dashboard(
     token: Annotated[
         str | None,
         typer.Option(
-            help="What people must enter to look; better given by the environment.",
+            help="Token that users have to enter; prefer the environment variable.",
             envvar="TIDEGATE_DASHBOARD_TOKEN",
         ),
     ] = None,
     slo: Annotated[
-        str | None, typer.Option(help="The latency wanted; default: each journal's own.")
+        str | None, typer.Option(help="Latency target. Default: the target in each journal.")
     ] = None,
 ) -> None:
-    """Show runs in a browser: what happens now, every decision with its reason, what came of it.
+    """Show runs in a browser: the current state, and every decision with its reasons and effect.
 
-    Works for a run in progress and for a journal of long ago; with two or more, compare them.
+    Works for a run in progress and for old journals; two journals can be compared.
     """
     paths = journals or [Path(name) for name in USUAL if Path(name).exists()]
     if not paths:
-        remedy = f"name one, or start a run; looked for are {', '.join(USUAL)}"
+        remedy = f"give a journal or start a run; the defaults are {', '.join(USUAL)}"
         raise InputError("JOURNAL", None, "given", remedy)
     for path in paths:
         if not path.exists():
@@ -72,9 +73,9 @@ def dashboard(
 
 @contextmanager
 def attached(wanted: bool, journals: list[Path], slo_s: float | None = None) -> Iterator[None]:
-    """Serve a dashboard beside a run while the block lasts, if it is wanted, and say where.
+    """Serve a dashboard while the block runs, if `wanted`, and print its address.
 
-    On the usual port, or any other when that is taken: the run matters more than its number.
+    It uses the default port, or any free one if that is taken.
     """
     if not wanted:
         yield
@@ -92,8 +93,8 @@ def _say(url: str) -> None:
 
 
 def wait_for_the_end() -> None:
-    """Wait for Ctrl-C or a kind kill."""
-    console().print("[dim]Ctrl-C ends it[/dim]")
+    """Wait for SIGINT (Ctrl-C) or SIGTERM."""
+    console().print("[dim]press Ctrl-C to stop[/dim]")
     asked = threading.Event()
     before = {
         number: signal.signal(number, lambda *_: asked.set())

@@ -1,4 +1,4 @@
-"""``tidegate metrics``: what a journal tells, for Prometheus, beside whatever writes it."""
+"""``tidegate metrics``: the figures of a growing journal, for Prometheus."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from tidegate.cli.output import console
 from tidegate.codec import from_json
 from tidegate.errors import InputError
 from tidegate.loop.journal import Turn
+from tidegate.loop.tail import Tail
 from tidegate.report.metrics import Metrics, serve_metrics
 from tidegate.units import duration_s
 
 __all__ = ["follow", "metrics_command"]
 
-LOOK_S = 1.0
+POLL_S = 1.0
 
 
 def metrics_command(
@@ -28,17 +29,17 @@ def metrics_command(
     token: Annotated[
         str | None,
         typer.Option(
-            help="What scrapers must send as a bearer; better given by the environment.",
+            help="Bearer token that scrapers must send; prefer the environment variable.",
             envvar="TIDEGATE_METRICS_TOKEN",
         ),
     ] = None,
     slo: Annotated[
-        str | None, typer.Option(help="The latency wanted; default: the journal's own.")
+        str | None, typer.Option(help="Latency target. Default: the target in the journal.")
     ] = None,
 ) -> None:
-    """Serve a journal's figures for Prometheus, while it grows.
+    """Serve the figures of a journal for Prometheus while it grows.
 
-    Works beside any run, of a fleet or of an application that does not serve its own.
+    Works with any run that writes a journal, such as a fleet or an application without metrics.
     """
     if not journal.is_file():
         raise InputError("JOURNAL", str(journal), "a file", "start a run that writes it first")
@@ -54,16 +55,14 @@ def metrics_command(
 
 
 def follow(journal: Path, metrics: Metrics, ended: threading.Event) -> None:
-    """Feed the turns of a journal as they come; a line that is no turn is passed over."""
-    from tidegate.dashboard.tail import Tail
-
+    """Feed the turns of a journal as they are written; lines that are not turns are skipped."""
     tail = Tail(journal)
     while True:
         for line in tail.lines():
             try:
-                turn = from_json(Turn, line.decode())
-            except (InputError, UnicodeDecodeError):
+                turn = from_json(Turn, line)
+            except InputError:
                 continue
             metrics.observe(turn)
-        if ended.wait(LOOK_S):
+        if ended.wait(POLL_S):
             return

@@ -1,4 +1,4 @@
-"""How the commands show things: tables that look right in a terminal and in a log."""
+"""Output of the commands: tables that are readable in a terminal and in a log."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["bar", "console", "print_json", "progress_bar", "table"]
 
 
 def console() -> Console:
-    """A console as wide as the terminal; 100 columns where there is none, such as in CI."""
+    """Return a console as wide as the terminal; 100 columns without one, as in CI."""
     found = Console(highlight=False)
     return found if found.is_terminal else Console(highlight=False, width=100)
 
 
 def table(*columns: str, numbers: str = "") -> Table:
-    """A table without lines. numbers: an ``r`` for each column that is set to the right."""
+    """Return a table without lines. numbers: an ``r`` for each right-aligned column."""
     made = Table(box=None, pad_edge=False, header_style="bold")
     for column, side in zip(columns, numbers.ljust(len(columns)), strict=True):
         made.add_column(column, justify="right" if side == "r" else "left")
@@ -28,7 +28,7 @@ def table(*columns: str, numbers: str = "") -> Table:
 
 
 def bar(share: float, width: int = 10) -> str:
-    """A share between 0 and 1 as a bar.
+    """Return a share between 0 and 1 as a bar.
 
     >>> bar(0.52)
     '█████░░░░░'
@@ -38,14 +38,14 @@ def bar(share: float, width: int = 10) -> str:
 
 
 def print_json(value: Any) -> None:
-    """A value for machines, indented."""
+    """Print a value as indented JSON."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def progress_bar(quiet: bool, width: int = 30) -> Progress:
-    """A bar for long work, gone when it is done. quiet: none at all, as in a log or for machines.
+    """Return a progress bar that disappears at the end.
 
-    width: characters for what is being done.
+    quiet: show nothing, such as with ``--json``. width: characters for the description.
     """
     out = console()
     return Progress(

@@ -1,4 +1,4 @@
-"""``tidegate replay``: where another policy would have decided otherwise."""
+"""``tidegate replay``: where another policy would have decided differently."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["chosen_policy", "replay"]
 
 
 def chosen_policy(name: str | None, settings: list[str], config: Path | None) -> Policy:
-    """A policy from ``--policy`` with ``--set`` pairs, or from a file with guards in it."""
+    """Return a policy from ``--policy`` with ``--set`` pairs, or from a file with guards."""
     if (name is None) == (config is None):
         given = "neither" if name is None else "both"
         raise InputError("--policy or --config", given, "exactly one of the two")
@@ -44,29 +44,29 @@ def chosen_policy(name: str | None, settings: list[str], config: Path | None) ->
 def replay(
     journal: Annotated[Path, typer.Argument(help="A journal that Tidegate wrote.")],
     policy: Annotated[
-        str | None, typer.Option(help="Decide anew with this policy.", metavar="NAME")
+        str | None, typer.Option(help="Policy to decide with.", metavar="NAME")
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A parameter of it, as often as needed.", metavar="KEY=VALUE"),
+        typer.Option("--set", help="Parameter of the policy; repeatable.", metavar="KEY=VALUE"),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="A file with policy, parameters and guards.", metavar="FILE")
+        Path | None, typer.Option(help="File with policy, parameters and guards.", metavar="FILE")
     ] = None,
-    seed: Annotated[int, typer.Option(help="For policies that draw lots.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Decide a journal's snapshots anew, and print where another policy would do otherwise.
+    """Decide the snapshots of a journal again, and print where another policy differs.
 
-    The snapshots were taken while the recorded policy was in charge, so this shows where the two
-    disagree, not what would have come of it.
+    The snapshots were taken while the recorded policy decided, so this shows where the two
+    policies disagree, not what the outcome would have been.
     """
     other = chosen_policy(policy, settings or [], config)
     turns = _with_progress(read_journal(journal), quiet=as_json)
     rows = list(compare(turns, other, seed))
     if not rows:
         remedy = "run a controller with a journal first"
-        raise InputError("journal", str(journal), "one with decisions in it", remedy)
+        raise InputError("journal", str(journal), "a journal with decisions", remedy)
     if as_json:
         print_json(_summary(rows, other) | {"turns": [_plain(row) for row in rows]})
     else:
@@ -107,7 +107,7 @@ def _show(rows: list[Comparison], other: Policy) -> None:
     out = console()
     different = [row for row in rows if not row.agrees]
     if different:
-        shown = table("turn", "time", "hosts", "would", "instances", "why", numbers="rrrr ")
+        shown = table("turn", "time", "hosts", "other", "instances", "why", numbers="rrrr ")
         for row in different:
             why = row.other.bindings[-1].why if row.other.bindings else ""
             reasons = "; ".join(reason.text for reason in row.other.reasons)
@@ -117,20 +117,20 @@ def _show(rows: list[Comparison], other: Policy) -> None:
                 str(row.recorded.bounded_target),
                 str(row.other.bounded_target),
                 _instances(row),
-                reasons or why or "no reason to change anything",
+                reasons or why or "no reason given",
             )
         out.print(shown)
         out.print()
     summary = _summary(rows, other)
     out.print(
-        f"[bold]{other.describe()}[/bold] would have decided otherwise in "
-        f"{len(different)} of {len(rows)} turns; hosts on average "
-        f"{summary['mean_hosts_recorded']:.2f} as recorded, {summary['mean_hosts_other']:.2f} here"
+        f"[bold]{other.describe()}[/bold] would have decided differently in "
+        f"{len(different)} of {len(rows)} turns; mean hosts: "
+        f"{summary['mean_hosts_recorded']:.2f} recorded, {summary['mean_hosts_other']:.2f} replayed"
     )
 
 
 def _instances(row: Comparison) -> str:
-    """The operators whose number of instances differs."""
+    """Return the operators whose number of instances differs."""
     was, would = row.recorded.deployment.counts, row.other.deployment.counts
     names = sorted({*was, *would})
     return ", ".join(f"{n} {was[n]}→{would[n]}" for n in names if was[n] != would[n]) or "–"

@@ -1,4 +1,4 @@
-"""``tidegate report``: what a recorded run came to, with pictures."""
+"""``tidegate report``: a summary of a recorded run, with charts."""
 
 from __future__ import annotations
 
@@ -19,19 +19,17 @@ __all__ = ["report_command", "show_summary"]
 
 def report_command(
     journal: Annotated[Path, typer.Argument(help="A journal that Tidegate wrote.")],
-    out: Annotated[Path, typer.Option(help="Where to write the HTML report.")] = Path(
-        "out/report.html"
-    ),
+    out: Annotated[Path, typer.Option(help="File for the HTML report.")] = Path("out/report.html"),
     slo: Annotated[
-        str | None, typer.Option(help="The latency wanted; default: the journal's own.")
+        str | None, typer.Option(help="Latency target. Default: the target in the journal.")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="For machines; writes no report.")
+        bool, typer.Option("--json", help="Print JSON and write no report.")
     ] = False,
 ) -> None:
-    """Say what a run came to: latency, executors, cost, and every decision with its reason.
+    """Summarise a run: latency, executors, cost, and every decision with its reason.
 
-    Of a journal alone latencies are estimates, from the percentiles that each turn saw.
+    Latencies are estimated from the percentiles of each turn.
     """
     slo_s = None if slo is None else duration_s(slo, "--slo")
     turns = list(read_journal(journal))
@@ -45,7 +43,7 @@ def report_command(
 
 
 def show_summary(summary: LiveSummary) -> None:
-    """The figures of a run as a table."""
+    """Print the figures of a run as a table."""
     shown = table("", "")
     shown.show_header = False
     for name, value in figures(summary):

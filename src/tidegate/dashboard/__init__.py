@@ -1,7 +1,7 @@
-"""A web page that makes decisions plain: what happens now, why, and what came of it.
+"""A web dashboard that shows each decision of a loop, its reasons and its effect.
 
-It reads a journal and nothing else, so a live run, a fleet, a simulation in progress and a replay
-look the same. `serving` puts it beside a running loop in one line.
+It reads journals only, so a live run, a fleet, a simulation in progress and a recording look the
+same. `serving` runs it next to a loop in the same process.
 """
 
 from __future__ import annotations

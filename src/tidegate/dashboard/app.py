@@ -1,4 +1,4 @@
-"""The page's server: static files, journals as JSON, and new turns as server-sent events."""
+"""The web server: static files, journals as JSON, and new turns as server-sent events."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from fastapi.responses import (
 )
 from fastapi.staticfiles import StaticFiles
 
-from tidegate.dashboard.journals import Book, Shelf
-from tidegate.dashboard.security import COOKIE, Gatekeeper, Sentry
+from tidegate.dashboard.journals import JournalList, WatchedJournal
+from tidegate.dashboard.security import COOKIE, Access, AccessMiddleware
 from tidegate.dashboard.view import columns
 from tidegate.errors import BackendError, InputError
 
@@ -34,20 +34,20 @@ __all__ = ["make_app"]
 log = logging.getLogger(__name__)
 
 STATIC = Path(__file__).with_name("static")
-LOOK_S = 0.25
+POLL_S = 0.25
 KEEP_ALIVE_S = 15.0
 MOST_POINTS = 4_000
-MOST_WISH = 20_000
-"""Bytes of a wish or a form at most."""
+MOST_BYTES = 20_000
+"""Upper limit of a request body."""
 
 
-def make_app(shelf: Shelf, keeper: Gatekeeper, closing: threading.Event | None = None) -> FastAPI:
-    """The application. shelf: what is shown; keeper: to whom; closing: set to end all streams."""
+def make_app(shown: JournalList, access: Access, closing: threading.Event | None = None) -> FastAPI:
+    """Return the application. closing: an event that ends all streams when it is set."""
     end = closing or threading.Event()
 
     @asynccontextmanager
     async def watching(app: FastAPI) -> AsyncIterator[None]:
-        task = asyncio.create_task(_watch(shelf, end))
+        task = asyncio.create_task(_watch(shown, end))
         yield
         end.set()
         await task
@@ -55,7 +55,7 @@ def make_app(shelf: Shelf, keeper: Gatekeeper, closing: threading.Event | None =
     app = FastAPI(
         title="Tidegate", docs_url=None, redoc_url=None, openapi_url=None, lifespan=watching
     )
-    app.add_middleware(Sentry, keeper=keeper)
+    app.add_middleware(AccessMiddleware, access=access)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
     @app.exception_handler(InputError)
@@ -77,88 +77,86 @@ def make_app(shelf: Shelf, keeper: Gatekeeper, closing: threading.Event | None =
     @app.get("/login")
     async def form(wrong: bool = False) -> Response:
         text = (STATIC / "login.html").read_text("utf-8")
-        said = "That is not the token." if wrong else ""
-        return HTMLResponse(text.replace("<!--said-->", said), 401 if wrong else 200)
+        message = "This token is not valid." if wrong else ""
+        return HTMLResponse(text.replace("<!--message-->", message), 401 if wrong else 200)
 
     @app.post("/login")
     async def log_in(request: Request) -> Response:
         fields = parse_qs((await _body(request)).decode("utf-8", "replace"))
-        if not keeper.knows(fields.get("token", [""])[0]):
-            await asyncio.sleep(0.5)  # makes guessing slow
+        if not access.knows(fields.get("token", [""])[0]):
+            await asyncio.sleep(0.5)  # slows down guessing
             return RedirectResponse("/login?wrong=true", 303)
         answer = RedirectResponse("/", 303)
-        answer.set_cookie(COOKIE, keeper.session, httponly=True, samesite="strict")
+        answer.set_cookie(COOKIE, access.session, httponly=True, samesite="strict")
         return answer
 
     @app.get("/api/journals")
     def journals() -> Any:
-        return [{"id": n, **book.about()} for n, book in enumerate(shelf.books)]
+        return [{"id": n, **journal.about()} for n, journal in enumerate(shown.journals)]
 
     @app.get("/api/journals/{number}/series")
     def series(number: int, points: int = 1_500) -> Any:
-        book = shelf.book(number)
-        about = book.about()
-        rows = book.series(max(10, min(MOST_POINTS, points)))
-        return {**about, "rows": rows}
+        journal = shown.journal(number)
+        return {**journal.about(), "rows": journal.series(max(10, min(MOST_POINTS, points)))}
 
     @app.get("/api/journals/{number}/turns/{index}")
     def turn(number: int, index: int) -> Any:
-        return shelf.book(number).turn(index)
+        return shown.journal(number).turn(index)
 
     @app.get("/api/journals/{number}/turns/{index}/raw")
     def raw(number: int, index: int) -> Response:
-        return Response(shelf.book(number).raw(index), media_type="application/json")
+        return Response(shown.journal(number).raw(index), media_type="application/json")
 
     @app.get("/api/journals/{number}/controls")
     def controls(number: int) -> Any:
-        return shelf.book(number).controllable()
+        return shown.journal(number).controllable()
 
     @app.post("/api/journals/{number}/controls", status_code=202)
     async def ask(number: int, request: Request) -> Any:
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
-            return JSONResponse({"error": "a wish is written in JSON"}, 415)
+            return JSONResponse({"error": "the request body must be JSON"}, 415)
         try:
-            wish = json.loads(await _body(request))
+            plain = json.loads(await _body(request))
         except ValueError:
-            raise InputError("wish", "…", "valid JSON") from None
-        if not isinstance(wish, dict):
-            raise InputError("wish", "…", "an object with do and value")
-        control = await asyncio.to_thread(shelf.book(number).ask, wish, time.time())
+            raise InputError("request", "…", "valid JSON") from None
+        if not isinstance(plain, dict):
+            raise InputError("request", "…", "an object with do and value")
+        control = await asyncio.to_thread(shown.journal(number).request, plain, time.time())
         return {"asked": control.describe()}
 
     @app.get("/events/{number}")
     async def events(request: Request, number: int, after: str = "") -> Response:
-        book = shelf.book(number)
+        journal = shown.journal(number)
         place = request.headers.get("last-event-id") or after
-        stream = _events(book, place, request, end)
+        stream = _events(journal, place, request, end)
         return StreamingResponse(stream, media_type="text/event-stream")
 
     return app
 
 
 async def _body(request: Any) -> bytes:
-    """The body of a request; what is too long is not read to its end."""
+    """Read the body of a request; raises InputError if it is too long."""
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > MOST_WISH:
-            raise InputError("body", "…", f"shorter than {MOST_WISH} bytes")
+        if len(body) > MOST_BYTES:
+            raise InputError("body", "…", f"shorter than {MOST_BYTES} bytes")
     return body
 
 
-async def _watch(shelf: Shelf, end: threading.Event) -> None:
-    """Take in what the journals gain, until the end."""
+async def _watch(shown: JournalList, end: threading.Event) -> None:
+    """Read the journals as they grow, until `end` is set."""
     while not end.is_set():
         try:
-            busy = await asyncio.to_thread(shelf.refresh)
-        except Exception:  # a disk that is gone for a moment: the page goes on
-            log.exception("a journal could not be read")
+            busy = await asyncio.to_thread(shown.refresh)
+        except Exception:  # such as a disk that is away for a moment
+            log.exception("cannot read a journal")
             busy = False
-        await asyncio.sleep(0 if busy else LOOK_S)
+        await asyncio.sleep(0 if busy else POLL_S)
 
 
 def _place(text: str) -> tuple[str, int]:
-    """Edition and index out of an event's id; before everything when it is none.
+    """Return the edition and index in the id of an event; the start if it has none.
 
     >>> _place("2xab-17"), _place("?")
     (('2xab', 17), ('', -1))
@@ -170,22 +168,24 @@ def _place(text: str) -> tuple[str, int]:
         return "", -1
 
 
-async def _events(book: Book, place: str, request: Any, end: threading.Event) -> AsyncIterator[str]:
-    """New rows as they come, from a place on; ``begin`` when the journal is another one."""
+async def _events(
+    journal: WatchedJournal, place: str, request: Any, end: threading.Event
+) -> AsyncIterator[str]:
+    """Yield new rows as events, from a place on; ``begin`` when the file was replaced."""
     edition, index = _place(place)
     yield "retry: 1000\n\n"
     quiet_since = time.monotonic()
     while not end.is_set() and not await request.is_disconnected():
-        if edition != book.edition:
-            edition, index = book.edition, -1
-            yield f"event: begin\nid: {edition}-{index}\ndata: {json.dumps(book.about())}\n\n"
-        rows = book.after(index)
+        if edition != journal.edition:
+            edition, index = journal.edition, -1
+            yield f"event: begin\nid: {edition}-{index}\ndata: {json.dumps(journal.about())}\n\n"
+        rows = journal.after(index)
         if rows:
             index = rows[-1].index
-            data = json.dumps({**book.about(), "rows": columns(rows)})
+            data = json.dumps({**journal.about(), "rows": columns(rows)})
             yield f"event: turns\nid: {edition}-{index}\ndata: {data}\n\n"
             quiet_since = time.monotonic()
         elif time.monotonic() - quiet_since > KEEP_ALIVE_S:
-            yield ": still here\n\n"
+            yield ": keep-alive\n\n"
             quiet_since = time.monotonic()
-        await asyncio.sleep(LOOK_S / 2)
+        await asyncio.sleep(POLL_S / 2)

@@ -1,9 +1,10 @@
-"""Who may look: a middleware that checks host, token and origin, and sets careful headers.
+"""Access control: a middleware that checks host, token and origin, and sets security headers.
 
-On loopback anybody on this machine may look, as with Spark's own pages, but no other site's page
-may: the Host header must name this machine, so that a name that somebody points at 127.0.0.1 is of
-no use, and a wish must come from our own page. Beyond loopback a token is needed: once in a form,
-from then on in a cookie that scripts cannot read. It is never part of an address.
+On loopback, every user of this machine has access, as with Spark's own pages, but pages of other
+sites do not: the Host header must name this machine, which rules out DNS rebinding, and a request
+that changes something must come from the dashboard's own page. Other addresses require a token: it
+is entered once in a form and then kept in a cookie that scripts cannot read. It is never part of a
+URL.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from tidegate.errors import InputError
 
-__all__ = ["HEADERS", "Gatekeeper", "Sentry", "check_exposure", "is_loopback"]
+__all__ = ["HEADERS", "Access", "AccessMiddleware", "check_exposure", "is_loopback"]
 
 COOKIE = "tidegate"
 SHORTEST_TOKEN = 12
@@ -29,7 +30,7 @@ HEADERS = {
     ),
     "x-frame-options": "DENY",
     "x-content-type-options": "nosniff",
-    # Not "no-referrer": with it a form of our own page would not say that it comes from us.
+    # Not "no-referrer": forms of the dashboard's own page must send their origin.
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -38,7 +39,7 @@ HEADERS = {
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a host name or address."""
+    """Return whether only this machine can reach a host name or address."""
     if host == "localhost":
         return True
     try:
@@ -48,17 +49,20 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(host: str, token: str | None) -> None:
-    """Raise InputError when others could look without a token, or by one that can be guessed."""
+    """Raise InputError if other machines could connect without a token, or with a short one."""
     if token is not None and len(token) < SHORTEST_TOKEN:
         allowed = f"at least {SHORTEST_TOKEN} characters long"
-        raise InputError("--token", "…", allowed, "openssl rand -hex 16 makes a good one")
+        raise InputError("--token", "…", allowed, "generate one with openssl rand -hex 16")
     if token is None and not is_loopback(host):
-        remedy = "others could look and steer: give a --token, or keep to 127.0.0.1"
+        remedy = "set a --token, or other machines could control the run"
         raise InputError("--host", host, "a loopback address without a token", remedy)
 
 
-class Gatekeeper:
-    """Knows who may come in. token: None: everybody who gets here; loopback: where it listens."""
+class Access:
+    """Decides which requests are allowed.
+
+    token: None to allow every request. loopback: whether the server listens on loopback only.
+    """
 
     def __init__(self, token: str | None, loopback: bool) -> None:
         self._token = token
@@ -66,13 +70,13 @@ class Gatekeeper:
         self.session = secrets.token_urlsafe(32)
 
     def knows(self, token: str) -> bool:
-        """Whether it is the token; takes as long for a near miss as for any."""
+        """Return whether this is the token, in constant time."""
         return self._token is not None and hmac.compare_digest(
             token.encode("utf-8", "replace"), self._token.encode()
         )
 
     def admits(self, headers: Mapping[str, str]) -> bool:
-        """Whether a request brings the token, or the cookie that was given for it."""
+        """Return whether a request has the token, or the cookie that was set for it."""
         if self._token is None:
             return True
         kind, _, word = headers.get("authorization", "").partition(" ")
@@ -87,7 +91,7 @@ class Gatekeeper:
         )
 
     def host_is_right(self, headers: Mapping[str, str]) -> bool:
-        """Whether the name that was called is one of this machine, where that can be known."""
+        """Return whether the Host header names this machine; always true beyond loopback."""
         if not self.loopback:
             return True
         name = headers.get("host", "").lower()
@@ -95,22 +99,22 @@ class Gatekeeper:
         return is_loopback(name)
 
     def origin_is_ours(self, headers: Mapping[str, str]) -> bool:
-        """Whether a request that changes something comes from our own page, or from no page."""
+        """Return whether a request comes from the dashboard's own page, or from no page."""
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return False
         origin = headers.get("origin")
         return origin is None or origin.partition("://")[2] == headers.get("host")
 
 
-class Sentry:
-    """The middleware. app: what is protected; keeper: who may come in."""
+class AccessMiddleware:
+    """The middleware. app: the application that is protected."""
 
-    def __init__(self, app: Any, keeper: Gatekeeper) -> None:
+    def __init__(self, app: Any, access: Access) -> None:
         self.app = app
-        self.keeper = keeper
+        self.access = access
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Let a request through, or answer it here."""
+        """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -118,7 +122,7 @@ class Sentry:
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
 
-        async def careful(message: Any) -> None:
+        async def with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
                 given = {name.lower() for name, _ in message["headers"]}
                 message["headers"] = [
@@ -132,18 +136,18 @@ class Sentry:
             await send(message)
 
         refusal = self._refusal(scope, headers)
-        await (refusal or self.app)(scope, receive, careful)
+        await (refusal or self.app)(scope, receive, with_headers)
 
     def _refusal(self, scope: Any, headers: Mapping[str, str]) -> Any:
         from starlette.responses import PlainTextResponse, RedirectResponse
 
-        if not self.keeper.host_is_right(headers):
-            text = "This dashboard answers to localhost and 127.0.0.1 only."
+        if not self.access.host_is_right(headers):
+            text = "This dashboard can be opened at localhost and 127.0.0.1 only."
             return PlainTextResponse(text, 421)
-        if scope["method"] not in ("GET", "HEAD") and not self.keeper.origin_is_ours(headers):
-            return PlainTextResponse("Only the dashboard's own page may do that.", 403)
-        if scope["path"] in OPEN or self.keeper.admits(headers):
+        if scope["method"] not in ("GET", "HEAD") and not self.access.origin_is_ours(headers):
+            return PlainTextResponse("Only the dashboard's own page may send this request.", 403)
+        if scope["path"] in OPEN or self.access.admits(headers):
             return None
         if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
             return RedirectResponse("/login", 303)
-        return PlainTextResponse("A token is needed.", 401, {"www-authenticate": "Bearer"})
+        return PlainTextResponse("A token is required.", 401, {"www-authenticate": "Bearer"})

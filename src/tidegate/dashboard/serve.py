@@ -1,4 +1,4 @@
-"""Serving the page beside something else: a thread of its own, gone when the block ends."""
+"""Serves the dashboard in a thread while a block runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 
-from tidegate.dashboard.journals import Shelf
-from tidegate.dashboard.security import Gatekeeper, check_exposure, is_loopback
+from tidegate.dashboard.journals import JournalList
+from tidegate.dashboard.security import Access, check_exposure, is_loopback
 from tidegate.errors import BackendError, InputError
 
 __all__ = ["is_free", "serving"]
@@ -30,9 +30,9 @@ def serving(
     """Serve a dashboard of journals while the block runs; yields its address.
 
     journals: one or several, or folders with journals in them; they need not exist yet.
-    port: 0 for any that is free. host: beyond loopback a token is needed, of 12 characters at
-    least, which people are asked for. slo_s: the latency wanted, in seconds; None: what each
-    journal says.
+    port: 0 for any free port. host: an address other than loopback requires a token.
+    token: at least 12 characters, which users have to enter.
+    slo_s: latency target, in seconds; None for the target in each journal.
     """
     try:
         import uvicorn
@@ -40,15 +40,15 @@ def serving(
         from tidegate.dashboard.app import make_app
     except ImportError as error:
         remedy = "pip install 'tidegate[dashboard]'"
-        raise BackendError(f"the dashboard needs {error.name}: {remedy}") from None
+        raise BackendError(f"the dashboard requires {error.name}: {remedy}") from None
 
     check_exposure(host, token)
     one = isinstance(journals, str | PathLike)
     paths = [Path(journals)] if one else [Path(path) for path in journals]  # type: ignore[arg-type, union-attr]
     listener = _listen(host, port)
     closing = threading.Event()
-    app = make_app(Shelf(paths, slo_s), Gatekeeper(token, is_loopback(host)), closing)
-    # No access log: addresses are of no interest, and a terminal may be showing something else.
+    app = make_app(JournalList(paths, slo_s), Access(token, is_loopback(host)), closing)
+    # No access log: the terminal may be showing something else.
     settings = uvicorn.Config(
         app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, ws="none"
     )
@@ -77,14 +77,14 @@ def _listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listener.close()
         why = getattr(error, "strerror", None) or str(error)
-        remedy = f"{why}: choose another --port, or 0 for any"
+        remedy = f"{why}: choose another --port, or 0 for any free one"
         raise InputError("--port", f"{host}:{port}", "one that is free", remedy) from None
     listener.listen(128)
     return listener
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a port can be listened on now."""
+    """Return whether a port is free now."""
     try:
         _listen(host, port).close()
     except InputError:
@@ -93,7 +93,7 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def _await_start(server: object, thread: threading.Thread) -> None:
-    """Wait until it answers."""
+    """Wait until the server accepts connections."""
     waited = threading.Event()
     for _ in range(int(START_LIMIT_S / 0.02)):
         if getattr(server, "started", False):

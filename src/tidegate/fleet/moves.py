@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from tidegate.fleet.hosts import FleetHost, HostSilent
 from tidegate.fleet.queries import ContinuousQuery
+from tidegate.loop.tail import Tail, mend
 
 __all__ = [
     "Intent",
@@ -126,15 +127,8 @@ class MoveLog:
         self._file.close()
 
     def _read(self) -> None:
-        if not self.path.exists():
-            return
-        text = self.path.read_text(encoding="utf-8")
-        whole = text[: text.rfind("\n") + 1]
-        if (
-            whole != text
-        ):  # the manager died while it wrote: what it had not written, it had not done
-            self.path.write_text(whole, encoding="utf-8")
-        for line in whole.splitlines():
+        mend(self.path)  # the manager died while it wrote: what it had not written, it had not done
+        for line in Tail(self.path).lines():
             plain = json.loads(line)
             self.last = max(self.last, plain["number"])
             self.intents[plain["query"]] = Intent(
@@ -243,11 +237,8 @@ class MoveRecord:
 
 def read_moves(path: Path) -> list[MoveRecord]:
     """The moves from host to host that a log tells of, oldest first; none where there is no log."""
-    if not path.exists():
-        return []
-    text = path.read_text(encoding="utf-8")
     found = []
-    for line in text[: text.rfind("\n") + 1].splitlines():
+    for line in Tail(path).lines():
         plain = json.loads(line)
         if plain["origin"] and plain["step"] in ("started", "back", "lost"):
             outcome = "moved" if plain["step"] == "started" else plain["step"]

@@ -20,6 +20,7 @@ from typing import Any, Literal
 from tidegate.codec import Value, from_json, to_json, to_plain
 from tidegate.errors import BackendError, InputError, TidegateError
 from tidegate.guards import DryRun, Guard, Pause
+from tidegate.loop.tail import Tail
 from tidegate.model import Plan, Snapshot
 from tidegate.policies import policy_class
 from tidegate.policies.base import NoMemory, Policy
@@ -173,14 +174,13 @@ class ControlFile:
         fcntl.flock(self._file, fcntl.LOCK_SH)
         first = to_json(ControlListener(inner.name, parameters, os.getpid())) + "\n"
         self._file.write(first.encode())
-        self._rest = b""
+        self._tail = Tail(self.path)
+        list(self._tail.lines())
 
     def take(self) -> list[Control]:
         """The requests since the last call. A line that cannot be read is refused."""
-        self._rest += self._file.read() or b""
-        *lines, self._rest = self._rest.split(b"\n")
         found = []
-        for line in lines:
+        for line in self._tail.lines():
             try:
                 found.append(from_json(Control, line))
             except InputError as error:

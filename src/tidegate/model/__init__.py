@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.model.leases import HostOffer, Lease
+from tidegate.model.leases import HostOffer, Lease, LeaseEnd
 from tidegate.model.plan import Binding, Deployment, Instance, Plan, Prediction, Reason, Unmet
 from tidegate.model.snapshot import (
     NO_LATENCY,
@@ -29,6 +29,7 @@ __all__ = [
     "InstanceStatus",
     "Latency",
     "Lease",
+    "LeaseEnd",
     "OperatorReading",
     "Plan",
     "Prediction",

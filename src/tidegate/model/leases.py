@@ -9,7 +9,7 @@ from tidegate.codec import Value
 from tidegate.model.topology import Resources
 from tidegate.units import finite
 
-__all__ = ["HostOffer", "Lease"]
+__all__ = ["HostOffer", "Lease", "LeaseEnd"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Lease(Value):
     started_s: start of the first unit on the snapshot's clock, in seconds.
 
     >>> hourly = Lease(billing_unit_s=3600, price_per_unit_usd=6, started_s=0)
-    >>> hourly.time_left_s(now_s=3500), hourly.units_paid(now_s=3700)
+    >>> hourly.time_left_s(now_s=3500), hourly.units_paid(until_s=3700)
     (100, 2)
     """
 
@@ -37,9 +37,21 @@ class Lease(Value):
         """Seconds until the present billing unit, which is already paid for, ends."""
         return self.billing_unit_s - (now_s - self.started_s) % self.billing_unit_s
 
-    def units_paid(self, now_s: float) -> int:
-        """Billing units started so far."""
-        return max(0, math.floor((now_s - self.started_s) / self.billing_unit_s)) + 1
+    def units_paid(self, until_s: float) -> int:
+        """Billing units started by then; a lease that ends with a unit does not start another."""
+        return max(1, math.ceil((until_s - self.started_s) / self.billing_unit_s - 1e-9))
+
+    def cost_usd(self, until_s: float) -> float:
+        """Price of the billing units started by then."""
+        return self.units_paid(until_s) * self.price_per_unit_usd
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseEnd(Value):
+    """The moment when a host was given back or lost, in seconds on the snapshot's clock."""
+
+    host: str
+    time_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +80,7 @@ class HostOffer(Value):
     def usd_per_h(self) -> float:
         """Price of one host per hour of continuous use."""
         return self.price_per_unit_usd * 3600 / self.billing_unit_s
+
+    def lease(self, started_s: float) -> Lease:
+        """A lease of such a host from a moment on."""
+        return Lease(self.billing_unit_s, self.price_per_unit_usd, started_s)

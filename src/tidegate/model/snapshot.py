@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 
 from tidegate.codec import Sorted, Value
 from tidegate.errors import InputError
-from tidegate.model.leases import HostOffer, Lease
+from tidegate.model.leases import HostOffer, Lease, LeaseEnd
 from tidegate.model.plan import Deployment, Instance
 from tidegate.model.topology import Operator, Resources, Topology
 from tidegate.units import finite
@@ -177,6 +177,7 @@ class Snapshot(Value):
         batches: Micro-batches of the slowest query, where there are micro-batches.
         interval_s: Time until the next decision, in seconds, None when unknown.
         leased_so_far: Number of hosts ever leased, so that new hosts get new names.
+        ended: Leases that ended since the last snapshot, where the world knows when.
     """
 
     time_s: float
@@ -189,6 +190,7 @@ class Snapshot(Value):
     batches: BatchReading | None = None
     interval_s: float | None = None
     leased_so_far: int = 0
+    ended: tuple[LeaseEnd, ...] = ()
 
     def __post_init__(self) -> None:
         finite(self.time_s, "time_s")

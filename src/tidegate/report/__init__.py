@@ -1,4 +1,4 @@
-"""Reports that people look at: one self-contained HTML file, the answer first, then pictures."""
+"""Reports: the building blocks of all HTML pages, and summaries and metrics of journals."""
 
 from __future__ import annotations
 

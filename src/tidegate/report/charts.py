@@ -1,7 +1,7 @@
-"""Small charts as SVG text: no script, no download, sharp in print, readable in the dark.
+"""Small charts as SVG text: no script, no download, sharp in print, readable in dark mode.
 
-A chart is a string to put into a page. Colours come from the page's style sheet (classes ``c0`` to
-``c7``), so that one report looks like the next.
+A chart is a string to put into a page. Colours come from the style sheet of the page (classes
+``c0`` to ``c7``), so that all reports look alike.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Series", "bars", "heat", "lines", "scatter"]
+__all__ = ["Series", "bars", "heat", "lines", "scatter", "time_unit"]
 
 WIDTH, HEIGHT = 720, 240
 LEFT, RIGHT, TOP, BOTTOM = 62, 14, 22, 36
 MAX_POINTS = 1500
-"""Points of a line beyond which neighbours are thinned: more than pixels are of no use."""
+"""Upper limit for the points of a line; more than there are pixels are of no use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
     """One line of a chart.
 
-    step: drawn as stairs (a number of hosts), not as a slope. dashed: published beside measured.
+    step: draw as stairs, such as a number of hosts. dashed: draw dashed, such as a limit.
     """
 
     name: str
@@ -41,9 +41,15 @@ def lines(
     marks: Sequence[tuple[float, str]] = (),
     y_from_zero: bool = True,
 ) -> str:
-    """Lines over a common x. marks: (x, text) as vertical strokes, such as decisions.
+    """Return a chart with lines over a common x axis. A missing value (None or NaN) leaves a gap.
 
-    A missing value (None or NaN) interrupts its line.
+    Args:
+        series: The lines.
+        title: Title of the chart.
+        x_label: Label of the x axis.
+        y_label: Label of the y axis.
+        marks: (x, text) of vertical lines, such as decisions.
+        y_from_zero: Whether the y axis starts at zero.
     """
     xs = [value for s in series for value in s.x]
     ys = [float(v) for s in series for v in s.y if v is not None and math.isfinite(v)]
@@ -70,10 +76,16 @@ def scatter(
     front: Sequence[str] = (),
     labelled: Collection[str] | None = None,
 ) -> str:
-    """Named points, such as policies by cost and SLA. front: names that a line joins (Pareto).
+    """Return a chart with named points, such as policies by cost and service level.
 
-    labelled: names that are written beside their points, None: all; the others show when pointed
-    at.
+    Args:
+        points: (name, x, y) of each point.
+        title: Title of the chart.
+        x_label: Label of the x axis.
+        y_label: Label of the y axis.
+        front: Names of the points that a line joins, such as a Pareto front.
+        labelled: Names that are written next to their points; None for all. The others are
+            tooltips.
     """
     xs = _widened(min(p[1] for p in points), max(p[1] for p in points), 0.04)
     frame = _Frame(title, x_label, y_label, xs, [p[2] for p in points], False)
@@ -106,7 +118,7 @@ def bars(
     title: str,
     y_label: str,
 ) -> str:
-    """Groups of bars side by side, such as published beside measured. A None leaves a gap."""
+    """Return a chart with groups of bars, such as published and measured. None leaves a gap."""
     ys = [v for _, values in series for v in values if v is not None and math.isfinite(v)]
     frame = _Frame(title, "", y_label, [0, len(groups)], ys, True, x_ticks=False)
     wide = (WIDTH - LEFT - RIGHT) / max(1, len(groups))
@@ -139,9 +151,15 @@ def heat(
     x_label: str,
     y_label: str,
 ) -> str:
-    """A value for each column and row, the more the darker, the least of them framed.
+    """Return a heat map; higher values are darker and the lowest is framed. None leaves a gap.
 
-    values: row by row. A None leaves a gap.
+    Args:
+        columns: Names of the columns.
+        rows: Names of the rows.
+        values: Values, row by row.
+        title: Title of the chart.
+        x_label: Label of the x axis.
+        y_label: Label of the y axis.
     """
     known = [v for row in values for v in row if v is not None and math.isfinite(v)]
     low, high = min(known, default=0.0), max(known, default=1.0)
@@ -250,7 +268,7 @@ class _Frame:
 
 
 def _paths(frame: _Frame, series: Series) -> list[str]:
-    """The line as SVG paths, one for each stretch without missing values."""
+    """Return a line as SVG paths, one for each part without missing values."""
     points = list(zip(series.x, series.y, strict=True))
     points = points[:: max(1, math.ceil(len(points) / MAX_POINTS))]
     stretches: list[list[str]] = [[]]
@@ -268,6 +286,13 @@ def _paths(frame: _Frame, series: Series) -> list[str]:
     return ["M" + "L".join(stretch) for stretch in stretches if stretch]
 
 
+def time_unit(duration_s: float) -> tuple[float, str]:
+    """Return the unit for a time axis of that length: its seconds and its name."""
+    if duration_s < 600:
+        return 1.0, "s"
+    return (60.0, "min") if duration_s < 36_000 else (3600.0, "h")
+
+
 def _widened(low: float, high: float, share: float) -> tuple[float, float]:
     if high <= low:
         return low - (abs(low) or 1.0) * 0.5, high + (abs(high) or 1.0) * 0.5
@@ -275,7 +300,7 @@ def _widened(low: float, high: float, share: float) -> tuple[float, float]:
 
 
 def _ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers between two values.
+    """Return round numbers between two values.
 
     >>> _ticks(0, 9.7)
     [0.0, 2.0, 4.0, 6.0, 8.0]
@@ -288,7 +313,7 @@ def _ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def _short(value: float) -> str:
-    """A number for a tick.
+    """Return a number as the text of a tick.
 
     >>> _short(125000), _short(0.25), _short(3.0)
     ('125k', '0.25', '3')

@@ -1,11 +1,11 @@
-"""A page about a run, live or simulated: the answer, the figures, pictures and decisions."""
+"""The report of a run, live or simulated: summary, figures, charts and decisions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tidegate.loop.journal import Turn
-from tidegate.report.charts import Series, lines
+from tidegate.report.charts import Series, lines, time_unit
 from tidegate.report.page import Page
 from tidegate.report.summary import LiveSummary, capacity_of, decisions_of, lag_of, rate_of
 from tidegate.units import show_duration
@@ -14,13 +14,13 @@ __all__ = ["figures", "live_page"]
 
 
 def live_page(name: str, turns: Sequence[Turn], summary: LiveSummary) -> Page:
-    """A page about one run. name: what ran; turns: of its journal, as given to `summarise`."""
+    """Return the page of a run. name: of the run; turns: as given to `summarise`."""
     page = Page(f"How did {name} go?", _answer(summary))
     page.section("Figures", "" if summary.exact else "Latencies are estimated from the journal.")
     page.table(["figure", "value"], figures(summary))
     seen = [turn.snapshot for turn in turns if turn.snapshot is not None]
     begun_s = seen[0].time_s
-    scale, unit = _unit(seen[-1].time_s - begun_s)
+    scale, unit = time_unit(seen[-1].time_s - begun_s)
     x = [(s.time_s - begun_s) / scale for s in seen]
     every = decisions_of(turns)
     marks = [((d.time_s - begun_s) / scale, f"{d.before} → {d.after}: {d.reason}") for d in every]
@@ -36,14 +36,14 @@ def live_page(name: str, turns: Sequence[Turn], summary: LiveSummary) -> Page:
             "items/s",
             marks,
         ),
-        "Capacity: what the executors at work could do, by the service time measured. "
-        "A stroke is a decision; point at it for the reason.",
+        "Capacity: what the running executors can process, by the measured service time. "
+        "A vertical line is a decision; point at it for the reason.",
     )
     lag = [lag_of(s) for s in seen]
     if any(items is not None for items in lag):
-        page.picture(lines([Series("lag", x, lag)], "Waiting", unit, "items"))
+        page.picture(lines([Series("lag", x, lag)], "Backlog", unit, "items"))
     else:
-        page.text("How much waits was not measured: the source does not tell.")
+        page.text("The backlog was not measured: the source does not report it.")
     page.section("Latency")
     latency = [
         Series("p50", x, [s.latency.p50_s for s in seen]),
@@ -66,11 +66,11 @@ def live_page(name: str, turns: Sequence[Turn], summary: LiveSummary) -> Page:
             "executors",
             marks,
         ),
-        "Requested and not yet running: starting. Paid and no longer requested: draining.",
+        "Requested but not running: starting. Paid but not requested: draining.",
     )
     page.section("Decisions", f"Decided by {summary.policy}.")
     page.table(
-        ["turn", f"time, {unit}", "executors", "wanted", "reason", "guard", "refused"],
+        ["turn", f"time, {unit}", "executors", "target", "reason", "guard", "refused"],
         [
             [
                 d.number,
@@ -86,13 +86,13 @@ def live_page(name: str, turns: Sequence[Turn], summary: LiveSummary) -> Page:
     )
     failed = [[t.number, t.error] for t in turns if t.error is not None]
     if failed:
-        page.section("Turns that failed", "The application went on without them.")
+        page.section("Failed turns", "The application continued without them.")
         page.table(["turn", "error"], failed)
     return page
 
 
 def figures(summary: LiveSummary) -> list[tuple[str, str]]:
-    """The figures as people read them, most important first."""
+    """Return the figures as text, most important first."""
     s = summary
     about = "" if s.exact else "about "
     rows = [
@@ -113,14 +113,16 @@ def figures(summary: LiveSummary) -> list[tuple[str, str]]:
         ("executors", f"{s.mean_executors:.2f} on average, {s.peak_executors} at most"),
     ]
     if s.static_cost_usd:
-        rows.append(("cost", f"${s.cost_usd:.3f}; all the time: ${s.static_cost_usd:.3f}"))
+        rows.append(
+            ("cost", f"${s.cost_usd:.3f}; with the peak all the time: ${s.static_cost_usd:.3f}")
+        )
     rows.append(("rescales", str(s.rescales)))
     if s.scale_up_s is not None:
-        rows.append(("a new executor worked after", show_duration(s.scale_up_s)))
+        rows.append(("start-up of an executor", show_duration(s.scale_up_s)))
     if s.lost is not None and s.repeated is not None:
         rows.append(("lost · repeated", f"{s.lost} · {s.repeated}"))
     if s.failed_turns:
-        rows.append(("turns that failed", f"{s.failed_turns} of {s.turns}"))
+        rows.append(("failed turns", f"{s.failed_turns} of {s.turns}"))
     return rows
 
 
@@ -131,14 +133,7 @@ def _answer(s: LiveSummary) -> str:
         held = f"{about}{s.slo_compliance:.1%} of the items were done within "
         held += f"{show_duration(s.slo_s)}, with "
     text = (
-        f"{held}{s.mean_executors:.1f} executors on average where {s.peak_executors} were needed "
-        f"at the peak: {s.saved:.0%} fewer executor-seconds than a fixed size."
+        f"{held}{s.mean_executors:.1f} executors on average and {s.peak_executors} at the peak: "
+        f"{s.saved:.0%} fewer executor-seconds than a cluster sized for the peak."
     )
     return text[0].upper() + text[1:]
-
-
-def _unit(duration_s: float) -> tuple[float, str]:
-    """Seconds of a unit that makes round numbers of a run, and its name."""
-    if duration_s < 600:
-        return 1.0, "s"
-    return (60.0, "min") if duration_s < 36_000 else (3600.0, "h")

@@ -1,4 +1,4 @@
-"""What an autoscaler does, for Prometheus: fed with turns, read by a scraper.
+"""Prometheus metrics of an autoscaler: fed with turns, read by a scraper.
 
 ::
 
@@ -6,8 +6,8 @@
     with serve_metrics(metrics, port=9464), Autoscaler(spark, slo="5s", on_turn=metrics.observe):
         query.awaitTermination()
 
-What was not measured is absent, never zero. Spark's own metrics (memory, garbage, shuffles) are
-Spark's to export: see ``spark.ui.prometheus.enabled``.
+A value that was not measured is absent, never zero. Spark exports its own metrics (memory, garbage
+collection, shuffles): see ``spark.ui.prometheus.enabled``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidegate import __version__
 from tidegate.errors import InputError
+from tidegate.loop.billing import Bill
 from tidegate.loop.journal import Turn
 from tidegate.model import Snapshot
 from tidegate.report.summary import (
@@ -51,63 +52,63 @@ class _Kind(NamedTuple):
 
 METRICS = {
     "tidegate_build_info": _Kind("gauge", "Always 1; the version is its label.", ("version",)),
-    "tidegate_executors_target": _Kind("gauge", "Executors wanted, after all guards."),
+    "tidegate_executors_target": _Kind("gauge", "Planned executors, after all guards."),
     "tidegate_executors_raw_target": _Kind(
-        "gauge", "Executors that the policy itself wanted, before any guard."
+        "gauge", "Executors that the policy targets, before any guard."
     ),
-    "tidegate_executors_running": _Kind("gauge", "Executors that are at work."),
+    "tidegate_executors_running": _Kind("gauge", "Running executors."),
     "tidegate_executors_leased": _Kind(
         "gauge", "Executors that are paid for: running, starting or draining."
     ),
-    "tidegate_input_items_per_second": _Kind("gauge", "Items that come from outside."),
+    "tidegate_input_items_per_second": _Kind("gauge", "Input from outside."),
     "tidegate_capacity_items_per_second": _Kind(
-        "gauge", "Items from outside that the running executors could do."
+        "gauge", "Input that the running executors can process."
     ),
-    "tidegate_lag_items": _Kind("gauge", "Items that wait before an operator.", ("operator",)),
+    "tidegate_lag_items": _Kind("gauge", "Items waiting at an operator.", ("operator",)),
     "tidegate_operator_input_items_per_second": _Kind(
-        "gauge", "Items that reach an operator.", ("operator",)
+        "gauge", "Arrivals at an operator.", ("operator",)
     ),
     "tidegate_operator_service_seconds": _Kind(
-        "gauge", "Mean time that an instance is busy with one item.", ("operator",)
+        "gauge", "Mean service time of an item.", ("operator",)
     ),
     "tidegate_operator_instances": _Kind(
-        "gauge", "Instances of an operator that are asked for.", ("operator",)
+        "gauge", "Requested instances of an operator.", ("operator",)
     ),
     "tidegate_host_utilisation_ratio": _Kind("gauge", "Share of a host's CPU in use.", ("host",)),
     "tidegate_latency_seconds": _Kind(
-        "histogram", "End-to-end time of items, estimated from the percentiles of each turn."
+        "histogram", "End-to-end latency, estimated from the percentiles of each turn."
     ),
-    "tidegate_slo_seconds": _Kind("gauge", "Within which an item should be done."),
+    "tidegate_slo_seconds": _Kind("gauge", "Latency target."),
     "tidegate_predicted_latency_seconds": _Kind(
-        "gauge", "Mean end-to-end time that the last plan predicts."
+        "gauge", "Mean end-to-end latency predicted by the last plan."
     ),
-    "tidegate_shed_ratio": _Kind("gauge", "Share of the input that is dropped on purpose."),
+    "tidegate_shed_ratio": _Kind("gauge", "Share of the input dropped by load shedding."),
     "tidegate_cost_usd_total": _Kind(
-        "counter", "What the hosts seen so far have cost since their lease, by started unit."
+        "counter", "Cost of the hosts since the first turn, by started billing unit."
     ),
-    "tidegate_cost_usd_per_hour": _Kind("gauge", "What the leased hosts cost in an hour."),
+    "tidegate_cost_usd_per_hour": _Kind("gauge", "Price of the leased hosts per hour."),
     "tidegate_decisions_total": _Kind(
         "counter",
-        "Turns that changed the executors or wanted to.",
+        "Turns that changed the executors, or tried to.",
         ("policy", "direction", "reason"),
     ),
     "tidegate_guard_bindings_total": _Kind(
-        "counter", "Times that a guard changed what the policy wanted.", ("guard",)
+        "counter", "Turns in which a guard changed the plan.", ("guard",)
     ),
     "tidegate_turns_total": _Kind("counter", "Turns of the control loop."),
-    "tidegate_errors_total": _Kind("counter", "Turns that failed; the stream went on."),
+    "tidegate_errors_total": _Kind("counter", "Turns that failed; the stream continued."),
     "tidegate_last_turn_timestamp_seconds": _Kind("gauge", "Unix time of the last turn."),
     "tidegate_staleness_seconds": _Kind(
-        "gauge", "Age of the last turn that observed something; grows when nobody decides."
+        "gauge", "Age of the last turn with a snapshot; grows while the loop stands still."
     ),
 }
-"""Every metric: kind, help and labels. The reference in the documentation is made from this."""
+"""All metrics: kind, help and labels. The reference documentation is generated from this."""
 
 
 class Metrics:
-    """The state behind the metrics; any thread may feed or read it.
+    """The state of the metrics; it may be fed and read from any thread.
 
-    slo_s: latency target in seconds, None for the journal's own. clock: Unix seconds.
+    slo_s: latency target, in seconds; None for the target in the turns. clock: Unix seconds.
 
     >>> from tidegate.testing import steady_snapshot
     >>> metrics = Metrics(slo_s=5, clock=lambda: 12.0)
@@ -125,12 +126,13 @@ class Metrics:
         self._turns = self._errors = 0
         self._decisions: Counter[tuple[str, ...]] = Counter()
         self._bindings: Counter[tuple[str, ...]] = Counter()
-        self._paid_usd: dict[str, float] = {}
+        self._bill = Bill()
+        self._cost_usd = 0.0
         self._buckets = [0.0] * (len(BUCKETS_S) + 1)
         self._latency_sum_s = 0.0
 
     def observe(self, turn: Turn) -> None:
-        """Take in a turn; fits `on_turn` of an `Autoscaler`."""
+        """Take in a turn; suitable as `on_turn` of an `Autoscaler`."""
         with self._lock:
             self._turns += 1
             self._errors += turn.error is not None
@@ -142,20 +144,16 @@ class Metrics:
                 change = decision.wanted - decision.before
                 direction = "up" if change > 0 else "down" if change < 0 else "none"
                 codes = [reason.code for reason in turn.plan.reasons] if turn.plan else []
-                # The stack's own name would be a new series for each setting of a guard.
+                # The description of the stack would be a new series for each setting of a guard.
                 policy = turn.policy.split("(")[0].split(" ")[0]
                 self._decisions[policy, direction, codes[0] if codes else "none"] += 1
             for binding in turn.plan.bindings if turn.plan else ():
                 self._bindings[(binding.guard,)] += 1
-            self._add_cost(turn.snapshot)
+            self._bill.add(turn)
+            # A counter must not fall: a host that is lost early is billed for less than foreseen.
+            self._cost_usd = max(self._cost_usd, self._bill.cost_usd())
             if before is not None:
                 self._add_latency(turn.snapshot, turn.snapshot.time_s - before.time_s)
-
-    def _add_cost(self, snapshot: Snapshot) -> None:
-        for host in snapshot.hosts:
-            if host.lease is not None:
-                units = host.lease.units_paid(snapshot.time_s)
-                self._paid_usd[host.id] = units * host.lease.price_per_unit_usd
 
     def _add_latency(self, snapshot: Snapshot, span_s: float) -> None:
         for seconds, items in latency_points(snapshot, max(0.0, span_s)):
@@ -163,7 +161,7 @@ class Metrics:
             self._latency_sum_s += seconds * items
 
     def text(self) -> bytes:
-        """All metrics in Prometheus' text form."""
+        """Return all metrics in the text format of Prometheus."""
         from prometheus_client import CollectorRegistry, generate_latest
 
         registry = CollectorRegistry()
@@ -171,11 +169,11 @@ class Metrics:
         return generate_latest(registry)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing before the scrape: the registry need not ask twice."""
+        """Return nothing, so that the registry does not collect at registration."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics as Prometheus' library wants them."""
+        """Yield the metrics as the Prometheus client expects them."""
         from prometheus_client.core import (
             CounterMetricFamily,
             GaugeMetricFamily,
@@ -200,7 +198,7 @@ class Metrics:
             yield metric
 
     def _values(self) -> dict[str, dict[tuple[str, ...], float | None]]:
-        """By metric and labels, without the prefix's repetition; None: not measured."""
+        """Return values by metric and labels; None if not measured."""
         found: dict[str, dict[tuple[str, ...], float | None]] = {
             "build_info": {(__version__,): 1.0},
             "turns_total": {(): float(self._turns)},
@@ -212,7 +210,7 @@ class Metrics:
         if turn is not None and turn.snapshot is not None and seen_s is not None:
             found |= _of_turn(turn, turn.snapshot)
             found["slo_seconds"] = {(): slo_of(turn) if self.slo_s is None else self.slo_s}
-            found["cost_usd_total"] = {(): sum(self._paid_usd.values())}
+            found["cost_usd_total"] = {(): self._cost_usd}
             found["last_turn_timestamp_seconds"] = {(): seen_s}
             found["staleness_seconds"] = {(): self._clock() - seen_s}
         return {f"tidegate_{name}": values for name, values in found.items()}
@@ -249,8 +247,8 @@ def serve_metrics(
 ) -> Iterator[str]:
     """Serve ``/metrics`` in a thread while the block runs; yields its address.
 
-    port: 0 takes a free one. host: beyond loopback a token is needed, which the scraper sends as
-    ``Authorization: Bearer …``.
+    port: 0 for any free port. host: an address other than loopback requires a token.
+    token: scrapers send it as ``Authorization: Bearer …``.
     """
     from wsgiref.simple_server import WSGIRequestHandler, make_server
 
@@ -258,28 +256,28 @@ def serve_metrics(
 
     finite(port, "--metrics-port", low=0, high=65_535)
     if host not in LOOPBACK and not token:
-        remedy = "give a token that scrapers must send"
+        remedy = "set a token that scrapers must send"
         raise InputError("metrics host", host, "127.0.0.1 without a token", remedy)
 
     def answer(environ: dict[str, Any], start: Callable[..., Any]) -> list[bytes]:
         given = environ.get("HTTP_AUTHORIZATION", "")
         if token and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
             start("401 Unauthorized", [("WWW-Authenticate", "Bearer")])
-            return [b"a token is needed\n"]
+            return [b"a token is required\n"]
         if environ.get("PATH_INFO") not in ("/", "/metrics"):
             start("404 Not Found", [("Content-Type", "text/plain")])
-            return [b"/metrics is here\n"]
+            return [b"not found: use /metrics\n"]
         start("200 OK", [("Content-Type", CONTENT_TYPE_LATEST)])
         return [metrics.text()]
 
     class Quiet(WSGIRequestHandler):
         def log_message(self, format: str, *args: Any) -> None:
-            """A line for each scrape would drown the rest."""
+            """Log nothing: one line per scrape would drown everything else."""
 
     try:
         server = make_server(host, port, answer, handler_class=Quiet)
     except OSError as error:
-        remedy = "choose another, or 0 for any that is free"
+        remedy = "choose another, or 0 for any free port"
         allowed = f"a free port ({error.strerror})"
         raise InputError("--metrics-port", port, allowed, remedy) from None
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)

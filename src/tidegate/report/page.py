@@ -1,4 +1,4 @@
-"""A report page: the question and the answer first, then pictures, then tables."""
+"""A report page: question and answer first, then charts, then tables."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ for _n in range(8):
 
 
 class Page:
-    """An HTML file in the making, with nothing to load from anywhere.
+    """A self-contained HTML page that is built part by part.
 
-    question: the title. answer: what a reader should take away, in a sentence or two.
+    question: the title. answer: the main result, in a sentence or two.
 
     >>> page = Page("Which policy?", "drs costs least.")
     >>> page.table(["policy", "cost"], [["drs", 1.5]])
@@ -51,7 +51,7 @@ class Page:
         self._open = False
 
     def section(self, heading: str, text: str = "") -> None:
-        """Begin a section, with a paragraph."""
+        """Start a section, optionally with a paragraph."""
         if self._open:
             self._parts.append("</section>")
         self._open = True
@@ -64,13 +64,13 @@ class Page:
         self._parts.append(f"<p>{escape(text)}</p>")
 
     def picture(self, svg: str, caption: str = "") -> None:
-        """Add a chart, with a line below it."""
+        """Add a chart, with a caption below it."""
         self._parts.append(svg)
         if caption:
             self._parts.append(f'<p class="note">{escape(caption)}</p>')
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Add a table; numbers stand to the right."""
+        """Add a table; numbers are right-aligned."""
         numeric = [
             all(isinstance(row[i], int | float) or row[i] is None for row in rows) and bool(rows)
             for i in range(len(columns))
@@ -91,7 +91,7 @@ class Page:
         self._parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
 
     def html(self) -> str:
-        """The whole page."""
+        """Return the whole page."""
         end = "</section>" if self._open else ""
         return (
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -103,7 +103,7 @@ class Page:
         )
 
     def write(self, path: str | Path) -> Path:
-        """Write the page to a file, whose folder is made if it is not there."""
+        """Write the page to a file, creating its folder."""
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(self.html(), encoding="utf-8")
@@ -111,11 +111,11 @@ class Page:
 
 
 def standalone(svg: str) -> str:
-    """A chart as a file of its own, with the style that a page would have brought."""
+    """Return a chart as a separate SVG file, with the styles of a page."""
     paper = '<rect width="100%" height="100%" style="fill:var(--paper)"/>'
     start = '<svg xmlns="http://www.w3.org/2000/svg" '
     head, tag, rest = svg.replace("<svg ", start, 1).partition(">")
-    # A margin would push the lower edge out of the picture.
+    # A margin would push the lower edge out of view.
     return f"{head}{tag}<style>{STYLE}svg {{ margin: 0; }}</style>{paper}{rest}\n"
 
 

@@ -1,7 +1,4 @@
-"""What a run came to, in figures, from its journal alone.
-
-Any journal will do, of a live application or of a simulated one.
-"""
+"""The figures of a run, from its journal alone, whether it was live or simulated."""
 
 from __future__ import annotations
 
@@ -12,8 +9,9 @@ from itertools import pairwise
 
 from tidegate.codec import Value
 from tidegate.errors import JournalError
+from tidegate.loop.billing import Bill
 from tidegate.loop.journal import Turn
-from tidegate.model import Host, Lease, Snapshot
+from tidegate.model import Snapshot
 
 __all__ = [
     "Decision",
@@ -29,15 +27,21 @@ __all__ = [
 ]
 
 POINTS = 50
-"""Into so many equal parts a turn's items are cut to tell percentiles over turns."""
+"""Equal parts into which the items of a turn are divided for percentiles over turns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured(Value):
-    """Exact figures of a run, where somebody kept books; a journal alone allows estimates only.
+    """Exact figures of a run from an audit of its output; a journal alone allows estimates only.
 
-    items: that came; late: of these, not done within the SLO; p50_s to p99_s: latency in seconds.
-    lost, repeated: against a computation of the same input; None when nobody compared.
+    Args:
+        items: Items that arrived.
+        late: Items not done within the SLO.
+        p50_s: Median latency, in seconds.
+        p95_s: 95th percentile of the latency, in seconds.
+        p99_s: 99th percentile of the latency, in seconds.
+        lost: Items missing from the output; None if not compared.
+        repeated: Items that the output contains twice; None if not compared.
     """
 
     items: int
@@ -51,10 +55,17 @@ class Measured(Value):
 
 @dataclass(frozen=True, slots=True)
 class Decision(Value):
-    """A turn that changed the executors, or wanted to.
+    """A turn that changed the executors, or tried to.
 
-    before: executors asked for until then; wanted: by the policy; after: once the guards had spoken
-    and the world had done what it could.
+    Args:
+        number: Number of the turn.
+        time_s: Time of its snapshot, in seconds.
+        before: Requested executors before the turn.
+        wanted: Target of the policy, before the guards.
+        after: Requested executors after the turn.
+        reason: Reasons of the plan.
+        guard: Guards that changed the plan, and why.
+        refused: What the backend refused, and why.
     """
 
     number: int
@@ -69,13 +80,31 @@ class Decision(Value):
 
 @dataclass(frozen=True, slots=True)
 class LiveSummary(Value):
-    """A run in figures. Times in seconds; executors that are starting or draining count, as paid.
+    """A run in figures. Executors that are starting or draining count, since they are paid for.
 
-    items: done. executor_s: executor-seconds; static_executor_s: had the most executors of the run
-    been there all the time. cost_usd, static_cost_usd: by started billing unit.
-    slo_compliance: share of items within slo_s. exact: whether items, compliance and percentiles
-    were counted; otherwise they are estimated from each turn's percentiles.
-    scale_up_s: mean time from a decision until the executor was seen at work.
+    Args:
+        policy: Description of the policy and its guards.
+        turns: Turns in the journal.
+        failed_turns: Turns that failed.
+        duration_s: Length of the run, in seconds.
+        items: Items processed.
+        executor_s: Executor-seconds of all leases.
+        static_executor_s: Executor-seconds with the peak number of executors all the time.
+        peak_executors: Largest number of executors.
+        cost_usd: Cost by started billing unit; see `Bill`.
+        static_cost_usd: Cost with the peak number of executors all the time.
+        slo_s: Latency target, in seconds.
+        slo_compliance: Share of items within the target.
+        p50_s: Median latency, in seconds.
+        p95_s: 95th percentile of the latency, in seconds.
+        p99_s: 99th percentile of the latency, in seconds.
+        rescales: Turns that changed the number of executors.
+        scale_up_s: Mean time from a decision until a new executor runs, in seconds.
+        decisions: Turns that changed the executors, or tried to.
+        exact: Whether items, compliance and percentiles were counted; otherwise they are
+            estimated from the percentiles of each turn.
+        lost: Items missing from the output; None if not compared.
+        repeated: Items that the output contains twice; None if not compared.
     """
 
     policy: str
@@ -102,12 +131,12 @@ class LiveSummary(Value):
 
     @property
     def mean_executors(self) -> float:
-        """Executors on average over time."""
+        """Mean number of executors over time."""
         return self.executor_s / self.duration_s if self.duration_s else 0.0
 
     @property
     def saved(self) -> float:
-        """Share of the static executor-seconds that were not needed."""
+        """Share of the static executor-seconds that was saved."""
         return 1 - self.executor_s / self.static_executor_s if self.static_executor_s else 0.0
 
 
@@ -118,22 +147,27 @@ def summarise(
     until_s: float = math.inf,
     measured: Measured | None = None,
 ) -> LiveSummary:
-    """The figures of a run.
+    """Return the figures of a run.
 
-    slo_s: the latency wanted; None: the journal's own. from_s, until_s: on the journal's clock,
-    to leave out a warm-up, say. measured: exact figures, where there are any.
-    JournalError when no turn in that time has a snapshot.
+    slo_s: latency target, in seconds; None for the target in the journal.
+    from_s, until_s: part of the run on the journal's clock, for example without the warm-up.
+    measured: exact figures, if there are any.
+
+    Raises JournalError if no turn in that time has a snapshot.
     """
     inside = [t for t in turns if t.snapshot is None or from_s <= t.snapshot.time_s <= until_s]
     seen = [t.snapshot for t in inside if t.snapshot is not None]
     if not seen:
         remedy = "let the application run for longer than an interval"
-        raise JournalError("journal", "empty", "one with a turn that observed something", remedy)
+        raise JournalError("journal", "empty", "a journal with at least one snapshot", remedy)
     policies = list(dict.fromkeys(turn.policy for turn in inside))
     spans = _spans(seen, until_s)
     duration_s = math.fsum(spans)
     peak = max(len(s.hosts) for s in seen)
-    price = seen[-1].offer.price_per_unit_usd
+    bill = Bill()
+    for turn in inside:
+        bill.add(turn)
+    ended_s = seen[-1].time_s + spans[-1]
     slo_s = slo_of([t for t in inside if t.snapshot is not None][-1]) if slo_s is None else slo_s
     points = sorted(p for s, span in zip(seen, spans, strict=True) for p in latency_points(s, span))
     decisions = tuple(decisions_of(inside))
@@ -143,11 +177,11 @@ def summarise(
         failed_turns=sum(turn.error is not None for turn in inside),
         duration_s=duration_s,
         items=math.fsum(_done_per_s(s) * span for s, span in zip(seen, spans, strict=True)),
-        executor_s=math.fsum(len(s.hosts) * span for s, span in zip(seen, spans, strict=True)),
+        executor_s=bill.host_seconds(ended_s),
         static_executor_s=peak * duration_s,
         peak_executors=peak,
-        cost_usd=_paid_units(seen, spans) * price,
-        static_cost_usd=peak * _units(seen[-1], duration_s) * price,
+        cost_usd=bill.cost_usd(ended_s),
+        static_cost_usd=peak * seen[-1].offer.lease(0.0).cost_usd(duration_s),
         slo_s=slo_s,
         slo_compliance=None if slo_s is None else _share_within(points, slo_s),
         p50_s=_quantile(points, 0.50),
@@ -173,17 +207,17 @@ def summarise(
 
 
 def rate_of(snapshot: Snapshot) -> float | None:
-    """Items a second from outside, None when it was not measured."""
+    """Return the input from outside in items per second; None if not measured."""
     rates = snapshot.external_rates()
     return math.fsum(rates.values()) if rates is not None else None
 
 
 def capacity_of(snapshot: Snapshot) -> float | None:
-    """Items a second from outside that the running executors could do, None when unknown."""
+    """Return the input per second that the running executors can process; None if unknown."""
     outside = rate_of(snapshot)
     if not outside:
         return None
-    core_s = 0.0  # of processor, for one item from outside
+    core_s = 0.0  # core-seconds per item from outside
     for operator in snapshot.topology.operators:
         rate = snapshot.reading[operator.name].arrival_rate_per_s
         service_s = snapshot.service_time_s(operator.name)
@@ -195,14 +229,14 @@ def capacity_of(snapshot: Snapshot) -> float | None:
 
 
 def lag_of(snapshot: Snapshot) -> float | None:
-    """Items waiting at all operators, None when any does not know."""
+    """Return the items waiting at all operators; None if any is not measured."""
     lengths = [reading.queue_length for reading in snapshot.reading.values()]
     known = [length for length in lengths if length is not None]
     return math.fsum(known) if len(known) == len(lengths) else None
 
 
 def decisions_of(turns: Sequence[Turn]) -> list[Decision]:
-    """The turns that changed the executors, or were refused to."""
+    """Return the turns that changed the executors or were refused."""
     found = []
     for turn in turns:
         if turn.snapshot is None or turn.plan is None:
@@ -230,21 +264,21 @@ def decisions_of(turns: Sequence[Turn]) -> list[Decision]:
 
 
 def _spans(seen: Sequence[Snapshot], until_s: float) -> list[float]:
-    """Seconds for which each snapshot stands: until the next one."""
+    """Return the seconds from each snapshot to the next one."""
     last = seen[-1].interval_s or 0.0
     ends = [*(s.time_s for s in seen[1:]), min(until_s, seen[-1].time_s + last)]
     return [max(0.0, end - s.time_s) for s, end in zip(seen, ends, strict=True)]
 
 
 def _done_per_s(snapshot: Snapshot) -> float:
-    """Items from outside that were done a second; what came where that is all that is known."""
+    """Return the items processed per second; the input rate where that is not measured."""
     single = len(snapshot.topology.operators) == 1
     done = snapshot.operators[0].processed_per_s if single and snapshot.operators else None
     return done if done is not None else rate_of(snapshot) or 0.0
 
 
 def slo_of(turn: Turn) -> float | None:
-    """The latency promised; where nobody said, the longest that an operator may take an item."""
+    """Return the latency target; if the journal has none, the largest SLO of an operator."""
     if turn.slo_s is not None or turn.snapshot is None:
         return turn.slo_s
     operators = turn.snapshot.topology.operators
@@ -252,7 +286,7 @@ def slo_of(turn: Turn) -> float | None:
 
 
 def latency_points(snapshot: Snapshot, span_s: float) -> list[tuple[float, float]]:
-    """(latency, weight) of a turn's items in equal parts, between the percentiles it has."""
+    """Return (latency, weight) pairs that divide the items of a turn into equal parts."""
     at = snapshot.latency
     if at.p50_s is None or at.p95_s is None or at.p99_s is None:
         return []
@@ -283,31 +317,8 @@ def _quantile(points: Sequence[tuple[float, float]], share: float) -> float | No
     return None
 
 
-def _units(snapshot: Snapshot, seconds: float) -> int:
-    """Billing units that a host of so many seconds has to pay."""
-    unit_s = snapshot.offer.billing_unit_s
-    return max(1, math.ceil(seconds / unit_s - 1e-9))
-
-
-def _paid_units(seen: Sequence[Snapshot], spans: Sequence[float]) -> int:
-    """Units started in this time, as if a host that was there before had been leased just now."""
-    first, last = seen[0].time_s, seen[-1]
-    from_s: dict[str, float] = {}
-    until_s: dict[str, float] = {}
-    for snapshot, span in zip(seen, spans, strict=True):
-        for host in snapshot.hosts:
-            from_s.setdefault(host.id, max(first, _leased_s(host, snapshot.time_s)))
-            until_s[host.id] = snapshot.time_s + span
-    return sum(_units(last, until_s[name] - from_s[name]) for name in from_s)
-
-
-def _leased_s(host: Host, now_s: float) -> float:
-    lease: Lease | None = host.lease
-    return now_s if lease is None else lease.started_s
-
-
 def _scale_up_s(turns: Sequence[Turn], from_s: float, until_s: float) -> float | None:
-    """Mean time from a lease until the first turn that saw the host running."""
+    """Return the mean time from a lease until the first turn in which the host runs."""
     asked: dict[str, float] = {}
     took: list[float] = []
     for turn in turns:

@@ -1,4 +1,4 @@
-"""A page about a rate trace: how much, how bursty, and whose events they are."""
+"""The report of a rate trace: rate, burstiness and keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tidegate.report.charts import Series, bars, lines
+from tidegate.report.charts import Series, bars, lines, time_unit
 from tidegate.report.page import Page
 from tidegate.units import show_duration
 from tidegate.workloads import Description, describe
@@ -20,8 +20,8 @@ _COLUMNS, _LISTED, _BARS = 720, 30, 15
 
 
 def trace_figures(found: Description) -> list[tuple[str, str]]:
-    """The figures of a trace, by name, as people read them."""
-    hurst = "too short to tell" if found.hurst is None else f"{found.hurst:.2f}"
+    """Return the figures of a trace, by name, as text."""
+    hurst = "trace too short" if found.hurst is None else f"{found.hurst:.2f}"
     return [
         ("span", f"{show_duration(found.duration_s)} in steps of {show_duration(found.step_s)}"),
         ("events", f"{found.items:,.0f}"),
@@ -35,7 +35,7 @@ def trace_figures(found: Description) -> list[tuple[str, str]]:
 
 
 def trace_page(name: str, built: BuiltTrace) -> Page:
-    """A page about one trace. name: what it is a trace of."""
+    """Return the page of a trace. name: as shown in the title."""
     found = describe(built.trace)
     answer = (
         f"{found.mean_per_s:,.4g} events/s on average over {show_duration(found.duration_s)}, up "
@@ -43,7 +43,7 @@ def trace_page(name: str, built: BuiltTrace) -> Page:
     )
     page = Page(f"What is the trace {name} like?", answer)
     page.section("Rate")
-    caption = "The mean and the highest step of each stretch, one stretch a pixel at most."
+    caption = "Mean and highest step per pixel."
     page.picture(rate_picture(built), caption)
     page.section("Figures")
     page.table(["figure", "value"], trace_figures(found))
@@ -56,14 +56,12 @@ def trace_page(name: str, built: BuiltTrace) -> Page:
 
 
 def rate_picture(built: BuiltTrace) -> str:
-    """Rate over time as SVG: mean and peak of stretches, so that no peak is lost."""
+    """Return the rate over time as SVG: mean and peak per pixel, so that no peak is lost."""
     rates = built.trace.rate_per_s
     stretches = np.array_split(rates, min(_COLUMNS, len(rates)))
     ends_s = np.cumsum([len(stretch) for stretch in stretches]) / len(rates)
     duration_s = built.trace.duration_s
-    scale, unit = (
-        (3600, "h") if duration_s > 7200 else (60, "min") if duration_s > 300 else (1, "s")
-    )
+    scale, unit = time_unit(duration_s)
     x = [float(end * duration_s / scale) for end in np.insert(ends_s[:-1], 0, 0.0)]
     series = [Series("mean", x, [float(stretch.mean()) for stretch in stretches], step=True)]
     if len(stretches) < len(rates):
@@ -89,8 +87,8 @@ def _scales(page: Page, built: BuiltTrace, found: Description) -> None:
         return
     page.section(
         "Burstiness by scale",
-        "Variance / mean of the events in a window. A Poisson process has 1 at every length; where "
-        "it grows with the window, bursts do not average out, and a longer window does not help.",
+        "Variance / mean of the events in a window. A Poisson process has 1 at every length. Where "
+        "it grows with the window, bursts do not average out.",
     )
     names = [show_duration(m * found.step_s) for m in scales]
     page.picture(bars(names, [("dispersion", list(scales.values()))], "Index of dispersion", ""))
@@ -107,10 +105,10 @@ def _keys(page: Page, built: BuiltTrace) -> None:
         y = skew["lorenz"]
         x = [100 * i / (len(y) - 1) for i in range(len(y))]
         curve = Series("these keys", x, [100 * share for share in y])
-        equal = Series("all alike", [0.0, 100.0], [0.0, 100.0], dashed=True)
+        equal = Series("equal shares", [0.0, 100.0], [0.0, 100.0], dashed=True)
         page.picture(
             lines([curve, equal], "Lorenz curve", "% of the keys, smallest first", "% of events"),
-            "The further below the diagonal, the fewer keys have most of the events.",
+            "The further below the diagonal, the fewer keys account for most of the events.",
         )
     columns = [list(keys[name][:_LISTED]) for name in KEYS]
     rows = [[_plain(cell) for cell in row] for row in zip(*columns, strict=True)]
@@ -119,7 +117,7 @@ def _keys(page: Page, built: BuiltTrace) -> None:
 
 def _origin(page: Page, built: BuiltTrace) -> None:
     known = built.provenance
-    page.section("Where it comes from")
+    page.section("Origin")
     shown = ("input", "format", "time", "unit", "key", "count", "rows", "rows_used", "first_step")
     rows: list[tuple[str, object]] = [(name, str(known[name])) for name in shown if known[name]]
     rows += [(f"rejected: {reason}", f"{n:,}") for reason, n in known["rejected"].items()]

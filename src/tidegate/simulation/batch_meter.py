@@ -87,6 +87,7 @@ class BatchMeter:
             seen.batches,
             self._decision_s,
             self._fleet.leased_so_far,
+            self._fleet.ended,
         )
 
     # --- measuring ----------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from tidegate.loop.backend import Outcome
-from tidegate.model import Deployment, HostOffer, Instance, Lease, Plan
+from tidegate.model import Deployment, HostOffer, Instance, Lease, LeaseEnd, Plan
 from tidegate.model.steps import Step, diff
 from tidegate.model.topology import Topology
 from tidegate.simulation.kernels.random import stream
@@ -94,6 +94,8 @@ class Fleet:
         self.peak_hosts = 0
         self.failures = 0
         self.rescales = 0
+        self.ended: tuple[LeaseEnd, ...] = ()
+        """Leases that ended since the last plan."""
         self.refused = 0
         self.steps: Counter[str] = Counter()
         self.before_move: Callable[[int, int, float], None] | None = None
@@ -143,6 +145,7 @@ class Fleet:
 
     def apply(self, plan: Plan, now_s: float) -> Outcome:
         """Begin what leads to the plan; what cannot be done is refused in a sentence."""
+        self.ended = tuple(end for end in self.ended if end.time_s >= now_s)
         steps = diff(self.requested, plan)
         if not steps:
             return _NOTHING
@@ -211,8 +214,7 @@ class Fleet:
             startup_s = _between(bounds, self._host_lots)
         ready = now_s + startup_s
         number = self.engine.open_host(offer.capacity, ready)
-        lease = Lease(offer.billing_unit_s, offer.price_per_unit_usd, now_s)
-        self.hosts[name] = SimulatedHost(name, number, lease, ready)
+        self.hosts[name] = SimulatedHost(name, number, offer.lease(now_s), ready)
         self.leased_so_far += 1
         self.peak_hosts = max(self.peak_hosts, len(self.hosts))
         if self.settings.host_failures_per_h > 0:
@@ -312,14 +314,15 @@ class Fleet:
 
     def _close(self, host: SimulatedHost) -> None:
         self.changes += 1
+        ended = (*self.ended, LeaseEnd(host.id, host.gone_s))
+        self.ended = tuple(sorted(ended, key=lambda end: (end.time_s, end.host)))
         self.paid_units += self.units(host, host.gone_s)
         self.host_seconds += host.gone_s - host.lease.started_s
         del self.hosts[host.id]
 
     def units(self, host: SimulatedHost, now_s: float) -> int:
-        """Billing units begun on a host; a lease that ends with a unit does not begin the next."""
-        used = (min(now_s, host.gone_s) - host.lease.started_s) / self.offer.billing_unit_s
-        return max(1, math.ceil(used - 1e-9))
+        """Billing units started on a host."""
+        return host.lease.units_paid(min(now_s, host.gone_s))
 
     def _fail(self, name: str, now_s: float) -> bool:
         """A host dies with all that runs on it; what it worked on is replayed."""

@@ -202,6 +202,7 @@ class Meter:
             batches=seen.batches if seen else None,
             interval_s=self._settings.decision_s,
             leased_so_far=fleet.leased_so_far,
+            ended=fleet.ended,
             **known,
         )
 

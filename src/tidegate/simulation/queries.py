@@ -359,6 +359,7 @@ class QueryCloud:
             latency=Latency(mean_s=sum(recent) / len(recent) if recent else None),
             interval_s=self.settings.interval_s,
             leased_so_far=self._fleet.leased_so_far,
+            ended=self._fleet.ended,
         )
 
     def _close_books(self, number: int, passed_s: float) -> None:

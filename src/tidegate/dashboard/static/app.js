@@ -1,4 +1,4 @@
-// The frame: which view, which journal, light or dark, and what is said aloud.
+// The frame of the page: view, journal, light or dark, and announcements for screen readers.
 import { h, swap } from "./dom.js";
 import { moment } from "./format.js";
 import { firstTime, get, lastRow, store } from "./store.js";
@@ -12,7 +12,7 @@ import { replay } from "./views/replay.js";
 
 const VIEWS = { now, timeline, place, topology, learning, replay };
 const TITLES = {
-  now: "Now", timeline: "Time line", place: "Where things run", topology: "Topology", learning: "Learning", replay: "Replay",
+  now: "Now", timeline: "Timeline", place: "Placement", topology: "Topology", learning: "Learning", replay: "Replay",
 };
 const byId = (id) => document.getElementById(id);
 const main = byId("main");
@@ -51,7 +51,7 @@ function show() {
   const root = h("div", { class: `view ${currentName}` });
   swap(main, root);
   if (!store.rows.index.length && currentName !== "replay") {
-    root.append(h("p", { class: "empty" }, "The journal has no turn yet. The first one appears here as soon as it is written."));
+    root.append(h("p", { class: "empty" }, "This journal has no turns yet. The first one appears here as soon as it is written."));
     return;
   }
   current = VIEWS[currentName](root, store);
@@ -61,23 +61,23 @@ function show() {
 addEventListener("hashchange", () => { closeTurn(); show(); main.focus({ preventScroll: true }); scrollTo(0, 0); });
 addEventListener("resize", () => request({ kind: "resize" }));
 
-/** Draw at the next frame, once for all the news that came until then. */
-function request(news) {
+/** Draw at the next frame, once for all changes up to then. */
+function request(event) {
   if (pending) return;
   pending = true;
   requestAnimationFrame(() => {
     pending = false;
     if (!current && store.rows?.index.length) show();
-    else current?.update(news);
-    tellStatus();
+    else current?.update(event);
+    showStatus();
   });
 }
 
-function tellStatus() {
+function showStatus() {
   const { about } = store;
   const last = store.rows && lastRow(store.rows);
   const live = about.live && store.connected;
-  const where = last ? `turn ${last.number}, ${moment(last.time_s, about, firstTime(store.rows))}` : "no turn yet";
+  const where = last ? `turn ${last.number}, ${moment(last.time_s, about, firstTime(store.rows))}` : "no turns yet";
   const set = [];
   if (about.steering?.paused === "both") set.push("paused");
   if (about.steering?.paused === "in") set.push("scale-in paused");
@@ -92,7 +92,7 @@ function tellStatus() {
     h("span", {}, text), set.map((word) => h("span", { class: "tag warn" }, word)));
 }
 
-/** Say the last decision to those who listen rather than look; only what is new. */
+/** Announce the last decision to screen readers, if it is new. */
 function announce() {
   const rows = store.rows;
   for (let n = rows.index.length - 1; n >= 0; n--) {
@@ -103,14 +103,14 @@ function announce() {
   }
 }
 
-store.on((news) => {
-  if (news.kind === "begin") {
+store.on((event) => {
+  if (event.kind === "begin") {
     announced = store.rows.index.at(-1) ?? -1;
     show();
-    tellStatus();
+    showStatus();
   } else {
-    if (news.kind === "turns") announce();
-    request(news);
+    if (event.kind === "turns") announce();
+    request(event);
   }
 });
 
@@ -121,14 +121,14 @@ picker.addEventListener("change", () => choose(Number(picker.value)));
 
 async function choose(id) {
   sessionStorage.setItem("tidegate-journal", String(id));
-  // One journal's view must not stand under the name of another while that is read.
+  // Do not show one journal's view under the name of another while that one is loading.
   current?.leave?.();
   current = null;
   swap(main);
   try {
     await store.begin(id);
   } catch (error) {
-    swap(main, h("p", { class: "empty", role: "alert" }, `The journal could not be read: ${error.message}`));
+    swap(main, h("p", { class: "empty", role: "alert" }, `Cannot read the journal: ${error.message}`));
   }
 }
 
@@ -148,7 +148,7 @@ async function list() {
 async function begin() {
   const journals = await list();
   if (!journals.length) {
-    swap(main, h("p", { class: "empty" }, "There is no journal yet. It appears here as soon as a run writes one."));
+    swap(main, h("p", { class: "empty" }, "There are no journals yet. One appears here as soon as a run writes it."));
     setTimeout(() => begin().catch(fail), 2000);
     return;
   }
@@ -160,7 +160,7 @@ async function begin() {
 }
 
 function fail(error) {
-  swap(main, h("p", { class: "empty", role: "alert" }, `The dashboard could not start: ${error.message}`));
+  swap(main, h("p", { class: "empty", role: "alert" }, `Cannot start the dashboard: ${error.message}`));
 }
 
 begin().catch(fail);

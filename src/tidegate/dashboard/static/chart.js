@@ -1,9 +1,9 @@
-// Line charts in SVG with text that stays readable: drawn for the width that there is.
+// Line charts in SVG, drawn for the available width so that text stays readable.
 import { s } from "./dom.js";
 
 const LEFT = 58, RIGHT = 12, TOP = 10, BOTTOM = 24;
 
-/** Round steps between 0 and the largest value, about so many. */
+/** Round values between two limits. about: their approximate number. */
 export function ticks(low, high, about = 4) {
   const span = high - low || 1;
   const rough = span / about;
@@ -27,7 +27,7 @@ export function timeTicks(low, high, about) {
 /**
  * A chart. x: values; lines: [{name, values, style, step, area}]; limit: {value, label};
  * from, until: on the x axis; time: true for ticks in seconds; showX, showY: values to text;
- * label: for those who cannot see it; cursor: x of a vertical line; most: the top of the y axis.
+ * label: text for screen readers; cursor: x of a vertical line; most: upper end of the y axis.
  */
 export function chart({ width, height, x, lines, limit, from, until, showX, showY, label, cursor, most, axis = true, offset = 0 }) {
   const bottom = axis ? BOTTOM : 8;
@@ -70,7 +70,7 @@ export function chart({ width, height, x, lines, limit, from, until, showX, show
   return made;
 }
 
-/** A path with a gap where something was not measured; neighbours of one pixel are left out. */
+/** A path with gaps for missing values; points within the same pixel are skipped. */
 function path(x, values, px, py, from, until, step) {
   let d = "", open = false, last = -10, lastY = null;
   for (let n = 0; n < x.length; n++) {
@@ -94,7 +94,7 @@ function areaOf(d, base) {
   }).join("");
 }
 
-/** A small line without axes, for a figure on a card. */
+/** A small line without axes, for a card. */
 export function spark(values, style, width = 120, height = 30) {
   const known = values.filter((value) => value !== null);
   if (known.length < 2) return null;

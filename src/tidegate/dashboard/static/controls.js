@@ -1,4 +1,4 @@
-// What people may change while it runs; each asks first, and the journal keeps it.
+// Controls of a running loop. Each change asks for confirmation and is recorded in the journal.
 import { h, swap } from "./dom.js";
 import { plural } from "./format.js";
 import { get, post } from "./store.js";
@@ -6,7 +6,7 @@ import { get, post } from "./store.js";
 const dialog = h("dialog", { class: "confirm", "aria-labelledby": "confirm-title" });
 document.getElementById("panel").append(dialog);
 
-/** Ask before something is done; resolves to whether it was confirmed. */
+/** Show a confirmation dialog; resolves to true if the user confirms. */
 function confirmed(title, text, word) {
   return new Promise((resolve) => {
     let yes = false;
@@ -22,15 +22,15 @@ function confirmed(title, text, word) {
 }
 
 const PAUSES = [
-  ["no", "Scale", "Decisions are acted on.", "Scale again?", "From the next turn on decisions are acted on again, in both directions."],
-  ["in", "Pause scale-in", "Nothing is released; growing goes on.", "Release nothing?", "From the next turn on no host is released. Growing goes on, so this may cost money and never makes it slower."],
-  ["both", "Pause", "Neither grows nor shrinks.", "Pause scaling?", "From the next turn on the size stays as it is, whatever the load does. Bounds still hold."],
+  ["no", "Scale", "Decisions are applied.", "Resume scaling?", "From the next turn on, decisions are applied again in both directions."],
+  ["in", "Pause scale-in", "No host is released; scaling out continues.", "Pause scale-in?", "From the next turn on, no host is released. Scaling out continues, so this may cost more but never slows the application down."],
+  ["both", "Pause", "The number of hosts stays as it is.", "Pause scaling?", "From the next turn on, the number of hosts stays as it is whatever the load. Bounds still apply."],
 ];
 
 export function controls(root, store) {
   const body = h("div", { class: "stack tight" });
-  const said = h("p", { class: "small", role: "status" });
-  root.append(h("h2", { id: "controls" }, "Controls"), body, said);
+  const status = h("p", { class: "small", role: "status" });
+  root.append(h("h2", { id: "controls" }, "Controls"), body, status);
   let state = null, drawn = "", asked = 0, edited = false;
 
   async function read() {
@@ -38,16 +38,16 @@ export function controls(root, store) {
     try {
       const read = await get(`/api/journals/${store.id}/controls`);
       if (wanted === asked) { state = read; draw(); }
-    } catch (error) { said.textContent = error.message; }
+    } catch (error) { status.textContent = error.message; }
   }
 
-  async function ask(wish, title, text, word) {
+  async function ask(request, title, text, word) {
     if (!(await confirmed(title, text, word))) return;
     try {
-      const answer = await post(`/api/journals/${store.id}/controls`, wish);
+      const answer = await post(`/api/journals/${store.id}/controls`, request);
       edited = false;
-      said.textContent = `Asked for: ${answer.asked}. It is heard before the next turn.`;
-    } catch (error) { said.textContent = `Not done: ${error.message}`; }
+      status.textContent = `Requested: ${answer.asked}. It takes effect before the next turn.`;
+    } catch (error) { status.textContent = `Rejected: ${error.message}`; }
     read();
   }
 
@@ -70,9 +70,9 @@ export function controls(root, store) {
     return h("fieldset", { disabled: !state.enabled }, h("legend", {}, "Dry run"),
       h("button", { type: "button", "aria-pressed": String(on), onclick: () => ask(
         { do: "dry-run", value: on ? "off" : "on" },
-        on ? "End the dry run?" : "Begin a dry run?",
-        on ? "From the next turn on decisions are acted on." : "From the next turn on it is decided and said, and nothing is touched: nothing is started, moved or released, not even what has lost its host.",
-        on ? "End it" : "Begin") }, on ? "Dry run is on: end it" : "Decide without acting"));
+        on ? "End the dry run?" : "Start a dry run?",
+        on ? "From the next turn on, decisions are applied." : "From the next turn on, decisions are made and recorded but not applied: nothing is started, moved or released, not even queries that lost their host.",
+        on ? "End dry run" : "Start") }, on ? "End dry run" : "Start dry run"));
   }
 
   function policy() {
@@ -98,18 +98,18 @@ export function controls(root, store) {
       event.preventDefault();
       const parameters = changed(), value = chosen.value;
       const pairs = Object.entries(parameters).map(([name, text]) => `${name} = ${text}`).join(", ");
-      if (value === state.policy && !pairs) { said.textContent = "Nothing is different from what runs."; return; }
-      const fresh = value !== state.policy ? " It starts without what the old one had learnt." : "";
-      ask({ do: "policy", value, parameters }, value === state.policy ? "Change the target?" : `Let ${value} decide?`,
-        `From the next turn on ${value} decides${pairs ? ` with ${pairs}` : ""}. The guards stay as they are.${fresh}`, "Change");
-    } }, h("fieldset", {}, h("legend", {}, "Policy and target"), h("label", {}, h("span", { class: "unseen" }, "Policy"), chosen), inputs,
+      if (value === state.policy && !pairs) { status.textContent = "No setting differs from the current one."; return; }
+      const fresh = value !== state.policy ? " It starts without what the current policy has learnt." : "";
+      ask({ do: "policy", value, parameters }, value === state.policy ? "Change settings?" : `Switch to ${value}?`,
+        `From the next turn on, ${value} decides${pairs ? ` with ${pairs}` : ""}. The guards do not change.${fresh}`, "Change");
+    } }, h("fieldset", {}, h("legend", {}, "Policy"), h("label", {}, h("span", { class: "unseen" }, "Name"), chosen), inputs,
       h("button", { type: "submit" }, "Change …")));
   }
 
   function heard() {
     if (!state.heard.length) return null;
-    return h("details", { open: true }, h("summary", {}, "Asked for so far"), h("ul", { class: "plain small" }, state.heard.map((wish) =>
-      h("li", { class: wish.refused ? "bad" : "" }, `turn ${wish.number}: ${wish.text}${wish.refused ? `, refused: ${wish.refused}` : ""}`))));
+    return h("details", { open: true }, h("summary", {}, "Requests so far"), h("ul", { class: "plain small" }, state.heard.map((control) =>
+      h("li", { class: control.refused ? "bad" : "" }, `turn ${control.number}: ${control.text}${control.refused ? `, refused: ${control.refused}` : ""}`))));
   }
 
   let seen = "";

@@ -1,4 +1,4 @@
-// One turn in full, on a sheet at the side: why it was decided so, and what came of it.
+// One turn in full, in a side panel: the decision, its reasons and its effect.
 import { h, swap, table } from "./dom.js";
 import { count, DASH, duration, KINDS, money, moment, number, percent, perSecond } from "./format.js";
 import { decisions, firstTime, store } from "./store.js";
@@ -9,15 +9,15 @@ sheet.addEventListener("click", (event) => { if (event.target === sheet) sheet.c
 
 export const closeTurn = () => sheet.close();
 
-/** Open the sheet for a turn. index: its place in the journal. */
+/** Open the panel for a turn. index: its position in the journal. */
 export async function openTurn(index, id = store.id) {
-  swap(sheet, h("div", { class: "sheet-body" }, h("p", { class: "muted", id: "sheet-title" }, "Reading …")));
+  swap(sheet, h("div", { class: "sheet-body" }, h("p", { class: "muted", id: "sheet-title" }, "Loading …")));
   if (!sheet.open) sheet.showModal();
   try {
     const turn = await store.turn(index, id);
     swap(sheet, body(turn, id));
   } catch (error) {
-    swap(sheet, h("div", { class: "sheet-body" }, top("Not readable"), h("p", { role: "alert" }, error.message)));
+    swap(sheet, h("div", { class: "sheet-body" }, top("Cannot read this turn"), h("p", { role: "alert" }, error.message)));
   }
   sheet.scrollTop = 0;
   sheet.querySelector("button.close")?.focus();
@@ -38,75 +38,75 @@ function body(turn, id) {
     turn.change && h("p", {}, h("span", { class: `tag ${turn.change}` }, KINDS[turn.change])),
     h("p", { class: "sentence" }, turn.text),
     id === store.id && steps(turn.index),
-    turn.controls.length > 0 && section("Asked for by people", h("ul", {}, turn.controls.map((text) => h("li", {}, text)))),
-    plan && section("From wish to plan", wishes(plan)),
+    turn.controls.length > 0 && section("Requested controls", h("ul", {}, turn.controls.map((text) => h("li", {}, text)))),
+    plan && section("From target to plan", targets(plan)),
     plan && plan.reasons.length > 0 && section("Reasons", h("ul", { class: "plain" }, plan.reasons.map((reason) =>
       h("li", {}, h("code", {}, reason.code), " ", reason.text)))),
     plan && section("Predicted effect", predicted(turn)),
-    turn.aftermath && section("What came of it", aftermath(turn.aftermath)),
-    section("What was done", turn.steps.length
+    turn.effect && section("Measured effect", effect(turn.effect)),
+    section("Applied steps", turn.steps.length
       ? h("details", { open: turn.steps.length <= 6 }, h("summary", {}, `${turn.steps.length} steps`), h("ul", {}, turn.steps.map((step) => h("li", {}, step))))
-      : h("p", { class: "muted" }, "Nothing."),
+      : h("p", { class: "muted" }, "None."),
     turn.refused.length > 0 && h("ul", { class: "bad" }, turn.refused.map((text) => h("li", {}, `Refused: ${text}`)))),
-    plan && plan.shed_fraction > 0 && section("Shed", h("p", {}, `${percent(plan.shed_fraction)} of the input, before any work.`)),
-    plan && plan.unmet.length > 0 && section("Demand that was not met", h("ul", {}, plan.unmet.map((unmet) =>
-      h("li", {}, `${unmet.operator}: ${unmet.instances} without a place, ${unmet.why}`)))),
+    plan && plan.shed_fraction > 0 && section("Load shedding", h("p", {}, `${percent(plan.shed_fraction)} of the input is dropped before processing.`)),
+    plan && plan.unmet.length > 0 && section("Unmet demand", h("ul", {}, plan.unmet.map((unmet) =>
+      h("li", {}, `${unmet.operator}: ${unmet.instances} not placed, ${unmet.why}`)))),
     turn.hosts.length > 0 && section("Snapshot", snapshot(turn)),
     h("p", { class: "small muted" }, "Decided by ", h("code", {}, turn.policy), " · ",
-      h("a", { href: `/api/journals/${id}/turns/${turn.index}/raw`, target: "_blank", rel: "noopener" }, "the journal's own line")));
+      h("a", { href: `/api/journals/${id}/turns/${turn.index}/raw`, target: "_blank", rel: "noopener" }, "raw journal line")));
 }
 
 const section = (title, ...content) => h("section", {}, h("h3", {}, title), ...content);
 
-/** To the decision before and after this one. */
+/** Buttons to the previous and the next decision. */
 function steps(index) {
   const every = decisions(store.rows).map((row) => row.index);
   const before = every.filter((other) => other < index).at(-1);
   const after = every.find((other) => other > index);
   const button = (text, to) => h("button", { type: "button", disabled: to === undefined, onclick: () => openTurn(to) }, text);
-  return h("div", { class: "row" }, button("← Earlier decision", before), button("Later decision →", after));
+  return h("div", { class: "row" }, button("← Previous decision", before), button("Next decision →", after));
 }
 
-function wishes(plan) {
+function targets(plan) {
   const changed = plan.counts.filter((entry) => entry.before !== entry.after);
   return h("div", { class: "stack tight" },
     h("ol", { class: "chain" },
       h("li", {}, h("b", {}, count(plan.requested)), h("span", {}, "hosts before")),
-      h("li", {}, h("b", {}, count(plan.raw_target)), h("span", {}, "wanted by the policy")),
+      h("li", {}, h("b", {}, count(plan.raw_target)), h("span", {}, "target of the policy")),
       plan.bindings.map((binding) => h("li", { class: "held" }, h("b", {}, `${binding.before} → ${binding.after}`), h("span", {}, binding.guard))),
       h("li", { class: "final" }, h("b", {}, count(plan.target)), h("span", {}, "planned"))),
     plan.bindings.length
-      ? h("ul", { class: "plain" }, plan.bindings.map((binding) => h("li", {}, h("code", {}, binding.guard), ` held it: ${binding.why}`)))
-      : h("p", { class: "muted small" }, "No guard held it."),
+      ? h("ul", { class: "plain" }, plan.bindings.map((binding) => h("li", {}, h("code", {}, binding.guard), `: ${binding.why}`)))
+      : h("p", { class: "muted small" }, "No guard changed it."),
     changed.length > 0 && h("details", {}, h("summary", {}, `Instances of ${changed.length} operators change`),
       table("", ["operator", "before", "planned"], changed.map((entry) => [entry.operator, entry.before, entry.after]), [1, 2])));
 }
 
 function predicted(turn) {
-  const wish = turn.plan.predicted;
-  const now = turn.aftermath?.before, then = turn.aftermath?.after;
+  const expected = turn.plan.predicted;
+  const now = turn.effect?.before, then = turn.effect?.after;
   const rows = [
-    ["mean latency", duration(now?.mean_s), duration(wish.sojourn_s), duration(then?.mean_s)],
-    ["utilisation", percent(now?.utilisation), percent(wish.utilisation), percent(then?.utilisation)],
-    ["capacity", perSecond(now?.capacity_per_s), perSecond(wish.capacity_per_s), perSecond(then?.capacity_per_s)],
-    ["cost per hour", money(now?.usd_per_h), money(wish.cost_usd_per_h), money(then?.usd_per_h)],
+    ["mean latency", duration(now?.mean_s), duration(expected.sojourn_s), duration(then?.mean_s)],
+    ["utilisation", percent(now?.utilisation), percent(expected.utilisation), percent(then?.utilisation)],
+    ["capacity", perSecond(now?.capacity_per_s), perSecond(expected.capacity_per_s), perSecond(then?.capacity_per_s)],
+    ["cost per hour", money(now?.usd_per_h), money(expected.cost_usd_per_h), money(then?.usd_per_h)],
   ].filter((row) => row[2] !== DASH);
   if (!rows.length) return h("p", { class: "muted" }, "The policy made no prediction.");
   return table("", ["", "before", "predicted", "measured after"], rows, [1, 2, 3]);
 }
 
-function aftermath(came) {
-  if (!came.after) return h("p", { class: "muted" }, came.text);
-  const { before, after } = came;
+function effect(found) {
+  if (!found.after) return h("p", { class: "muted" }, found.text);
+  const { before, after } = found;
   const rows = [
-    ["hosts at work", count(before.running), count(after.running)],
+    ["running hosts", count(before.running), count(after.running)],
     ["input rate", perSecond(before.rate_per_s), perSecond(after.rate_per_s)],
     ["capacity", perSecond(before.capacity_per_s), perSecond(after.capacity_per_s)],
     ["latency p95", duration(before.p95_s), duration(after.p95_s)],
-    ["waiting", number(before.lag), number(after.lag)],
+    ["backlog", number(before.lag), number(after.lag)],
     ["utilisation", percent(before.utilisation), percent(after.utilisation)],
   ];
-  return [h("p", {}, came.text), table("", ["", "at the decision", "then"], rows, [1, 2])];
+  return [h("p", {}, found.text), table("", ["", "at the decision", "after"], rows, [1, 2])];
 }
 
 function snapshot(turn) {
@@ -115,7 +115,7 @@ function snapshot(turn) {
     operator.name, perSecond(operator.arrival_per_s), number(operator.queue), String(operator.instances), duration(operator.service_s)]);
   return [
     turn.missing.length > 0 && h("p", { class: "warn small" }, `Not measured: ${turn.missing.slice(0, 4).join(", ")}${turn.missing.length > 4 ? " …" : ""}`),
-    h("details", {}, h("summary", {}, `${turn.hosts.length} hosts`), table("", ["host", "status", "busy", "instances"], hosts, [2, 3])),
-    h("details", {}, h("summary", {}, `${turn.operators.length} operators`), table("", ["operator", "arrives", "waiting", "instances", "one item takes"], operators, [1, 2, 3, 4])),
+    h("details", {}, h("summary", {}, `${turn.hosts.length} hosts`), table("", ["host", "status", "utilisation", "instances"], hosts, [2, 3])),
+    h("details", {}, h("summary", {}, `${turn.operators.length} operators`), table("", ["operator", "arrivals", "backlog", "instances", "service time"], operators, [1, 2, 3, 4])),
   ];
 }

@@ -1,4 +1,4 @@
-// Making elements: h("p", {class: "muted"}, "text", child) and the same for SVG with s().
+// Create elements: h("p", {class: "muted"}, "text", child) and the same for SVG with s().
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -30,7 +30,7 @@ export function table(caption, heads, rows, numeric = []) {
       n === 0 ? h("th", { scope: "row", ...side(n) }, cell) : h("td", side(n), cell)))))));
 }
 
-/** Put content into an element, but leave it alone when it is the same as before. */
+/** Replace the content of an element. */
 export function swap(element, ...content) {
   const made = content.flat(Infinity).filter((part) => part !== null && part !== false && part !== undefined);
   element.replaceChildren(...made);

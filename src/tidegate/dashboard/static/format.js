@@ -1,4 +1,4 @@
-// Numbers as people read them, with their units. What was not measured is a dash.
+// Numbers with their units. A value that was not measured is shown as a dash.
 
 export const DASH = "–";
 const missing = (value) => value === null || value === undefined || Number.isNaN(value);
@@ -38,7 +38,7 @@ export function duration(seconds, digits = 3) {
   return `${trim(seconds / 3600, digits)} h`;
 }
 
-/** A moment: the time of day when the run had a real clock, else the time since it began. */
+/** A time: the time of day for live runs, otherwise the time since the run started. */
 export function moment(time, about, first) {
   if (missing(time)) return DASH;
   if (about.clock === "wall") return new Date(time * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });

@@ -1,11 +1,11 @@
-// Hosts as boxes filled by how busy they are, with their operators inside; moves are animated.
+// Hosts as boxes filled by utilisation, with their operators inside; moves are animated.
 import { calm, h, s, swap } from "./dom.js";
 import { duration, number, percent, plural } from "./format.js";
 
 const MOST_CHIPS = 18;
 const MOVE_MS = 600;
 
-/** Draw hosts into an element; what has moved since the last time glides to its new place. */
+/** Draw hosts into an element; instances that moved since the last call are animated. */
 export function drawHosts(root, turn) {
   const before = new Map();
   if (!calm()) for (const chip of root.querySelectorAll("[data-instance]")) before.set(chip.dataset.instance, chip.getBoundingClientRect());
@@ -52,10 +52,10 @@ function chips(instances) {
     rest > 0 && h("span", { class: "chip more" }, `and ${rest} more`)];
 }
 
-/** What an instance takes of its host, where that was measured. */
+/** CPU that an instance uses of its host, if measured. */
 export const taken = (instance) => (instance.cores == null ? "" : `, ${number(instance.cores, 2)} cores`);
 
-/** The paid time that is left, as a ring that empties. */
+/** Remaining paid time, as a ring that empties. */
 function ring(host) {
   if (host.lease_left_s === null) return null;
   const share = Math.max(0, Math.min(1, host.lease_left_s / host.lease_unit_s));

@@ -1,6 +1,6 @@
-// The last turn in full, for views that need more than rows: read again when there is a newer one.
+// The last turn in full, for views that need more than rows; reloaded when there is a newer one.
 
-/** Calls `draw` with the last turn, at most one request at a time. */
+/** Call `draw` with the last turn, with at most one request at a time. */
 export function latest(store, draw, fail) {
   let shown = null, reading = false;
   async function update() {

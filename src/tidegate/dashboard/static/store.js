@@ -1,19 +1,19 @@
-// What the page knows: the journals, the rows of the one that is shown, and news by events.
+// State of the page: the journals, the rows of the one shown, and updates by server-sent events.
 
-export const MOST_ROWS = 3000; // beyond, the server is asked for a thinned series again
+export const MOST_ROWS = 3000; // above this, ask the server for a thinned series again
 const POINTS = 1500;
 
 export async function get(path) {
   const answer = await fetch(path, { headers: { accept: "application/json" } });
-  if (answer.status === 401) { location.assign("/login"); throw new Error("a token is needed"); }
+  if (answer.status === 401) { location.assign("/login"); throw new Error("a token is required"); }
   const body = await answer.json();
   if (!answer.ok) throw new Error(body.error || `the server answered ${answer.status}`);
   return body;
 }
 
-export async function post(path, wish) {
+export async function post(path, request) {
   const answer = await fetch(path, {
-    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(wish),
+    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(request),
   });
   const body = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new Error(body.error || `the server answered ${answer.status}`);
@@ -26,7 +26,7 @@ export const store = {
 
   on(listener) { this.listeners.add(listener); return () => this.listeners.delete(listener); },
 
-  tell(news) { for (const listener of [...this.listeners]) listener(news); },
+  notify(event) { for (const listener of [...this.listeners]) listener(event); },
 
   async begin(id) {
     this.close();
@@ -37,7 +37,7 @@ export const store = {
     if (wanted !== this.wanted) return;
     this.take(read);
     this.listen();
-    this.tell({ kind: "begin" });
+    this.notify({ kind: "begin" });
   },
 
   take(read) {
@@ -57,7 +57,7 @@ export const store = {
   },
 
   seem(connected) {
-    if (this.connected !== connected) { this.connected = connected; this.tell({ kind: "connection" }); }
+    if (this.connected !== connected) { this.connected = connected; this.notify({ kind: "connection" }); }
   },
 
   add(read) {
@@ -67,11 +67,11 @@ export const store = {
     const from = rows.index.findIndex((index) => index > known);
     if (from < 0) return;
     for (const [name, values] of Object.entries(rows)) this.rows[name].push(...values.slice(from));
-    this.tell({ kind: "turns", from: this.rows.index.length - (rows.index.length - from) });
+    this.notify({ kind: "turns", from: this.rows.index.length - (rows.index.length - from) });
     if (this.rows.index.length > MOST_ROWS) this.thin();
   },
 
-  /** Fewer rows again; what comes meanwhile is in the answer or comes after it. */
+  /** Load a thinned series; rows that arrive meanwhile are in it or are appended. */
   async thin() {
     if (this.fetching) return;
     this.fetching = true;
@@ -83,7 +83,7 @@ export const store = {
       const later = this.rows.index.findIndex((index) => index > last);
       if (later >= 0) for (const name of Object.keys(read.rows)) read.rows[name].push(...this.rows[name].slice(later));
       this.take(read);
-      this.tell({ kind: "thinned" });
+      this.notify({ kind: "thinned" });
     } catch {
       for (const name of Object.keys(this.rows)) this.rows[name] = this.rows[name].slice(-POINTS);
     } finally {
@@ -103,7 +103,7 @@ export function rowAt(rows, n) {
   return row;
 }
 
-/** The last row that has a snapshot, null when there is none. */
+/** The last row with a snapshot, or null. */
 export function lastRow(rows) {
   for (let n = rows.index.length - 1; n >= 0; n--) if (rows.time_s[n] !== null) return rowAt(rows, n);
   return null;

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from tidegate.errors import TidegateError
+from tidegate.loop.billing import Bill
 from tidegate.loop.journal import Turn
 from tidegate.model.leases import HostOffer
 from tidegate.policies.base import Policy
@@ -37,9 +38,12 @@ class DryRunBooks:
     turns: deque[Turn] = field(default_factory=lambda: deque(maxlen=KEPT))
     """The last turns, to simulate what would have been."""
     _last: tuple[float, int, int, int] | None = None
+    _bills: tuple[Bill, Bill, Bill] = field(default_factory=lambda: (Bill(), Bill(), Bill()))
+    """For the hosts as they were, as the policy wanted them, and as planned after the guards."""
 
     def add(self, turn: Turn) -> None:
         """Note a turn of the loop."""
+        self._bills[0].add(turn)
         if turn.snapshot is None or turn.plan is None:
             return
         self.turns.append(turn)
@@ -56,6 +60,8 @@ class DryRunBooks:
             self.planned_s += before * passed_s
             self.changes += planned != before
         self.offer = turn.snapshot.offer
+        for bill, hosts in zip(self._bills[1:], (turn.plan.raw_target, planned), strict=True):
+            bill.resize(turn.snapshot, hosts)
         actual = len(turn.snapshot.requested.hosts)
         self._last = (now_s, actual, turn.plan.raw_target, planned)
 
@@ -65,9 +71,9 @@ class DryRunBooks:
             return "dry run: fewer than two turns were decided, so there is nothing to compare"
         lines = [
             f"dry run of {show_duration(self.watched_s)}, nothing was touched:",
-            self._line("as it was", self.actual_s),
-            self._line("wanted by the policy", self.wanted_s),
-            self._line("after its guards", self.planned_s)
+            self._line("as it was", self.actual_s, self._bills[0]),
+            self._line("wanted by the policy", self.wanted_s, self._bills[1]),
+            self._line("after its guards", self.planned_s, self._bills[2])
             + f", in {self.changes} change{'' if self.changes == 1 else 's'}",
         ]
         return "\n".join(lines)
@@ -93,9 +99,9 @@ class DryRunBooks:
             f"{would.rescales} rescale{'' if would.rescales == 1 else 's'}"
         )
 
-    def _line(self, what: str, executor_s: float) -> str:
+    def _line(self, what: str, executor_s: float, bill: Bill) -> str:
         mean = executor_s / self.watched_s
         line = f"  {what:<21}{executor_s:>10.0f} executor-seconds, {mean:.2f} executors on average"
         if self.offer is not None and self.offer.price_per_unit_usd:
-            line += f", {executor_s / 3600 * self.offer.usd_per_h:.4f} $"
+            line += f", {bill.cost_usd():.4f} $"
         return line

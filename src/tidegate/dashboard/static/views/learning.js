@@ -1,4 +1,4 @@
-// Learning: what a host expects of each action at each utilisation, and the thresholds it implies.
+// Learning: the expected reward of each action by utilisation, and the thresholds that follow.
 import { h, swap } from "../dom.js";
 import { moment, percent } from "../format.js";
 import { chart } from "../chart.js";
@@ -23,7 +23,7 @@ export function learning(root, store) {
     }
     lay("learns", h("div", {}, h("h1", {}, "Learning"), said), h("div", { class: "split even" },
       h("section", { class: "card", "aria-labelledby": "heat" }, h("div", { class: "row apart" }, h("h2", { id: "heat" }, "Expected reward"), h("label", { class: "pick" }, "Host ", choice)), map),
-      h("section", { class: "card", "aria-labelledby": "thresholds" }, h("h2", { id: "thresholds" }, "Thresholds it implies"), lines)));
+      h("section", { class: "card", "aria-labelledby": "thresholds" }, h("h2", { id: "thresholds" }, "Resulting thresholds"), lines)));
     const names = turn.learning.tables.map((table) => table.host);
     const kept = names.includes(choice.value) ? choice.value : names[0];
     if (choice.dataset.names !== names.join()) {
@@ -31,7 +31,7 @@ export function learning(root, store) {
       swap(choice, names.map((name) => h("option", { value: name }, name)));
     }
     choice.value = kept;
-    said.textContent = `${names.length === 1 ? "One host" : `Each of ${names.length} hosts`} learns from what its decisions did to its utilisation. A row is a utilisation, the marked cell the action it would choose.`;
+    said.textContent = `${names.length === 1 ? "One host" : `Each of ${names.length} hosts`} learns from the effect of its decisions on its utilisation. Each row is a utilisation; the marked cell is the action it would choose.`;
     heat();
     thresholds();
   }
@@ -44,7 +44,7 @@ export function learning(root, store) {
     const steps = table.rows.length - 1;
     swap(map, h("p", { class: "small muted" }, sentence(table)),
       h("table", { class: "heat" }, h("caption", { class: "unseen" }, `Expected reward of ${table.host} by utilisation and action`),
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "busy"), last.learning.actions.map((action) => h("th", { scope: "col" }, action)), h("th", { scope: "col", class: "num" }, "learnt"))),
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "utilisation"), last.learning.actions.map((action) => h("th", { scope: "col" }, action)), h("th", { scope: "col", class: "num" }, "visits"))),
         h("tbody", {}, table.rows.map((row, n) => {
           const best = [1, 0, 2].reduce((found, action) => (row[action] > row[found] ? action : found), 1);
           return h("tr", {}, h("th", { scope: "row" }, percent(n / steps)), row.map((value, action) => h("td", {
@@ -65,10 +65,10 @@ export function learning(root, store) {
     const first = firstTime(rows);
     const width = lines.clientWidth || 480;
     const picture = chart({ width, height: 250, most: 1, x: rows.time_s, from: first, until: Math.max(times.at(-1), first + 1), offset: first,
-      showX: (at) => moment(at, about, first), showY: percent, label: "Thresholds implied by the tables over time, mean of the hosts",
+      showX: (at) => moment(at, about, first), showY: percent, label: "Thresholds over time, mean of the hosts",
       lines: [{ values: rows.upper, style: "rate" }, { values: rows.lower, style: "wanted" }, { values: rows.utilisation, style: "faint-line" }] });
     swap(lines, h("div", { class: "legend" }, [["rate", "scales out from"], ["wanted", "scales in up to"], ["faint-line", "utilisation"]].map(([style, text]) => h("span", {}, h("i", { class: `key ${style}` }), text))),
-      picture, h("p", { class: "small muted" }, "Mean of the hosts. A new host starts from the thresholds that were configured; a released one takes what it learnt with it."));
+      picture, h("p", { class: "small muted" }, "Mean of the hosts. A new host starts from the configured thresholds. What a host has learnt is lost when it is released."));
   }
   const update = latest(store, draw, (error) => swap(body, h("p", { class: "empty", role: "alert" }, error.message)));
   return { update(news) { if (news.kind === "resize" && last?.learning) thresholds(); update(); } };

@@ -1,4 +1,4 @@
-// Now: the last decision in a sentence, then the figures that matter, then what people may change.
+// Now: the last decision, the current figures and the controls.
 import { h, swap } from "../dom.js";
 import { count, DASH, duration, KINDS, money, moment, number, percent, perSecond, plural } from "../format.js";
 import { spark } from "../chart.js";
@@ -15,7 +15,7 @@ export function now(root, store) {
   const steering = h("section", { class: "card", "aria-labelledby": "controls" });
   root.append(h("h1", { class: "unseen" }, "Now"), h("div", { class: "stack" }, said, cards, h("div", { class: "split" }, recent, steering)));
   const panel = controls(steering, store);
-  let told = "";
+  let drawn = "";
 
   function update() {
     const rows = store.rows, row = lastRow(rows), about = store.about;
@@ -24,8 +24,8 @@ export function now(root, store) {
     const first = firstTime(rows);
     const key = `${last?.index} ${row?.index} ${every.length}`;
     panel.update();
-    if (key === told) return;
-    told = key;
+    if (key === drawn) return;
+    drawn = key;
     swap(said, hero(last, row, first, about, rows));
     swap(cards, row ? figures(row, rows) : []);
     swap(recent, h("h2", { id: "recent" }, "Recent decisions"),
@@ -37,9 +37,9 @@ export function now(root, store) {
 
 function hero(last, row, first, about, rows) {
   const error = rows.error.at(-1);
-  const failed = error && h("p", { class: "note bad" }, `The last turn failed and nothing was changed: ${error}`);
+  const failed = error && h("p", { class: "note bad" }, `The last turn failed and changed nothing: ${error}`);
   if (!last) {
-    return [h("h2", { id: "why", class: "over" }, "Last decision"), h("p", { class: "headline" }, "Nothing was scaled so far."), failed];
+    return [h("h2", { id: "why", class: "over" }, "Last decision"), h("p", { class: "headline" }, "No scaling so far."), failed];
   }
   const { change } = last;
   const ago = row ? duration(row.time_s - last.time_s) : "";
@@ -48,10 +48,10 @@ function hero(last, row, first, about, rows) {
       row && row.time_s > last.time_s ? ` · ${ago} before the last turn` : ""),
     h("p", { class: "headline" }, h("span", { class: `tag ${change.kind}` }, KINDS[change.kind]), " ", `${change.what}.`),
     change.why && h("p", { class: "why" }, h("b", {}, "Why: "), `${change.why}.`),
-    change.held && h("p", { class: "why" }, h("b", {}, "Held: "), `${change.held}.`),
+    change.held && h("p", { class: "why" }, h("b", {}, "Limited: "), `${change.held}.`),
     change.refused && h("p", { class: "why bad" }, change.refused),
     failed,
-    h("p", {}, h("button", { type: "button", onclick: () => openTurn(last.index) }, "Show all of this decision")),
+    h("p", {}, h("button", { type: "button", onclick: () => openTurn(last.index) }, "Show this decision")),
   ];
 }
 
@@ -67,23 +67,23 @@ function figures(row, rows) {
   const late = row.slo_s !== null && row.p95_s !== null && row.p95_s > row.slo_s;
   const full = row.capacity_per_s ? row.rate_per_s / row.capacity_per_s : null;
   return [
-    card("Input rate", perSecond(row.rate_per_s), [`${perSecond(row.capacity_per_s)} could be done${row.shed ? ` · ${percent(row.shed)} is shed` : ""}`, meter(full, "rate as a share of capacity")], spark(tail("rate_per_s"), "rate"), full > 1 ? "bad" : ""),
+    card("Input rate", perSecond(row.rate_per_s), [`${perSecond(row.capacity_per_s)} capacity${row.shed ? ` · ${percent(row.shed)} shed` : ""}`, meter(full, "rate as a share of capacity")], spark(tail("rate_per_s"), "rate"), full > 1 ? "bad" : ""),
     card("Latency, p95", duration(row.p95_s), [
-      row.slo_s === null ? "no SLO is set" : row.p95_s === null ? `not measured; the SLO is ${duration(row.slo_s)}` : `${late ? "above" : "within"} the SLO of ${duration(row.slo_s)}`,
+      row.slo_s === null ? "no SLO set" : row.p95_s === null ? `not measured; SLO ${duration(row.slo_s)}` : `${late ? "above" : "within"} the SLO of ${duration(row.slo_s)}`,
       `p50 ${duration(row.p50_s)} · p99 ${duration(row.p99_s)}`], spark(tail("p95_s"), "p95"), late ? "bad" : ""),
-    card("Lag", row.lag === null ? DASH : `${number(row.lag)}`, [row.lag === null ? "not measured" : "items waiting", drain(row)], spark(tail("lag"), "capacity")),
+    card("Backlog", row.lag === null ? DASH : `${number(row.lag)}`, [row.lag === null ? "not measured" : "items waiting", drain(row)], spark(tail("lag"), "capacity")),
     card("Hosts", count(row.running), [
-      `at work, of ${plural(row.hosts, "host")} paid for`, `${count(row.wanted)} wanted, ${count(row.planned)} planned${row.guards ? ` (${row.guards})` : ""}`], spark(tail("running"), "capacity")),
+      `running, of ${plural(row.hosts, "host")} paid for`, `target ${count(row.wanted)}, planned ${count(row.planned)}${row.guards ? ` (${row.guards})` : ""}`], spark(tail("running"), "capacity")),
     card("Utilisation", percent(row.utilisation), [row.utilisation === null ? "not measured" : "mean of the hosts", meter(row.utilisation, "mean utilisation")], spark(tail("utilisation"), "rate")),
     row.usd_per_h ? card("Cost so far", money(row.cost_usd), [`${money(row.usd_per_h)} per hour now`, "by started billing unit"], spark(tail("usd_per_h"), "capacity"))
-      : card("Cost so far", DASH, ["no price was given", ""], null),
+      : card("Cost so far", DASH, ["no price set", ""], null),
   ];
 }
 
 function drain(row) {
   if (!row.lag || row.capacity_per_s === null || row.rate_per_s === null) return "";
   const spare = row.capacity_per_s - row.rate_per_s;
-  return spare > 0 ? `gone in ${duration(row.lag / spare, 2)} at this pace` : "growing: more comes than is done";
+  return spare > 0 ? `cleared in ${duration(row.lag / spare, 2)} at this rate` : "growing: the input exceeds the capacity";
 }
 
 function card(title, value, notes, picture, tone = "") {

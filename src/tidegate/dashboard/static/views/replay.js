@@ -1,4 +1,4 @@
-// Replay: a slider over a journal, and two journals side by side.
+// Replay: a slider over a journal, or over two journals side by side.
 import { calm, h, swap, table } from "../dom.js";
 import { clock, count, DASH, duration, money, number, percent, perSecond } from "../format.js";
 import { firstTime, get, rowAt } from "../store.js";
@@ -6,10 +6,10 @@ import { charts, legend, LEGENDS } from "./timeline.js";
 import { drawHosts } from "../hosts.js";
 import { openTurn } from "../detail.js";
 
-const SPEEDS = [["20", "slow"], ["60", "usual"], ["240", "fast"]];
+const SPEEDS = [["20", "slow"], ["60", "normal"], ["240", "fast"]];
 
 export function replay(root, store) {
-  const slider = h("input", { type: "range", min: "0", max: "1000", value: "1000", id: "moment", "aria-label": "Moment of the run" });
+  const slider = h("input", { type: "range", min: "0", max: "1000", value: "1000", id: "moment", "aria-label": "Time in the run" });
   const play = h("button", { type: "button", class: "primary", onclick: () => (timer ? stop() : start()) }, "▶ Play");
   const speed = h("select", { "aria-label": "Speed" }, SPEEDS.map(([value, text]) => h("option", { value, selected: value === "60" }, text)));
   const other = h("select", { id: "other", onchange: () => compare() });
@@ -65,7 +65,7 @@ export function replay(root, store) {
 
   function options() {
     const kept = other.value;
-    swap(other, h("option", { value: "" }, "nothing"), store.journals.filter((journal) => journal.id !== store.id).map((journal) => h("option", { value: String(journal.id) }, journal.name)));
+    swap(other, h("option", { value: "" }, "none"), store.journals.filter((journal) => journal.id !== store.id).map((journal) => h("option", { value: String(journal.id) }, journal.name)));
     other.value = kept;
   }
 
@@ -79,11 +79,11 @@ export function replay(root, store) {
     const whole = Math.max(1, ...runs.map(length));
     const passed = share * whole;
     at.textContent = `${clock(passed)} of ${clock(whole)}`;
-    slider.setAttribute("aria-valuetext", `${clock(passed)} after the beginning`);
+    slider.setAttribute("aria-valuetext", `${clock(passed)} after the start`);
     runs.forEach((run, n) => drawSide(columns[n], run, passed, whole));
     clearTimeout(waiting);
     waiting = setTimeout(() => runs.forEach((run, n) => detail(columns[n], run)), timer ? 0 : 120);
-    swap(figures, h("h2", { id: "sums" }, "Until this moment"), sums(runs, passed));
+    swap(figures, h("h2", { id: "sums" }, "Totals so far"), sums(runs, passed));
   }
 
   function drawSide(parts, run, passed, whole) {
@@ -96,7 +96,7 @@ export function replay(root, store) {
     if (!row) return;
     parts.index = row.index;
     parts.open.onclick = () => openTurn(parts.index, run.id);
-    swap(parts.facts, [["rate", perSecond(row.rate_per_s)], ["capacity", perSecond(row.capacity_per_s)], ["hosts", count(row.running)], ["p95", duration(row.p95_s)], ["lag", number(row.lag)], ["cost", row.usd_per_h ? money(row.cost_usd) : DASH]]
+    swap(parts.facts, [["rate", perSecond(row.rate_per_s)], ["capacity", perSecond(row.capacity_per_s)], ["hosts", count(row.running)], ["p95", duration(row.p95_s)], ["backlog", number(row.lag)], ["cost", row.usd_per_h ? money(row.cost_usd) : DASH]]
       .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
     const width = parts.plots.clientWidth || 500;
     const drawn = charts(run.rows, run.about, width, { from: first, until: first + whole, cursor: first + passed, relative: true, low: second ? 110 : 120 });
@@ -111,7 +111,7 @@ export function replay(root, store) {
       const turn = await store.turn(index, run.id);
       parts.said.textContent = `Turn ${turn.number}. ${turn.text}`;
       drawHosts(parts.hosts, turn);
-    } catch { parts.said.textContent = "This turn cannot be read."; } finally { parts.reading = false; }
+    } catch { parts.said.textContent = "Cannot read this turn."; } finally { parts.reading = false; }
     if (parts.index !== index) detail(parts, run);
   }
 
@@ -132,7 +132,7 @@ export function replay(root, store) {
   };
 }
 
-/** What a run came to until a moment, from its rows; each counts until the next. */
+/** Totals of a run up to a time; each row counts until the next one. */
 function summary(run, passed) {
   const { rows } = run;
   const first = firstTime(rows);
@@ -149,8 +149,8 @@ function summary(run, passed) {
     if (rows.usd_per_h[n]) cost = rows.cost_usd[n];
   }
   return {
-    "hosts on average": spanned ? number(hosts / spanned) : DASH,
+    "mean hosts": spanned ? number(hosts / spanned) : DASH,
     "time with p95 within the SLO": judged ? percent(within / judged) : DASH,
-    "worst p95": duration(worst), "changes of the number of hosts": String(changes), cost: money(cost),
+    "worst p95": duration(worst), "scaling operations": String(changes), cost: money(cost),
   };
 }

@@ -1,4 +1,4 @@
-// Time line: rate, capacity and latency above each other, each decision a mark to open.
+// Timeline: rate, capacity, hosts and latency, with a mark for each decision.
 import { h, s, swap } from "../dom.js";
 import { clock, count, duration, KINDS, moment, number, percent, plural } from "../format.js";
 import { chart } from "../chart.js";
@@ -9,7 +9,7 @@ const SPANS = [["all", "the whole run"], ["3600", "the last hour"], ["900", "the
 const MOST_LISTED = 100;
 const SIGNS = { out: "M-5 4L0 -5L5 4Z", in: "M-5 -4L0 5L5 -4Z", move: "M-4 0L0 -4L4 0L0 4Z", refused: "M-4 -4L4 4M4 -4L-4 4" };
 
-/** The three charts for a stretch of rows; used here and in the replay. */
+/** The three charts for a range of rows; also used by the replay. */
 export function charts(rows, about, width, { from, until, cursor, relative = false, low = 150 }) {
   const first = firstTime(rows);
   const showX = (at) => (relative ? clock(at - first) : moment(at, about, first));
@@ -19,7 +19,7 @@ export function charts(rows, about, width, { from, until, cursor, relative = fal
   return [
     chart({ ...base, height: low, axis: false, showY: (v) => number(v, 2), label: "Input rate and capacity in items per second over time",
       lines: [{ values: rows.capacity_per_s, style: "capacity", step: true }, { values: rows.rate_per_s, style: "rate", area: true }] }),
-    chart({ ...base, height: low - 20, axis: false, showY: count, label: "Hosts at work and hosts wanted over time",
+    chart({ ...base, height: low - 20, axis: false, showY: count, label: "Running hosts and target over time",
       lines: [{ values: rows.running, style: "running", step: true, area: true }, { values: rows.wanted, style: "wanted", step: true }] }),
     chart({ ...base, height: low + 24, showY: (v) => duration(v, 2), label: "Latency over time: p50 and p95", limit: slo === null ? null : { value: slo, label: `SLO ${duration(slo)}` },
       lines: [{ values: rows.p50_s, style: "p50" }, { values: rows.p95_s, style: "p95" }] }),
@@ -30,24 +30,24 @@ export const legend = (title, unit, keys) => h("div", { class: "legend" }, h("h2
   keys.map(([style, text]) => h("span", {}, h("i", { class: `key ${style}`, "aria-hidden": "true" }), text)));
 
 export const LEGENDS = [
-  ["Rate and capacity", "items/s", [["rate", "arrives"], ["capacity", "could be done"]]],
-  ["Hosts", "", [["running", "at work"], ["wanted", "wanted by the policy"]]],
-  ["Latency", "from arrival to done", [["p50", "p50"], ["p95", "p95"]]],
+  ["Rate and capacity", "items/s", [["rate", "input"], ["capacity", "capacity"]]],
+  ["Hosts", "", [["running", "running"], ["wanted", "target of the policy"]]],
+  ["Latency", "arrival to completion", [["p50", "p50"], ["p95", "p95"]]],
 ];
 
 export function timeline(root, store) {
   const span = h("select", { onchange: () => update({ kind: "begin" }) }, SPANS.map(([value, text]) => h("option", { value }, text)));
-  const kinds = h("select", { onchange: () => update({ kind: "begin" }) }, h("option", { value: "all" }, "all"), h("option", { value: "hosts", selected: innerWidth < 640 }, "of hosts only"));
-  const strip = h("div", { class: "marks", role: "listbox", tabindex: "0", "aria-label": "Decisions in time. Arrow keys move, Enter opens." });
+  const kinds = h("select", { onchange: () => update({ kind: "begin" }) }, h("option", { value: "all" }, "all"), h("option", { value: "hosts", selected: innerWidth < 640 }, "host changes only"));
+  const strip = h("div", { class: "marks", role: "listbox", tabindex: "0", "aria-label": "Decisions over time. Arrow keys select one, Enter opens it." });
   const boxes = LEGENDS.map((entry) => h("div", {}, legend(...entry), h("div", { class: "plot" })));
   const list = h("div", {});
   const hint = h("p", { class: "small muted" });
   root.append(h("div", { class: "stack" },
     h("section", { class: "card", "aria-label": "Charts" },
-      h("div", { class: "row apart" }, h("h1", {}, "Time line"),
+      h("div", { class: "row apart" }, h("h1", {}, "Timeline"),
         h("div", { class: "row" }, h("label", { class: "pick" }, "Show ", span), h("label", { class: "pick" }, "Decisions ", kinds))),
       hint, boxes[0], strip, boxes[1], boxes[2]),
-    h("section", { class: "card" }, h("h2", {}, "Decisions as text"), list)));
+    h("section", { class: "card" }, h("h2", {}, "Decisions"), list)));
   let shown = [], active = -1, geometry = null, cursor = null;
 
   function pick(n, open) {
@@ -63,14 +63,14 @@ export function timeline(root, store) {
     else if ((event.key === "Enter" || event.key === " ") && active >= 0) { event.preventDefault(); pick(active, true); }
   });
 
-  function update(news) {
+  function update() {
     const every = decisions(store.rows);
     const wanted = kinds.value === "hosts" ? every.filter((row) => row.change.before !== row.change.after || row.change.kind === "refused") : every;
     const kept = shown[active]?.index;
     shown = wanted;
     active = kept === undefined ? -1 : shown.findIndex((row) => row.index === kept);
     draw();
-    write(news);
+    write();
   }
 
   function draw() {
@@ -85,7 +85,7 @@ export function timeline(root, store) {
     geometry = drawn[0].geometry;
     marks(from, until, width);
     const inside = shown.filter((row) => row.time_s >= from).length;
-    hint.textContent = `${plural(inside, "decision")}, each a mark below the first chart: ▲ scaled out, ▼ scaled in, ◆ rearranged. Click one, or use the arrow keys and Enter, for why it was made and what came of it.`;
+    hint.textContent = `${plural(inside, "decision")}, marked below the first chart: ▲ scaled out, ▼ scaled in, ◆ rearranged. Click a mark, or use the arrow keys and Enter, to see its reasons and its effect.`;
   }
 
   function marks(from, until, width) {
@@ -113,7 +113,7 @@ export function timeline(root, store) {
     const first = firstTime(store.rows);
     const last = shown.slice(-MOST_LISTED).reverse();
     swap(list, shown.length > last.length && h("p", { class: "small muted" }, `The last ${last.length} of ${shown.length}.`),
-      h("div", { class: "scroll tall" }, h("table", {}, h("thead", {}, h("tr", {}, ["time", "turn", "hosts", "busy", "what and why"].map((head) => h("th", { scope: "col" }, head)))),
+      h("div", { class: "scroll tall" }, h("table", {}, h("thead", {}, h("tr", {}, ["time", "turn", "hosts", "utilisation", "decision"].map((head) => h("th", { scope: "col" }, head)))),
         h("tbody", {}, last.map((row) => h("tr", {},
           h("th", { scope: "row" }, moment(row.time_s, store.about, first)), h("td", {}, row.number),
           h("td", {}, row.change.before === row.change.after ? String(row.change.after) : `${row.change.before} → ${row.change.after}`),

@@ -1,12 +1,12 @@
-// Topology: operators with their rates, queues and times; the bottleneck stands out.
+// Topology: operators with their rates, queues and times; the bottleneck is highlighted.
 import { h, s, swap, table } from "../dom.js";
 import { duration, number, percent, perSecond, plural } from "../format.js";
 import { latest } from "../latest.js";
 
-const WIDE = 224, TALL = 128, GAP_X = 74, GAP_Y = 26, SOURCE = 92, MOST = 24, LANE = 22, SMALLEST = 0.7;
+const WIDE = 224, TALL = 128, GAP_X = 74, GAP_Y = 26, SOURCE = 92, MOST = 24, TRACK = 22, SMALLEST = 0.7;
 
 export function topology(root, store) {
-  const picture = h("div", { class: "card scroll graph", tabindex: "0", role: "group", "aria-label": "Operators and what flows between them" });
+  const picture = h("div", { class: "card scroll graph", tabindex: "0", role: "group", "aria-label": "Operators and the flow between them" });
   const said = h("p", { class: "muted" });
   const text = h("div", {});
   root.append(h("div", { class: "stack" }, h("div", {}, h("h1", {}, "Topology"), said), picture,
@@ -19,21 +19,21 @@ export function topology(root, store) {
     text.classList.toggle("tall", turn.operators.length > 12);
     said.textContent = neck
       ? `The bottleneck is ${neck.name}: ${plural(neck.instances, "instance")}, ${percent(neck.busy)} busy with ${perSecond(neck.arrival_per_s)}.`
-      : "How busy each operator is was not measured.";
+      : "The utilisation of the operators was not measured.";
     swap(picture, graph(turn, picture.clientWidth - 40));
-    swap(text, table("", ["operator", "arrives", "done", "waiting", "instances", "busy", "predicted", "measured"], turn.operators.map((operator) => [
-      operator.bottleneck ? h("b", {}, operator.name) : operator.name, perSecond(operator.arrival_per_s), perSecond(operator.processed_per_s), number(operator.queue), asked(operator),
-      percent(operator.busy), foretold(operator), duration(operator.measured_s)]), [1, 2, 3, 4, 5, 6, 7]),
-    h("p", { class: "small muted" }, "Predicted: mean time of an item in the operator by the model (a queue with so many servers, or micro-batches), in a steady state. Measured: mean of the last items."));
+    swap(text, table("", ["operator", "arrivals", "processed", "backlog", "instances", "utilisation", "predicted", "measured"], turn.operators.map((operator) => [
+      operator.bottleneck ? h("b", {}, operator.name) : operator.name, perSecond(operator.arrival_per_s), perSecond(operator.processed_per_s), number(operator.queue), instancesText(operator),
+      percent(operator.busy), predictedText(operator), duration(operator.measured_s)]), [1, 2, 3, 4, 5, 6, 7]),
+    h("p", { class: "small muted" }, "Predicted: mean time of an item in the operator in steady state, by the queueing or micro-batch model. Measured: mean of the last items."));
   }
   const update = latest(store, draw, (error) => swap(picture, h("p", { class: "empty", role: "alert" }, error.message)));
   return { update(news) { if (news.kind === "resize" && last) draw(last); update(); } };
 }
 
-const foretold = (operator) => (operator.overloaded && operator.predicted_s === null ? "unbounded" : duration(operator.predicted_s));
-const asked = (operator) => (operator.requested === operator.instances ? String(operator.instances) : `${operator.instances} → ${operator.requested}`);
+const predictedText = (operator) => (operator.overloaded && operator.predicted_s === null ? "unbounded" : duration(operator.predicted_s));
+const instancesText = (operator) => (operator.requested === operator.instances ? String(operator.instances) : `${operator.instances} → ${operator.requested}`);
 
-/** Columns by the longest way from a source; loops are cut where they close. */
+/** Columns by the longest path from a source; loops are cut where they close. */
 function layers(names, edges) {
   const depth = new Map(names.map((name) => [name, 0]));
   for (let round = 0; round < names.length; round++) {
@@ -73,12 +73,12 @@ function graph(turn, width) {
   });
   const all = [...at.values()];
   const w = Math.max(...all.map((p) => p[0])) + WIDE + 4, bottom = Math.max(...all.map((p) => p[1])) + TALL + 8;
-  // Where a source stands follows from whom it feeds, so that their ways need not cross.
+  // Place sources by the operators they feed, so that edges do not cross.
   const height = (name) => Math.min(...edges.filter((edge) => edge.origin === name).map((edge) => at.get(edge.target)[1]));
   [...sources].sort((a, b) => height(a) - height(b)).forEach((name, n) => { if (!single) at.set(name, down ? [0, 0] : [0, n * (TALL + GAP_Y) + TALL / 2 - 20]); });
-  // A way past other columns would run behind their boxes: it gets a lane below all of them.
+  // An edge past other columns would run behind their boxes, so it is routed below all of them.
   const far = single || down ? [] : edges.filter((edge) => column.get(edge.target) > (column.get(edge.origin) ?? -1) + 1);
-  const tall = bottom + far.length * LANE;
+  const tall = bottom + far.length * TRACK;
   const shrink = single || down ? 1 : Math.min(1, Math.max(SMALLEST, width / w));
   const head = edges.some((edge) => edge.origin === edge.target) ? 40 : 0; // for loops above the boxes
   const svg = s("svg", { width: w * shrink, height: (tall + head) * shrink, viewBox: `-2 ${-2 - head} ${w} ${tall + head}`, class: "topology", role: "presentation" });
@@ -91,7 +91,7 @@ function graph(turn, width) {
   return [svg, hidden > 0 && h("p", { class: "small muted" }, `The ${most} busiest of ${turn.operators.length}; the others are in the table.`)];
 }
 
-function way(edge, at, sources, down, lane, bottom) {
+function way(edge, at, sources, down, track, bottom) {
   const fromSource = sources.includes(edge.origin);
   const [ox, oy] = at.get(edge.origin), [tx, ty] = at.get(edge.target);
   const wide = fromSource ? SOURCE : WIDE, tall = fromSource ? 40 : TALL;
@@ -102,9 +102,9 @@ function way(edge, at, sources, down, lane, bottom) {
   } else if (down) {
     const x1 = ox + wide / 2, y1 = oy + tall, x2 = tx + WIDE / 2, y2 = ty;
     d = `M${x1} ${y1}C${x1} ${y1 + 24} ${x2} ${y2 - 24} ${x2} ${y2 - 3}`; mx = (x1 + x2) / 2 + 18; my = (y1 + y2) / 2 + 4;
-  } else if (lane >= 0) {
-    const x1 = ox + wide, y1 = oy + tall / 2, y2 = ty + TALL / 2, y = bottom + (lane + 0.5) * LANE;
-    const aside = GAP_X / 4 + 6 * (lane % 5), out = x1 + aside, into = tx - aside;
+  } else if (track >= 0) {
+    const x1 = ox + wide, y1 = oy + tall / 2, y2 = ty + TALL / 2, y = bottom + (track + 0.5) * TRACK;
+    const aside = GAP_X / 4 + 6 * (track % 5), out = x1 + aside, into = tx - aside;
     d = `M${x1} ${y1}H${out}V${y}H${into}V${y2}H${tx - 4}`; mx = (out + into) / 2; my = y - 5;
   } else {
     const x1 = ox + wide, y1 = oy + tall / 2, x2 = tx, y2 = ty + TALL / 2;
@@ -129,8 +129,8 @@ function node(operator, [x, y]) {
   s("text", { class: "name", x: 14, y: 24 }, cut(operator.name, operator.bottleneck ? 14 : 22)),
   operator.bottleneck && [s("rect", { class: "flag", x: WIDE - 90, y: 10, width: 78, height: 19, rx: 9.5 }), s("text", { class: "flag-text", x: WIDE - 51, y: 23.5, "text-anchor": "middle" }, "bottleneck")],
   s("text", { class: "small", x: 14, y: 45 }, `${perSecond(operator.arrival_per_s)} arrive · ${number(operator.queue)} wait`),
-  s("text", { class: "small", x: 14, y: 63 }, `${asked(operator)} × ${duration(operator.service_s)} · ${percent(operator.busy)} busy`),
+  s("text", { class: "small", x: 14, y: 63 }, `${instancesText(operator)} × ${duration(operator.service_s)} · ${percent(operator.busy)} busy`),
   s("rect", { class: "track", x: 14, y: 71, width: WIDE - 28, height: 6, rx: 3 }),
   s("rect", { class: "busy", x: 14, y: 71, width: (WIDE - 28) * busy, height: 6, rx: 3 }),
-  bar(87, operator.predicted_s, "predicted", "predicted", foretold(operator)), bar(105, operator.measured_s, "measured", "measured"));
+  bar(87, operator.predicted_s, "predicted", "predicted", predictedText(operator)), bar(105, operator.measured_s, "measured", "measured"));
 }
