@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.contract import check_host
-from tests.fleet.fake import Clock, FakeHost
 from tidegate.fleet.queries import ContinuousQuery
+from tidegate.testing.fleet import Clock, FakeHost
 
 ROOT = Path(__file__).parents[2]
 

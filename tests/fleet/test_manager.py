@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.fleet.fake import Clock, FakeHost, FakeProvider
 from tidegate.errors import BackendError, InputError
 from tidegate.fleet.hosts import HostView
 from tidegate.fleet.manager import FleetFolder, FleetManager, fleet_policy
 from tidegate.fleet.queries import ContinuousQuery
 from tidegate.fleet.world import FleetWorld
 from tidegate.model.topology import Resources
+from tidegate.testing.fleet import Clock, FakeHost, FakeProvider
 
 
 class Late:

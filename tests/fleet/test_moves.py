@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.fleet.fake import Clock, FakeHost, FakeProvider
 from tidegate.cli.fleet import fleet
 from tidegate.errors import BackendError
 from tidegate.fleet.hosts import HostRefused, HostSilent
@@ -16,6 +15,7 @@ from tidegate.fleet.moves import Move, MoveLog, carry, pauses_by_state, read_mov
 from tidegate.fleet.queries import ContinuousQuery
 from tidegate.fleet.recovery import recover
 from tidegate.fleet.world import FleetWorld
+from tidegate.testing.fleet import Clock, FakeHost, FakeProvider
 
 
 def query(name: str = "q") -> ContinuousQuery:

@@ -9,8 +9,6 @@ import pytest
 
 from tests.fleet.test_manager import Fleet as FakeFleet
 from tests.simulation.test_queries import world as queries
-from tests.spark.autoscaler.fakes import FakeCluster, FakeGateway
-from tests.testing.backend_contract import check_backend
 from tidegate.loop.backend import Backend
 from tidegate.model import HostOffer
 from tidegate.model.topology import Resources
@@ -19,6 +17,8 @@ from tidegate.simulation import QueryCost
 from tidegate.spark.autoscaler import world as world_module
 from tidegate.spark.autoscaler.executors import ExecutorHosts, WorkerHosts
 from tidegate.spark.autoscaler.world import SparkWorld
+from tidegate.testing.backends import check_backend
+from tidegate.testing.spark import FakeCluster, FakeGateway
 from tidegate.testing.worlds import ImaginaryWorld
 
 STYLES: tuple[Style, ...] = ("engines", "instances", "placement")

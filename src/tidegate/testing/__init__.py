@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.testing.checks import (
+from tidegate.testing.policies import (
     HOST,
     check_policy,
     engine_snapshot,

@@ -29,10 +29,10 @@ from tests.spark.autoscaler.live import (
     until,
 )
 from tests.spark.streams.chains import kafka_jars
-from tests.testing.backend_contract import check_backend
 from tidegate.errors import SettingError
 from tidegate.loop.journal import Turn, read_journal
 from tidegate.spark import Autoscaler
+from tidegate.testing.backends import check_backend
 
 pytestmark = pytest.mark.java
 

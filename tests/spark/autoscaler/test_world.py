@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.spark.autoscaler.fakes import FakeCluster, FakeGateway, moment
 from tests.spark.autoscaler.test_progress import events
 from tidegate.errors import BackendError
 from tidegate.loop.controller import Controller
@@ -20,6 +19,7 @@ from tidegate.spark.autoscaler import world as world_module
 from tidegate.spark.autoscaler.executors import ExecutorHosts, WorkerHosts
 from tidegate.spark.autoscaler.meter import SourceCount
 from tidegate.spark.autoscaler.world import SparkWorld
+from tidegate.testing.spark import FakeCluster, FakeGateway, moment
 
 OFFER = HostOffer(Resources(2), billing_unit_s=60, price_per_unit_usd=1.0, max_hosts=6)
 

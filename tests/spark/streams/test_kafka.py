@@ -20,7 +20,6 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tests.spark.streams.chains import CHAIN, expected
 from tests.spark.streams.test_loops import STAIRS, heights, stairs
-from tests.testing.topic_contract import ROWS, ids, once, some
 from tidegate.errors import BackendError, InputError
 from tidegate.spark.local.broker import LocalBroker
 from tidegate.spark.streams.kafka import KafkaTopic
@@ -29,6 +28,7 @@ from tidegate.spark.streams.live_settings import Counts
 from tidegate.spark.streams.locations import open_topic
 from tidegate.spark.streams.manifests import Manifest
 from tidegate.spark.streams.topology import StreamOperator, StreamTopology
+from tidegate.testing.topics import ROWS, ids, once, some
 
 
 def servers(broker: LocalBroker) -> str:

@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from tests.testing.topic_contract import Open, check_publishing, check_queries, check_reading
 from tidegate.spark.streams.locations import open_topic
 from tidegate.spark.streams.topic import Topic
+from tidegate.testing.topics import Open, check_publishing, check_queries, check_reading
 
 
 @pytest.fixture(params=["files", "kafka"])
