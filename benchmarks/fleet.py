@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tidegate.fleet.status import status_of
 
 from tidegate.errors import TidegateError
 from tidegate.fleet.manager import FleetManager, fleet_policy
-from tidegate.fleet.price_query import price_queries
 from tidegate.fleet.providers import EmbeddedProvider
-from tidegate.fleet.status import status_of
+from tidegate.fleet.sample_queries import price_queries
 from tidegate.fleet.world import FleetWorld
 from tidegate.lab.fleet_calibration import (
     FleetSummary,

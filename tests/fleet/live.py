@@ -17,17 +17,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.fleet.contract import check_host
 from tests.fleet.tls import TlsProxy, make_certificate
 from tidegate.fleet.connect import connect
 from tidegate.fleet.hosts import FleetHost, HostRefused
 from tidegate.fleet.manager import FleetManager, fleet_policy
-from tidegate.fleet.measuring import SLOW_S
-from tidegate.fleet.price_query import TICKS, draw_parameters, price_queries, price_windows
 from tidegate.fleet.providers import EmbeddedProvider, StaticProvider
 from tidegate.fleet.queries import ContinuousQuery
+from tidegate.fleet.registry import SLOW_S
+from tidegate.fleet.sample_queries import TICKS, price_queries, price_windows, query_parameters
 from tidegate.fleet.world import FleetWorld
 from tidegate.model.topology import Resources
+from tidegate.testing import check_host
 
 START_S = 1_700_000_000.0
 SECTORS = 2
@@ -39,11 +39,11 @@ class Ticks:
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder
         folder.mkdir(parents=True)
-        self.lots = random.Random(seed)
+        self.rng = random.Random(seed)
         self.count = self.files = 0
 
     def write(self, rows: int) -> None:
-        self._file([self._row(self.lots.randrange(SECTORS)) for _ in range(rows)])
+        self._file([self._row(self.rng.randrange(SECTORS)) for _ in range(rows)])
 
     def finish(self) -> float:
         """Trades so late that every window before them closes; returns their time."""
@@ -55,10 +55,10 @@ class Ticks:
         self.count += 1
         return {
             "id": self.count,
-            "ts": round(START_S + self.count * 0.05 - self.lots.uniform(0, 2), 3),
-            "comp": f"c{self.lots.randrange(8)}",
+            "ts": round(START_S + self.count * 0.05 - self.rng.uniform(0, 2), 3),
+            "comp": f"c{self.rng.randrange(8)}",
             "sector": sector,
-            "price": round(self.lots.uniform(10, 99), 2),
+            "price": round(self.rng.uniform(10, 99), 2),
         }
 
     def _file(self, rows: list[dict[str, Any]]) -> None:
@@ -116,11 +116,11 @@ class Fleet:
         No answer comes from either; the CPU that it takes tells the two apart.
         """
         self.world.interval_s, self.world.silence_s = 2.0, 4.0
-        self.world.look()
+        self.world.refresh()
         os.killpg(self.provider.pid(name), signal.SIGSTOP)
         began_s = time.monotonic()
         while name in self.world.hosts and time.monotonic() - began_s < SLOW_S / 2:
-            self.world.look()
+            self.world.refresh()
         return name not in self.world.hosts, time.monotonic() - began_s
 
     def home(self, name: str) -> str:
@@ -202,7 +202,7 @@ def check_real_host(host: FleetHost, folder: Path) -> None:
         return session.table("nonsense").writeStream.format("noop")
 
     good, bad = ContinuousQuery("rate", rate), ContinuousQuery("bad", nonsense)
-    check_host(host, good, bad, str(folder / "contract"))
+    check_host(host, good, bad, str(folder / "contract"), "nonsense")
 
 
 def main(folder: Path) -> dict[str, Any]:
@@ -246,7 +246,7 @@ def main(folder: Path) -> dict[str, Any]:
 
         (host,) = world.hosts.values()
         session = connect(host.host.endpoint, host.host.session_id)  # type: ignore[union-attr]
-        parameters = draw_parameters(2, seed=1, sectors=SECTORS)
+        parameters = query_parameters(2, seed=1, sectors=SECTORS)
         expected: dict[int, Counter[tuple[Any, ...]]] = {}
 
         def complete() -> bool:

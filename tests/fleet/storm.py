@@ -19,8 +19,7 @@ from pathlib import Path
 
 from tests.fleet.live import SECTORS, Fleet, Ticks, sink_and_batch
 from tidegate.fleet.connect import connect
-from tidegate.fleet.price_query import draw_parameters, price_queries
-from tidegate.fleet.recovery import recover
+from tidegate.fleet.sample_queries import price_queries, query_parameters
 
 FAULTS = ("move", "move", "move", "kill", "hang", "drain", "manager")
 
@@ -30,8 +29,8 @@ class Storm:
 
     def __init__(self, folder: Path, seed: int, queries: int, hosts: int) -> None:
         self.folder, self.count, self.hosts = folder, queries, hosts
-        self.lots = random.Random(seed)
-        self.parameters = draw_parameters(queries, seed, SECTORS)
+        self.rng = random.Random(seed)
+        self.parameters = query_parameters(queries, seed, SECTORS)
         self.queries = price_queries(
             str(folder / "ticks"), str(folder / "results"), queries, seed, sectors=SECTORS
         )
@@ -41,7 +40,7 @@ class Storm:
     def manager(self) -> Fleet:
         fleet = Fleet(self.folder, self.queries, self.hosts)
         fleet.world.silence_s = 30.0
-        recover(fleet.world)
+        fleet.world.recover()
         return fleet
 
     def calm(self) -> None:
@@ -53,16 +52,16 @@ class Storm:
             queries = world.queries.values()
             return (
                 bool(world.hosts)
-                and all(h.host is not None and h.looked_s > began_s for h in world.hosts.values())
-                and all(e.host and e.host == e.wanted and not e.busy for e in queries)
+                and all(h.host is not None and h.answered_s > began_s for h in world.hosts.values())
+                and all(e.host and e.host == e.target and not e.busy for e in queries)
             )
 
         self.fleet.until(seen, "calm", 400)
 
     def befall(self, fault: str) -> None:
         world, provider = self.fleet.world, self.fleet.provider
-        host = self.lots.choice(list(world.hosts))
-        query = self.lots.choice(list(world.queries))
+        host = self.rng.choice(list(world.hosts))
+        query = self.rng.choice(list(world.queries))
         if len(world.hosts) < self.hosts and fault in ("move", "drain"):
             world.lease(f"host-{world.leased_so_far + 1}")
             self.calm()
@@ -70,7 +69,7 @@ class Storm:
         if fault == "move":
             self.fleet.manager.command({"do": "move", "query": query, "host": host})
             self.fleet.manager.turn()
-            if self.lots.random() < 0.3:  # and its host dies under the move
+            if self.rng.random() < 0.3:  # and its host dies under the move
                 os.killpg(provider.pid(host), signal.SIGKILL)
         elif fault in ("kill", "hang"):
             number = signal.SIGKILL if fault == "kill" else signal.SIGSTOP
@@ -115,7 +114,7 @@ def main() -> int:
         try:
             storm.calm()
             for number in range(1, given.faults + 1):
-                fault = storm.lots.choice(FAULTS)
+                fault = storm.rng.choice(FAULTS)
                 print(f"{time.monotonic() - began_s:6.0f} s  fault {number}: {fault}", flush=True)
                 storm.ticks.write(200)
                 storm.befall(fault)

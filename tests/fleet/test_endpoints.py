@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tidegate.errors import BackendError, InputError
-from tidegate.fleet.connect import USER, explained, session_id
-from tidegate.fleet.endpoints import read_endpoint
+from tidegate.fleet.connect import USER, explained, read_endpoint, session_id
 from tidegate.fleet.hosts import HostRefused
 from tidegate.fleet.providers import StaticProvider
 from tidegate.model.topology import Resources
@@ -59,7 +58,7 @@ def test_other_settings_of_the_channel_are_kept() -> None:
         ("sc://x:1/;token", "key=value"),
         ("sc://x:1/;token=", "key=value"),
         ("sc://x:1/;use_ssl=maybe;token=s3cret", "true or false"),
-        ("sc://x:1/;use_ssl=false;token=s3cret", "TLS only"),
+        ("sc://x:1/;use_ssl=false;token=s3cret", "a token needs TLS"),
         ("sc://x:1/;session_id=1;token=s3cret", "leave it out"),
     ],
 )

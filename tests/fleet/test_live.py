@@ -10,17 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet.contract import check_host
 from tidegate.fleet.queries import ContinuousQuery
-from tidegate.testing.fleet import Clock, FakeHost
+from tidegate.testing import FakeClock, FakeHost, check_host
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_fake_keeps_the_contract_of_the_real_one() -> None:
     good, bad = (ContinuousQuery(name, lambda s, c: None) for name in ("good", "bad"))
-    host = FakeHost(Clock(), {}, refuse={"bad": ValueError("nonsense")})
-    check_host(host, good, bad, "c")
+    host = FakeHost(FakeClock(), {}, refuse={"bad": ValueError("nonsense")})
+    check_host(host, good, bad, "c", "nonsense")
 
 
 @pytest.mark.java
@@ -42,9 +41,9 @@ def test_two_real_hosts_a_move_and_a_death(tmp_path: Path) -> None:
     # Endpoints: with token and TLS the contract held; without, a sentence that shows no token.
     said = facts["refusals"]
     token = said.pop("token").removeprefix("token=")
-    assert "wants a token" in said["no token"] and "agree on TLS" in said["certificate"]
-    assert "does not take our token" in said["wrong token"]
-    assert "does not take our token" in said["wrong token, TLS"]
+    assert "requires a token" in said["no token"] and "TLS handshake failed" in said["certificate"]
+    assert "rejects our token" in said["wrong token"]
+    assert "rejects our token" in said["wrong token, TLS"]
     assert token and all(token not in text and "wrong" not in text for text in said.values())
 
     # What docs/fleet.md states: the parts of a host that has a query sum to it.

@@ -10,7 +10,7 @@ import pytest
 
 from tidegate.errors import BackendError
 from tidegate.fleet import providers
-from tidegate.fleet.connect import ConnectHost, Usage, process_usage, session_id
+from tidegate.fleet.connect import ConnectHost, ProcessUsage, process_usage, session_id
 from tidegate.fleet.hosts import HostSilent, bounded
 from tidegate.fleet.providers import EmbeddedProvider
 
@@ -133,7 +133,7 @@ def test_what_a_process_takes_is_measured_or_missing() -> None:
 
     used = process_usage(os.getpid())
     assert used.cpu_s and used.memory_mb and used.memory_mb > 1
-    assert process_usage(999_999_999) == Usage()
+    assert process_usage(999_999_999) == ProcessUsage()
 
 
 def test_a_fleets_session_on_a_server_is_always_the_same() -> None:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.errors import BackendError, InputError
-from tidegate.fleet.connect import ConnectHost, session_id
-from tidegate.fleet.endpoints import Endpoint, read_endpoint
+from tidegate.fleet.connect import ConnectHost, Endpoint, read_endpoint, session_id
 from tidegate.fleet.hosts import FleetHost
 from tidegate.model.topology import Resources
 from tidegate.spark.local.processes import Process, memory_available_mb, spark_home
