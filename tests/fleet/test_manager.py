@@ -11,7 +11,8 @@ import pytest
 from tidegate.errors import BackendError, InputError
 from tidegate.fleet.hosts import HostView
 from tidegate.fleet.manager import FleetFolder, FleetManager, fleet_policy
-from tidegate.testing.fleet import FakeFleet, FakeHost
+from tidegate.model import Plan
+from tidegate.testing import FakeFleet, FakeHost
 
 
 class Late:
@@ -185,6 +186,14 @@ def test_a_query_that_fails_is_started_again_with_back_off_and_then_parked(tmp_p
     fleet.manager.command({"do": "unpark", "query": "bad"})
     fleet.turns(2)
     assert fleet.provider.copies("bad")
+
+
+def test_a_plan_for_a_query_that_does_not_run_any_more_is_refused(tmp_path: Path) -> None:
+    fleet = FakeFleet(tmp_path, {"a": 0.2, "b": 0.2})
+    fleet.turns(2)
+    plan = Plan(fleet.world.requested)
+    fleet.world.queries["a"].parked = True
+    assert fleet.world.apply(plan).refused == ("start a-1: the fleet has no such query to run",)
 
 
 def test_a_query_whose_function_raises_is_parked_and_its_error_shown(tmp_path: Path) -> None:

@@ -177,10 +177,12 @@ class HidesItsSteps(BrokenWorld):
 
 
 class RepeatsItself(BrokenWorld):
+    first: Outcome | None = None
+
     def apply(self, plan: Plan) -> Outcome:
         outcome = self.inner.apply(plan)
-        self.last = outcome if outcome.steps else self.last
-        return self.last
+        self.first = self.first or outcome
+        return self.first
 
 
 class RefusesWhatItOffers(BrokenWorld):

@@ -3,12 +3,11 @@ from __future__ import annotations
 import pytest
 
 from tidegate.errors import BackendError
-from tidegate.model import Plan
+from tidegate.model import Deployment, Instance, Plan
 from tidegate.model.steps import diff
 from tidegate.packing import Packing
 from tidegate.policies.base import Style
-from tidegate.testing import steady_snapshot
-from tidegate.testing.worlds import ImaginaryWorld, RecordedWorld
+from tidegate.testing import ImaginaryWorld, RecordedWorld, steady_snapshot
 
 STYLES: tuple[Style, ...] = ("engines", "instances", "placement")
 
@@ -86,3 +85,12 @@ def test_operators_to_be_placed_have_one_instance_each() -> None:
         world = ImaginaryWorld(seed, "placement")
         assert all(operator.max_instances == 1 for operator in world.topology.operators)
         assert max(world.observe().requested.counts.values()) == 1
+
+
+def test_an_instance_of_an_unknown_operator_is_refused() -> None:
+    world = ImaginaryWorld(3)
+    requested = world.observe().requested
+    unknown = Instance("x-1", "x", requested.hosts[0])
+    plan = Plan(Deployment(requested.hosts, (*requested.instances, unknown)))
+    assert world.apply(plan).refused == ("start x-1: x is unknown",)
+    assert diff(world.observe().requested, requested) == ()

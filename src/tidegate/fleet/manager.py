@@ -216,7 +216,7 @@ class FleetManager:
     def command(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Run one command; a mistake in it is returned as an error message."""
         kind = request.get("do")
-        commands = {
+        commands: dict[str, Callable[[], dict[str, Any]]] = {
             "status": self.status,
             "move": lambda: self._move(str(request["query"]), str(request["host"])),
             "drain": lambda: self._drain(str(request["host"])),

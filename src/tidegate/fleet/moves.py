@@ -139,7 +139,7 @@ class MoveLog:
         self._file.close()
 
 
-def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+def _lines(path: Path) -> Iterator[tuple[bytes, Any]]:
     """The complete lines of a log, as bytes and as values; nothing if there is no log."""
     if path.exists():
         for line in path.read_bytes().splitlines(keepends=True):

@@ -138,7 +138,9 @@ class FleetWorld:
                     refused.append(str(error))
         for instance in plan.deployment.instances:
             entry = self.queries.get(instance.operator)
-            if entry is not None and instance.host in self.hosts and not entry.parked:
+            if entry is None or entry.parked:
+                refused.append(f"start {instance.id}: the fleet has no such query to run")
+            elif instance.host in self.hosts:
                 entry.target = instance.host
         for name, host in self.hosts.items():
             if name not in plan.deployment.hosts:

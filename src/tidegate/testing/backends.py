@@ -10,7 +10,7 @@ from dataclasses import replace
 from tidegate.codec import from_json, to_json
 from tidegate.errors import CheckFailed
 from tidegate.loop.backend import Backend, Outcome
-from tidegate.model import Deployment, Plan, Snapshot
+from tidegate.model import Deployment, Instance, Plan, Snapshot
 from tidegate.model.steps import diff
 from tidegate.packing import Packing
 from tidegate.testing.contracts import expect
@@ -24,7 +24,8 @@ def check_backend(
     """Raise CheckFailed unless a world keeps the contract of `Backend`.
 
     The check leases a host, waits until it runs, releases it, and waits until it has gone. Then it
-    asks for more hosts than the offer allows. The rules:
+    applies two plans that are not possible: one with an unknown operator, and one with more hosts
+    than the offer allows. The rules:
 
     - Observing changes nothing.
     - Time never goes backwards, and the number of leases never falls.
@@ -33,6 +34,7 @@ def check_backend(
     - After `apply`, the snapshot requests what was planned. If it does not, the outcome says what
       was refused. The outcome lists exactly the steps that were begun.
     - Applying the same plan again changes nothing.
+    - An instance of an unknown operator is never requested.
     - A host that is leased starts and runs; a host that is released drains and goes.
     - The name of a host is never used twice.
 
@@ -82,7 +84,12 @@ def check_backend(
     until(lambda s: new not in s.host, "a released host goes")
     expect(Packing(checked.observe()).lease() != new, "the name of a host is never used twice", new)
 
-    most, now = before.offer.max_hosts, checked.observe()
+    now = checked.observe()
+    unknown = Instance("unknown-1", "unknown", now.requested.hosts[0])
+    world.apply(Plan(Deployment(now.requested.hosts, (*now.requested.instances, unknown))))
+    left = diff(now.requested, checked.observe().requested)
+    expect(not left, "an instance of an unknown operator is never requested", left)
+    most = before.offer.max_hosts
     if most is not None:
         first = now.leased_so_far + 1
         more = [f"host-{n}" for n in range(first, first + most + 1 - len(now.requested.hosts))]
@@ -113,7 +120,7 @@ class _CheckedWorld:
             if instance.status == "starting":
                 bare = replace(instance, load=None, processed_per_s=None)
                 expect(instance == bare, "a starting instance has no measurements", instance)
-        restored = from_json(Snapshot, to_json(snapshot))  # refuses NaN and infinities
+        restored = from_json(Snapshot, to_json(snapshot))  # NaN does not
         expect(restored == snapshot, "a snapshot survives a journal")
         return snapshot
 
