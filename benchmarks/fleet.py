@@ -1,10 +1,10 @@
 """FUGU's experiment, live and small: a dozen queries, up to four hosts, a compressed exchange day.
 
 Each of the three techniques runs the same queries (`price_queries`) on the same trades
-(`ExchangeDay`, accelerated), with an elastic set of hosts. For each, the table shows the utilisation
-of the hosts (least, mean, most), the latency from the file of a trade to the commit of its batch
-(p10, median, p90), the hosts, and the moves with their pauses. It also shows the same day in a
-simulated fleet, which is calibrated from the live journal, and the difference.
+(`ExchangeDay`, accelerated), with an elastic set of hosts. For each, the table shows the
+utilisation of the hosts (least, mean, most), the latency from the file of a trade to the commit of
+its batch (p10, median, p90), the hosts, and the moves with their pauses. It also shows the same day
+in a simulated fleet, which is calibrated from the live journal, and the difference.
 
     python benchmarks/fleet.py [--policies sarsa …] [--minutes 4] [--queries 12] [--hosts 4]
 
@@ -314,17 +314,17 @@ def main() -> int:
     )
     reader.add_argument("--policies", nargs="+", default=EVERY, choices=EVERY)
     reader.add_argument("--minutes", type=float, default=4.0, help="length of the day as played")
-    reader.add_argument("--warm-up", type=int, default=60, help="seconds before the day, not counted")
+    reader.add_argument("--warm-up", type=int, default=60, help="uncounted seconds before it")
     reader.add_argument("--queries", type=int, default=12)
     reader.add_argument("--hosts", type=int, default=4, help="largest number of hosts")
     reader.add_argument("--rate", type=float, default=1500.0, help="trades per second on average")
     reader.add_argument("--trigger", type=float, default=30.0, help="seconds between batches")
-    reader.add_argument("--host-cores", type=float, default=0.25, help="CPU cores that a host counts as")
+    reader.add_argument("--host-cores", type=float, default=0.25, help="CPU cores of a host")
     reader.add_argument("--target", type=float, default=0.6, help="utilisation of a host")
     reader.add_argument("--lower", type=float, default=0.4, help="below it, hosts are released")
     reader.add_argument("--upper", type=float, default=0.8, help="above it, hosts are relieved")
     reader.add_argument("--out", type=Path, default=Path("out/bench-fleet"))
-    reader.add_argument("--again", action="store_true", help="repeat runs that already have a result")
+    reader.add_argument("--again", action="store_true", help="repeat runs that have a result")
     given = reader.parse_args()
     logging.basicConfig(level=logging.ERROR, format="  %(message)s")
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,7 +1,7 @@
-"""A seeded storm over a fleet of real hosts; afterwards the sinks must equal a batch exactly.
+"""Random faults in a fleet of real hosts; in the end the sinks must equal a batch exactly.
 
-Moves, kill -9, hosts that hang, drains and deaths of the manager, drawn by lot, while trades come
-in. The seed tells the order of faults; what each of them hits depends on the machine too.
+Moves, kill -9, hosts that hang, drains and restarts of the manager happen at random while trades
+arrive. The seed determines the order of faults; their effects also depend on the machine.
 
     python -m tests.fleet.storm [--seed 1] [--faults 10] [--queries 3] [--hosts 2]
 """
@@ -25,7 +25,7 @@ FAULTS = ("move", "move", "move", "kill", "hang", "drain", "manager")
 
 
 class Storm:
-    """A fleet and what befalls it."""
+    """A fleet with faults."""
 
     def __init__(self, folder: Path, seed: int, queries: int, hosts: int) -> None:
         self.folder, self.count, self.hosts = folder, queries, hosts
@@ -44,7 +44,7 @@ class Storm:
         return fleet
 
     def calm(self) -> None:
-        """Until all hosts have answered since and every query runs where it should."""
+        """Wait until all hosts have answered and every query runs on its target."""
         began_s = time.time()
 
         def seen() -> bool:
@@ -58,7 +58,7 @@ class Storm:
 
         self.fleet.until(seen, "calm", 400)
 
-    def befall(self, fault: str) -> None:
+    def inject(self, fault: str) -> None:
         world, provider = self.fleet.world, self.fleet.provider
         host = self.rng.choice(list(world.hosts))
         query = self.rng.choice(list(world.queries))
@@ -69,7 +69,7 @@ class Storm:
         if fault == "move":
             self.fleet.manager.command({"do": "move", "query": query, "host": host})
             self.fleet.manager.turn()
-            if self.rng.random() < 0.3:  # and its host dies under the move
+            if self.rng.random() < 0.3:  # its host dies during the move
                 os.killpg(provider.pid(host), signal.SIGKILL)
         elif fault in ("kill", "hang"):
             number = signal.SIGKILL if fault == "kill" else signal.SIGSTOP
@@ -77,11 +77,11 @@ class Storm:
         elif fault == "drain":
             self.fleet.manager.command({"do": "drain", "host": host})
         else:
-            provider.close()  # as the watchdog does when a manager is killed
+            provider.close()  # as the watchdog does if a manager is killed
             self.fleet = self.manager()
 
     def equal(self) -> bool:
-        """Close all windows, wait for them and compare."""
+        """Close all windows, wait for the results, and compare them."""
         end_s = self.ticks.finish()
         host = next(iter(self.fleet.world.hosts.values())).host
         session = connect(host.endpoint, host.session_id)  # type: ignore[union-attr]
@@ -117,7 +117,7 @@ def main() -> int:
                 fault = storm.rng.choice(FAULTS)
                 print(f"{time.monotonic() - began_s:6.0f} s  fault {number}: {fault}", flush=True)
                 storm.ticks.write(200)
-                storm.befall(fault)
+                storm.inject(fault)
                 storm.ticks.write(200)
                 storm.calm()
             same = storm.equal()

@@ -1,4 +1,4 @@
-"""Endpoints: what reaches Spark Connect's channel, and what is refused before that."""
+"""Endpoints: which settings reach the channel of Spark Connect, and which are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.model.topology import Resources
 
 
 def channel_of(text: str) -> Any:
-    """Spark Connect's own reading of what the provider's host connects to."""
+    """The channel that Spark Connect builds for the host of a provider."""
     pytest.importorskip("grpc")
     from pyspark.sql.connect.client.core import DefaultChannelBuilder
 

@@ -1,4 +1,4 @@
-"""Healing, back-off, parking, draining and release, with hosts made of dictionaries."""
+"""Healing, back-off, parking, draining and release, on fake hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.testing import FakeFleet, FakeHost
 
 
 class Late:
-    """A look that is under way until it has a value."""
+    """A call that is under way until it has a value."""
 
     value: HostView | None = None
     error = None

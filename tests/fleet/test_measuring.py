@@ -1,4 +1,4 @@
-"""What a host and its queries take, over the time from batch to batch."""
+"""Usage of hosts and queries, averaged over the time from batch to batch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tidegate.fleet.hosts import HostView
 from tidegate.fleet.queries import ContinuousQuery
-from tidegate.fleet.registry import HostEntry, QueryEntry, QueryUsage, measure
+from tidegate.fleet.registry import HostEntry, QueryEntry, Usage, measure
 from tidegate.model.topology import Resources
 
 PERIOD_S, LOOK_S = 20.0, 5.0
@@ -23,7 +23,7 @@ def look(host: HostEntry, here: dict[str, QueryEntry], cpu_s: float, batch_s: fl
     """Five seconds with the CPU time of a host and the time of each query in batches."""
     before = host.view or HostView(cpu_s=0.0)
     host.view = HostView(cpu_s=(before.cpu_s or 0.0) + cpu_s)
-    used = {name: QueryUsage(0.0, None, None, batch_s) for name in here}
+    used = {name: Usage(0.0, None, None, batch_s) for name in here}
     measure(host, before, LOOK_S, here, used, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""The move, its log, and what a manager finds that starts after another died in the middle."""
+"""Moves, their log, and the recovery of a manager after another died during a move."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Crash(BaseException):
 
 
 class CrashingLog(MoveLog):
-    """Dies before or after the n-th line is on disk."""
+    """Fails before or after the n-th line is on disk."""
 
     def __init__(self, path: Path, line: int, written: bool) -> None:
         super().__init__(path)
@@ -54,7 +54,7 @@ def test_a_move_stops_here_and_starts_there(tmp_path: Path) -> None:
     assert (moved.where, moved.error) == ("b", None)
     assert moved.pause_s is not None and moved.pause_s >= 0
     assert not old.copies and "q" in new.copies
-    assert MoveLog(log.path).intents["q"].step == "started"
+    assert MoveLog(log.path).moves["q"].step == "started"
 
 
 def test_a_start_that_fails_rolls_back(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_start_that_fails_rolls_back(tmp_path: Path) -> None:
     moved = carry_out(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
     assert moved.where == "a" and "no room" in str(moved.error)
     assert "q" in old.copies and "q" not in new.copies
-    assert MoveLog(log.path).intents["q"].side == "a"
+    assert MoveLog(log.path).moves["q"].side == "a"
 
 
 def test_a_target_that_dies_under_the_move_rolls_back(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_rollback_that_gets_no_answer_is_doubtful(tmp_path: Path) -> None:
     log = MoveLog(tmp_path / "moves.jsonl")
     moved = carry_out(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
     assert (moved.where, moved.doubtful) == ("", "a")
-    assert MoveLog(log.path).intents["q"].side == ""
+    assert MoveLog(log.path).moves["q"].side == ""
 
 
 def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
     with log.path.open("a") as file:
         file.write('{"number": 1, "step": "stop')
     again = MoveLog(log.path)
-    assert again.intents["q"].step == "begin"
+    assert again.moves["q"].step == "begin"
     assert again.begin("q", "a", "b").number == 2
     again.close()
     assert len(MoveLog(log.path).path.read_text().splitlines()) == 2

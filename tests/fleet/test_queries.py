@@ -1,4 +1,4 @@
-"""Definitions of queries: the decorator, templates, files, and what they become as a topology."""
+"""Definitions of queries: the decorator, templates, files, and their topology."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Started:
 
 
 class Writer:
-    """What a stream's writer can do, as far as starting goes."""
+    """A stream writer, as far as starting goes."""
 
     def __init__(self) -> None:
         self.name = self.checkpoint = ""

@@ -1,4 +1,4 @@
-"""The storm in small: hundreds of faults on fake hosts in a second. `make storm` has real ones."""
+"""Hundreds of random faults on fake hosts in a second. `make storm` uses real hosts."""
 
 from __future__ import annotations
 

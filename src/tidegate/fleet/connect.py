@@ -11,7 +11,7 @@ import urllib.request
 import uuid
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
@@ -257,10 +257,8 @@ class ConnectHost:
                 views[name] = QueryView(run, True, None, progress, *used)
             else:
                 views[name] = QueryView(run, False, _failure(handle), (), *used)
-        process = process_usage(self.pid) if self.pid is not None else ProcessUsage()
-        return HostView(
-            views, process.cpu_s, process.memory_mb, process.read_mb, process.written_mb
-        )
+        usage = process_usage(self.pid) if self.pid is not None else HostView()
+        return replace(usage, queries=views)
 
 
 def _progress(event: Any) -> Progress:
@@ -285,35 +283,25 @@ def _failure(handle: Any) -> str | None:
     return str(error).split("JVM stacktrace")[0].strip().splitlines()[0]
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessUsage:
-    """Resources that a process has used since it started; None where the system does not say.
+def process_usage(pid: int) -> HostView:
+    """Read the resource usage of a process on this machine from ``/proc``.
 
-    read_mb, written_mb: through files and sockets. Linux counts network traffic only by network
-    namespace, and processes on loopback share one, so there is no narrower figure.
+    Linux counts network traffic only by network namespace, and processes on loopback share one, so
+    the traffic is that of files and sockets together.
     """
-
-    cpu_s: float | None = None
-    memory_mb: float | None = None
-    read_mb: float | None = None
-    written_mb: float | None = None
-
-
-def process_usage(pid: int) -> ProcessUsage:
-    """Read the resource usage of a process on this machine from ``/proc``."""
     folder = Path(f"/proc/{pid}")
     try:
         stat = (folder / "stat").read_text(encoding="ascii").rpartition(")")[2].split()
     except OSError:
-        return ProcessUsage()
+        return HostView()
     cpu_s = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
     memory_mb = int(stat[21]) * os.sysconf("SC_PAGE_SIZE") / 2**20
     try:
         lines = (folder / "io").read_text(encoding="ascii").splitlines()
     except OSError:  # on a strict system only its owner may read it
-        return ProcessUsage(cpu_s, memory_mb)
+        return HostView({}, cpu_s, memory_mb)
     counts = {key: int(value) / 2**20 for key, _, value in (ln.partition(": ") for ln in lines)}
-    return ProcessUsage(cpu_s, memory_mb, counts.get("rchar"), counts.get("wchar"))
+    return HostView({}, cpu_s, memory_mb, counts.get("rchar"), counts.get("wchar"))
 
 
 class _Stages:

@@ -1,7 +1,7 @@
 """Moves: a query stops on one host and starts on another from its checkpoint.
 
-Every step is written to a log on disk before it is taken. If a manager dies during a move, the log
-tells the next one what was under way, and the hosts tell it which copy runs.
+Every step is written to a log on disk before it is taken. If a manager dies during a move, the next
+one learns from the log what was under way, and from the hosts which copy runs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,6 @@ from tidegate.fleet.hosts import FleetHost, HostSilent
 from tidegate.fleet.queries import ContinuousQuery
 
 __all__ = [
-    "Intent",
     "Move",
     "MoveLog",
     "MoveRecord",
@@ -42,7 +41,7 @@ Step = Literal["begin", "stopped", "started", "back", "lost"]
 
 @dataclass(frozen=True)
 class Move:
-    """A move that has begun.
+    """A move, as far as it has come.
 
     Args:
         number: Unique in the log.
@@ -52,6 +51,7 @@ class Move:
         origin_at: The address of the origin. A new manager gives hosts new names, but the
             addresses of servers stay.
         host_at: The address of the new host.
+        step: The last step in the log.
     """
 
     number: int
@@ -60,6 +60,14 @@ class Move:
     host: str
     origin_at: str = ""
     host_at: str = ""
+    step: Step = "begin"
+
+    @property
+    def side(self) -> str:
+        """The address that the query is on, as far as the log knows; empty for none."""
+        if self.step in ("begin", "back"):
+            return self.origin_at
+        return self.host_at if self.step in ("stopped", "started") else ""
 
 
 @dataclass(frozen=True)
@@ -78,41 +86,27 @@ class MoveResult:
     doubtful: str = ""
 
 
-@dataclass(frozen=True)
-class Intent:
-    """The last move of a query according to the log: both addresses and the last step."""
-
-    query: str
-    origin_at: str
-    host_at: str
-    step: Step
-
-    @property
-    def side(self) -> str:
-        """The address that the query is on, as far as the log knows; empty for none."""
-        if self.step in ("begin", "back"):
-            return self.origin_at
-        return self.host_at if self.step in ("stopped", "started") else ""
+MOVE_KEYS = [f.name for f in fields(Move)]
 
 
 class MoveLog:
     """The log of moves: one line of JSON per step, on disk before the step is taken.
 
     path: the file, which is continued if it exists. clock: Unix time in seconds, for the lines.
+    `moves` has the last move of each query.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self.path = path
         self._clock = clock
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.intents: dict[str, Intent] = {}
+        self.moves: dict[str, Move] = {}
         self.last = 0
         kept = b""
         for line, plain in _lines(path):
             kept += line
             self.last = max(self.last, plain["number"])
-            query, origin_at, host_at = plain["query"], plain["origin_at"], plain["host_at"]
-            self.intents[query] = Intent(query, origin_at, host_at, plain["step"])
+            self.moves[plain["query"]] = Move(**{key: plain[key] for key in MOVE_KEYS})
         if path.exists() and path.stat().st_size > len(kept):
             path.write_bytes(kept)  # a torn line belongs to a step that was never taken
         self._file = path.open("a", encoding="utf-8")
@@ -128,11 +122,12 @@ class MoveLog:
 
     def step(self, move: Move, step: Step, **more: Any) -> None:
         """Record a step of a move."""
-        line = {"time_s": self._clock(), **asdict(move), "step": step, **more}
+        move = replace(move, step=step)
+        line = {"time_s": self._clock(), **asdict(move), **more}
         self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
         self._file.flush()
         os.fsync(self._file.fileno())
-        self.intents[move.query] = Intent(move.query, move.origin_at, move.host_at, step)
+        self.moves[move.query] = move
 
     def close(self) -> None:
         """Close the file."""
@@ -171,68 +166,53 @@ def carry_out(
         details: More values for the log, such as the size of the state.
         clock: Seconds of a monotonic clock.
     """
+
+    def ended(step: Step, where: str, why: str, doubtful: str = "") -> MoveResult:
+        log.step(move, step, error=why)
+        return MoveResult(move, where, None, why, doubtful)
+
     stopped_s = clock()
     if origin is not None:
         try:
             origin.stop(query.name, limit_s)
         except Exception as error:
             # It may or may not have stopped. Nothing was started, so there is at most one copy.
-            log.step(move, "back", error=_line(error))
-            why = f"{move.origin} did not stop it: {_line(error)}"
-            return MoveResult(move, move.origin, None, why)
+            return ended("back", move.origin, f"{move.origin} did not stop it: {_line(error)}")
         stopped_s = clock()
         log.step(move, "stopped")
     try:
         target.start(query, checkpoint, limit_s)
     except Exception as error:
-        return _roll_back(move, query, checkpoint, origin, target, log, limit_s, error)
-    pause_s = clock() - stopped_s
-    log.step(move, "started", pause_s=round(pause_s, 3), **(details or {}))
-    return MoveResult(move, move.host, pause_s)
-
-
-def _roll_back(
-    move: Move,
-    query: ContinuousQuery,
-    checkpoint: str,
-    origin: FleetHost | None,
-    target: FleetHost,
-    log: MoveLog,
-    limit_s: float,
-    problem: Exception,
-) -> MoveResult:
-    why = f"{move.host} did not start it: {_line(problem)}"
+        why = f"{move.host} did not start it: {_line(error)}"
+    else:
+        pause_s = clock() - stopped_s
+        log.step(move, "started", pause_s=round(pause_s, 3), **(details or {}))
+        return MoveResult(move, move.host, pause_s)
     try:
         target.stop(query.name, limit_s)  # a start that timed out may have succeeded after all
     except Exception as error:
         if isinstance(error, HostSilent) or target.alive:
-            log.step(move, "lost", error=why)
-            more = "" if isinstance(error, HostSilent) else f"; {_line(error)}"
-            return MoveResult(move, "", None, why + more, doubtful=move.host)
-    doubtful = ""
-    if origin is not None:
-        try:
-            origin.start(query, checkpoint, limit_s)
-        except Exception as error:
-            why += f", and neither did {move.origin}: {_line(error)}"
-            doubtful = move.origin if isinstance(error, HostSilent) else ""
-        else:
-            log.step(move, "back", error=why)
-            return MoveResult(move, move.origin, None, why)
-    log.step(move, "lost", error=why)
-    return MoveResult(move, "", None, why, doubtful)
+            return ended("lost", "", f"{why}, and did not stop it: {_line(error)}", move.host)
+    if origin is None:
+        return ended("lost", "", why)
+    try:
+        origin.start(query, checkpoint, limit_s)
+    except Exception as error:
+        why += f", and neither did {move.origin}: {_line(error)}"
+        return ended("lost", "", why, move.origin if isinstance(error, HostSilent) else "")
+    return ended("back", move.origin, why)
 
 
-def copy_to_keep(copies: Mapping[str, str], intent: Intent | None) -> str:
+def copy_to_keep(copies: Mapping[str, str], last: Move | None) -> str:
     """Choose which of several running copies of a query stays: the one that the log names.
 
-    copies: addresses by host, in the order of their leases.
+    copies: addresses by host, in the order of their leases. last: the last move of the query.
 
-    >>> intent = Intent("q", "sc://a", "sc://b", "stopped")
-    >>> copy_to_keep({"host-1": "sc://a", "host-2": "sc://b"}, intent)
+    >>> last = Move(1, "q", "host-1", "host-2", "sc://a", "sc://b", "stopped")
+    >>> copy_to_keep({"host-1": "sc://a", "host-2": "sc://b"}, last)
     'host-2'
     """
-    side = intent.side if intent is not None else ""
+    side = last.side if last is not None else ""
     return next((name for name, place in copies.items() if place == side), next(iter(copies)))
 
 

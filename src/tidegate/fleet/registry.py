@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ __all__ = [
     "HostUsage",
     "QueryEntry",
     "QueryStatus",
-    "QueryUsage",
+    "Usage",
     "measure",
     "shares",
 ]
@@ -35,8 +35,8 @@ WORKING_CORES = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class QueryUsage:
-    """Resources that a query used: CPU seconds, megabytes read and written, seconds in batches.
+class Usage:
+    """Resources used in some time: CPU seconds, megabytes read and written, seconds in batches.
 
     A value that was not measured is None.
     """
@@ -46,8 +46,30 @@ class QueryUsage:
     written_mb: float | None = None
     batch_s: float = 0.0
 
+    @classmethod
+    def between(
+        cls, before: Usage | HostView, now: QueryView | HostView, batch_s: float = 0.0
+    ) -> Usage:
+        """The difference of two states of the same counters."""
+        return cls(
+            _increase(before.cpu_s, now.cpu_s),
+            _increase(before.read_mb, now.read_mb),
+            _increase(before.written_mb, now.written_mb),
+            batch_s,
+        )
 
-NOTHING = QueryUsage(0.0, 0.0, 0.0)
+    @classmethod
+    def total(cls, parts: Sequence[Usage]) -> Usage:
+        """The sum of what is known."""
+        return cls(
+            _sum(part.cpu_s for part in parts),
+            _sum(part.read_mb for part in parts),
+            _sum(part.written_mb for part in parts),
+            sum(part.batch_s for part in parts),
+        )
+
+
+NOTHING = Usage(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +77,8 @@ class HostUsage:
     """Resources that a host and each of its queries used in `passed_s` seconds."""
 
     passed_s: float
-    cpu_s: float | None
-    read_mb: float | None
-    written_mb: float | None
-    queries: Mapping[str, QueryUsage]
+    host: Usage
+    queries: Mapping[str, Usage]
 
 
 @dataclass
@@ -73,7 +93,7 @@ class QueryEntry:
         busy: Whether it is being moved.
         parked: Whether it failed too often and is not restarted.
         removing: Whether it is to be stopped and forgotten.
-        failures: Failures of its own since it last ran steadily.
+        failures: Failures since it last ran steadily, without those of its hosts.
         retry_s: It is not started before this time.
         since_s: Time of its last start, stop or move.
         error: The last error.
@@ -110,7 +130,7 @@ class QueryEntry:
     written_mbps: float | None = None
     state_mb: float | None = None
     state_rows: int | None = None
-    counters: QueryUsage = NOTHING
+    counters: Usage = NOTHING
     came_from: str = ""
     period_s: float = 0.0
     moves: int = 0
@@ -138,7 +158,7 @@ class QueryEntry:
             return OperatorReading(self.name)
         return self.meter.reading(self.name, now_s, self.meter.period_s)
 
-    def update(self, view: QueryView) -> QueryUsage:
+    def update(self, view: QueryView) -> Usage:
         """Take in a view of the query; return what it used since the last one.
 
         The counters of a new run start from zero.
@@ -153,13 +173,9 @@ class QueryEntry:
         if fresh:
             self.batch, self.came_from = fresh[-1].batch, ""
             self.period_s = self.meter.period_s or self.period_s
-        before, self.counters = self.counters, QueryUsage(view.cpu_s, view.read_mb, view.written_mb)
-        return QueryUsage(
-            _increase(before.cpu_s or 0.0, view.cpu_s),
-            _increase(before.read_mb or 0.0, view.read_mb),
-            _increase(before.written_mb or 0.0, view.written_mb),
-            sum(p.duration_s for p in fresh),
-        )
+        before = self.counters
+        self.counters = Usage(view.cpu_s or 0.0, view.read_mb or 0.0, view.written_mb or 0.0)
+        return Usage.between(before, view, sum(p.duration_s for p in fresh))
 
     def describe(self, now_s: float) -> dict[str, Any]:
         """The query as plain values, for ``tidegate fleet status``; what is unknown is None."""
@@ -297,7 +313,7 @@ def measure(
     before: HostView,
     passed_s: float,
     queries: Mapping[str, QueryEntry],
-    used: Mapping[str, QueryUsage],
+    used: Mapping[str, Usage],
     cores: float,
 ) -> None:
     """Update the utilisation of a host and the loads of its queries.
@@ -319,19 +335,14 @@ def measure(
     """
     view = host.view
     assert view is not None
-    latest = HostUsage(
-        passed_s,
-        _increase(before.cpu_s, view.cpu_s),
-        _increase(before.read_mb, view.read_mb),
-        _increase(before.written_mb, view.written_mb),
-        used,
-    )
+    latest = HostUsage(passed_s, Usage.between(before, view), used)
     window_s = min(SLOW_S, max((queries[name].period_s for name in used), default=0.0))
     if host.history and host.history[-1].queries.keys() != used.keys():
         host.history = _expected_usage(host, {name: queries[name] for name in used}, window_s)
     host.history = _recent((*host.history, latest), window_s)
-    whole = _total(host.history)
-    passed_s, every = whole.passed_s, whole.queries
+    passed_s = sum(usage.passed_s for usage in host.history)
+    whole = Usage.total([usage.host for usage in host.history])
+    every = {name: Usage.total([usage.queries[name] for usage in host.history]) for name in used}
     task_s = {name: usage.cpu_s or 0.0 for name, usage in every.items()}
     measured = whole.cpu_s is not None or any(u.cpu_s is not None for u in every.values())
     parts = shares(whole.cpu_s, task_s, {name: usage.batch_s for name, usage in every.items()})
@@ -348,11 +359,10 @@ def measure(
             # A load has no missing parts: what was not measured does not restrict its placement.
             network_mbps = (entry.read_mbps or 0.0) + (entry.written_mbps or 0.0)
             entry.load = Resources(parts[name] / passed_s, entry.state_mb or 0.0, network_mbps)
-    read_mb, written_mb = whole.read_mb, whole.written_mb
     if view.read_mb is None and view.written_mb is None:
-        read_mb = _sum(usage.read_mb for usage in every.values())
-        written_mb = _sum(usage.written_mb for usage in every.values())
-    host.read_mbps, host.written_mbps = _mbps(read_mb, passed_s), _mbps(written_mb, passed_s)
+        whole = Usage.total(list(every.values()))
+    host.read_mbps = _mbps(whole.read_mb, passed_s)
+    host.written_mbps = _mbps(whole.written_mb, passed_s)
 
 
 def _expected_usage(
@@ -366,12 +376,9 @@ def _expected_usage(
     loads = {n: entry.load.cpu_cores for n, entry in queries.items() if entry.load is not None}
     if not loads or len(loads) < len(queries):
         return ()
-    used = {
-        name: QueryUsage(loads[name], _megabytes(entry.read_mbps), _megabytes(entry.written_mbps))
-        for name, entry in queries.items()
-    }
-    traffic = _megabytes(host.read_mbps), _megabytes(host.written_mbps)
-    return (HostUsage(1.0, sum(loads.values()), *traffic, used),) * math.ceil(window_s)
+    used = {n: Usage(loads[n], *_megabytes(entry)) for n, entry in queries.items()}
+    whole = Usage(sum(loads.values()), *_megabytes(host))
+    return (HostUsage(1.0, whole, used),) * math.ceil(window_s)
 
 
 def _recent(history: tuple[HostUsage, ...], window_s: float) -> tuple[HostUsage, ...]:
@@ -384,24 +391,6 @@ def _recent(history: tuple[HostUsage, ...], window_s: float) -> tuple[HostUsage,
     return history[first:]
 
 
-def _total(history: tuple[HostUsage, ...]) -> HostUsage:
-    return HostUsage(
-        sum(usage.passed_s for usage in history),
-        _sum(usage.cpu_s for usage in history),
-        _sum(usage.read_mb for usage in history),
-        _sum(usage.written_mb for usage in history),
-        {
-            name: QueryUsage(
-                _sum(usage.queries[name].cpu_s for usage in history),
-                _sum(usage.queries[name].read_mb for usage in history),
-                _sum(usage.queries[name].written_mb for usage in history),
-                sum(usage.queries[name].batch_s for usage in history),
-            )
-            for name in history[-1].queries
-        },
-    )
-
-
 def _increase(before: float | None, now: float | None) -> float | None:
     return None if before is None or now is None else max(0.0, now - before)
 
@@ -410,9 +399,10 @@ def _mbps(megabytes: float | None, passed_s: float) -> float | None:
     return None if megabytes is None else megabytes * 8 / passed_s
 
 
-def _megabytes(mbps: float | None) -> float | None:
-    """The megabytes of one second."""
-    return None if mbps is None else mbps / 8
+def _megabytes(entry: QueryEntry | HostEntry) -> tuple[float | None, float | None]:
+    """The megabytes that an entry reads and writes in one second."""
+    read, written = entry.read_mbps, entry.written_mbps
+    return (None if read is None else read / 8), (None if written is None else written / 8)
 
 
 def _sum(parts: Iterable[float | None]) -> float | None:

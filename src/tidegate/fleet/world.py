@@ -13,10 +13,10 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tidegate.errors import BackendError, InputError
 from tidegate.fleet.hosts import (
@@ -29,7 +29,7 @@ from tidegate.fleet.hosts import (
 )
 from tidegate.fleet.moves import MoveLog, MoveResult, carry_out, copy_to_keep
 from tidegate.fleet.queries import ContinuousQuery, topology_of
-from tidegate.fleet.registry import SLOW_S, HostEntry, QueryEntry, QueryUsage, measure
+from tidegate.fleet.registry import SLOW_S, HostEntry, QueryEntry, Usage, measure
 from tidegate.loop.backend import Outcome
 from tidegate.model import (
     Deployment,
@@ -49,6 +49,14 @@ log = logging.getLogger(__name__)
 
 BACK_OFF_S = 5.0
 STEADY_S = 60.0
+T = TypeVar("T")
+
+
+def _find(kind: str, name: str, entries: Mapping[str, T]) -> T:
+    if name not in entries:
+        known = ", ".join(entries) or "none"
+        raise InputError(kind, name, "one of the fleet's", f"known are {known}")
+    return entries[name]
 
 
 class FleetWorld:
@@ -212,17 +220,11 @@ class FleetWorld:
 
     def query(self, name: str) -> QueryEntry:
         """A registered query; InputError for an unknown one."""
-        if name not in self.queries:
-            known = ", ".join(self.queries) or "none"
-            raise InputError("query", name, "one of the fleet's", f"known are {known}")
-        return self.queries[name]
+        return _find("query", name, self.queries)
 
     def host(self, name: str) -> HostEntry:
         """A leased host; InputError for an unknown one."""
-        if name not in self.hosts:
-            known = ", ".join(self.hosts) or "none"
-            raise InputError("host", name, "one of the fleet's", f"known are {known}")
-        return self.hosts[name]
+        return _find("host", name, self.hosts)
 
     def status(self) -> dict[str, Any]:
         """Hosts and queries as plain values; shares are of a host's CPU, unknown values None."""
@@ -279,12 +281,12 @@ class FleetWorld:
             for query, view in call.value.queries.items():
                 if view.active:
                     copies.setdefault(query, {})[name] = host.place
-        if silent and not self.hosts and not self.log.intents:
+        if silent and not self.hosts and not self.log.moves:
             remedy = "start a server, or correct --endpoint"
             raise BackendError(f"no host: {'; '.join(silent)}: {remedy}")
         for query, where in copies.items():
             known = self.queries.get(query)
-            kept = copy_to_keep(where, self.log.intents.get(query)) if known is not None else ""
+            kept = copy_to_keep(where, self.log.moves.get(query)) if known is not None else ""
             for name in where:
                 if name != kept:
                     self._stop_copy(name, query)
@@ -383,7 +385,7 @@ class FleetWorld:
         now_s = self.clock()
         passed_s, before = now_s - entry.answered_s, entry.view
         entry.answered_s, entry.view = now_s, view
-        used: dict[str, QueryUsage] = {}
+        used: dict[str, Usage] = {}
         for name, seen in view.queries.items():
             known = self.queries.get(name)
             if known is not None and known.since_s > entry.asked_s:
