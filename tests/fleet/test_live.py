@@ -10,16 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.fleet.queries import ContinuousQuery
-from tidegate.testing import FakeClock, FakeHost, check_host
-
 ROOT = Path(__file__).parents[2]
-
-
-def test_the_fake_keeps_the_contract_of_the_real_one() -> None:
-    good, bad = (ContinuousQuery(name, lambda s, c: None) for name in ("good", "bad"))
-    host = FakeHost(FakeClock(), {}, refuse={"bad": ValueError("nonsense")})
-    check_host(host, good, bad, "c", "nonsense")
 
 
 @pytest.mark.java

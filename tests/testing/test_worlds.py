@@ -34,20 +34,6 @@ def test_the_same_seed_is_the_same_world(style: Style) -> None:
     assert ImaginaryWorld(8, style).observe() != ImaginaryWorld(7, style).observe()
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_a_plan_is_requested_at_once_and_applying_it_again_changes_nothing(style: Style) -> None:
-    world = ImaginaryWorld(3, style)
-    packing = Packing(world.observe())
-    new = packing.lease()
-    plan = packing.plan()
-    outcome = world.apply(plan)
-    assert [step.kind for step in outcome.steps if step.host == new] == ["lease"]
-    assert world.observe().requested == plan.deployment
-    assert world.observe().host[str(new)].status == "starting"
-    assert world.apply(plan).steps == ()
-    assert diff(world.observe().requested, plan) == ()
-
-
 def test_a_released_host_drains_before_it_is_gone() -> None:
     world = ImaginaryWorld(3)
     packing = Packing(world.observe())
