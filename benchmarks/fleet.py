@@ -1,15 +1,15 @@
 """FUGU's experiment, live and small: a dozen queries, up to four hosts, a compressed exchange day.
 
-Each of the three techniques gets the same day: trades by `ExchangeDay`, played so many times
-faster, into the same queries (`price_queries`), on hosts that come and go. Told for each:
-utilisation of the hosts (least, mean, most), latency from a trade's file to the commit of the batch
-that read it (p10, median, p90), hosts, moves and their pauses. Beside it the same day in the
-simulator, in a fleet that was calibrated from the live journal, with the gap.
+Each of the three techniques runs the same queries (`price_queries`) on the same trades
+(`ExchangeDay`, accelerated), with an elastic set of hosts. For each, the table shows the
+utilisation of the hosts (least, mean, most), the latency from the file of a trade to the commit of
+its batch (p10, median, p90), the hosts, and the moves with their pauses. It also shows the same day
+in a simulated fleet, which is calibrated from the live journal, and the difference.
 
     python benchmarks/fleet.py [--policies sarsa …] [--minutes 4] [--queries 12] [--hosts 4]
 
-What was run is kept below `--out`: a second call runs only what is missing there (or asked for
-`--again`), simulates anew and writes ``table.md``.
+Results are kept in `--out`. A second call runs only what is missing there, or everything with
+`--again`. It then repeats the simulations and writes ``table.md``.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ import numpy as np
 
 from tidegate.errors import TidegateError
 from tidegate.fleet.manager import FleetManager, fleet_policy
-from tidegate.fleet.price_query import price_queries
 from tidegate.fleet.providers import EmbeddedProvider
-from tidegate.fleet.status import status_of
+from tidegate.fleet.sample_queries import price_queries
 from tidegate.fleet.world import FleetWorld
 from tidegate.lab.fleet_calibration import (
     FleetSummary,
@@ -50,30 +49,30 @@ from tidegate.workloads.exchange import ExchangeDay
 EVERY = ("local-threshold", "global-threshold", "sarsa")
 SECTORS, COMPANIES = 5, 30
 EXPECTED_CORES = 0.02
-"""Of a query before it was measured: twelve begin on two hosts."""
+"""Cores of a query before it was measured; with this value twelve queries start on two hosts."""
 PLACED_S = 600.0
 SAID_S = 15.0
 PARTS = 6
 
 
 def rates(given: argparse.Namespace) -> list[int]:
-    """Trades of each second: the warm-up at the day's first rate, then the day."""
-    day, lots = ExchangeDay(seed=1), np.random.default_rng(1)
+    """Trades in each second: the warm-up at the first rate of the day, then the day."""
+    day, rng = ExchangeDay(seed=1), np.random.default_rng(1)
     seconds = round(given.minutes * 60)
     moments = [0.0] * given.warm_up + [day.duration_s * n / seconds for n in range(seconds)]
-    return [int(lots.poisson(given.rate * day.rate(t) / day.level_per_s)) for t in moments]
+    return [int(rng.poisson(given.rate * day.rate(t) / day.level_per_s)) for t in moments]
 
 
 def feed(folder: Path, rows: list[int], ended: threading.Event) -> None:
-    """Write a day's trades, a file a second; event time is the time of writing."""
-    lots = np.random.default_rng(2)
+    """Write the trades of a day, one file per second; the event time is the time of writing."""
+    rng = np.random.default_rng(2)
     number, began_s = 0, time.time()
     for second, count in enumerate(rows):
         due_s = began_s + second
         if ended.wait(max(0.0, due_s - time.time())):
             return
-        companies = lots.integers(COMPANIES, size=count).tolist()
-        prices = lots.integers(1000, 9999, size=count).tolist()
+        companies = rng.integers(COMPANIES, size=count).tolist()
+        prices = rng.integers(1000, 9999, size=count).tolist()
         lines = [
             f'{{"id": {number + n}, "ts": {due_s:.3f}, "comp": "c{company}", '
             f'"sector": {company % SECTORS}, "price": {price / 100}}}\n'
@@ -86,7 +85,7 @@ def feed(folder: Path, rows: list[int], ended: threading.Event) -> None:
 
 
 class Live:
-    """One technique on real hosts, as `run` leaves it in a folder."""
+    """One technique on real hosts; `run` leaves its result in a folder."""
 
     def __init__(self, policy: str, given: argparse.Namespace, folder: Path) -> None:
         self.name, self.given, self.folder = policy, given, folder
@@ -117,7 +116,7 @@ class Live:
         self.why = ""
 
     def run(self) -> dict[str, Any]:
-        """The result; TidegateError when nothing can be told."""
+        """Run the day and return the result; TidegateError if there is none."""
         began = time.monotonic(), time.process_time()
         player = threading.Thread(target=self._play)
         player.start()
@@ -126,7 +125,7 @@ class Live:
         finally:
             self.ended.set()
             player.join()
-            self.world.provider.close()  # also when the loop was interrupted
+            self.world.provider.close()  # also if the loop was interrupted
         if self.why:
             raise TidegateError(self.why)
         wall_s, own_s = time.monotonic() - began[0], time.process_time() - began[1]
@@ -145,7 +144,7 @@ class Live:
         return result
 
     def _play(self) -> None:
-        """Begin the day when the first query runs; end the fleet with the day."""
+        """Start the day when the first query runs; stop the fleet at its end."""
         end_s, said_s = time.monotonic() + PLACED_S, 0.0
         while not self.ended.wait(0.5):
             if self.feeder.ident is None:
@@ -166,7 +165,7 @@ class Live:
         self.manager.stop()
 
     def _line(self) -> str:
-        status = status_of(self.world, self.manager.last)
+        status = self.manager.status()
         if self.feeder.ident is None:
             starting = ", ".join(f"{h['host']} {h['status']}" for h in status["hosts"])
             return f"waiting for hosts ({starting or 'none yet'})"
@@ -206,7 +205,7 @@ def kept(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Judged:
-    """A technique's day, live and simulated; hosts: at work in each part of the day, of both."""
+    """The day of a technique, live and simulated. hosts: mean number in each part of the day."""
 
     live: FleetSummary
     simulated: FleetSummary
@@ -217,7 +216,7 @@ class Judged:
 
 
 def hosts_of(turns: list[Turn], from_s: float, until_s: float) -> list[float]:
-    """How many hosts were at work on average, in each part of a day."""
+    """Mean number of running hosts in each part of a day."""
     seen: list[list[int]] = [[] for _ in range(PARTS)]
     for turn in turns:
         if turn.snapshot and from_s <= turn.snapshot.time_s < until_s:
@@ -227,7 +226,7 @@ def hosts_of(turns: list[Turn], from_s: float, until_s: float) -> list[float]:
 
 
 def judge(policy: str, given: argparse.Namespace, folder: Path, result: dict[str, Any]) -> Judged:
-    """What a result comes to, live and simulated."""
+    """Summarise a result, live and simulated."""
     from_s, until_s = result["from_s"], result["until_s"]
     turns = list(read_journal(folder / "journal.jsonl"))
     live = summarise(turns, from_s, until_s)
@@ -268,14 +267,14 @@ def table(found: dict[str, Judged]) -> str:
             f"| | gap | {gap_of(of.live, of.simulated)} | |",
         ]
     first = next(iter(found.values()))
-    lines += ["", "Hosts at work in each part of the day, on average:", ""]
+    lines += ["", "Mean number of running hosts in each part of the day:", ""]
     lines.append("| | | " + " | ".join(f"{n + 1}/{PARTS}" for n in range(PARTS)) + " |")
     lines.append("|---|---|" + "---:|" * PARTS)
     lines.append("| trades a second | | " + " | ".join(f"{rate:.0f}" for rate in first.rows) + " |")
     for policy, of in found.items():
         for name, kind, hosts in zip((policy, ""), ("live", "simulated"), of.hosts, strict=True):
             lines.append(f"| {name} | {kind} | " + " | ".join(f"{n:.1f}" for n in hosts) + " |")
-    lines += ["", "What the simulated fleets were calibrated to:", ""]
+    lines += ["", "Calibration of the simulated fleets:", ""]
     names = [fit.name for fit in first.fits]
     lines.append("| technique | " + " | ".join(names) + " |")
     lines.append("|---|" + "---:|" * len(names))
@@ -315,17 +314,17 @@ def main() -> int:
     )
     reader.add_argument("--policies", nargs="+", default=EVERY, choices=EVERY)
     reader.add_argument("--minutes", type=float, default=4.0, help="length of the day as played")
-    reader.add_argument("--warm-up", type=int, default=60, help="seconds before it that count not")
+    reader.add_argument("--warm-up", type=int, default=60, help="uncounted seconds before it")
     reader.add_argument("--queries", type=int, default=12)
-    reader.add_argument("--hosts", type=int, default=4, help="at most")
+    reader.add_argument("--hosts", type=int, default=4, help="largest number of hosts")
     reader.add_argument("--rate", type=float, default=1500.0, help="trades per second on average")
     reader.add_argument("--trigger", type=float, default=30.0, help="seconds between batches")
-    reader.add_argument("--host-cores", type=float, default=0.25, help="that a host counts as")
+    reader.add_argument("--host-cores", type=float, default=0.25, help="CPU cores of a host")
     reader.add_argument("--target", type=float, default=0.6, help="utilisation of a host")
     reader.add_argument("--lower", type=float, default=0.4, help="below it, hosts are released")
     reader.add_argument("--upper", type=float, default=0.8, help="above it, hosts are relieved")
     reader.add_argument("--out", type=Path, default=Path("out/bench-fleet"))
-    reader.add_argument("--again", action="store_true", help="run also what was run before")
+    reader.add_argument("--again", action="store_true", help="repeat runs that have a result")
     given = reader.parse_args()
     logging.basicConfig(level=logging.ERROR, format="  %(message)s")
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -345,7 +344,7 @@ def main() -> int:
             failed.append(policy)
             print(f"{policy}: {error}", flush=True)
         except KeyboardInterrupt:
-            print(f"{policy}: interrupted; call again to go on with it", flush=True)
+            print(f"{policy}: interrupted; call again to continue", flush=True)
             return 130
     if found:
         text = table(found)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.fleet import continuous_query
-from tidegate.fleet.price_query import TICKS, price_queries
+from tidegate.fleet.sample_queries import TICKS, price_queries
 
 TICKS_FOLDER, RESULTS = Path("out/ticks").resolve(), Path("out/results").resolve()
 for folder in (TICKS_FOLDER, RESULTS / "large"):

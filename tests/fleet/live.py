@@ -1,7 +1,7 @@
-"""A fleet of real hosts, as a program of its own: Spark Connect shares no process with a classic
+"""A fleet of real hosts, as a separate program: Spark Connect cannot share a process with a classic
 session, and other tests have one.
 
-``python -m tests.fleet.live FOLDER`` runs the whole of it and prints what it saw as JSON.
+``python -m tests.fleet.live FOLDER`` runs the scenario and prints its measurements as JSON.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.fleet.contract import check_host
 from tests.fleet.tls import TlsProxy, make_certificate
 from tidegate.fleet.connect import connect
 from tidegate.fleet.hosts import FleetHost, HostRefused
 from tidegate.fleet.manager import FleetManager, fleet_policy
-from tidegate.fleet.measuring import SLOW_S
-from tidegate.fleet.price_query import TICKS, draw_parameters, price_queries, price_windows
 from tidegate.fleet.providers import EmbeddedProvider, StaticProvider
 from tidegate.fleet.queries import ContinuousQuery
+from tidegate.fleet.registry import SLOW_S
+from tidegate.fleet.sample_queries import TICKS, price_queries, price_windows, query_parameters
 from tidegate.fleet.world import FleetWorld
 from tidegate.model.topology import Resources
+from tidegate.testing import check_host
 
 START_S = 1_700_000_000.0
 SECTORS = 2
 
 
 class Ticks:
-    """Files of trades, each there at once and whole."""
+    """Files of trades; each appears complete."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder
         folder.mkdir(parents=True)
-        self.lots = random.Random(seed)
+        self.rng = random.Random(seed)
         self.count = self.files = 0
 
     def write(self, rows: int) -> None:
-        self._file([self._row(self.lots.randrange(SECTORS)) for _ in range(rows)])
+        self._file([self._row(self.rng.randrange(SECTORS)) for _ in range(rows)])
 
     def finish(self) -> float:
-        """Trades so late that every window before them closes; returns their time."""
+        """Write trades that close every window before them; return their time."""
         self.count += 100_000
         self._file([self._row(sector) for sector in range(SECTORS)])
         return START_S + 100_000 * 0.05
@@ -55,10 +55,10 @@ class Ticks:
         self.count += 1
         return {
             "id": self.count,
-            "ts": round(START_S + self.count * 0.05 - self.lots.uniform(0, 2), 3),
-            "comp": f"c{self.lots.randrange(8)}",
+            "ts": round(START_S + self.count * 0.05 - self.rng.uniform(0, 2), 3),
+            "comp": f"c{self.rng.randrange(8)}",
             "sector": sector,
-            "price": round(self.lots.uniform(10, 99), 2),
+            "price": round(self.rng.uniform(10, 99), 2),
         }
 
     def _file(self, rows: list[dict[str, Any]]) -> None:
@@ -79,12 +79,12 @@ class Fleet:
             self.provider, folder / "fleet", interval_s=10.0, silence_s=60.0, move_limit_s=90.0
         )
         self.world.add(queries)
-        # Only what is lost is placed anew: what is moved is the test's to say.
+        # Only lost queries are placed again; the test requests all moves.
         policy = fleet_policy("local-threshold", parameters={"violations": 10_000})
         self.manager = FleetManager(self.world, policy, None, folder / "fleet" / "journal.jsonl")
 
     def until(self, seen: Callable[[], bool], what: str, limit_s: float = 150.0) -> float:
-        """Turn after turn until something is seen; returns the seconds that it took."""
+        """Run turns until a condition holds; return the seconds that it took."""
         began_s = time.monotonic()
         while not seen():
             if time.monotonic() - began_s > limit_s:
@@ -95,7 +95,7 @@ class Fleet:
         return time.monotonic() - began_s
 
     def sums(self, ticks: Ticks, rounds: int = 4) -> dict[str, Any]:
-        """How the parts of hosts compare with the hosts while queries work, over some looks."""
+        """Compare the load of the queries with the load of their hosts, over some turns."""
         rows, traffic = [], []
         capacity_cores = self.provider.capacity.cpu_cores
         for _ in range(rounds):
@@ -111,16 +111,16 @@ class Fleet:
         return {"cpu": rows, "traffic": traffic}
 
     def hang(self, name: str) -> tuple[bool, float]:
-        """Stop a host's process: whether that was told from a slow host, and in how many seconds.
+        """Suspend the process of a host; return whether it is lost, and after how many seconds.
 
-        No answer comes from either; the CPU that it takes tells the two apart.
+        A slow host does not answer either, but it uses CPU.
         """
         self.world.interval_s, self.world.silence_s = 2.0, 4.0
-        self.world.look()
+        self.world.refresh()
         os.killpg(self.provider.pid(name), signal.SIGSTOP)
         began_s = time.monotonic()
         while name in self.world.hosts and time.monotonic() - began_s < SLOW_S / 2:
-            self.world.look()
+            self.world.refresh()
         return name not in self.world.hosts, time.monotonic() - began_s
 
     def home(self, name: str) -> str:
@@ -135,7 +135,7 @@ def rows_of(frame: Any) -> Counter[tuple[Any, ...]]:
 def sink_and_batch(
     session: Any, folder: Path, n: int, window_s: int, sector: int, end_s: float
 ) -> tuple[Counter[tuple[Any, ...]], Counter[tuple[Any, ...]]]:
-    """What a query has written, and what one batch over the same input makes of it."""
+    """The rows that a query has written, and the result of one batch over the same input."""
     from pyspark.sql import functions as fn
 
     schema = "start timestamp, comp string, first double, min double, avg decimal(22,8), "
@@ -148,7 +148,7 @@ def sink_and_batch(
 
 
 def given(endpoint: str) -> FleetHost:
-    """A server as somebody names it who did not start it."""
+    """A host for a server that was started elsewhere."""
     provider = StaticProvider("given", [endpoint], Resources(1))
     provider.lease("host-1")
     host = provider.host("host-1")
@@ -157,7 +157,7 @@ def given(endpoint: str) -> FleetHost:
 
 
 def refusal(endpoint: str) -> str:
-    """What is said of a server that does not take us."""
+    """The error of a server that refuses the connection."""
     try:
         given(endpoint).look(60.0)
     except HostRefused as error:
@@ -166,9 +166,9 @@ def refusal(endpoint: str) -> str:
 
 
 def check_endpoints(endpoint: str, folder: Path) -> dict[str, str]:
-    """The contract of a host, through TLS with the token of the server; and without the right ones.
+    """Check the contract of a host over TLS, and the errors without the right token or certificate.
 
-    endpoint: of a server with a token and no TLS of its own, as Spark has it.
+    endpoint: a server with a token and without TLS, as Spark starts it.
     """
     address, _, token = endpoint.partition("/;")
     port = int(address.rpartition(":")[2])
@@ -176,7 +176,7 @@ def check_endpoints(endpoint: str, folder: Path) -> dict[str, str]:
     os.environ["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"] = str(mine)
     proxies = [TlsProxy(port, certificate) for certificate in (mine, strange)]
     try:
-        # An address, as a name with two (::1 too) may be told by the one where nobody listens.
+        # An address, since a name may resolve to ::1 too, where nobody listens.
         known = f"sc://localhost:{proxies[0].port}/;use_ssl=true;"
         unknown = f"sc://127.0.0.1:{proxies[1].port}/;use_ssl=true;"
         check_real_host(given(known + token), folder)
@@ -193,7 +193,7 @@ def check_endpoints(endpoint: str, folder: Path) -> dict[str, str]:
 
 
 def check_real_host(host: FleetHost, folder: Path) -> None:
-    """The contract that the fake keeps too."""
+    """Check the contract, which the fake host keeps too."""
 
     def rate(session: Any, checkpoint: str) -> Any:
         return session.readStream.format("rate").load().writeStream.format("noop")
@@ -202,7 +202,7 @@ def check_real_host(host: FleetHost, folder: Path) -> None:
         return session.table("nonsense").writeStream.format("noop")
 
     good, bad = ContinuousQuery("rate", rate), ContinuousQuery("bad", nonsense)
-    check_host(host, good, bad, str(folder / "contract"))
+    check_host(host, good, bad, str(folder / "contract"), "nonsense")
 
 
 def main(folder: Path) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def main(folder: Path) -> dict[str, Any]:
 
         gone = fleet.home("prices-1")
         facts["sums"] = fleet.sums(ticks)
-        provider.max_hosts = 1  # the other host has to do
+        provider.max_hosts = 1  # the other host has to take over
         os.killpg(provider.pid(gone), signal.SIGKILL)
         fleet.until(lambda: gone not in world.hosts, "the death noticed")
         healed = lambda: fleet.home("prices-1") not in ("", gone)  # noqa: E731
@@ -246,7 +246,7 @@ def main(folder: Path) -> dict[str, Any]:
 
         (host,) = world.hosts.values()
         session = connect(host.host.endpoint, host.host.session_id)  # type: ignore[union-attr]
-        parameters = draw_parameters(2, seed=1, sectors=SECTORS)
+        parameters = query_parameters(2, seed=1, sectors=SECTORS)
         expected: dict[int, Counter[tuple[Any, ...]]] = {}
 
         def complete() -> bool:

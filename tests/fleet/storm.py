@@ -1,7 +1,7 @@
-"""A seeded storm over a fleet of real hosts; afterwards the sinks must equal a batch exactly.
+"""Random faults in a fleet of real hosts; in the end the sinks must equal a batch exactly.
 
-Moves, kill -9, hosts that hang, drains and deaths of the manager, drawn by lot, while trades come
-in. The seed tells the order of faults; what each of them hits depends on the machine too.
+Moves, kill -9, hosts that hang, drains and restarts of the manager happen at random while trades
+arrive. The seed determines the order of faults; their effects also depend on the machine.
 
     python -m tests.fleet.storm [--seed 1] [--faults 10] [--queries 3] [--hosts 2]
 """
@@ -19,19 +19,18 @@ from pathlib import Path
 
 from tests.fleet.live import SECTORS, Fleet, Ticks, sink_and_batch
 from tidegate.fleet.connect import connect
-from tidegate.fleet.price_query import draw_parameters, price_queries
-from tidegate.fleet.recovery import recover
+from tidegate.fleet.sample_queries import price_queries, query_parameters
 
 FAULTS = ("move", "move", "move", "kill", "hang", "drain", "manager")
 
 
 class Storm:
-    """A fleet and what befalls it."""
+    """A fleet with faults."""
 
     def __init__(self, folder: Path, seed: int, queries: int, hosts: int) -> None:
         self.folder, self.count, self.hosts = folder, queries, hosts
-        self.lots = random.Random(seed)
-        self.parameters = draw_parameters(queries, seed, SECTORS)
+        self.rng = random.Random(seed)
+        self.parameters = query_parameters(queries, seed, SECTORS)
         self.queries = price_queries(
             str(folder / "ticks"), str(folder / "results"), queries, seed, sectors=SECTORS
         )
@@ -41,11 +40,11 @@ class Storm:
     def manager(self) -> Fleet:
         fleet = Fleet(self.folder, self.queries, self.hosts)
         fleet.world.silence_s = 30.0
-        recover(fleet.world)
+        fleet.world.recover()
         return fleet
 
     def calm(self) -> None:
-        """Until all hosts have answered since and every query runs where it should."""
+        """Wait until all hosts have answered and every query runs on its target."""
         began_s = time.time()
 
         def seen() -> bool:
@@ -53,16 +52,16 @@ class Storm:
             queries = world.queries.values()
             return (
                 bool(world.hosts)
-                and all(h.host is not None and h.looked_s > began_s for h in world.hosts.values())
-                and all(e.host and e.host == e.wanted and not e.busy for e in queries)
+                and all(h.host is not None and h.answered_s > began_s for h in world.hosts.values())
+                and all(e.host and e.host == e.target and not e.busy for e in queries)
             )
 
         self.fleet.until(seen, "calm", 400)
 
-    def befall(self, fault: str) -> None:
+    def inject(self, fault: str) -> None:
         world, provider = self.fleet.world, self.fleet.provider
-        host = self.lots.choice(list(world.hosts))
-        query = self.lots.choice(list(world.queries))
+        host = self.rng.choice(list(world.hosts))
+        query = self.rng.choice(list(world.queries))
         if len(world.hosts) < self.hosts and fault in ("move", "drain"):
             world.lease(f"host-{world.leased_so_far + 1}")
             self.calm()
@@ -70,7 +69,7 @@ class Storm:
         if fault == "move":
             self.fleet.manager.command({"do": "move", "query": query, "host": host})
             self.fleet.manager.turn()
-            if self.lots.random() < 0.3:  # and its host dies under the move
+            if self.rng.random() < 0.3:  # its host dies during the move
                 os.killpg(provider.pid(host), signal.SIGKILL)
         elif fault in ("kill", "hang"):
             number = signal.SIGKILL if fault == "kill" else signal.SIGSTOP
@@ -78,11 +77,11 @@ class Storm:
         elif fault == "drain":
             self.fleet.manager.command({"do": "drain", "host": host})
         else:
-            provider.close()  # as the watchdog does when a manager is killed
+            provider.close()  # as the watchdog does if a manager is killed
             self.fleet = self.manager()
 
     def equal(self) -> bool:
-        """Close all windows, wait for them and compare."""
+        """Close all windows, wait for the results, and compare them."""
         end_s = self.ticks.finish()
         host = next(iter(self.fleet.world.hosts.values())).host
         session = connect(host.endpoint, host.session_id)  # type: ignore[union-attr]
@@ -115,10 +114,10 @@ def main() -> int:
         try:
             storm.calm()
             for number in range(1, given.faults + 1):
-                fault = storm.lots.choice(FAULTS)
+                fault = storm.rng.choice(FAULTS)
                 print(f"{time.monotonic() - began_s:6.0f} s  fault {number}: {fault}", flush=True)
                 storm.ticks.write(200)
-                storm.befall(fault)
+                storm.inject(fault)
                 storm.ticks.write(200)
                 storm.calm()
             same = storm.equal()

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.fleet.test_manager import Fleet
 from tidegate.cli import app
 from tidegate.errors import BackendError, InputError
 from tidegate.fleet.channel import Channel, send
+from tidegate.testing import FakeFleet
 
 
 def test_a_command_goes_there_and_its_answer_back(tmp_path: Path) -> None:
@@ -35,12 +35,17 @@ def test_a_folder_with_too_long_a_path_is_refused(tmp_path: Path) -> None:
 
 def test_a_socket_left_behind_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "control.sock").touch()
-    Channel(tmp_path, lambda request: {"done": "x"}).close()
+    channel = Channel(tmp_path, lambda request: {"done": "x"})
+    try:
+        assert send(tmp_path, {"do": "x"}) == {"done": "x"}
+    finally:
+        channel.close()
+    assert not (tmp_path / "control.sock").exists()
 
 
 @pytest.fixture
 def running(tmp_path: Path) -> Any:
-    fleet = Fleet(tmp_path, {"a": 0.5, "b": 0.3})
+    fleet = FakeFleet(tmp_path, {"a": 0.5, "b": 0.3})
     fleet.turns(3)
     channel = Channel(tmp_path, fleet.manager.ask)
     thread = threading.Thread(target=fleet.manager.run)
@@ -51,7 +56,7 @@ def running(tmp_path: Path) -> Any:
     channel.close()
 
 
-def test_the_commands(running: Fleet) -> None:
+def test_the_commands(running: FakeFleet) -> None:
     def tell(*words: str) -> str:
         done = CliRunner().invoke(app, ["fleet", *words, "--folder", str(running.folder)])
         assert done.exit_code == 0, done.output
@@ -66,7 +71,7 @@ def test_the_commands(running: Fleet) -> None:
     assert tell("stop") == "the fleet stops\n"
 
 
-def test_mistakes_end_in_a_sentence(running: Fleet) -> None:
+def test_mistakes_end_in_a_sentence(running: FakeFleet) -> None:
     command = ["fleet", "move", "nobody", "host-1", "--folder", str(running.folder)]
     done = CliRunner().invoke(app, command)
     assert isinstance(done.exception, BackendError) and "known are a, b" in str(done.exception)

@@ -1,4 +1,4 @@
-"""Endpoints: what reaches Spark Connect's channel, and what is refused before that."""
+"""Endpoints: which settings reach the channel of Spark Connect, and which are refused."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 
 from tidegate.errors import BackendError, InputError
-from tidegate.fleet.connect import USER, explained, session_id
-from tidegate.fleet.endpoints import read_endpoint
+from tidegate.fleet.connect import USER, explained, read_endpoint, session_id
 from tidegate.fleet.hosts import HostRefused
 from tidegate.fleet.providers import StaticProvider
 from tidegate.model.topology import Resources
 
 
 def channel_of(text: str) -> Any:
-    """Spark Connect's own reading of what the provider's host connects to."""
+    """The channel that Spark Connect builds for the host of a provider."""
     pytest.importorskip("grpc")
     from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
@@ -59,7 +58,7 @@ def test_other_settings_of_the_channel_are_kept() -> None:
         ("sc://x:1/;token", "key=value"),
         ("sc://x:1/;token=", "key=value"),
         ("sc://x:1/;use_ssl=maybe;token=s3cret", "true or false"),
-        ("sc://x:1/;use_ssl=false;token=s3cret", "TLS only"),
+        ("sc://x:1/;use_ssl=false;token=s3cret", "a token needs TLS"),
         ("sc://x:1/;session_id=1;token=s3cret", "leave it out"),
     ],
 )

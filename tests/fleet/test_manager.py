@@ -1,4 +1,4 @@
-"""Healing, back-off, parking, draining and release, with hosts made of dictionaries."""
+"""Healing, back-off, parking, draining and release, on fake hosts."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.fleet.fake import Clock, FakeHost, FakeProvider
 from tidegate.errors import BackendError, InputError
 from tidegate.fleet.hosts import HostView
 from tidegate.fleet.manager import FleetFolder, FleetManager, fleet_policy
-from tidegate.fleet.queries import ContinuousQuery
-from tidegate.fleet.world import FleetWorld
-from tidegate.model.topology import Resources
+from tidegate.model import Plan
+from tidegate.testing import FakeFleet, FakeHost
 
 
 class Late:
-    """A look that is under way until it has a value."""
+    """A call that is under way until it has a value."""
 
     value: HostView | None = None
     error = None
@@ -27,49 +25,15 @@ class Late:
         return self.value is not None
 
 
-class Fleet:
-    """A manager over fake hosts, turn by turn."""
-
-    def __init__(
-        self, folder: Path, loads: dict[str, float], policy: str = "local-threshold", **bounds: int
-    ) -> None:
-        self.clock = Clock()
-        self.provider = FakeProvider(self.clock, bounds.get("max_hosts", 4))
-        self.provider.loads.update(loads)
-        self.folder = folder
-        self.world = FleetWorld(
-            self.provider, folder, clock=self.clock, spawn=lambda work: work(), moves_at_once=9
-        )
-        self.world.add(
-            ContinuousQuery(name, lambda session, checkpoint: None, demand=Resources(cores))
-            for name, cores in loads.items()
-        )
-        self.policy = fleet_policy(policy, **bounds)  # type: ignore[arg-type]
-        self.manager = FleetManager(self.world, self.policy, FleetFolder(folder))
-
-    def turns(self, count: int = 1) -> None:
-        for _ in range(count):
-            self.manager.turn()
-            self.clock.now_s += 5
-            for name in self.world.queries:
-                assert len(self.provider.copies(name)) <= 1, f"two copies of {name}"
-
-    @property
-    def homes(self) -> dict[str, str]:
-        for name, entry in self.world.queries.items():
-            assert self.provider.copies(name) == ([entry.host] if entry.host else [])
-        return {name: entry.host for name, entry in self.world.queries.items()}
-
-
 def test_queries_are_placed_by_first_fit(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, {"a": 1.0, "b": 0.5, "c": 0.5})
+    fleet = FakeFleet(tmp_path, {"a": 1.0, "b": 0.5, "c": 0.5})
     fleet.turns(2)
     # Two cores filled to 0.8: 1.6 a host.
     assert fleet.homes == {"a": "host-1", "b": "host-1", "c": "host-2"}
 
 
 def test_the_parts_of_a_host_sum_to_it(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, {"a": 0.7, "b": 0.3})
+    fleet = FakeFleet(tmp_path, {"a": 0.7, "b": 0.3})
     fleet.turns(3)
     snapshot = fleet.world.observe()
     host = snapshot.hosts[0]
@@ -81,7 +45,7 @@ def test_the_parts_of_a_host_sum_to_it(tmp_path: Path) -> None:
 def test_traffic_is_told_by_host_and_query_and_missing_where_it_is_not_measured(
     tmp_path: Path,
 ) -> None:
-    fleet = Fleet(tmp_path, {"a": 0.5})
+    fleet = FakeFleet(tmp_path, {"a": 0.5})
     fleet.turns(3)
     status = fleet.manager.command({"do": "status"})
     for row in (*status["hosts"], *status["queries"]):
@@ -98,7 +62,7 @@ def test_traffic_is_told_by_host_and_query_and_missing_where_it_is_not_measured(
 
 
 def test_a_host_that_dies_is_noticed_at_the_next_look(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, {"a": 1.0, "b": 0.9})
+    fleet = FakeFleet(tmp_path, {"a": 1.0, "b": 0.9})
     fleet.turns(3)
     assert fleet.homes == {"a": "host-1", "b": "host-2"}
     fleet.provider.hosts["host-1"].dead = True
@@ -110,7 +74,7 @@ def test_a_host_that_dies_is_noticed_at_the_next_look(tmp_path: Path) -> None:
 
 
 def test_a_host_that_hangs_is_lost_after_two_periods(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, {"a": 1.0, "b": 0.9})
+    fleet = FakeFleet(tmp_path, {"a": 1.0, "b": 0.9})
     fleet.turns(3)
     fleet.provider.hosts["host-1"].hung = True
     fleet.turns(1)
@@ -122,7 +86,7 @@ def test_a_host_that_hangs_is_lost_after_two_periods(tmp_path: Path) -> None:
 
 
 def test_a_host_that_works_but_does_not_answer_is_slow_and_given_a_minute(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, {"a": 1.0, "b": 0.9})
+    fleet = FakeFleet(tmp_path, {"a": 1.0, "b": 0.9})
     fleet.turns(3)
     fleet.provider.hosts["host-1"].slow = True
     fleet.turns(10)
@@ -140,7 +104,7 @@ def test_a_host_that_just_came_up_is_given_a_minute_where_nobody_knows_its_proce
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FakeHost, "cpu_s", lambda self: None)
-    fleet = Fleet(tmp_path, {"a": 1.0})
+    fleet = FakeFleet(tmp_path, {"a": 1.0})
     fleet.turns(2)
     fleet.provider.hosts["host-1"].slow = True
     fleet.turns(8)
@@ -155,23 +119,23 @@ def test_a_host_that_just_came_up_is_given_a_minute_where_nobody_knows_its_proce
 def test_an_answer_that_comes_late_counts_and_tells_nothing_of_what_has_moved_since(
     tmp_path: Path,
 ) -> None:
-    fleet = Fleet(tmp_path, {"a": 0.5}, min_hosts=2)
+    fleet = FakeFleet(tmp_path, {"a": 0.5}, min_hosts=2)
     fleet.turns(3)
     late: Any = Late()
     entry = fleet.world.hosts["host-2"]
-    entry.asked, entry.asked_s = late, fleet.clock()
+    entry.pending, entry.asked_s = late, fleet.clock()
     fleet.clock.now_s += 1
     fleet.manager.command({"do": "move", "query": "a", "host": "host-2"})
     fleet.turns(1)
-    assert fleet.homes == {"a": "host-2"} and entry.asked is late
+    assert fleet.homes == {"a": "host-2"} and entry.pending is late
     late.value = HostView({}, cpu_s=1.0)
     fleet.turns(1)  # seen before the move, so that the query is not in it
     assert fleet.homes == {"a": "host-2"} and fleet.world.queries["a"].failures == 0
-    assert entry.looked_s == fleet.clock() - 5
+    assert entry.answered_s == fleet.clock() - 5
 
 
 def test_a_query_that_dies_in_its_first_batch_after_a_move_goes_back(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, {"a": 0.5, "b": 0.5}, min_hosts=2)
+    fleet = FakeFleet(tmp_path, {"a": 0.5, "b": 0.5}, min_hosts=2)
     fleet.turns(3)
     fleet.manager.command({"do": "move", "query": "b", "host": "host-2"})
     fleet.turns(1)
@@ -191,7 +155,7 @@ def test_a_query_that_dies_in_its_first_batch_after_a_move_goes_back(tmp_path: P
 
 
 def test_neighbours_are_placed_together_at_first_and_after_a_death(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, {"a": 1.0, "b": 0.9, "c": 0.3})
+    fleet = FakeFleet(tmp_path, {"a": 1.0, "b": 0.9, "c": 0.3})
     fleet.world.queries["c"].query = replace(fleet.world.queries["c"].query, near=("b",))
     fleet.turns(3)
     assert fleet.homes == {"a": "host-1", "b": "host-2", "c": "host-2"}
@@ -202,7 +166,7 @@ def test_neighbours_are_placed_together_at_first_and_after_a_death(tmp_path: Pat
 
 
 def test_a_query_that_fails_is_started_again_with_back_off_and_then_parked(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, {"bad": 0.2, "good": 0.2})
+    fleet = FakeFleet(tmp_path, {"bad": 0.2, "good": 0.2})
     fleet.turns(2)
     waits = []
     for _ in range(2):
@@ -224,11 +188,19 @@ def test_a_query_that_fails_is_started_again_with_back_off_and_then_parked(tmp_p
     assert fleet.provider.copies("bad")
 
 
+def test_a_plan_for_a_query_that_does_not_run_any_more_is_refused(tmp_path: Path) -> None:
+    fleet = FakeFleet(tmp_path, {"a": 0.2, "b": 0.2})
+    fleet.turns(2)
+    plan = Plan(fleet.world.requested)
+    fleet.world.queries["a"].parked = True
+    assert fleet.world.apply(plan).refused == ("start a-1: the fleet has no such query to run",)
+
+
 def test_a_query_whose_function_raises_is_parked_and_its_error_shown(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, {"bad": 0.2, "good": 0.2})
+    fleet = FakeFleet(tmp_path, {"bad": 0.2, "good": 0.2})
     fleet.provider.lease("host-1")
     fleet.provider.hosts["host-1"].refuse["bad"] = ValueError("no such column")
-    fleet.world.book("host-1")
+    fleet.world.register("host-1")
     fleet.turns(20)
     rows = {q["query"]: q for q in fleet.manager.command({"do": "status"})["queries"]}
     assert rows["bad"]["status"] == "parked" and "no such column" in rows["bad"]["error"]
@@ -236,7 +208,7 @@ def test_a_query_whose_function_raises_is_parked_and_its_error_shown(tmp_path: P
 
 
 def test_an_overloaded_host_gives_queries_away(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, {"a": 0.4, "b": 0.4, "c": 0.4, "d": 0.4})
+    fleet = FakeFleet(tmp_path, {"a": 0.4, "b": 0.4, "c": 0.4, "d": 0.4})
     fleet.turns(2)
     assert set(fleet.homes.values()) == {"host-1"}
     fleet.provider.loads.update(a=0.6, b=0.6, c=0.6)
@@ -247,7 +219,7 @@ def test_an_overloaded_host_gives_queries_away(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", ["local-threshold", "global-threshold", "sarsa"])
 def test_an_idle_host_is_released_when_all_found_a_place(tmp_path: Path, policy: str) -> None:
-    fleet = Fleet(tmp_path, {"a": 1.0, "b": 0.9}, policy)
+    fleet = FakeFleet(tmp_path, {"a": 1.0, "b": 0.9}, policy)
     fleet.turns(3)
     assert len(fleet.world.hosts) == 2
     fleet.provider.loads.update(a=0.3, b=0.2)
@@ -257,14 +229,14 @@ def test_an_idle_host_is_released_when_all_found_a_place(tmp_path: Path, policy:
 
 
 def test_a_release_is_cancelled_when_one_query_finds_no_place(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, {"a": 1.5, "b": 0.5})
+    fleet = FakeFleet(tmp_path, {"a": 1.5, "b": 0.5})
     fleet.turns(20)  # host-2 is at 0.25, below 0.3, and host-1 has no room
     assert fleet.homes == {"a": "host-1", "b": "host-2"}
     assert fleet.provider.released == []
 
 
 def test_a_host_is_kept_while_a_move_off_it_fails(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, {"a": 1.0, "b": 0.9})
+    fleet = FakeFleet(tmp_path, {"a": 1.0, "b": 0.9})
     fleet.turns(3)
     assert fleet.homes == {"a": "host-1", "b": "host-2"}
     refused = fleet.provider.hosts["host-1"].refuse
@@ -278,13 +250,13 @@ def test_a_host_is_kept_while_a_move_off_it_fails(tmp_path: Path) -> None:
 
     refused.clear()
     fleet.clock.now_s += 10
-    entry.wanted = "host-1"
+    entry.target = "host-1"
     fleet.world.reconcile()
     assert fleet.homes["b"] == "host-1" and fleet.provider.released == ["host-2"]
 
 
 def test_drain_empties_a_host_and_releases_it(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, {"a": 0.4, "b": 0.4})
+    fleet = FakeFleet(tmp_path, {"a": 0.4, "b": 0.4})
     fleet.turns(3)
     answer = fleet.manager.command({"do": "drain", "host": "host-1"})
     assert answer == {"done": "host-1 is drained of 2 queries and then released"}
@@ -294,7 +266,7 @@ def test_drain_empties_a_host_and_releases_it(tmp_path: Path) -> None:
 
 
 def test_a_move_by_hand_stays(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, {"a": 0.5, "b": 0.5}, min_hosts=2)
+    fleet = FakeFleet(tmp_path, {"a": 0.5, "b": 0.5}, min_hosts=2)
     fleet.turns(3)
     fleet.manager.command({"do": "move", "query": "b", "host": "host-2"})
     fleet.turns(6)
@@ -302,7 +274,7 @@ def test_a_move_by_hand_stays(tmp_path: Path) -> None:
 
 
 def test_add_and_remove_while_it_runs(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, {"a": 0.5})
+    fleet = FakeFleet(tmp_path, {"a": 0.5})
     fleet.turns(2)
     file = tmp_path / "more.py"
     file.write_text(
@@ -321,7 +293,7 @@ def test_add_and_remove_while_it_runs(tmp_path: Path) -> None:
 
 
 def test_a_stale_copy_is_stopped(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, {"a": 0.5}, min_hosts=2)
+    fleet = FakeFleet(tmp_path, {"a": 0.5}, min_hosts=2)
     fleet.turns(3)
     stale = fleet.provider.hosts["host-2"]
     stale.start(fleet.world.queries["a"].query, "c", 1)
@@ -330,13 +302,13 @@ def test_a_stale_copy_is_stopped(tmp_path: Path) -> None:
 
 
 def test_a_query_with_no_room_anywhere_runs_crowded(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, {"a": 1.5, "b": 1.5, "c": 1.5}, max_hosts=2)
+    fleet = FakeFleet(tmp_path, {"a": 1.5, "b": 1.5, "c": 1.5}, max_hosts=2)
     fleet.turns(3)
     assert all(fleet.homes.values())
 
 
 def test_moves_wait_for_a_host_that_is_still_starting(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, {"a": 0.5})
+    fleet = FakeFleet(tmp_path, {"a": 0.5})
     fleet.provider.slow = True
     fleet.turns(2)
     assert fleet.homes == {"a": ""}
@@ -370,7 +342,7 @@ def test_a_second_manager_of_a_folder_is_refused(tmp_path: Path) -> None:
 def test_commands_that_cannot_be_done_say_why(
     tmp_path: Path, request_: dict[str, str], part: str
 ) -> None:
-    fleet = Fleet(tmp_path, {"a": 0.5})
+    fleet = FakeFleet(tmp_path, {"a": 0.5})
     fleet.turns(1)
     answer = fleet.manager.command(request_)
     assert part in answer.get("error", "")
@@ -383,7 +355,7 @@ def test_only_the_papers_techniques_place_queries() -> None:
 
 
 def test_it_goes_on_with_what_it_had_learnt(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, {"a": 0.5}, "sarsa")
+    fleet = FakeFleet(tmp_path, {"a": 0.5}, "sarsa")
     journal = tmp_path / "journal.jsonl"
     first = FleetManager(fleet.world, fleet.policy, None, journal)
     for _ in range(4):

@@ -1,13 +1,12 @@
-"""What a host and its queries take, over the time from batch to batch."""
+"""Usage of hosts and queries, averaged over the time from batch to batch."""
 
 from __future__ import annotations
 
 import pytest
 
 from tidegate.fleet.hosts import HostView
-from tidegate.fleet.measuring import measure
 from tidegate.fleet.queries import ContinuousQuery
-from tidegate.fleet.registry import HostEntry, QueryEntry, Taken
+from tidegate.fleet.registry import HostEntry, QueryEntry, Usage, measure
 from tidegate.model.topology import Resources
 
 PERIOD_S, LOOK_S = 20.0, 5.0
@@ -21,11 +20,11 @@ def queries(*names: str) -> dict[str, QueryEntry]:
 
 
 def look(host: HostEntry, here: dict[str, QueryEntry], cpu_s: float, batch_s: float = 0.0) -> None:
-    """Five seconds in which a host took so much, and each of its queries was in a batch so long."""
+    """Five seconds with the CPU time of a host and the time of each query in batches."""
     before = host.view or HostView(cpu_s=0.0)
     host.view = HostView(cpu_s=(before.cpu_s or 0.0) + cpu_s)
-    taken = {name: Taken(0.0, None, None, batch_s) for name in here}
-    measure(host, before, LOOK_S, here, taken, 1.0)
+    used = {name: Usage(0.0, None, None, batch_s) for name in here}
+    measure(host, before, LOOK_S, here, used, 1.0)
 
 
 def test_a_host_with_a_batch_in_twenty_seconds_is_neither_full_in_it_nor_idle_after_it() -> None:

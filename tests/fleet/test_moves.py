@@ -1,4 +1,4 @@
-"""The move, its log, and what a manager finds that starts after another died in the middle."""
+"""Moves, their log, and the recovery of a manager after another died during a move."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.fleet.fake import Clock, FakeHost, FakeProvider
 from tidegate.cli.fleet import fleet
 from tidegate.errors import BackendError
 from tidegate.fleet.hosts import HostRefused, HostSilent
-from tidegate.fleet.moves import Move, MoveLog, carry, pauses_by_state, read_moves
+from tidegate.fleet.moves import Move, MoveLog, carry_out, pauses_by_state, read_moves
 from tidegate.fleet.queries import ContinuousQuery
-from tidegate.fleet.recovery import recover
 from tidegate.fleet.world import FleetWorld
+from tidegate.testing import FakeClock, FakeHost, FakeProvider
 
 
 def query(name: str = "q") -> ContinuousQuery:
@@ -27,7 +26,7 @@ class Crash(BaseException):
 
 
 class CrashingLog(MoveLog):
-    """Dies before or after the n-th line is on disk."""
+    """Fails before or after the n-th line is on disk."""
 
     def __init__(self, path: Path, line: int, written: bool) -> None:
         super().__init__(path)
@@ -42,8 +41,8 @@ class CrashingLog(MoveLog):
             raise Crash
 
 
-def hosts() -> tuple[Clock, FakeHost, FakeHost]:
-    clock = Clock()
+def hosts() -> tuple[FakeClock, FakeHost, FakeHost]:
+    clock = FakeClock()
     return clock, FakeHost(clock, {}), FakeHost(clock, {})
 
 
@@ -51,11 +50,11 @@ def test_a_move_stops_here_and_starts_there(tmp_path: Path) -> None:
     _, old, new = hosts()
     old.start(query(), "c", 1)
     log = MoveLog(tmp_path / "moves.jsonl")
-    moved = carry(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
+    moved = carry_out(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
     assert (moved.where, moved.error) == ("b", None)
     assert moved.pause_s is not None and moved.pause_s >= 0
     assert not old.copies and "q" in new.copies
-    assert MoveLog(log.path).intents["q"].step == "started"
+    assert MoveLog(log.path).moves["q"].step == "started"
 
 
 def test_a_start_that_fails_rolls_back(tmp_path: Path) -> None:
@@ -63,10 +62,10 @@ def test_a_start_that_fails_rolls_back(tmp_path: Path) -> None:
     old.start(query(), "c", 1)
     new.refuse["q"] = BackendError("no room")
     log = MoveLog(tmp_path / "moves.jsonl")
-    moved = carry(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
+    moved = carry_out(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
     assert moved.where == "a" and "no room" in str(moved.error)
     assert "q" in old.copies and "q" not in new.copies
-    assert MoveLog(log.path).intents["q"].side == "a"
+    assert MoveLog(log.path).moves["q"].side == "a"
 
 
 def test_a_target_that_dies_under_the_move_rolls_back(tmp_path: Path) -> None:
@@ -74,7 +73,7 @@ def test_a_target_that_dies_under_the_move_rolls_back(tmp_path: Path) -> None:
     old.start(query(), "c", 1)
     new.dead = True
     log = MoveLog(tmp_path / "moves.jsonl")
-    assert carry(log.begin("q", "a", "b"), query(), "c", old, new, log, 1).where == "a"
+    assert carry_out(log.begin("q", "a", "b"), query(), "c", old, new, log, 1).where == "a"
 
 
 def test_a_target_that_goes_silent_is_doubtful_and_nothing_is_started_twice(tmp_path: Path) -> None:
@@ -82,7 +81,7 @@ def test_a_target_that_goes_silent_is_doubtful_and_nothing_is_started_twice(tmp_
     old.start(query(), "c", 1)
     new.hung = True
     log = MoveLog(tmp_path / "moves.jsonl")
-    moved = carry(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
+    moved = carry_out(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
     assert (moved.where, moved.doubtful) == ("", "b")
     assert not old.copies
 
@@ -92,7 +91,7 @@ def test_an_origin_that_does_not_stop_keeps_its_query(tmp_path: Path) -> None:
     old.start(query(), "c", 1)
     old.hung = True
     log = MoveLog(tmp_path / "moves.jsonl")
-    moved = carry(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
+    moved = carry_out(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
     assert moved.where == "a" and not new.copies
 
 
@@ -102,9 +101,9 @@ def test_a_rollback_that_gets_no_answer_is_doubtful(tmp_path: Path) -> None:
     new.refuse["q"] = BackendError("no room")
     old.refuse["q"] = HostSilent("nothing")
     log = MoveLog(tmp_path / "moves.jsonl")
-    moved = carry(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
+    moved = carry_out(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
     assert (moved.where, moved.doubtful) == ("", "a")
-    assert MoveLog(log.path).intents["q"].side == ""
+    assert MoveLog(log.path).moves["q"].side == ""
 
 
 def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
@@ -114,7 +113,7 @@ def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
     with log.path.open("a") as file:
         file.write('{"number": 1, "step": "stop')
     again = MoveLog(log.path)
-    assert again.intents["q"].step == "begin"
+    assert again.moves["q"].step == "begin"
     assert again.begin("q", "a", "b").number == 2
     again.close()
     assert len(MoveLog(log.path).path.read_text().splitlines()) == 2
@@ -126,7 +125,7 @@ def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
 def test_a_manager_that_dies_at_any_step_leaves_one_copy_or_none(
     tmp_path: Path, line: int, written: bool, fails: bool
 ) -> None:
-    clock = Clock()
+    clock = FakeClock()
     provider = FakeProvider(clock)
     provider.lease("host-1")
     provider.lease("host-2")
@@ -137,11 +136,11 @@ def test_a_manager_that_dies_at_any_step_leaves_one_copy_or_none(
     with pytest.raises(Crash):
         move = log.begin("q", "host-1", "host-2")
         one, two = provider.hosts["host-1"], provider.hosts["host-2"]
-        carry(move, query(), "c", one, two, log, 1)
+        carry_out(move, query(), "c", one, two, log, 1)
     log.close()
     world = FleetWorld(provider, tmp_path, clock=clock, spawn=lambda work: work())
     world.add([query()])
-    recover(world)
+    world.recover()
     entry, copies = world.queries["q"], provider.copies("q")
     assert copies == ([entry.host] if entry.host else [])
     assert set(world.hosts) == set(copies)
@@ -149,7 +148,7 @@ def test_a_manager_that_dies_at_any_step_leaves_one_copy_or_none(
 
 @pytest.mark.parametrize("step, kept", [("begin", "host-1"), ("stopped", "host-2")])
 def test_of_two_copies_the_one_in_the_log_stays(tmp_path: Path, step: Any, kept: str) -> None:
-    clock = Clock()
+    clock = FakeClock()
     provider = FakeProvider(clock)
     for name in ("host-1", "host-2"):
         provider.lease(name)
@@ -159,13 +158,13 @@ def test_of_two_copies_the_one_in_the_log_stays(tmp_path: Path, step: Any, kept:
     log.step(log.begin("q", "host-1", "host-2"), step)
     world = FleetWorld(provider, tmp_path, clock=clock, spawn=lambda work: work(), move_log=log)
     world.add([query()])
-    recover(world)
+    world.recover()
     assert provider.copies("q") == [kept] == [world.queries["q"].host]
     assert provider.copies("unknown") == []
 
 
 def test_a_host_that_does_not_answer_at_the_start_is_left_out(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = FakeClock()
     provider = FakeProvider(clock)
     for name in ("host-1", "host-2"):
         provider.lease(name)
@@ -173,38 +172,38 @@ def test_a_host_that_does_not_answer_at_the_start_is_left_out(tmp_path: Path) ->
     provider.hosts["host-2"].start(query(), "c", 1)
     world = FleetWorld(provider, tmp_path, clock=clock)
     world.add([query()])
-    recover(world)
+    world.recover()
     assert list(world.hosts) == ["host-2"] and provider.killed == ["host-1"]
 
 
 def test_a_new_fleet_without_hosts_is_refused_and_an_old_one_waits(tmp_path: Path) -> None:
     for old in (False, True):
-        provider = FakeProvider(Clock())
+        provider = FakeProvider(FakeClock())
         provider.lease("host-1")
         provider.hosts["host-1"].hung = True
         world = FleetWorld(provider, tmp_path)
         if old:
             world.log.begin("q", "", "host-1")
-            recover(world)
+            world.recover()
             assert not world.hosts
         else:
             with pytest.raises(BackendError, match="no host: no answer"):
-                recover(world)
+                world.recover()
 
 
 def test_a_host_that_refuses_us_at_the_start_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    provider = FakeProvider(Clock())
+    provider = FakeProvider(FakeClock())
     for name in ("host-1", "host-2"):
         provider.lease(name)
 
     def refuse(timeout_s: float) -> Any:
-        raise HostRefused("host-2 does not take our token")
+        raise HostRefused("host-2 rejects our token")
 
     monkeypatch.setattr(provider.hosts["host-2"], "look", refuse)
     with pytest.raises(HostRefused, match="token"):
-        recover(FleetWorld(provider, tmp_path))
+        FleetWorld(provider, tmp_path).recover()
 
 
 def test_the_log_tells_pauses_by_the_size_of_the_state(tmp_path: Path) -> None:

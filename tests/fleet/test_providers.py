@@ -1,4 +1,4 @@
-"""The embedded provider's own part: what it starts, refuses and gives up. No JVM is started."""
+"""The embedded provider: what it starts, refuses and abandons. No JVM is started."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 from tidegate.errors import BackendError
 from tidegate.fleet import providers
-from tidegate.fleet.connect import ConnectHost, Usage, process_usage, session_id
-from tidegate.fleet.hosts import HostSilent, bounded
+from tidegate.fleet.connect import ConnectHost, process_usage, session_id
+from tidegate.fleet.hosts import HostSilent, HostView, bounded
 from tidegate.fleet.providers import EmbeddedProvider
 
 
 class FakeProcess:
-    """A process that says what it is told to."""
+    """A process with a log that the test writes."""
 
     made: list[FakeProcess] = []  # noqa: RUF012 - a register, emptied by each test
 
@@ -133,7 +133,7 @@ def test_what_a_process_takes_is_measured_or_missing() -> None:
 
     used = process_usage(os.getpid())
     assert used.cpu_s and used.memory_mb and used.memory_mb > 1
-    assert process_usage(999_999_999) == Usage()
+    assert process_usage(999_999_999) == HostView()
 
 
 def test_a_fleets_session_on_a_server_is_always_the_same() -> None:

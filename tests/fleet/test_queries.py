@@ -1,4 +1,4 @@
-"""Definitions of queries: the decorator, templates, files, and what they become as a topology."""
+"""Definitions of queries: the decorator, templates, files, and their topology."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from tidegate.errors import InputError
 from tidegate.fleet import ContinuousQuery, continuous_query, load_queries, template
-from tidegate.fleet.price_query import draw_parameters, price_queries
 from tidegate.fleet.providers import EmbeddedProvider, StaticProvider
 from tidegate.fleet.queries import topology_of
 from tidegate.fleet.registry import shares
+from tidegate.fleet.sample_queries import price_queries, query_parameters
 from tidegate.model.topology import Resources
 
 
@@ -28,7 +28,7 @@ class Started:
 
 
 class Writer:
-    """What a stream's writer can do, as far as starting goes."""
+    """A stream writer, as far as starting goes."""
 
     def __init__(self) -> None:
         self.name = self.checkpoint = ""
@@ -99,8 +99,8 @@ def test_a_template_passes_its_parameters() -> None:
 
 
 def test_the_papers_queries_are_drawn_from_a_seed() -> None:
-    assert draw_parameters(35, seed=3) == draw_parameters(35, seed=3)
-    assert draw_parameters(35, seed=3) != draw_parameters(35, seed=4)
+    assert query_parameters(35, seed=3) == query_parameters(35, seed=3)
+    assert query_parameters(35, seed=3) != query_parameters(35, seed=4)
     assert len({q.name for q in price_queries("in", "out")}) == 35
 
 

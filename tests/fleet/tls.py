@@ -1,4 +1,4 @@
-"""TLS before a server that has none, as a proxy does it in production."""
+"""A TLS proxy for a server without TLS, as in production."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["TlsProxy", "make_certificate"]
 
 
 def make_certificate(file: Path) -> Path:
-    """A key and a certificate for localhost that nobody has signed, in one file."""
+    """Write a key and a self-signed certificate for localhost to one file."""
     words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
     names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(file), "-out", "-"]
     made = subprocess.run([*words.split(), *names], capture_output=True, text=True, check=True)
@@ -23,7 +23,7 @@ def make_certificate(file: Path) -> Path:
 
 
 class TlsProxy:
-    """Takes TLS on a port of its own and passes the bytes on to another port of this machine."""
+    """Accepts TLS on a free port and forwards the bytes to another port of this machine."""
 
     def __init__(self, target_port: int, certificate: Path) -> None:
         self._target_port = target_port
@@ -35,7 +35,7 @@ class TlsProxy:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Stop listening."""
         self._listener.close()
 
     def _serve(self) -> None:

@@ -53,13 +53,13 @@ class WaitsByTheOtherClock(Quiet):
         return super().decide(snapshot, memory)
 
 
-class DrawsGlobalLots(Quiet):
+class DrawsGlobally(Quiet):
     def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
         random.random()
         return super().decide(snapshot, memory)
 
 
-class ChoosesByGlobalLots(Quiet):
+class DrawsGaussGlobally(Quiet):
     def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
         random.gauss(0, 1)
         return super().decide(snapshot, memory)
@@ -102,13 +102,13 @@ class ReadsTheClockAndHidesIt(Quiet):
         return super().decide(snapshot, memory)
 
 
-class DrawsNumpysLots(Quiet):
+class DrawsFromNumpy(Quiet):
     def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
         np.random.random()
         return super().decide(snapshot, memory)
 
 
-class DrawsNumpysNormalLots(Quiet):
+class DrawsNormalFromNumpy(Quiet):
     def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
         bell(size=2)
         return super().decide(snapshot, memory)
@@ -121,7 +121,7 @@ class DrawsFromTheSystem(Quiet):
 
 
 class KnowsTheCalendar(Quiet):
-    """Nothing wrong: dates that come from the snapshot, and lots from a seed of its own."""
+    """Nothing wrong: dates come from the snapshot, and random numbers from a seed."""
 
     def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
         datetime.fromtimestamp(snapshot.time_s, UTC).weekday()
@@ -131,12 +131,12 @@ class KnowsTheCalendar(Quiet):
 
 
 @dataclass
-class Notes(Value):
+class TurnMemory(Value):
     turns: list[int] = field(default_factory=list)
 
 
 class ScribblesInItsMemory(Quiet):
-    memory_type: ClassVar[type] = Notes
+    memory_type: ClassVar[type] = TurnMemory
 
     def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
         memory.turns.append(1)
@@ -262,16 +262,16 @@ class StopsWhatItCannotSee(Quiet):
 BROKEN: list[tuple[type[Policy], str, str]] = [
     (ReadsTheClock, "pure", "time.time"),
     (WaitsByTheOtherClock, "pure", "time.monotonic"),
-    (DrawsGlobalLots, "pure", "global generator of random;"),
-    (ChoosesByGlobalLots, "pure", "global generator of random;"),
+    (DrawsGlobally, "pure", "global generator of random;"),
+    (DrawsGaussGlobally, "pure", "global generator of random;"),
     (AsksForTheDate, "pure", "datetime.now"),
     (AsksForTheDateInGreenwich, "pure", "datetime.now"),
     (AsksForTheDateAsLongAgo, "pure", "datetime.utcnow"),
     (AsksForTheDay, "pure", "date.today"),
     (StopsTheTime, "pure", "time.perf_counter"),
     (ReadsTheClockAndHidesIt, "pure", "time.time"),
-    (DrawsNumpysLots, "pure", "global generator of numpy.random;"),
-    (DrawsNumpysNormalLots, "pure", "global generator of numpy.random;"),
+    (DrawsFromNumpy, "pure", "global generator of numpy.random;"),
+    (DrawsNormalFromNumpy, "pure", "global generator of numpy.random;"),
     (DrawsFromTheSystem, "pure", "os.urandom"),
     (ScribblesInItsMemory, "pure", "changed the memory"),
     (ChangesTheSnapshot, "pure", "changed the snapshot"),

@@ -3,12 +3,11 @@ from __future__ import annotations
 import pytest
 
 from tidegate.errors import BackendError
-from tidegate.model import Plan
+from tidegate.model import Deployment, Instance, Plan
 from tidegate.model.steps import diff
 from tidegate.packing import Packing
 from tidegate.policies.base import Style
-from tidegate.testing import steady_snapshot
-from tidegate.testing.worlds import ImaginaryWorld, RecordedWorld
+from tidegate.testing import ImaginaryWorld, RecordedWorld, steady_snapshot
 
 STYLES: tuple[Style, ...] = ("engines", "instances", "placement")
 
@@ -33,20 +32,6 @@ def test_the_same_seed_is_the_same_world(style: Style) -> None:
         one.advance()
         two.advance()
     assert ImaginaryWorld(8, style).observe() != ImaginaryWorld(7, style).observe()
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_a_plan_is_requested_at_once_and_applying_it_again_changes_nothing(style: Style) -> None:
-    world = ImaginaryWorld(3, style)
-    packing = Packing(world.observe())
-    new = packing.lease()
-    plan = packing.plan()
-    outcome = world.apply(plan)
-    assert [step.kind for step in outcome.steps if step.host == new] == ["lease"]
-    assert world.observe().requested == plan.deployment
-    assert world.observe().host[str(new)].status == "starting"
-    assert world.apply(plan).steps == ()
-    assert diff(world.observe().requested, plan) == ()
 
 
 def test_a_released_host_drains_before_it_is_gone() -> None:
@@ -86,3 +71,12 @@ def test_operators_to_be_placed_have_one_instance_each() -> None:
         world = ImaginaryWorld(seed, "placement")
         assert all(operator.max_instances == 1 for operator in world.topology.operators)
         assert max(world.observe().requested.counts.values()) == 1
+
+
+def test_an_instance_of_an_unknown_operator_is_refused() -> None:
+    world = ImaginaryWorld(3)
+    requested = world.observe().requested
+    unknown = Instance("x-1", "x", requested.hosts[0])
+    plan = Plan(Deployment(requested.hosts, (*requested.instances, unknown)))
+    assert world.apply(plan).refused == ("start x-1: x is unknown",)
+    assert diff(world.observe().requested, requested) == ()

@@ -1,4 +1,4 @@
-"""``tidegate fleet``: many continuous queries over hosts that come and go."""
+"""``tidegate fleet``: run many continuous queries on an elastic set of Spark hosts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["fleet"]
 
 fleet = typer.Typer(
     name="fleet",
-    help="Run many continuous queries over Spark hosts that come and go.",
+    help="Run many continuous queries on an elastic set of Spark hosts.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -31,47 +31,48 @@ DEFAULT_FOLDER = Path("out/fleet")
 @fleet.command()
 def run(
     queries: Annotated[Path, typer.Argument(help="A Python file with @continuous_query in it.")],
-    min_hosts: Annotated[int, typer.Option(help="Hosts that are always kept.")] = 1,
-    max_hosts: Annotated[int, typer.Option(help="Hosts that are never exceeded.")] = 4,
+    min_hosts: Annotated[int, typer.Option(help="Smallest number of hosts.")] = 1,
+    max_hosts: Annotated[int, typer.Option(help="Largest number of hosts.")] = 4,
     policy: Annotated[
         str, typer.Option(help="local-threshold, global-threshold or sarsa.", metavar="NAME")
     ] = "sarsa",
-    target: Annotated[float, typer.Option(help="Utilisation that a host is brought to.")] = 0.6,
+    target: Annotated[float, typer.Option(help="Target utilisation of a host.")] = 0.6,
     lower: Annotated[float, typer.Option(help="A host below this is underloaded.")] = 0.3,
     upper: Annotated[float, typer.Option(help="A host above this is overloaded.")] = 0.8,
     folder: Folder = DEFAULT_FOLDER,
-    interval: Annotated[str, typer.Option(help="Between two turns.")] = "5s",
+    interval: Annotated[str, typer.Option(help="Time between two decisions.")] = "5s",
     silence: Annotated[
         str | None,
         typer.Option(
-            help="A host silent for so long is lost, unless its process works (then after 60s); "
-            "default: two intervals."
+            help="Time without an answer after which a host is lost (60s if its process is busy); "
+            "by default two intervals."
         ),
     ] = None,
     cores: Annotated[int, typer.Option(help="Task slots of a host.")] = 2,
     memory_mb: Annotated[int, typer.Option(help="Heap of a host, MB.")] = 640,
-    spares: Annotated[int, typer.Option(help="Hosts that are kept warm.")] = 0,
+    spares: Annotated[int, typer.Option(help="Number of spare hosts that are kept warm.")] = 0,
     endpoint: Annotated[
         list[str] | None,
         typer.Option(
-            help="An existing Connect server in place of those started here, as often as needed.",
+            help="An existing Connect server to use instead of starting servers; repeatable.",
             metavar="sc://HOST:PORT/;token=…;use_ssl=true",
         ),
     ] = None,
-    moves_at_once: Annotated[int, typer.Option(help="Moves under way at a time.")] = 2,
-    move_limit: Annotated[str, typer.Option(help="For each half of a move.")] = "60s",
+    moves_at_once: Annotated[int, typer.Option(help="Largest number of concurrent moves.")] = 2,
+    move_limit: Annotated[
+        str, typer.Option(help="Timeout for stopping and for starting a query in a move.")
+    ] = "60s",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="A parameter of the policy.", metavar="KEY=VALUE"),
     ] = None,
     dashboard: Dashboard = False,
 ) -> None:
-    """Place queries on hosts, and keep them running, until Ctrl-C or `tidegate fleet stop`."""
+    """Place queries on hosts and keep them running until Ctrl-C or `tidegate fleet stop`."""
     from tidegate.fleet.channel import Channel
     from tidegate.fleet.manager import FleetFolder, FleetManager, fleet_policy
     from tidegate.fleet.providers import EmbeddedProvider, StaticProvider
     from tidegate.fleet.queries import load_queries
-    from tidegate.fleet.recovery import recover
     from tidegate.fleet.world import FleetWorld
     from tidegate.model.topology import Resources
 
@@ -91,7 +92,7 @@ def run(
         found = {**load_queries(file), **found}
     home.lock()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    # Its warnings are about every attempt to reach a host that is gone; ours say that once.
+    # PySpark warns at every attempt to reach a host that is gone; the fleet warns once.
     logging.getLogger("pyspark.sql.connect.logging").setLevel(logging.ERROR)
     provider: EmbeddedProvider | StaticProvider
     if endpoint:
@@ -115,7 +116,7 @@ def run(
         move_limit_s=duration_s(move_limit, "--move-limit"),
     )
     world.add(query for name, query in found.items() if name not in home.removed)
-    recover(world)
+    world.recover()
     manager = FleetManager(world, chosen, home, home.path / "journal.jsonl")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: manager.stop())
@@ -133,9 +134,9 @@ def run(
 @fleet.command()
 def status(
     folder: Folder = DEFAULT_FOLDER,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show hosts and queries: where each runs and how busy it is."""
+    """Show all hosts and queries, with placement and utilisation."""
     answer = _send(folder, {"do": "status"})
     if as_json:
         print_json(answer)
@@ -146,10 +147,10 @@ def status(
 @fleet.command()
 def moves(
     folder: Folder = DEFAULT_FOLDER,
-    last: Annotated[int, typer.Option(help="So many of them.", min=1)] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    last: Annotated[int, typer.Option(help="Number of moves to show.", min=1)] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show the last moves with their pauses, and how these grow with the state."""
+    """Show the last moves, and their pauses by the size of the state."""
     from dataclasses import asdict
 
     from tidegate.fleet.moves import pauses_by_state, read_moves
@@ -159,10 +160,10 @@ def moves(
         print_json([asdict(record) for record in every[-last:]])
         return
     if not every:
-        typer.echo(f"no moves in {folder}")
+        typer.echo(f"no moves are recorded in {folder}")
         return
     out = console()
-    columns = ("time", "query", "from", "to", "outcome", "state", "rows", "pause")
+    columns = ["time", "query", "from", "to", "outcome", "state", "rows", "pause"]
     shown = table(*columns, numbers="     rrr")
     for record in every[-last:]:
         shown.add_row(
@@ -185,20 +186,20 @@ def moves(
 
 @fleet.command()
 def move(
-    query: Annotated[str, typer.Argument(help="Which.")],
-    host: Annotated[str, typer.Argument(help="Where to.")],
+    query: Annotated[str, typer.Argument(help="Name of the query.")],
+    host: Annotated[str, typer.Argument(help="Name of the new host.")],
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
     """Move a query to another host, with its state."""
-    _say(folder, {"do": "move", "query": query, "host": host})
+    _run(folder, {"do": "move", "query": query, "host": host})
 
 
 @fleet.command()
 def drain(
-    host: Annotated[str, typer.Argument(help="Which.")], folder: Folder = DEFAULT_FOLDER
+    host: Annotated[str, typer.Argument(help="Name of the host.")], folder: Folder = DEFAULT_FOLDER
 ) -> None:
-    """Move everything off a host and release it."""
-    _say(folder, {"do": "drain", "host": host})
+    """Move all queries off a host and release it."""
+    _run(folder, {"do": "drain", "host": host})
 
 
 @fleet.command()
@@ -206,35 +207,37 @@ def add(
     queries: Annotated[Path, typer.Argument(help="A Python file with @continuous_query in it.")],
     folder: Folder = DEFAULT_FOLDER,
 ) -> None:
-    """Add the new queries of a file."""
-    _say(folder, {"do": "add", "file": str(queries.resolve())})
+    """Add the queries of a file that are new to the fleet."""
+    _run(folder, {"do": "add", "file": str(queries.resolve())})
 
 
 @fleet.command()
 def remove(
-    queries: Annotated[list[str], typer.Argument(help="Which.")], folder: Folder = DEFAULT_FOLDER
+    queries: Annotated[list[str], typer.Argument(help="Names of the queries.")],
+    folder: Folder = DEFAULT_FOLDER,
 ) -> None:
-    """Stop queries for good; their checkpoints stay."""
-    _say(folder, {"do": "remove", "queries": queries})
+    """Stop queries permanently; their checkpoints are kept."""
+    _run(folder, {"do": "remove", "queries": queries})
 
 
 @fleet.command()
 def unpark(
-    query: Annotated[str, typer.Argument(help="Which.")], folder: Folder = DEFAULT_FOLDER
+    query: Annotated[str, typer.Argument(help="Name of the query.")],
+    folder: Folder = DEFAULT_FOLDER,
 ) -> None:
-    """Try a query again that was parked after it had failed too often."""
-    _say(folder, {"do": "unpark", "query": query})
+    """Restart a query that was parked after repeated failures."""
+    _run(folder, {"do": "unpark", "query": query})
 
 
 @fleet.command()
 def stop(
     folder: Folder = DEFAULT_FOLDER,
     leave_queries: Annotated[
-        bool, typer.Option(help="Let queries run on where hosts outlive the manager.")
+        bool, typer.Option(help="Leave the queries running, if their hosts outlive the manager.")
     ] = False,
 ) -> None:
     """Stop the queries between batches, release the hosts and end the manager."""
-    _say(folder, {"do": "stop", "leave_queries": leave_queries})
+    _run(folder, {"do": "stop", "leave_queries": leave_queries})
 
 
 def _pair(word: str) -> tuple[str, str]:
@@ -250,13 +253,13 @@ def _send(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
     return send(folder, request)
 
 
-def _say(folder: Path, request: dict[str, Any]) -> None:
+def _run(folder: Path, request: dict[str, Any]) -> None:
     typer.echo(_send(folder, request)["done"])
 
 
 def _show(answer: dict[str, Any]) -> None:
     out = console()
-    columns = ("host", "status", "busy", "memory", "reads", "writes", "queries", "age")
+    columns = ["host", "status", "busy", "memory", "reads", "writes", "queries", "age"]
     hosts = table(*columns, numbers="   rrrrr")
     for host in answer["hosts"]:
         busy = host["utilisation"]
@@ -272,21 +275,19 @@ def _show(answer: dict[str, Any]) -> None:
         )
     out.print(hosts)
     out.print()
-    queries = table(
-        *(
-            "query",
-            "host",
-            "status",
-            "cores",
-            "rows/s",
-            "reads",
-            "writes",
-            "state",
-            "moves",
-            "pause",
-        ),
-        numbers="   rrrrrrr",
-    )
+    columns = [
+        "query",
+        "host",
+        "status",
+        "cores",
+        "rows/s",
+        "reads",
+        "writes",
+        "state",
+        "moves",
+        "pause",
+    ]
+    queries = table(*columns, numbers="   rrrrrrr")
     for query in answer["queries"]:
         goes = query["wanted"] and query["wanted"] != query["host"]
         queries.add_row(
@@ -310,8 +311,8 @@ def _show(answer: dict[str, Any]) -> None:
     if busy := [host for host in answer["hosts"] if host["utilisation"]]:
         total = sum(host["utilisation"] for host in busy)
         rest, split = (sum(h[key] for h in busy) / total for key in ("unattributed", "shared"))
-        text = f"queries account for {1 - rest:.0%} of their hosts' CPU"
-        out.print(f"{text}; {split:.0%} of it was split by time in batches", soft_wrap=True)
+        text = f"queries account for {1 - rest:.0%} of the CPU time of their hosts"
+        out.print(f"{text}; {split:.0%} of it was divided by time in batches", soft_wrap=True)
     for reason in answer["reasons"]:
         out.print(f"  {reason}", soft_wrap=True)
     if answer["error"]:
@@ -325,7 +326,7 @@ def _moves(answer: dict[str, Any]) -> str:
 
 
 def _rate(mbps: float | None) -> str:
-    """Megabits a second as people read them."""
+    """Megabits per second, in bytes per second with a unit."""
     if mbps is None:
         return "–"
     kilobytes = mbps * 125

@@ -1,4 +1,4 @@
-"""An elastic fleet: many continuous queries over many Spark Connect hosts.
+"""An elastic fleet: many continuous queries on many Spark Connect hosts.
 
 ::
 
@@ -9,8 +9,8 @@
         lines = session.readStream.schema("level string, text string").json("logs")
         return lines.filter("level = 'ERROR'").writeStream.format("json").option("path", "errors")
 
-``tidegate fleet run queries.py`` then places the queries on hosts, adds and releases hosts, and
-moves queries with their state.
+``tidegate fleet run queries.py`` places the queries on hosts, leases and releases hosts, and moves
+queries with their state.
 """
 
 from __future__ import annotations

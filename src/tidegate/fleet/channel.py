@@ -1,6 +1,7 @@
-"""How commands reach the manager: a Unix-domain socket in the fleet's folder, for its owner only.
+"""Commands to the manager, over a Unix domain socket in the fleet's folder.
 
-One line of JSON each way. There is no port, so there is nothing for others on the network.
+A request and its answer are one line of JSON each. Only the owner of the folder can connect, and
+no port is open to the network.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tidegate.errors import BackendError, InputError
 
 __all__ = ["Channel", "send"]
 
-# What the kernel allows for the name of a socket, less the zero at its end.
+# The kernel's limit for the path of a socket, without the terminating zero.
 LONGEST = 107
 
 
@@ -30,12 +31,12 @@ def _address(folder: Path) -> str:
 
 
 class Channel:
-    """Listens until it is closed. answer: from a request to its answer, in any thread."""
+    """Listens until it is closed. answer: returns the answer to a request; called in any thread."""
 
     def __init__(self, folder: Path, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         self._answer = answer
         self._path = Path(_address(folder))
-        self._path.unlink(missing_ok=True)  # left behind by one that was killed
+        self._path.unlink(missing_ok=True)  # left behind by a manager that was killed
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(str(self._path))
         self._path.chmod(0o600)
@@ -62,13 +63,13 @@ class Channel:
                 try:
                     answer = self._answer(json.loads(file.readline()))
                 except ValueError:
-                    answer = {"error": "the command is no line of JSON"}
+                    answer = {"error": "the command is not a line of JSON"}
                 file.write(json.dumps(answer) + "\n")
                 file.flush()
 
 
 def send(folder: Path, request: dict[str, Any], timeout_s: float = 90.0) -> dict[str, Any]:
-    """Have a command done by the manager of a folder; BackendError when there is none."""
+    """Send a command to the manager of a folder; BackendError if no manager answers."""
     address = _address(folder)
     try:
         with socket.socket(socket.AF_UNIX) as connection:

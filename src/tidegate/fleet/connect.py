@@ -1,4 +1,4 @@
-"""A Spark Connect server as a host: the only file that speaks Spark Connect."""
+"""A Spark Connect server as a host. No other module uses Spark Connect."""
 
 from __future__ import annotations
 
@@ -11,35 +11,97 @@ import urllib.request
 import uuid
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
 
-from tidegate.errors import BackendError
-from tidegate.fleet.endpoints import read_endpoint
+from tidegate.errors import BackendError, InputError
 from tidegate.fleet.hosts import HostRefused, HostView, QueryView, bounded
 from tidegate.fleet.queries import ContinuousQuery
 from tidegate.spark.autoscaler.progress import Progress, read_progress
 
-__all__ = ["ConnectHost", "connect", "session_id"]
+__all__ = ["ConnectHost", "Endpoint", "connect", "read_endpoint", "session_id"]
 
 T = TypeVar("T")
 
 USER = "tidegate"
 BOUNDARY_S = 5.0
+OWN = ("session_id", "user_id")
+REMEDY = "write it as sc://host:port/;token=…;use_ssl=true"
 _RUN = re.compile(r"runId = (\S+)")
 
 
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The address of a Connect server.
+
+    address: ``sc://host:port``. parameters: ``key=value``, as in Spark; they may hold a token and
+    are never shown. ui_url: its web UI, for the CPU time of queries; None if not available.
+    """
+
+    address: str
+    parameters: tuple[str, ...] = field(default=(), repr=False)
+    ui_url: str | None = None
+
+    def url(self, **more: str) -> str:
+        """The connection string for Spark Connect, with more parameters.
+
+        >>> read_endpoint("sc://spark:15002/;token=t").url(user_id="me")
+        'sc://spark:15002/;token=t;user_id=me'
+        """
+        words = (*self.parameters, *(f"{key}={quote(value)}" for key, value in more.items()))
+        return f"{self.address}/;" + ";".join(words)
+
+
+def read_endpoint(text: str) -> Endpoint:
+    """Read an address with its parameters; InputError, without the token, if it is not valid.
+
+    >>> read_endpoint("sc://spark.example:15002/;use_ssl=true;ui=http://spark.example:4040").ui_url
+    'http://spark.example:4040'
+    """
+    address, _, rest = text.partition("/;")
+    address = address.rstrip("/")
+    try:
+        parts = urlsplit(address)
+        known = parts.scheme == "sc" and parts.hostname and not parts.path and parts.port != 0
+    except ValueError:  # the port is not a number
+        known = False
+    if not known:
+        raise InputError("--endpoint", address, "the address of a Connect server", REMEDY)
+    kept: list[str] = []
+    ui_url = None
+    for word in filter(None, rest.split(";")):
+        key, _, value = word.partition("=")
+        if not key or not value:
+            allowed = "key=value, separated by semicolons"
+            raise InputError(f"--endpoint {address}: parameter", key or "=…", allowed, REMEDY)
+        if key in OWN:
+            remedy = "leave it out: the fleet needs its own sessions to find its queries again"
+            raise InputError(f"--endpoint {address}: parameter", key, "the fleet's to set", remedy)
+        if key == "use_ssl" and value.lower() not in ("true", "false"):
+            raise InputError(f"--endpoint {address}: use_ssl", value, "true or false")
+        if key == "ui":
+            ui_url = value
+        else:
+            kept.append(word)
+    plain = "use_ssl=false" in (word.lower() for word in kept) and parts.hostname != "localhost"
+    if plain and any(word.startswith("token=") for word in kept):
+        remedy = "a token needs TLS, except on localhost: leave use_ssl=false out"
+        raise InputError(f"--endpoint {address}: use_ssl", "false", "true with a token", remedy)
+    return Endpoint(address, tuple(kept), ui_url)
+
+
 def session_id(fleet: str, endpoint: str) -> str:
-    """The session of a fleet on an endpoint: the same after a restart, so its queries are found."""
+    """The session of a fleet on an endpoint. It is the same after a restart of the manager."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"tidegate:{fleet}:{endpoint}"))
 
 
 def connect(endpoint: str, session: str) -> Any:
-    """A Spark Connect session. endpoint: ``sc://host:port/;token=…``; session: its id."""
-    # PySpark's functions look here for which of its two kinds of columns to make.
+    """Open a Spark Connect session. endpoint: ``sc://host:port/;token=…``; session: its id."""
+    # PySpark's functions look here to decide which kind of column they make.
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what is wrong is in its exceptions too
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its exceptions say the same
     try:
         from pyspark.sql.connect.client.retries import DefaultPolicy
         from pyspark.sql.connect.session import SparkSession
@@ -48,26 +110,26 @@ def connect(endpoint: str, session: str) -> Any:
         raise BackendError(f"Spark Connect is not installed ({error}): {remedy}") from None
     builder: Any = SparkSession.builder
     made = builder.remote(read_endpoint(endpoint).url(session_id=session, user_id=USER)).create()
-    # By default a client tries for ten minutes to reach a server that is gone, also when the
-    # process wants to end. Whether a host is gone is for the manager to judge, and soon.
+    # By default a client tries for ten minutes to reach a server that is gone, even while the
+    # process wants to end. The manager decides much earlier whether a host is gone.
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
     made.client.set_retry_policies([DefaultPolicy(max_retries=4, max_backoff=1000)])
     return made
 
 
 def explained(error: Exception, place: str) -> Exception:
-    """An error of a connection with what to do about it; any other as it is."""
+    """Turn an error of a connection into one with a remedy; return any other error unchanged."""
     text = str(error)
     if "UNAUTHENTICATED" in text or "PERMISSION_DENIED" in text:
         remedy = "give the right one in its --endpoint, as ;token=…"
-        said = "wants a token" if "No authentication token" in text else "does not take our token"
+        said = "requires a token" if "No authentication token" in text else "rejects our token"
         return HostRefused(f"{place} {said}: {remedy}")
     if "UNAVAILABLE" in text and ("handshake" in text.lower() or "ssl" in text.lower()):
-        when = "we use it with use_ssl=true, and with a token to any other machine than localhost"
-        trust = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH names a file of certificates to trust"
-        return HostRefused(f"{place} and we do not agree on TLS: {when}; {trust}")
+        when = "Tidegate uses TLS with use_ssl=true, and with a token unless on localhost"
+        trust = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH names a file of trusted certificates"
+        return HostRefused(f"{place}: the TLS handshake failed: {when}; {trust}")
     if "UNAVAILABLE" in text:
-        remedy = "is it running, and does it speak TLS just where use_ssl or a token ask for it?"
+        remedy = "check that it runs, and that it uses TLS if use_ssl or a token requires it"
         return BackendError(f"{place} cannot be reached ({remedy})")
     return error
 
@@ -75,10 +137,9 @@ def explained(error: Exception, place: str) -> Exception:
 class ConnectHost:
     """A Connect server that is up.
 
-    endpoint: its address. session: the id of the session that all our queries live in.
-    ui_url: of its web page, for the CPU time of queries; None: that is not measured.
-    pid: of its process when that is on this machine, for CPU and memory; None: not measured.
-    running: whether its process lives, where that can be asked.
+    endpoint: its address. session: the id of the session for all queries of the fleet.
+    ui_url: its web UI, for the CPU time of queries; None if not available. pid: its process, if it
+    is on this machine, for CPU and memory. running: whether its process runs, if that is known.
     """
 
     def __init__(
@@ -104,21 +165,21 @@ class ConnectHost:
 
     @property
     def alive(self) -> bool:
-        """Whether its process has not ended; True where nobody knows."""
+        """Whether its process runs; True if that is unknown."""
         return self._running is None or self._running()
 
     def cpu_s(self) -> float | None:
-        """Seconds of CPU that its process took, None when that is not on this machine."""
+        """CPU time of its process, in seconds; None if it is not on this machine."""
         return process_usage(self.pid).cpu_s if self.pid is not None else None
 
     def look(self, timeout_s: float) -> HostView:
-        """What runs on it, with what Spark and the operating system tell of it."""
+        """The queries on the host, as reported by Spark and the operating system."""
         return self._bounded(self._look, timeout_s, f"a look at {self.place}")
 
     def warm_up(self, timeout_s: float) -> None:
-        """Have a batch and a stream done: a JVM is slow at what it does for the first time.
+        """Run a batch and a stream, so that the JVM loads the classes that queries need.
 
-        Without that, the first query that is moved here would pause for its host's class loading.
+        Without this, the first query that moves to the host would pause for the class loading.
         """
 
         def first() -> None:
@@ -134,14 +195,14 @@ class ConnectHost:
         self.look(timeout_s)
 
     def start(self, query: ContinuousQuery, checkpoint: str, timeout_s: float) -> None:
-        """Start a query; an error of the query's own function is passed on."""
+        """Start a query; an error of the query's function is raised."""
         what = f"the start of {query.name} on {self.place}"
         self._bounded(lambda: self._start(query, checkpoint), timeout_s, what)
 
     def stop(self, name: str, timeout_s: float) -> None:
-        """Stop a query when its batch has ended, or after five seconds in the middle of one.
+        """Stop a query after its batch, or after five seconds in the middle of one.
 
-        A batch that is cut off is done again from its offsets, so that costs time and no rows.
+        Spark repeats an interrupted batch from its offsets, so no rows are lost.
         """
         self._bounded(lambda: self._stop(name), timeout_s, f"the stop of {name} on {self.place}")
 
@@ -176,7 +237,7 @@ class ConnectHost:
         if query is not None:
             end_s, first = time.monotonic() + BOUNDARY_S, _last_batch(query)
             while query.status["isTriggerActive"] and time.monotonic() < end_s:
-                if _last_batch(query) != first:  # one has just ended, and the next just begun
+                if _last_batch(query) != first:  # a batch has just ended, and the next has begun
                     break
                 time.sleep(0.05)
             query.stop()
@@ -190,19 +251,19 @@ class ConnectHost:
         views = {}
         for name, handle in list(self._handles.items()):
             run = str(handle.runId)
-            took = self._stages.of(run) if self._stages else (None, None, None)
+            used = self._stages.of(run) if self._stages else (None, None, None)
             if name in active:
                 progress = tuple(_progress(p) for p in handle.recentProgress)
-                views[name] = QueryView(run, True, None, progress, *took)
+                views[name] = QueryView(run, True, None, progress, *used)
             else:
-                views[name] = QueryView(run, False, _failure(handle), (), *took)
-        used = process_usage(self.pid) if self.pid is not None else Usage()
-        return HostView(views, used.cpu_s, used.memory_mb, used.read_mb, used.written_mb)
+                views[name] = QueryView(run, False, _failure(handle), (), *used)
+        usage = process_usage(self.pid) if self.pid is not None else HostView()
+        return replace(usage, queries=views)
 
 
 def _progress(event: Any) -> Progress:
     plain = json.loads(event.json)
-    plain["numInputRows"] = event.numInputRows  # Connect leaves the total to its sources
+    plain["numInputRows"] = event.numInputRows  # Connect gives the total by source only
     return read_progress(json.dumps(plain))
 
 
@@ -212,7 +273,7 @@ def _last_batch(query: Any) -> int:
 
 
 def _failure(handle: Any) -> str | None:
-    """What ended a query, in one line; None when it was stopped."""
+    """The error that ended a query, in one line; None if it was stopped."""
     try:
         error = handle.exception()
     except Exception as problem:  # the server forgets ended queries after a while
@@ -222,69 +283,59 @@ def _failure(handle: Any) -> str | None:
     return str(error).split("JVM stacktrace")[0].strip().splitlines()[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a process has taken since it began, None where the system does not say.
+def process_usage(pid: int) -> HostView:
+    """Read the resource usage of a process on this machine from ``/proc``.
 
-    read_mb, written_mb: through files and sockets alike. Linux counts network traffic by network
-    namespace only, and processes on loopback share one, so there is no narrower figure.
+    Linux counts network traffic only by network namespace, and processes on loopback share one, so
+    the traffic is that of files and sockets together.
     """
-
-    cpu_s: float | None = None
-    memory_mb: float | None = None
-    read_mb: float | None = None
-    written_mb: float | None = None
-
-
-def process_usage(pid: int) -> Usage:
-    """What a process of this machine has taken, from ``/proc``."""
     folder = Path(f"/proc/{pid}")
     try:
-        fields = (folder / "stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        stat = (folder / "stat").read_text(encoding="ascii").rpartition(")")[2].split()
     except OSError:
-        return Usage()
-    cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    memory_mb = int(fields[21]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+        return HostView()
+    cpu_s = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+    memory_mb = int(stat[21]) * os.sysconf("SC_PAGE_SIZE") / 2**20
     try:
         lines = (folder / "io").read_text(encoding="ascii").splitlines()
-    except OSError:  # for its owner only, where the system is strict
-        return Usage(cpu_s, memory_mb)
+    except OSError:  # on a strict system only its owner may read it
+        return HostView({}, cpu_s, memory_mb)
     counts = {key: int(value) / 2**20 for key, _, value in (ln.partition(": ") for ln in lines)}
-    return Usage(cpu_s, memory_mb, counts.get("rchar"), counts.get("wchar"))
+    return HostView({}, cpu_s, memory_mb, counts.get("rchar"), counts.get("wchar"))
 
 
 class _Stages:
-    """CPU time and traffic of the stages that have ended, summed by run, from the REST interface.
+    """CPU time and traffic of completed stages, summed by run, from Spark's REST interface.
 
-    Spark remembers the last few hundred stages only, so each is added when it is first seen.
+    Spark remembers only the last few hundred stages, so each is added when it is first seen.
     """
 
     def __init__(self, ui_url: str) -> None:
         self._ui_url = ui_url.rstrip("/")
         self._application: str | None = None
         self._seen: set[tuple[int, int]] = set()
-        self._taken: dict[str, tuple[float, float, float]] = {}
-        self.told = False
+        self._used: dict[str, tuple[float, float, float]] = {}
+        self._answered = False
 
     def of(self, run: str) -> tuple[float, float, float] | tuple[None, None, None]:
-        """(CPU seconds, megabytes read, written) of a run so far; None before Spark told any."""
-        return self._taken.get(run, (0.0, 0.0, 0.0)) if self.told else (None, None, None)
+        """(CPU seconds, megabytes read, written) of a run so far; None before the first answer."""
+        return self._used.get(run, (0.0, 0.0, 0.0)) if self._answered else (None, None, None)
 
     def update(self) -> None:
-        """Add the stages that have ended since the last time."""
+        """Add the stages that have completed since the last call."""
         if self._application is None:
             self._application = self._get("applications")[0]["id"]
         done = self._get(f"applications/{self._application}/stages?status=complete")
         before, self._seen = self._seen, {(s["stageId"], s["attemptId"]) for s in done}
-        self.told = True
+        self._answered = True
         for stage in done:
             found = _RUN.search(stage.get("description") or "")
             if (stage["stageId"], stage["attemptId"]) in before or found is None:
                 continue
-            cpu_s, read_mb, written_mb = self._taken.get(found[1], (0.0, 0.0, 0.0))
-            took_ns = stage["executorCpuTime"] + stage.get("executorDeserializeCpuTime", 0)
-            self._taken[found[1]] = (
-                cpu_s + took_ns / 1e9,
+            cpu_s, read_mb, written_mb = self._used.get(found[1], (0.0, 0.0, 0.0))
+            cpu_ns = stage["executorCpuTime"] + stage.get("executorDeserializeCpuTime", 0)
+            self._used[found[1]] = (
+                cpu_s + cpu_ns / 1e9,
                 read_mb + _megabytes(stage, "inputBytes", "shuffleReadBytes"),
                 written_mb + _megabytes(stage, "outputBytes", "shuffleWriteBytes"),
             )

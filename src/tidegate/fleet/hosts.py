@@ -1,4 +1,7 @@
-"""What a host is to the manager, and who provides hosts. Everything else talks to these two."""
+"""The protocols of a fleet's hosts and of their providers, and calls with a timeout.
+
+The manager knows hosts only through these protocols.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from tidegate.errors import BackendError
 from tidegate.fleet.queries import ContinuousQuery
@@ -14,37 +17,41 @@ from tidegate.model.topology import Resources
 from tidegate.spark.autoscaler.progress import Progress
 
 __all__ = [
-    "Asked",
+    "BackgroundCall",
     "FleetHost",
     "HostProvider",
     "HostRefused",
     "HostSilent",
     "HostView",
     "QueryView",
-    "beside",
     "bounded",
-    "together",
+    "call_all",
+    "in_background",
 ]
 
 T = TypeVar("T")
 
 
 class HostSilent(BackendError):  # noqa: N818 - reads as what it is
-    """A host that gave no answer in time: what was asked of it may or may not have happened."""
+    """A host did not answer in time. The request may or may not have been carried out."""
 
 
 class HostRefused(BackendError):  # noqa: N818
-    """A host that does not take us: its token or its TLS is not what we were given."""
+    """A host refused the connection: its token or its TLS settings differ from ours."""
 
 
 @dataclass(frozen=True)
 class QueryView:
-    """A query as its host sees it.
+    """A query as its host reports it. The counters start when the host starts.
 
-    run: id of this run. active: whether it runs. error: what ended it, None when it was stopped.
-    progress: the batches that are still remembered, oldest first.
-    cpu_s, read_mb, written_mb: what its tasks took of the CPU, read and wrote (sources, sinks and
-    shuffles) since the host came up, None when the host does not tell.
+    Args:
+        run: Id of this run.
+        active: Whether the query runs.
+        error: The error that ended it; None if it was stopped.
+        progress: The batches that Spark still remembers, oldest first.
+        cpu_s: CPU time of its tasks, in seconds; None if the host does not report it.
+        read_mb: Megabytes that its tasks read (sources and shuffles); None if not reported.
+        written_mb: Megabytes that its tasks wrote (sinks and shuffles); None if not reported.
     """
 
     run: str
@@ -58,10 +65,11 @@ class QueryView:
 
 @dataclass(frozen=True)
 class HostView:
-    """One look at a host. What cannot be measured of it is None.
+    """The state of a host at one moment. A value that cannot be measured is None.
 
-    cpu_s: seconds of CPU since it came up. read_mb, written_mb: that its process read and wrote
-    since, through files and sockets alike.
+    queries: views by name. cpu_s: CPU time since the host started, in seconds. memory_mb: memory
+    of its process. read_mb, written_mb: megabytes that its process has read and written since it
+    started, through files and sockets.
     """
 
     queries: Mapping[str, QueryView] = field(default_factory=dict)
@@ -72,34 +80,34 @@ class HostView:
 
 
 class FleetHost(Protocol):
-    """A host that is up. Every call ends within its time limit, with HostSilent if need be."""
+    """A host that is up. Every call returns within its timeout or raises HostSilent."""
 
     @property
     def place(self) -> str:
-        """Which server it is, whatever the manager calls it."""
+        """The address of the server, which stays the same under a new manager."""
 
     @property
     def alive(self) -> bool:
-        """False when it has certainly ended; True also when nobody knows."""
+        """False if the host has certainly ended; True otherwise, also if its state is unknown."""
 
     def cpu_s(self) -> float | None:
-        """Seconds of CPU that it took so far, also of one that gives no answer; None: not known."""
+        """CPU time so far, in seconds, also of a host that does not answer; None if unknown."""
 
     def look(self, timeout_s: float) -> HostView:
-        """What runs on it and how busy it is."""
+        """Return the queries on the host and its resource usage."""
 
     def start(self, query: ContinuousQuery, checkpoint: str, timeout_s: float) -> None:
         """Start a query from its checkpoint."""
 
     def stop(self, name: str, timeout_s: float) -> None:
-        """Stop a query between two batches; no error when it does not run."""
+        """Stop a query between two batches. Stopping a query that does not run is no error."""
 
 
 class HostProvider(Protocol):
-    """Where hosts come from and go to.
+    """A source of hosts.
 
-    capacity: what a host has to give; max_hosts: how many can be had, None: no end.
-    outlive: whether hosts and their queries go on when the manager ends.
+    capacity: the resources of one host. max_hosts: the largest number of hosts; None means no
+    limit. outlive: whether hosts and their queries keep running when the manager ends.
     """
 
     capacity: Resources
@@ -107,52 +115,34 @@ class HostProvider(Protocol):
     outlive: bool
 
     def lease(self, name: str) -> None:
-        """Begin to bring up a host; BackendError when there is no more to be had."""
+        """Begin to start a host. Raises BackendError if no more hosts are available."""
 
     def host(self, name: str) -> FleetHost | None:
-        """The host, None while it is starting; BackendError when it did not come up."""
+        """Return the host, or None while it starts. Raises BackendError if the start failed."""
 
     def release(self, name: str) -> None:
-        """Give a host back that nothing runs on."""
+        """Return a host on which nothing runs."""
 
     def kill(self, name: str) -> bool:
-        """Give up a host that died or hangs; True when it certainly runs nothing any more."""
+        """Abandon a host that died or hangs; True if it certainly runs nothing any more."""
 
     def survivors(self) -> Iterable[tuple[str, FleetHost]]:
-        """Hosts that outlived an earlier manager, with their names; they are leased by this."""
+        """Lease the hosts that outlived an earlier manager; return them with their names."""
 
     def close(self) -> None:
-        """End what was started here."""
+        """End everything that this provider has started."""
 
 
-def beside(work: Callable[[], None]) -> None:
-    """Do something beside the manager."""
+def in_background(work: Callable[[], None]) -> None:
+    """Run a function in a daemon thread."""
     threading.Thread(target=work, daemon=True).start()
 
 
-def bounded(
-    call: Callable[[], T], timeout_s: float, what: str, alive: Callable[[], bool] | None = None
-) -> T:
-    """The result of a call that may hang; HostSilent when it takes longer than `timeout_s`.
+class BackgroundCall(Generic[T]):
+    """A call in a daemon thread. A result that arrives late is still available.
 
-    The call goes on in a thread that nobody waits for: a gRPC channel to a stopped process has no
-    other end, and one to a process that has ended tries again for minutes.
-
-    alive: whether an answer may still come; BackendError as soon as it may not.
+    value: the result, None until the call has returned. error: the exception that it raised.
     """
-    (result,) = together([call], timeout_s, alive)
-    if result is None and alive is not None and not alive():
-        raise BackendError(f"{what}: its host has ended")
-    if result is None:
-        raise HostSilent(f"{what}: no answer in {timeout_s:g} s")
-    value, error = result
-    if error is not None:
-        raise error
-    return value  # type: ignore[return-value]
-
-
-class Asked(Generic[T]):
-    """A call under way beside us. One that is late may still be answered, and then counts."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self.value: T | None = None
@@ -166,33 +156,42 @@ class Asked(Generic[T]):
         except Exception as error:
             self.error = error
 
-    def done(self, end_s: float) -> bool:
-        """Whether it has ended, waiting for that no longer than until a moment (`monotonic`)."""
-        self._thread.join(max(0.0, end_s - monotonic()))
+    def done(self, deadline_s: float, alive: Callable[[], bool] | None = None) -> bool:
+        """Wait until the call has ended or the deadline passes; return whether it has ended.
+
+        deadline_s: on the clock of `time.monotonic`. alive: the wait ends early when it is False.
+        """
+        while self._thread.is_alive() and monotonic() < deadline_s and (alive is None or alive()):
+            left_s = max(0.0, deadline_s - monotonic())
+            self._thread.join(left_s if alive is None else min(0.25, left_s))
         return not self._thread.is_alive()
 
 
-def together(
-    calls: Iterable[Callable[[], T]], timeout_s: float, alive: Callable[[], bool] | None = None
-) -> list[tuple[T | None, Exception | None] | None]:
-    """(value, error) of calls that run side by side, None for those that took too long.
+def bounded(
+    call: Callable[[], T], timeout_s: float, what: str, alive: Callable[[], bool] | None = None
+) -> T:
+    """Return the result of a call that may hang; raise HostSilent after `timeout_s` seconds.
 
-    alive: when it says no, nothing is waited for any longer.
+    The call continues in its thread. A gRPC channel to a suspended process cannot be interrupted,
+    and a channel to a process that has ended retries for minutes.
+
+    what: names the call in error messages. alive: whether an answer may still come; if not, the
+    function raises BackendError at once.
     """
-    every = list(calls)
-    results: list[tuple[Any, Exception | None] | None] = [None] * len(every)
+    background = BackgroundCall(call)
+    if not background.done(monotonic() + timeout_s, alive):
+        if alive is not None and not alive():
+            raise BackendError(f"{what}: its host has ended")
+        raise HostSilent(f"{what}: no answer in {timeout_s:g} s")
+    if background.error is not None:
+        raise background.error
+    return background.value  # type: ignore[return-value]
 
-    def run(index: int) -> None:
-        try:
-            results[index] = (every[index](), None)
-        except Exception as error:
-            results[index] = (None, error)
 
-    threads = [threading.Thread(target=run, args=(n,), daemon=True) for n in range(len(every))]
-    for thread in threads:
-        thread.start()
-    end_s = monotonic() + timeout_s
-    for thread in threads:
-        while thread.is_alive() and monotonic() < end_s and (alive is None or alive()):
-            thread.join(min(0.25, max(0.0, end_s - monotonic())))
-    return list(results)
+def call_all(calls: Iterable[Callable[[], T]], timeout_s: float) -> list[BackgroundCall[T]]:
+    """Run calls in parallel and wait for them, `timeout_s` seconds in total."""
+    running = [BackgroundCall(call) for call in calls]
+    deadline_s = monotonic() + timeout_s
+    for call in running:
+        call.done(deadline_s)
+    return running

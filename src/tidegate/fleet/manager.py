@@ -1,4 +1,4 @@
-"""The manager: turn after turn it looks, decides, moves and heals, and does as it is told."""
+"""The manager of a fleet: it runs turn after turn, heals the fleet and answers commands."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from tidegate.errors import BackendError, InputError, TidegateError
-from tidegate.fleet.hosts import together
 from tidegate.fleet.queries import load_queries
-from tidegate.fleet.status import status_of
 from tidegate.fleet.world import FleetWorld
 from tidegate.loop.controller import Controller
 from tidegate.loop.controls import ControlFile
@@ -43,10 +40,16 @@ def fleet_policy(
     max_hosts: int | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> Policy:
-    """One of FUGU's techniques with its three utilisations, inside the guards of a fleet.
+    """Create one of FUGU's techniques inside the guards of a fleet.
 
-    target, lower, upper: shares of a host's CPU. min_hosts, max_hosts: bounds that always hold.
-    parameters: more settings of the policy by name.
+    Args:
+        name: ``local-threshold``, ``global-threshold`` or ``sarsa``.
+        target: Utilisation that a host is brought to, as a share of its CPU.
+        lower: A host below this utilisation is underloaded.
+        upper: A host above this utilisation is overloaded.
+        min_hosts: Smallest number of hosts.
+        max_hosts: Largest number of hosts; None means no limit.
+        parameters: More settings of the policy by name.
 
     >>> fleet_policy("sarsa", max_hosts=4).describe()
     'sarsa → missing-metrics() → bounds(max_hosts=4) → every-query-runs()'
@@ -62,9 +65,9 @@ def fleet_policy(
 
 
 class FleetFolder:
-    """The fleet's folder: its id, what was added and removed, and a lock against a second manager.
+    """The folder of a fleet: its id, the added and removed queries, and a lock for one manager.
 
-    path: made if it is not there.
+    path: the folder, created if it does not exist.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -78,7 +81,7 @@ class FleetFolder:
         self.removed: list[str] = known.get("removed", [])
 
     def lock(self) -> None:
-        """Be the only manager of this fleet, or raise InputError."""
+        """Lock the folder for this manager; InputError if another manager has it."""
         self._lock = (self.path / "lock").open("w", encoding="utf-8")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -88,24 +91,24 @@ class FleetFolder:
         self.save()
 
     def save(self) -> None:
-        """Write it down, all or nothing."""
+        """Write the file atomically."""
         plain = {"id": self.id, "files": self.files, "removed": self.removed}
         new = self._file.with_suffix(".new")
         new.write_text(json.dumps(plain, indent=2), encoding="utf-8")
         new.replace(self._file)
 
     def close(self) -> None:
-        """Give up the lock."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.close()
 
 
 class FleetManager:
-    """Runs a fleet until it is told to stop.
+    """Runs a fleet until it is stopped.
 
-    world: the fleet. policy: with its guards. folder: of the fleet, for what is added and removed.
-    journal: one line a turn, continued if it exists, with what its policy had learnt; None: none.
-    seed: for policies that draw lots.
+    world: the fleet. policy: a policy with its guards. folder: remembers which queries were added
+    and removed. journal: a file with one line per turn; if it exists, it is continued, and so is
+    the memory of its policy. seed: random seed of the policy.
     """
 
     def __init__(
@@ -130,16 +133,16 @@ class FleetManager:
     # --- the loop -----------------------------------------------------------------------------
 
     def turn(self) -> Turn | None:
-        """One turn: look and heal, then decide and act; None when no query is to run."""
-        self.world.look()
-        self.world.reconcile()
-        if any(not e.parked and not e.removing for e in self.world.queries.values()):
-            self.last = self.controller.step()
-            return self.last
-        return None
+        """Run one turn: observe, decide, apply. Returns None if no query is to run."""
+        if self.world.idle:
+            self.world.refresh()
+            self.world.reconcile()
+            return None
+        self.last = self.controller.step()
+        return self.last
 
-    def run(self, clock: Any = time.monotonic) -> None:
-        """Turn after turn until `stop`; in between, commands are answered and moves begun."""
+    def run(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Run turns until `stop`; between turns, answer commands and begin moves."""
         due_s = clock()
         while not self.stopping.is_set():
             try:
@@ -148,42 +151,26 @@ class FleetManager:
                     self.turn()
                 self._answer(min(TICK_S, max(0.0, due_s - clock())))
                 self.world.reconcile()
-            except Exception:  # whatever it is, the queries go on, and so do we
+            except Exception:  # the queries must keep running, whatever has failed
                 log.exception("a turn failed")
                 self.stopping.wait(TICK_S)
         self.shut_down()
 
     def stop(self) -> None:
-        """End after what is under way; safe to call from a signal handler."""
+        """End the loop after the current turn; safe to call from a signal handler."""
         self.stopping.set()
 
     def shut_down(self) -> None:
-        """Wait for the moves under way, stop the queries between batches, end the hosts."""
-        world = self.world
-        end_s = time.monotonic() + 2 * world.move_limit_s
-        while any(e.busy for e in world.queries.values()) and time.monotonic() < end_s:
-            world.settle()
-            time.sleep(0.05)
-        if not world.provider.outlive or not self.leave_queries:
-            stops = []
-            for entry in world.queries.values():
-                host = world.hosts.get(entry.host)
-                if host is not None and host.host is not None:
-                    stops.append(partial(host.host.stop, entry.query.name, world.move_limit_s))
-            together(stops, world.move_limit_s)
-        world.provider.close()
-        world.log.close()
-        if self.journal is not None:
-            self.journal.close()
-        if self.controls is not None:
-            self.controls.close()
-        if self.folder is not None:
-            self.folder.close()
+        """Close the fleet and all files."""
+        self.world.close(self.leave_queries)
+        for file in (self.journal, self.controls, self.folder):
+            if file is not None:
+                file.close()
 
     # --- commands -----------------------------------------------------------------------------
 
     def ask(self, request: dict[str, Any], timeout_s: float = 60.0) -> dict[str, Any]:
-        """Have a command done by the manager's own thread, from another one."""
+        """Run a command in the manager's thread, from another thread."""
         reply: queue.Queue[dict[str, Any]] = queue.Queue()
         self._inbox.put((request, reply))
         try:
@@ -197,10 +184,10 @@ class FleetManager:
             reply.put(self.command(request))
 
     def command(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Do one command; what is wrong with it comes back as an error in a sentence."""
+        """Run one command; a mistake in it is returned as an error message."""
         kind = request.get("do")
-        commands = {
-            "status": lambda: status_of(self.world, self.last),
+        commands: dict[str, Callable[[], dict[str, Any]]] = {
+            "status": self.status,
             "move": lambda: self._move(str(request["query"]), str(request["host"])),
             "drain": lambda: self._drain(str(request["host"])),
             "add": lambda: self._add(str(request["file"])),
@@ -217,18 +204,24 @@ class FleetManager:
         except (KeyError, TypeError) as error:
             return {"error": f"the command {kind} lacks {error}"}
 
+    def status(self) -> dict[str, Any]:
+        """Hosts and queries as plain values, and the reasons of the last turn."""
+        last = self.last
+        plan = last.plan if last is not None else None
+        return {
+            **self.world.status(),
+            "policy": last.policy if last is not None else None,
+            "turn": last.number if last is not None else 0,
+            "reasons": [reason.text for reason in plan.reasons] if plan is not None else [],
+            "error": last.error if last is not None else None,
+        }
+
     def _move(self, query: str, host: str) -> dict[str, Any]:
-        entry, target = self.world.entry(query), self._host(host)
-        if target.leaving:
-            raise InputError("host", host, "one that stays", "it is being drained")
-        if entry.parked:
-            raise InputError("query", query, "not parked", f"unpark it first; {entry.error}")
-        entry.wanted = host
+        self.world.move(query, host)
         return {"done": f"{query} goes to {host}"}
 
     def _drain(self, host: str) -> dict[str, Any]:
-        self._host(host).leaving = True
-        count = sum(e.host == host for e in self.world.queries.values())
+        count = self.world.drain(host)
         queries = f"{count} quer{'y' if count == 1 else 'ies'}"
         return {"done": f"{host} is drained of {queries} and then released"}
 
@@ -247,18 +240,14 @@ class FleetManager:
 
     def _remove(self, names: Iterable[str]) -> dict[str, Any]:
         every = list(names)
-        for name in every:
-            self.world.entry(name)
-        for name in every:
-            self.world.remove(name)
+        self.world.remove(every)
         if self.folder is not None:
             self.folder.removed = sorted({*self.folder.removed, *every})
             self.folder.save()
         return {"done": f"removed {', '.join(every)}; checkpoints are kept"}
 
     def _unpark(self, query: str) -> dict[str, Any]:
-        entry = self.world.entry(query)
-        entry.parked, entry.failures, entry.retry_s = False, 0, 0.0
+        self.world.unpark(query)
         return {"done": f"{query} is placed again"}
 
     def _stop(self, leave_queries: bool) -> dict[str, Any]:
@@ -269,15 +258,9 @@ class FleetManager:
         self.stop()
         return {"done": "the fleet stops"}
 
-    def _host(self, name: str) -> Any:
-        if name not in self.world.hosts:
-            known = ", ".join(self.world.hosts) or "none"
-            raise InputError("host", name, "one of the fleet's", f"known are {known}")
-        return self.world.hosts[name]
-
 
 def _remembered(policy: Policy, journal: Path | None) -> Any:
-    """What the journal's last turn left in memory, None when there is none to use."""
+    """The memory that the last turn of a journal left; None if there is none to use."""
     if journal is None or not journal.exists():
         return None
     last = None
@@ -288,5 +271,5 @@ def _remembered(policy: Policy, journal: Path | None) -> Any:
     try:
         return policy.load_memory(last.memory)
     except (BackendError, InputError, KeyError, TypeError) as error:
-        log.warning("the journal's memory cannot be read (%s): starting without", error)
+        log.warning("the journal's memory cannot be read (%s): starting without it", error)
         return None

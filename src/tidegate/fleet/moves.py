@@ -1,7 +1,7 @@
-"""Moving a query: stop it, start it elsewhere from its checkpoint, and never lose track.
+"""Moves: a query stops on one host and starts on another from its checkpoint.
 
-What is about to happen is on disk before it happens. A manager that dies in the middle leaves a
-log from which the next one knows what was under way; which side is true it asks the hosts.
+Every step is written to a log on disk before it is taken. If a manager dies during a move, the next
+one learns from the log what was under way, and from the hosts which copy runs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,13 +20,12 @@ from tidegate.fleet.queries import ContinuousQuery
 from tidegate.loop.tail import Tail, mend
 
 __all__ = [
-    "Intent",
     "Move",
     "MoveLog",
     "MoveRecord",
-    "Moved",
-    "carry",
-    "keeper",
+    "MoveResult",
+    "carry_out",
+    "copy_to_keep",
     "pauses_by_state",
     "read_moves",
 ]
@@ -37,16 +36,23 @@ SIZES = (
     (100.0, "10 to 100 MB"),
     (math.inf, "above 100 MB"),
 )
-RECORDED = ("time_s", "query", "origin", "host", "pause_s", "state_mb", "state_rows", "error")
+UNKNOWN_SIZE = "unknown"
 Step = Literal["begin", "stopped", "started", "back", "lost"]
 
 
 @dataclass(frozen=True)
 class Move:
-    """An intent. number: unique in the log; origin: empty for a query that runs nowhere yet.
+    """A move, as far as it has come.
 
-    origin_at, host_at: which servers these are. Hosts get new names under a new manager, servers
-    do not.
+    Args:
+        number: Unique in the log.
+        query: Name of the query.
+        origin: The host that it leaves; empty for a query that runs nowhere.
+        host: The host that it goes to.
+        origin_at: The address of the origin. A new manager gives hosts new names, but the
+            addresses of servers stay.
+        host_at: The address of the new host.
+        step: The last step in the log.
     """
 
     number: int
@@ -55,15 +61,23 @@ class Move:
     host: str
     origin_at: str = ""
     host_at: str = ""
+    step: Step = "begin"
+
+    @property
+    def side(self) -> str:
+        """The address that the query is on, as far as the log knows; empty for none."""
+        if self.step in ("begin", "back"):
+            return self.origin_at
+        return self.host_at if self.step in ("stopped", "started") else ""
 
 
 @dataclass(frozen=True)
-class Moved:
-    """How a move ended.
+class MoveResult:
+    """The result of a move.
 
-    where: the host that the query runs on now, empty when on none.
-    doubtful: the host that may still run a copy, since it gave no answer.
-    pause_s: seconds in which the query ran nowhere. error: why it is not where it should be.
+    move: the move. where: the host that the query runs on now; empty for none. pause_s: seconds
+    in which the query ran nowhere. error: why the move failed. doubtful: a host that may still run
+    a copy, since it did not answer.
     """
 
     move: Move
@@ -73,70 +87,52 @@ class Moved:
     doubtful: str = ""
 
 
-@dataclass(frozen=True)
-class Intent:
-    """What the log tells of the last move of a query: from which server to which, and how far."""
-
-    query: str
-    origin_at: str
-    host_at: str
-    step: Step
-
-    @property
-    def side(self) -> str:
-        """The server that the query is on, as far as the log can know; empty for nowhere."""
-        if self.step in ("begin", "back"):
-            return self.origin_at
-        return self.host_at if self.step in ("stopped", "started") else ""
+MOVE_KEYS = [f.name for f in fields(Move)]
 
 
 class MoveLog:
-    """The log: one line of JSON a step, on disk before the step is taken.
+    """The log of moves: one line of JSON per step, on disk before the step is taken.
 
-    path: the file, continued if it exists. clock: Unix seconds, for people who read it.
+    path: the file, which is continued if it exists. clock: Unix time in seconds, for the lines.
+    `moves` has the last move of each query.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self.path = path
         self._clock = clock
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.intents: dict[str, Intent] = {}
+        self.moves: dict[str, Move] = {}
         self.last = 0
-        self._read()
+        mend(path)  # a torn line belongs to a step that was never taken
+        for plain in map(json.loads, Tail(path).lines()):
+            self.last = max(self.last, plain["number"])
+            self.moves[plain["query"]] = Move(**{key: plain[key] for key in MOVE_KEYS})
         self._file = path.open("a", encoding="utf-8")
 
     def begin(
         self, query: str, origin: str, host: str, origin_at: str = "", host_at: str = ""
     ) -> Move:
-        """Write down that a query is about to go from `origin` to `host`, and where these are."""
+        """Record that a query is about to move from `origin` to `host`, with their addresses."""
         self.last += 1
         move = Move(self.last, query, origin, host, origin_at or origin, host_at or host)
         self.step(move, "begin")
         return move
 
     def step(self, move: Move, step: Step, **more: Any) -> None:
-        """Write down how far a move has come."""
-        line = {"time_s": self._clock(), **asdict(move), "step": step, **more}
+        """Record a step of a move."""
+        move = replace(move, step=step)
+        line = {"time_s": self._clock(), **asdict(move), **more}
         self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
         self._file.flush()
         os.fsync(self._file.fileno())
-        self.intents[move.query] = Intent(move.query, move.origin_at, move.host_at, step)
+        self.moves[move.query] = move
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
-    def _read(self) -> None:
-        mend(self.path)  # the manager died while it wrote: what it had not written, it had not done
-        for line in Tail(self.path).lines():
-            plain = json.loads(line)
-            self.last = max(self.last, plain["number"])
-            self.intents[plain["query"]] = Intent(
-                plain["query"], plain["origin_at"], plain["host_at"], plain["step"]
-            )
 
-
-def carry(
+def carry_out(
     move: Move,
     query: ContinuousQuery,
     checkpoint: str,
@@ -146,82 +142,84 @@ def carry(
     limit_s: float,
     details: Mapping[str, Any] | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> Moved:
-    """Carry out a move that has begun in the log; what fails is rolled back to the old host.
+) -> MoveResult:
+    """Carry out a move; if the new host fails, the query returns to the old one.
 
-    origin: None when the query runs nowhere. limit_s: seconds for each of stopping and starting.
-    details: written to the log beside the pause, such as the size of the state.
+    Args:
+        move: The move, already in the log.
+        query: The query.
+        checkpoint: Its checkpoint folder.
+        origin: The old host; None if the query runs nowhere.
+        target: The new host.
+        log: The log of moves.
+        limit_s: Timeout for stopping and for starting, in seconds each.
+        details: More values for the log, such as the size of the state.
+        clock: Seconds of a monotonic clock.
     """
+
+    def ended(step: Step, where: str, why: str, doubtful: str = "") -> MoveResult:
+        log.step(move, step, error=why)
+        return MoveResult(move, where, None, why, doubtful)
+
     stopped_s = clock()
     if origin is not None:
         try:
             origin.stop(query.name, limit_s)
         except Exception as error:
-            # It may or may not have stopped. Nothing was started, so there is one copy at most.
-            log.step(move, "back", error=_line(error))
-            return Moved(move, move.origin, None, f"{move.origin} did not stop it: {_line(error)}")
+            # It may or may not have stopped. Nothing was started, so there is at most one copy.
+            return ended("back", move.origin, f"{move.origin} did not stop it: {_line(error)}")
         stopped_s = clock()
         log.step(move, "stopped")
     try:
         target.start(query, checkpoint, limit_s)
     except Exception as error:
-        return _roll_back(move, query, checkpoint, origin, target, log, limit_s, error)
-    pause_s = clock() - stopped_s
-    log.step(move, "started", pause_s=round(pause_s, 3), **(details or {}))
-    return Moved(move, move.host, pause_s)
-
-
-def _roll_back(
-    move: Move,
-    query: ContinuousQuery,
-    checkpoint: str,
-    origin: FleetHost | None,
-    target: FleetHost,
-    log: MoveLog,
-    limit_s: float,
-    problem: Exception,
-) -> Moved:
-    why = f"{move.host} did not start it: {_line(problem)}"
+        why = f"{move.host} did not start it: {_line(error)}"
+    else:
+        pause_s = clock() - stopped_s
+        log.step(move, "started", pause_s=round(pause_s, 3), **(details or {}))
+        return MoveResult(move, move.host, pause_s)
     try:
-        target.stop(query.name, limit_s)  # a start that was too slow may have happened after all
-    except HostSilent:
-        log.step(move, "lost", error=why)
-        return Moved(move, "", None, why, doubtful=move.host)
+        target.stop(query.name, limit_s)  # a start that timed out may have succeeded after all
     except Exception as error:
-        if target.alive:
-            log.step(move, "lost", error=why)
-            return Moved(move, "", None, f"{why}; {_line(error)}", doubtful=move.host)
-    doubtful = ""
-    if origin is not None:
-        try:
-            origin.start(query, checkpoint, limit_s)
-        except Exception as error:
-            why += f", and neither did {move.origin}: {_line(error)}"
-            doubtful = move.origin if isinstance(error, HostSilent) else ""
-        else:
-            log.step(move, "back", error=why)
-            return Moved(move, move.origin, None, why)
-    log.step(move, "lost", error=why)
-    return Moved(move, "", None, why, doubtful)
+        if isinstance(error, HostSilent) or target.alive:
+            return ended("lost", "", f"{why}, and did not stop it: {_line(error)}", move.host)
+    if origin is None:
+        return ended("lost", "", why)
+    try:
+        origin.start(query, checkpoint, limit_s)
+    except Exception as error:
+        why += f", and neither did {move.origin}: {_line(error)}"
+        return ended("lost", "", why, move.origin if isinstance(error, HostSilent) else "")
+    return ended("back", move.origin, why)
 
 
-def keeper(copies: Mapping[str, str], intent: Intent | None) -> str:
-    """Which of several running copies of a query is the true one: the one that the log says.
+def copy_to_keep(copies: Mapping[str, str], last: Move | None) -> str:
+    """Choose which of several running copies of a query stays: the one that the log names.
 
-    copies: servers by the names of their hosts, in the order of leases.
+    copies: addresses by host, in the order of their leases. last: the last move of the query.
 
-    >>> keeper({"host-1": "sc://a", "host-2": "sc://b"}, Intent("q", "sc://a", "sc://b", "stopped"))
+    >>> last = Move(1, "q", "host-1", "host-2", "sc://a", "sc://b", "stopped")
+    >>> copy_to_keep({"host-1": "sc://a", "host-2": "sc://b"}, last)
     'host-2'
     """
-    side = intent.side if intent is not None else ""
+    side = last.side if last is not None else ""
     return next((name for name, place in copies.items() if place == side), next(iter(copies)))
 
 
 @dataclass(frozen=True)
 class MoveRecord:
-    """A move that has ended, as the log tells it. outcome: ``moved``, ``back`` or ``lost``.
+    """A completed move in the log.
 
-    pause_s, state_mb, state_rows: None where they were not measured; error: of one that failed.
+    Args:
+        time_s: When it ended, Unix time in seconds.
+        query: Name of the query.
+        origin: The old host.
+        host: The new host.
+        outcome: ``moved``, ``back`` (rolled back) or ``lost``.
+        pause_s: Seconds in which the query ran nowhere; None if not measured.
+        state_mb: Size of the state in megabytes; None if not measured.
+        state_rows: Rows in the state; None if not measured.
+        error: Why the move failed.
     """
 
     time_s: float
@@ -236,43 +234,35 @@ class MoveRecord:
 
 
 def read_moves(path: Path) -> list[MoveRecord]:
-    """The moves from host to host that a log tells of, oldest first; none where there is no log."""
-    found = []
-    for line in Tail(path).lines():
-        plain = json.loads(line)
-        if plain["origin"] and plain["step"] in ("started", "back", "lost"):
-            outcome = "moved" if plain["step"] == "started" else plain["step"]
-            keys = (
-                "time_s",
-                "query",
-                "origin",
-                "host",
-                "pause_s",
-                "state_mb",
-                "state_rows",
-                "error",
-            )
-            found.append(MoveRecord(outcome=outcome, **{key: plain.get(key) for key in keys}))
-    return found
+    """Read the completed moves from host to host, oldest first; empty if there is no log."""
+    keys = [f.name for f in fields(MoveRecord) if f.name != "outcome"]
+    return [
+        MoveRecord(
+            outcome="moved" if plain["step"] == "started" else plain["step"],
+            **{key: plain.get(key) for key in keys},
+        )
+        for plain in map(json.loads, Tail(path).lines())
+        if plain["origin"] and plain["step"] in ("started", "back", "lost")
+    ]
 
 
 def pauses_by_state(moves: Iterable[MoveRecord]) -> list[tuple[str, int, float, float]]:
-    """(size of the state, moves, mean pause, longest pause in seconds), smallest first.
+    """(size of the state, moves, mean pause, longest pause in seconds), smallest size first.
 
     >>> moves = [MoveRecord(0, "q", "a", "b", "moved", pause, 0.4) for pause in (0.5, 1.5)]
     >>> pauses_by_state(moves)
     [('below 1 MB', 2, 1.0, 1.5)]
     """
-    found: dict[str, list[float]] = {label: [] for _, label in (*SIZES, (0.0, "not told"))}
+    found: dict[str, list[float]] = {label: [] for _, label in (*SIZES, (0.0, UNKNOWN_SIZE))}
     for move in moves:
         if move.pause_s is not None:
-            size = move.state_mb
-            label = next((n for limit, n in SIZES if size is not None and size < limit), "not told")
+            size = math.inf if move.state_mb is None else move.state_mb
+            label = next((name for limit, name in SIZES if size < limit), UNKNOWN_SIZE)
             found[label].append(move.pause_s)
     return [(k, len(v), sum(v) / len(v), max(v)) for k, v in found.items() if v]
 
 
 def _line(error: Exception) -> str:
-    """An error in one line, without Java's stack."""
+    """An error in one line, without Java's stack trace."""
     text = str(error).split("JVM stacktrace")[0].strip()
     return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"

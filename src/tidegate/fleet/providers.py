@@ -1,4 +1,4 @@
-"""Where hosts come from: Connect servers started on this machine, or a list of endpoints."""
+"""Providers of hosts: Connect servers started on this machine, or a list of endpoints."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.errors import BackendError, InputError
-from tidegate.fleet.connect import ConnectHost, session_id
-from tidegate.fleet.endpoints import Endpoint, read_endpoint
+from tidegate.fleet.connect import ConnectHost, Endpoint, read_endpoint, session_id
 from tidegate.fleet.hosts import FleetHost
 from tidegate.model.topology import Resources
 from tidegate.spark.local.processes import Process, memory_available_mb, spark_home
@@ -26,7 +25,7 @@ __all__ = ["EmbeddedProvider", "StaticProvider"]
 
 LOOPBACK = "127.0.0.1"
 START_S = 300.0
-# Beside its heap a Connect server takes so much, as measured.
+# Memory that a Connect server uses in addition to its heap, as measured.
 BESIDE_HEAP_MB = 350
 NETWORK_MBPS = 10_000.0
 
@@ -43,14 +42,16 @@ logger.connect.level = info
 logger.utils.name = org.apache.spark.util.Utils
 logger.utils.level = info
 """
-"""Quiet, but for the two lines that tell the ports."""
+"""Only warnings, and the two lines that contain the ports."""
 
 
 @dataclass
 class _Server:
-    """A server that was started. since_s: when, on a clock that only rises; warm: it is ready.
+    """A server that was started.
 
-    token: without which it takes no call; other users of this machine do not know it.
+    process: its process. token: required in every call; other users of this machine do not know
+    it. since_s: when it was started, on a monotonic clock. host: the host, once its ports are
+    known. warm: whether it is ready.
     """
 
     process: Process
@@ -63,16 +64,20 @@ class _Server:
 class EmbeddedProvider:
     """Real Connect servers as processes on loopback, from the installed `pyspark` package.
 
-    They end with the manager, also when that is killed; their queries go on from the checkpoints
-    under the next one. Each asks for a token of its own, since whoever may talk to a Connect server
-    may run code in it, and loopback is open to every user of a machine.
+    They end with the manager, even if it is killed; the next manager resumes the queries from their
+    checkpoints. Each server requires its own token: a client of a Connect server can run code in
+    it, and every user of a machine can connect to loopback.
 
-    fleet: the fleet's id. folder: for logs and scratch files.
-    cores: task slots of a host; memory_mb: its heap, at least 450.
-    max_hosts: more are refused; so many share this machine, and what a host can give is its share
-        of the processors, if that is less than its slots: else none would ever count as busy.
-    spares: hosts kept warm, since a JVM takes seconds to come up.
-    settings: more Spark settings of every host.
+    Args:
+        fleet: Id of the fleet.
+        folder: Folder for logs and scratch files.
+        cores: Task slots of a host.
+        memory_mb: Heap of a host in megabytes, at least 450.
+        max_hosts: Largest number of hosts. They share this machine, so the CPU capacity of a host
+            is its share of the processors if that is less than its slots; otherwise no host would
+            ever count as busy.
+        spares: Number of hosts that are kept warm, since a JVM takes seconds to start.
+        settings: More Spark settings of every host.
     """
 
     outlive = False
@@ -105,7 +110,7 @@ class EmbeddedProvider:
         self._started = 0
 
     def lease(self, name: str) -> None:
-        """Start a server, or take a warm one."""
+        """Start a server, or use a spare one."""
         if name in self._servers:
             return
         if self.max_hosts is not None and len(self._servers) >= self.max_hosts:
@@ -118,39 +123,39 @@ class EmbeddedProvider:
         self._warm_up()
 
     def host(self, name: str) -> FleetHost | None:
-        """The host when its server listens."""
+        """The host, once its server is ready."""
         server = self._servers.get(name)
         if server is None:
             raise BackendError(f"{name} is no host: lease it first")
         self._advance(server)
         for spare in self._kept:
-            with contextlib.suppress(BackendError):  # one that failed is left out by `lease`
+            with contextlib.suppress(BackendError):  # `lease` skips a spare that has failed
                 self._advance(spare)
         return server.host if server.warm else None
 
     def release(self, name: str) -> None:
-        """End a server in good order."""
+        """Stop a server gracefully."""
         server = self._servers.pop(name, None)
         if server is not None:
             server.process.stop()
 
     def kill(self, name: str) -> bool:
-        """End a server by force; then nothing runs on it for certain."""
+        """Kill a server; then nothing runs on it."""
         server = self._servers.pop(name, None)
         if server is not None:
             server.process.kill()
         return True
 
     def survivors(self) -> Iterable[tuple[str, FleetHost]]:
-        """None: the servers of an earlier manager have ended with it."""
+        """Empty: the servers of an earlier manager have ended with it."""
         return ()
 
     def pid(self, name: str) -> int:
-        """The process that a host is."""
+        """Process id of a host."""
         return self._servers[name].process.pid
 
     def close(self) -> None:
-        """End all servers."""
+        """Kill all servers."""
         for server in (*self._servers.values(), *self._kept):
             server.process.kill()
         self._servers.clear()
@@ -166,10 +171,10 @@ class EmbeddedProvider:
             try:
                 self._kept.append(self._launch())
             except BackendError:
-                return  # a spare is a comfort: without memory for it there is none
+                return  # spares are optional: without memory there are none
 
     def _advance(self, server: _Server) -> None:
-        """Bring a starting server on: find its ports, then have it warm up in the background."""
+        """Find the ports of a starting server, then warm it up in the background."""
         process = server.process
         late = time.monotonic() - server.since_s > START_S
         if server.host is not None:
@@ -183,7 +188,7 @@ class EmbeddedProvider:
             if process.running and not late:
                 return
             raise
-        # By this name Spark's client sends a token without TLS, and to this machine only.
+        # Spark's client sends a token without TLS only to this name.
         endpoint = Endpoint(f"sc://localhost:{port}", (f"token={server.token}",))
         server.host = ConnectHost(
             endpoint.url(),
@@ -196,7 +201,7 @@ class EmbeddedProvider:
 
     @staticmethod
     def _warm(server: _Server, host: ConnectHost) -> None:
-        with contextlib.suppress(Exception):  # then it never becomes warm, and that is noticed
+        with contextlib.suppress(Exception):  # `_advance` notices that it never becomes warm
             host.warm_up(START_S)
             server.warm = True
 
@@ -204,8 +209,8 @@ class EmbeddedProvider:
         needed, free = self.memory_mb + BESIDE_HEAP_MB, memory_available_mb()
         if free is not None and free < needed:
             raise BackendError(
-                f"a host takes {needed} MB and this machine has {free:.0f} MB left: end "
-                "something, or make hosts smaller (memory_mb)"
+                f"a host needs {needed} MB and this machine has {free:.0f} MB left: stop other "
+                "programs, or reduce memory_mb"
             )
         self._started += 1
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -240,28 +245,28 @@ class EmbeddedProvider:
         token = secrets.token_urlsafe(32)
         env = os.environ | {
             "SPARK_HOME": str(home),
-            "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,  # a command line can be read by everybody
-            "SPARK_LOCAL_IP": LOOPBACK,  # its web page listens here too
+            "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,  # every user can read a command line
+            "SPARK_LOCAL_IP": LOOPBACK,  # its web UI listens here too
             "SPARK_LOCAL_DIRS": str(self.folder / "scratch"),
         }
-        env.setdefault("PYSPARK_PYTHON", sys.executable)  # for functions of the queries
+        env.setdefault("PYSPARK_PYTHON", sys.executable)  # for Python functions in queries
         for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE"):
-            env.pop(name, None)  # this process is a client, its child is not
+            env.pop(name, None)  # these settings are for clients
         log = self.folder / "logs" / f"server-{self._started}-{time.time_ns()}.log"
         return _Server(Process(command, log, env), token, time.monotonic())
 
 
 class StaticProvider:
-    """Connect servers that others run, a cluster each; leasing takes the next that is free.
+    """Existing Connect servers; leasing takes the next free one.
 
-    They outlive the manager, and their queries with them. A server that does not answer cannot be
-    ended from here: then the checkpoint is the fence, since of two copies of a query only one can
-    write the next batch's offsets there.
+    The servers and their queries outlive the manager, and the provider cannot end a server that
+    does not answer. The checkpoint then prevents damage: of two copies of a query, only one can
+    write the offsets of the next batch there.
 
-    fleet: the fleet's id, which our sessions on the servers are derived from.
-    endpoints: ``sc://host:port/;token=…;use_ssl=true``; ``ui=http://…`` among them is the server's
-    web page, for the CPU time of queries.
-    capacity: what a host has to give.
+    fleet: id of the fleet, from which the session ids on the servers are derived.
+    endpoints: ``sc://host:port/;token=…;use_ssl=true``; the parameter ``ui=http://…`` is the web UI
+    of the server, for the CPU time of queries.
+    capacity: the resources of one host.
     """
 
     outlive = True
@@ -275,45 +280,45 @@ class StaticProvider:
             raise InputError("--endpoint", ", ".join(places), "each server once")
         self.max_hosts: int | None = len(self.endpoints)
         self._hosts: dict[str, tuple[Endpoint, ConnectHost]] = {}
-        self._shunned: list[Endpoint] = []
+        self._failed: list[Endpoint] = []
 
     def lease(self, name: str) -> None:
-        """Take the next free endpoint; those that failed before come last."""
+        """Use the next free endpoint; endpoints that failed before come last."""
         if name in self._hosts:
             return
         taken = {endpoint for endpoint, _ in self._hosts.values()}
-        free = [e for e in self.endpoints if e not in taken and e not in self._shunned]
-        free += [e for e in self._shunned if e not in taken]
+        free = [e for e in self.endpoints if e not in taken and e not in self._failed]
+        free += [e for e in self._failed if e not in taken]
         if not free:
             raise BackendError(f"{name} is refused: all {len(self.endpoints)} endpoints are in use")
         self._hosts[name] = (free[0], self._connect(free[0]))
 
     def host(self, name: str) -> FleetHost | None:
-        """The host, which is up as far as anybody knows."""
+        """The host, which is assumed to be up."""
         if name not in self._hosts:
             raise BackendError(f"{name} is no host: lease it first")
         return self._hosts[name][1]
 
     def release(self, name: str) -> None:
-        """Leave a server to itself."""
+        """Stop using a server."""
         self._hosts.pop(name, None)
 
     def kill(self, name: str) -> bool:
-        """Leave a server that does not answer; what runs there may still run."""
+        """Stop using a server that does not answer; its queries may still run."""
         gone = self._hosts.pop(name, None)
         if gone is not None:
-            self._shunned = [*(e for e in self._shunned if e != gone[0]), gone[0]]
+            self._failed = [*(e for e in self._failed if e != gone[0]), gone[0]]
         return False
 
     def survivors(self) -> Iterable[tuple[str, FleetHost]]:
-        """All endpoints, since an earlier manager's queries may run on any of them."""
+        """All endpoints, since queries of an earlier manager may run on any of them."""
         for number, endpoint in enumerate(self.endpoints, start=1):
             name = f"host-{number}"
             self._hosts[name] = (endpoint, self._connect(endpoint))
             yield name, self._hosts[name][1]
 
     def close(self) -> None:
-        """Nothing to do: the servers are others'."""
+        """Forget the servers, which keep running."""
         self._hosts.clear()
 
     def _connect(self, endpoint: Endpoint) -> ConnectHost:

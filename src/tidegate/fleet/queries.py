@@ -1,4 +1,4 @@
-"""Continuous queries: Python functions from a session to a streaming query, with a name."""
+"""Continuous queries: named Python functions that define a streaming query on a session."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True)
 class ContinuousQuery:
-    """A query that runs for ever, on whatever host it is put.
+    """A query that runs until it is removed, on any host of the fleet.
 
-    name: unique in the fleet; its stream bears it.
-    define: from a session, or a session and a checkpoint folder, to a stream's writer, or to a
-        started query that has that name and checkpoint.
-    checkpoint: where offsets and state are kept, which every host must be able to reach; None: a
-        folder of the fleet's.
-    near: queries that it exchanges rows with; one host is preferred for them all.
-    demand: what it takes until that has been measured.
+    name: unique in the fleet, and the name of its stream.
+    define: a function that takes a session, or a session and a checkpoint folder. It returns a
+        stream writer, or a started query with that name and checkpoint.
+    checkpoint: folder for offsets and state, which every host can reach; None means a folder of
+        the fleet.
+    near: queries that it exchanges rows with; the fleet prefers to place them on one host.
+    demand: the resources that it uses, until they have been measured.
     """
 
     name: str
@@ -46,29 +46,29 @@ class ContinuousQuery:
             raise InputError("query name", self.name, "a word", remedy)
 
     def start(self, session: Any, checkpoint: str) -> Any:
-        """The started streaming query; InputError when the function made something else.
+        """Start the streaming query; InputError if the function returns something else.
 
-        session: of the host that it is to run on; checkpoint: the folder to go on from.
+        session: a session of its host. checkpoint: the folder to resume from.
         """
         given = (session, checkpoint) if _takes_checkpoint(self.define) else (session,)
         made = self.define(*given)
         if hasattr(made, "queryName"):
             made = made.queryName(self.name).option("checkpointLocation", checkpoint).start()
         if not hasattr(made, "runId"):
-            allowed = "a streaming query or its writer"
-            remedy = "return frame.writeStream…, which need not be started"
+            allowed = "a streaming query or a stream writer"
+            remedy = "return frame.writeStream…; the fleet starts it"
             raise InputError(
                 f"what query {self.name} returns", type(made).__name__, allowed, remedy
             )
         if made.name != self.name:
             made.stop()
-            remedy = "call .queryName(…) with it, or return the writer and leave starting to us"
+            remedy = "call .queryName(…) with it, or return the writer and let the fleet start it"
             raise InputError(f"stream of query {self.name}", made.name, "named as it", remedy)
         return made
 
 
 def _takes_checkpoint(define: Definition) -> bool:
-    """Whether a function takes a second argument by position."""
+    """Whether a function takes a second positional argument."""
     kinds = [p.kind for p in inspect.signature(define).parameters.values()]
     places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(kind in places for kind in kinds) > 1 or inspect.Parameter.VAR_POSITIONAL in kinds
@@ -97,10 +97,10 @@ def continuous_query(
     cpu_cores: float = 0.25,
     memory_mb: float = 0.0,
 ) -> Callable[[Definition], ContinuousQuery] | ContinuousQuery:
-    """Make a function ``(session) -> writer`` or ``(session, checkpoint) -> writer`` a query.
+    """Turn a function ``(session) -> writer`` or ``(session, checkpoint) -> writer`` into a query.
 
-    name: the function's by default. checkpoint, near: as in `ContinuousQuery`.
-    cpu_cores, memory_mb: what it takes until that has been measured.
+    name: by default the name of the function. checkpoint, near: as in `ContinuousQuery`.
+    cpu_cores, memory_mb: the resources that it uses, until they have been measured.
 
     >>> @continuous_query
     ... def parse(session): ...
@@ -127,9 +127,15 @@ def template(
     cpu_cores: float = 0.25,
     memory_mb: float = 0.0,
 ) -> Callable[[Definition], tuple[ContinuousQuery, ...]]:
-    """Make a function with parameters many queries, one for each set of them.
+    """Turn a function with parameters into many queries, one for each set of values.
 
-    name, checkpoint, near: with ``{parameter}`` where a parameter's value goes.
+    Args:
+        name: Name of a query; ``{parameter}`` stands for the value of a parameter.
+        parameters: The sets of values.
+        checkpoint: As in `ContinuousQuery`, with ``{parameter}`` as in the name.
+        near: As in `ContinuousQuery`, with ``{parameter}`` as in the name.
+        cpu_cores: CPU demand of a query until it has been measured.
+        memory_mb: Memory demand of a query until it has been measured.
 
     >>> @template("top-{n}", [{"n": 3}, {"n": 10}])
     ... def top(session, checkpoint, n): ...
@@ -153,7 +159,7 @@ def template(
 
 
 def load_queries(path: str | Path) -> dict[str, ContinuousQuery]:
-    """The queries that a Python file defines, by name: those that it binds at its top level."""
+    """Load the queries that a Python file defines at its top level, by name."""
     file = Path(path)
     if not file.is_file():
         raise InputError("queries", str(path), "a Python file", "give the path of one")
@@ -183,9 +189,9 @@ def load_queries(path: str | Path) -> dict[str, ContinuousQuery]:
 def topology_of(
     queries: Iterable[ContinuousQuery], loads: Mapping[str, Resources] | None = None
 ) -> Topology:
-    """The queries as operators with one instance each; neighbours are joined by edges.
+    """The queries as operators with one instance each; edges join neighbours.
 
-    loads: what a query took when last seen, by name, in place of its declared demand.
+    loads: measured loads by name, which replace the declared demands.
     """
     every = {query.name: query for query in queries}
     known = loads or {}

@@ -1,7 +1,11 @@
-"""A fleet as a world: hosts are looked at and queries brought to where a plan wants them.
+"""A fleet as a backend: it asks its hosts for measurements and moves queries as plans require.
 
-All of it runs in one thread, the manager's, but for the moves themselves: these take seconds, so
-each has a thread of its own and leaves its result in a queue.
+`FleetWorld.observe` and `FleetWorld.apply` are all that a controller needs. A manager also calls
+`recover` once before the first turn, `reconcile` between turns, so that moves need not wait for the
+next plan, and `close` at the end.
+
+Everything runs in the thread of the caller, except the moves. These take seconds, so each one has
+its own thread and puts its result into a queue.
 """
 
 from __future__ import annotations
@@ -9,16 +13,23 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from tidegate.errors import BackendError, InputError
-from tidegate.fleet.hosts import Asked, HostProvider, HostView, beside
-from tidegate.fleet.measuring import SLOW_S, measure, patience_s
-from tidegate.fleet.moves import Moved, MoveLog, carry
+from tidegate.fleet.hosts import (
+    BackgroundCall,
+    HostProvider,
+    HostRefused,
+    HostView,
+    call_all,
+    in_background,
+)
+from tidegate.fleet.moves import MoveLog, MoveResult, carry_out, copy_to_keep
 from tidegate.fleet.queries import ContinuousQuery, topology_of
-from tidegate.fleet.registry import HostEntry, QueryEntry, Taken
+from tidegate.fleet.registry import SLOW_S, HostEntry, QueryEntry, Usage, measure
 from tidegate.loop.backend import Outcome
 from tidegate.model import (
     Deployment,
@@ -38,17 +49,31 @@ log = logging.getLogger(__name__)
 
 BACK_OFF_S = 5.0
 STEADY_S = 60.0
+T = TypeVar("T")
+
+
+def _find(kind: str, name: str, entries: Mapping[str, T]) -> T:
+    if name not in entries:
+        known = ", ".join(entries) or "none"
+        raise InputError(kind, name, "one of the fleet's", f"known are {known}")
+    return entries[name]
 
 
 class FleetWorld:
     """The backend of a fleet.
 
-    provider: of hosts. folder: for the log of moves, and for checkpoints of queries without one.
-    interval_s: between turns. silence_s: a host that gives no answer for so long is lost (one that
-    is only slow later, see `patience_s`), None: two intervals. moves_at_once: moves under way at a
-    time; move_limit_s: seconds for each half of one. max_failures: a query that fails so often in a
-    row is parked.
-    clock: Unix seconds. spawn: how work is done beside the manager.
+    Args:
+        provider: The source of hosts.
+        folder: Folder for the log of moves, and for checkpoints of queries that name none.
+        interval_s: Time between two turns, in seconds.
+        silence_s: A host that does not answer for this many seconds is lost, unless it is only
+            slow (`HostEntry.patience_s`). None means two intervals.
+        moves_at_once: Number of moves that may be under way at a time.
+        move_limit_s: Timeout for stopping and for starting a query, in seconds each.
+        max_failures: A query that fails this often in a row is parked.
+        clock: Unix time in seconds.
+        spawn: Runs work in the background.
+        move_log: The log of moves; None means ``moves.jsonl`` in the folder.
     """
 
     def __init__(
@@ -62,7 +87,7 @@ class FleetWorld:
         move_limit_s: float = 60.0,
         max_failures: int = 3,
         clock: Callable[[], float] = time.time,
-        spawn: Callable[[Callable[[], None]], None] = beside,
+        spawn: Callable[[Callable[[], None]], None] = in_background,
         move_log: MoveLog | None = None,
     ) -> None:
         self.provider = provider
@@ -78,166 +103,24 @@ class FleetWorld:
         self.hosts: dict[str, HostEntry] = {}
         self.queries: dict[str, QueryEntry] = {}
         self.leased_so_far = 0
-        self.done: queue.SimpleQueue[Moved] = queue.SimpleQueue()
-        self.startups_s: list[float] = []
+        self._results: queue.SimpleQueue[MoveResult] = queue.SimpleQueue()
+        self._startups_s: list[float] = []
         self._under_way = 0
 
-    # --- queries come and go ------------------------------------------------------------------
-
-    def add(self, queries: Iterable[ContinuousQuery]) -> None:
-        """Take queries into the books; the next plan places them."""
-        for query in queries:
-            if query.name in self.queries:
-                remedy = "remove it first, or rename one of the two"
-                raise InputError("query", query.name, "new to the fleet", remedy)
-            checkpoint = query.checkpoint or str(self.folder.resolve() / "checkpoints" / query.name)
-            meter = QueryMeter(4 * self.interval_s)
-            self.queries[query.name] = QueryEntry(query, checkpoint, meter=meter)
-
-    def remove(self, name: str) -> None:
-        """Stop a query and forget it; its checkpoint stays."""
-        self.entry(name).removing = True
-
-    def entry(self, name: str) -> QueryEntry:
-        """A query in the books; InputError for one that is not."""
-        if name not in self.queries:
-            known = ", ".join(self.queries) or "none"
-            raise InputError("query", name, "one of the fleet's", f"known are {known}")
-        return self.queries[name]
-
-    # --- look: what every turn begins with ----------------------------------------------------
-
-    def look(self) -> None:
-        """See which hosts are up and answer, which queries have failed, and what all of it took."""
-        self.settle()
-        self._welcome()
-        up = {name: e for name, e in self.hosts.items() if e.host is not None}
-        for name in [name for name, e in up.items() if e.host is not None and not e.host.alive]:
-            self.lose(name, "its process has ended")
-            del up[name]
-        end_s = time.monotonic() + self.interval_s
-        for entry in up.values():
-            if entry.asked is None and entry.host is not None:
-                entry.asked_s = self.clock()
-                entry.asked = Asked(partial(entry.host.look, max(self.silence_s, SLOW_S)))
-        for name, entry in up.items():
-            self._hear(name, entry, end_s)
-
-    def _hear(self, name: str, entry: HostEntry, end_s: float) -> None:
-        """Take in a host's answer, or that there is none. end_s: when waiting for it ends."""
-        asked, why = entry.asked, "too slow"
-        assert asked is not None and entry.host is not None
-        if asked.done(end_s):
-            entry.asked = None
-            if asked.value is not None:
-                self._read(entry, asked.value)
-                return
-            why = str(asked.error)
-        silent_s = self.clock() - entry.looked_s
-        if not entry.host.alive:
-            self.lose(name, "its process has ended")
-        elif silent_s >= patience_s(entry, self.clock(), self.silence_s):
-            self.lose(name, f"no answer for {silent_s:.0f} s: {why}")
-        else:
-            entry.utilisation = None
-            log.info("%s gave no answer: %s", name, why)
-
-    def _welcome(self) -> None:
-        """Hosts that have come up since."""
-        for name, entry in list(self.hosts.items()):
-            if entry.host is not None:
-                continue
-            try:
-                entry.host = self.provider.host(name)
-            except BackendError as error:
-                self.lose(name, str(error))
-                continue
-            if entry.host is not None:
-                entry.up_s = entry.looked_s = self.clock()
-                self.startups_s.append(entry.up_s - entry.leased_s)
-
-    def lose(self, name: str, why: str) -> None:
-        """Give up a host; its queries start elsewhere from their checkpoints."""
-        if name not in self.hosts:
-            return
-        log.warning("%s is lost: %s", name, why)
-        del self.hosts[name]
-        self.provider.kill(name)
-        for entry in self.queries.values():
-            if entry.host == name:
-                entry.host = ""
-            if entry.wanted == name:
-                entry.wanted = entry.host
-
-    def _read(self, entry: HostEntry, view: HostView) -> None:
-        """Take in what a host told."""
-        now_s = self.clock()
-        taken_s, before = now_s - entry.looked_s, entry.view
-        entry.looked_s, entry.view = now_s, view
-        taken: dict[str, Taken] = {}
-        for name, seen in view.queries.items():
-            known = self.queries.get(name)
-            if known is not None and known.since_s > entry.asked_s:
-                continue  # it has come or gone since that was seen
-            if known is None or (known.host != entry.name and not known.busy):
-                if seen.active:
-                    self.stop_stale(entry.name, name)
-            elif known.host == entry.name and seen.active:
-                taken[name] = known.read(seen)
-                if now_s - known.since_s > STEADY_S:
-                    known.failures = 0
-            elif known.host == entry.name and not known.busy:
-                self._failed(known, seen.error or "it was stopped, and not by the fleet")
-        for known in self.queries.values():
-            here = known.host == entry.name and not known.busy and known.since_s <= entry.asked_s
-            if here and known.query.name not in view.queries:
-                self._failed(known, "its host does not know it any more")
-        if before is not None and taken_s > 0:
-            cores = self.provider.capacity.cpu_cores
-            measure(entry, before, taken_s, self.queries, taken, cores)
-
-    def _failed(self, entry: QueryEntry, error: str) -> None:
-        """A query ended by its own fault: wait twice as long each time, then give up.
-
-        One that had just been moved and has not done a batch since goes back where it ran well.
-        """
-        name, old = entry.query.name, self.hosts.get(entry.came_from)
-        failed_on, entry.host, entry.error, entry.came_from = entry.host, "", error, ""
-        if old is not None and old.host is not None and not old.leaving:
-            entry.wanted, entry.retry_s = old.name, 0.0
-            log.warning("%s failed on %s, back to %s: %s", name, failed_on, old.name, error)
-            return
-        entry.failures += 1
-        if entry.failures >= self.max_failures:
-            entry.parked, entry.wanted = True, ""
-            log.error("%s is parked after %d failures: %s", name, entry.failures, error)
-            return
-        wait_s = BACK_OFF_S * 2 ** (entry.failures - 1)
-        entry.retry_s = self.clock() + wait_s
-        log.warning("%s failed and starts again in %g s: %s", name, wait_s, error)
-
-    def stop_stale(self, host: str, query: str) -> None:
-        """Stop a copy that should not be: never two of one query."""
-        log.warning("%s runs a stale copy of %s, which is stopped", host, query)
-        server = self.hosts[host].host
-        try:
-            if server is not None:
-                server.stop(query, self.interval_s)
-        except Exception as error:
-            log.warning("%s did not stop its stale copy of %s: %s", host, query, error)
-
-    # --- observe and apply --------------------------------------------------------------------
+    # --- the backend protocol -----------------------------------------------------------------
 
     def observe(self) -> Snapshot:
-        """What was seen at the last look."""
+        """Ask every host and return what is measured; BackendError if no query is to run."""
+        self.refresh()
         now_s = self.clock()
-        placed = [e for e in self.queries.values() if not e.parked and not e.removing]
+        placed = self._to_place()
         if not placed:
             raise BackendError("no query is to run: add one")
-        loads = {e.query.name: e.load for e in placed if e.load is not None}
+        loads = {e.name: e.load for e in placed if e.load is not None}
         points = [p for e in placed if e.host for p in e.meter.latencies(now_s)]
-        startup_s = sum(self.startups_s[-5:]) / max(1, len(self.startups_s[-5:]))
+        startups_s = self._startups_s[-5:]
         capacity, most = self.provider.capacity, self.provider.max_hosts
+        startup_s = sum(startups_s) / max(1, len(startups_s))
         return Snapshot(
             time_s=now_s,
             topology=topology_of((e.query for e in placed), loads),
@@ -245,33 +128,16 @@ class FleetWorld:
             hosts=tuple(
                 Host(h.name, capacity, h.status, h.utilisation) for h in self.hosts.values()
             ),
-            instances=tuple(self._instance(e) for e in placed if e.wanted in self.hosts),
+            instances=tuple(self._instance(e) for e in placed if e.target in self.hosts),
             operators=tuple(e.reading(now_s) for e in placed),
             latency=latency_of(points),
             interval_s=self.interval_s,
             leased_so_far=self.leased_so_far,
         )
 
-    def _instance(self, entry: QueryEntry) -> InstanceReading:
-        up = entry.host == entry.wanted and self.hosts[entry.wanted].host is not None
-        name = entry.query.name
-        status, load = ("running", entry.load) if up else ("starting", None)
-        return InstanceReading(f"{name}-1", name, entry.wanted, status, load)  # type: ignore[arg-type]
-
-    @property
-    def wanted(self) -> Deployment:
-        """What was asked for and not given up."""
-        hosts = tuple(name for name, entry in self.hosts.items() if not entry.leaving)
-        instances = tuple(
-            Instance(f"{name}-1", name, entry.wanted)
-            for name, entry in self.queries.items()
-            if entry.wanted in hosts
-        )
-        return Deployment(hosts, instances)
-
     def apply(self, plan: Plan) -> Outcome:
-        """Note what is wanted, lease hosts, and begin what can begin at once."""
-        before, refused = self.wanted, []
+        """Lease hosts, set the target of every query, and begin the moves that are possible now."""
+        before, refused = self.requested, []
         for name in plan.deployment.hosts:
             if name not in self.hosts:
                 try:
@@ -280,51 +146,323 @@ class FleetWorld:
                     refused.append(str(error))
         for instance in plan.deployment.instances:
             entry = self.queries.get(instance.operator)
-            if entry is not None and instance.host in self.hosts and not entry.parked:
-                entry.wanted = instance.host
+            if entry is None or entry.parked:
+                refused.append(f"start {instance.id}: the fleet has no such query to run")
+            elif instance.host in self.hosts:
+                entry.target = instance.host
         for name, host in self.hosts.items():
             if name not in plan.deployment.hosts:
                 host.leaving = True
         self.reconcile()
-        return Outcome(diff(before, self.wanted), tuple(refused))
+        return Outcome(diff(before, self.requested), tuple(refused))
+
+    @property
+    def requested(self) -> Deployment:
+        """The hosts and placements that were requested and not abandoned."""
+        hosts = tuple(name for name, entry in self.hosts.items() if not entry.leaving)
+        instances = tuple(
+            Instance(f"{name}-1", name, entry.target)
+            for name, entry in self.queries.items()
+            if entry.target in hosts
+        )
+        return Deployment(hosts, instances)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no query is to run, so that there is nothing to observe."""
+        return not self._to_place()
+
+    def _to_place(self) -> list[QueryEntry]:
+        return [e for e in self.queries.values() if not e.parked and not e.removing]
+
+    def _instance(self, entry: QueryEntry) -> InstanceReading:
+        up = entry.host == entry.target and self.hosts[entry.target].host is not None
+        id_, place = f"{entry.name}-1", entry.target
+        if not up:
+            return InstanceReading(id_, entry.name, place, "starting")
+        return InstanceReading(id_, entry.name, place, "running", entry.load)
+
+    # --- queries and hosts, as people change them ---------------------------------------------
+
+    def add(self, queries: Iterable[ContinuousQuery]) -> None:
+        """Register queries; the next plan places them."""
+        for query in queries:
+            if query.name in self.queries:
+                remedy = "remove it first, or rename one of the two"
+                raise InputError("query", query.name, "new to the fleet", remedy)
+            checkpoint = query.checkpoint or str(self.folder.resolve() / "checkpoints" / query.name)
+            meter = QueryMeter(4 * self.interval_s)
+            self.queries[query.name] = QueryEntry(query, checkpoint, meter=meter)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Stop queries and forget them; their checkpoints stay."""
+        for entry in [self.query(name) for name in names]:
+            entry.removing = True
+
+    def move(self, query: str, host: str) -> None:
+        """Request a move of a query to a host."""
+        entry = self.query(query)
+        if self.host(host).leaving:
+            raise InputError("host", host, "one that stays", "it is being drained")
+        if entry.parked:
+            raise InputError("query", query, "not parked", f"unpark it first; {entry.error}")
+        entry.target = host
+
+    def drain(self, host: str) -> int:
+        """Request the release of a host; return the number of queries that have to leave it."""
+        self.host(host).leaving = True
+        return self._queries_on(host)
+
+    def unpark(self, query: str) -> None:
+        """Place a parked query again."""
+        entry = self.query(query)
+        entry.parked, entry.failures, entry.retry_s = False, 0, 0.0
+
+    def query(self, name: str) -> QueryEntry:
+        """A registered query; InputError for an unknown one."""
+        return _find("query", name, self.queries)
+
+    def host(self, name: str) -> HostEntry:
+        """A leased host; InputError for an unknown one."""
+        return _find("host", name, self.hosts)
+
+    def status(self) -> dict[str, Any]:
+        """Hosts and queries as plain values; shares are of a host's CPU, unknown values None."""
+        now_s = self.clock()
+        pauses = [pause_s for entry in self.queries.values() for pause_s in entry.pauses_s]
+        return {
+            "time_s": now_s,
+            "hosts": [h.describe(now_s, self._queries_on(h.name)) for h in self.hosts.values()],
+            "queries": [entry.describe(now_s) for entry in self.queries.values()],
+            "moves": len(pauses),
+            "mean_pause_s": sum(pauses) / len(pauses) if pauses else None,
+        }
 
     def lease(self, name: str) -> None:
-        """Ask for a host."""
+        """Request a host."""
         self.provider.lease(name)
-        self.book(name)
+        self.register(name)
 
-    def book(self, name: str) -> None:
-        """Take a host into the books."""
+    def register(self, name: str) -> HostEntry:
+        """Add a host that the provider has leased."""
         number = name.rpartition("-")[2]
         self.leased_so_far = max(self.leased_so_far + 1, int(number) if number.isdecimal() else 0)
         self.hosts[name] = HostEntry(name, self.clock())
+        return self.hosts[name]
 
-    # --- bringing about what is wanted --------------------------------------------------------
+    def _queries_on(self, host: str) -> int:
+        return sum(entry.host == host for entry in self.queries.values())
+
+    # --- the start and the end of a manager ---------------------------------------------------
+
+    def recover(self) -> None:
+        """Take over the hosts that outlived an earlier manager. Add the queries first.
+
+        Of two copies of a query, the one that the log names stays. A copy of an unknown query is
+        stopped. Hosts without queries are released. A host that refuses the connection is an
+        error, since it would always refuse it. So is a new fleet of which no host answers.
+        """
+        found = dict(self.provider.survivors())
+        limit_s = max(self.silence_s, SLOW_S)  # a host that is abandoned here may run copies
+        silent = []
+        views = call_all([partial(host.look, limit_s) for host in found.values()], limit_s)
+        copies: dict[str, dict[str, str]] = {}
+        for (name, host), call in zip(found.items(), views, strict=True):
+            if isinstance(call.error, HostRefused):
+                raise call.error
+            if call.value is None:
+                silent.append(str(call.error or f"{host.place}: no answer in {limit_s:g} s"))
+                log.warning("%s is left out: %s", name, silent[-1])
+                self.provider.kill(name)
+                continue
+            entry = self.register(name)
+            entry.host = host
+            entry.up_s = entry.answered_s = self.clock()
+            for query, view in call.value.queries.items():
+                if view.active:
+                    copies.setdefault(query, {})[name] = host.place
+        if silent and not self.hosts and not self.log.moves:
+            remedy = "start a server, or correct --endpoint"
+            raise BackendError(f"no host: {'; '.join(silent)}: {remedy}")
+        for query, where in copies.items():
+            known = self.queries.get(query)
+            kept = copy_to_keep(where, self.log.moves.get(query)) if known is not None else ""
+            for name in where:
+                if name != kept:
+                    self._stop_copy(name, query)
+            if known is not None:
+                known.host = known.target = kept
+                known.since_s = self.clock()
+        for name in [name for name in self.hosts if not self._in_use(name)]:
+            del self.hosts[name]
+            self.provider.release(name)
+
+    def close(self, leave_queries: bool = False) -> None:
+        """Wait for the moves under way, stop the queries between batches, and end the hosts.
+
+        leave_queries: let the queries run on, if their hosts outlive the manager.
+        """
+        deadline_s = time.monotonic() + 2 * self.move_limit_s
+        while any(e.busy for e in self.queries.values()) and time.monotonic() < deadline_s:
+            self._take_results()
+            time.sleep(0.05)
+        if not (leave_queries and self.provider.outlive):
+            stops = [
+                partial(host.host.stop, entry.name, self.move_limit_s)
+                for entry in self.queries.values()
+                if (host := self.hosts.get(entry.host)) is not None and host.host is not None
+            ]
+            call_all(stops, self.move_limit_s)
+        self.provider.close()
+        self.log.close()
+
+    # --- measuring ----------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Ask every host for its view; notice lost hosts, failed queries and stale copies."""
+        self._take_results()
+        self._take_new_hosts()
+        up = {name: e for name, e in self.hosts.items() if e.host is not None}
+        for name in [name for name, e in up.items() if e.host is not None and not e.host.alive]:
+            self._lose(name, "its process has ended")
+            del up[name]
+        deadline_s = time.monotonic() + self.interval_s
+        for entry in up.values():
+            if entry.pending is None and entry.host is not None:
+                entry.asked_s = self.clock()
+                limit_s = max(self.silence_s, SLOW_S)
+                entry.pending = BackgroundCall(partial(entry.host.look, limit_s))
+        for entry in up.values():
+            self._take_answer(entry, deadline_s)
+
+    def _take_answer(self, entry: HostEntry, deadline_s: float) -> None:
+        """Take in the view of a host, or note that it is missing."""
+        call, why = entry.pending, "too slow"
+        assert call is not None and entry.host is not None
+        if call.done(deadline_s):
+            entry.pending = None
+            if call.value is not None:
+                self._take_view(entry, call.value)
+                return
+            why = str(call.error)
+        silent_s = self.clock() - entry.answered_s
+        if not entry.host.alive:
+            self._lose(entry.name, "its process has ended")
+        elif silent_s >= entry.patience_s(self.clock(), self.silence_s):
+            self._lose(entry.name, f"no answer for {silent_s:.0f} s: {why}")
+        else:
+            entry.utilisation = None
+            log.info("%s gave no answer: %s", entry.name, why)
+
+    def _take_new_hosts(self) -> None:
+        """Take in hosts that have come up."""
+        for name, entry in list(self.hosts.items()):
+            if entry.host is not None:
+                continue
+            try:
+                entry.host = self.provider.host(name)
+            except BackendError as error:
+                self._lose(name, str(error))
+                continue
+            if entry.host is not None:
+                entry.up_s = entry.answered_s = self.clock()
+                self._startups_s.append(entry.up_s - entry.leased_s)
+
+    def _lose(self, name: str, why: str) -> None:
+        """Abandon a host; its queries start on other hosts from their checkpoints."""
+        if name not in self.hosts:
+            return
+        log.warning("%s is lost: %s", name, why)
+        del self.hosts[name]
+        self.provider.kill(name)
+        for entry in self.queries.values():
+            if entry.host == name:
+                entry.host = ""
+            if entry.target == name:
+                entry.target = entry.host
+
+    def _take_view(self, entry: HostEntry, view: HostView) -> None:
+        now_s = self.clock()
+        passed_s, before = now_s - entry.answered_s, entry.view
+        entry.answered_s, entry.view = now_s, view
+        used: dict[str, Usage] = {}
+        for name, seen in view.queries.items():
+            known = self.queries.get(name)
+            if known is not None and known.since_s > entry.asked_s:
+                continue  # it has come or gone since the host was asked
+            if known is None or (known.host != entry.name and not known.busy):
+                if seen.active:
+                    self._stop_copy(entry.name, name)
+            elif known.host == entry.name and seen.active:
+                used[name] = known.update(seen)
+                if now_s - known.since_s > STEADY_S:
+                    known.failures = 0
+            elif known.host == entry.name and not known.busy:
+                self._failed(known, seen.error or "it was stopped, but not by the fleet")
+        for known in self.queries.values():
+            here = known.host == entry.name and not known.busy and known.since_s <= entry.asked_s
+            if here and known.name not in view.queries:
+                self._failed(known, "its host no longer knows it")
+        if before is not None and passed_s > 0:
+            cores = self.provider.capacity.cpu_cores
+            measure(entry, before, passed_s, self.queries, used, cores)
+
+    def _failed(self, entry: QueryEntry, error: str) -> None:
+        """Handle the failure of a query: restart it with exponential back-off, then park it.
+
+        A query that was just moved and has completed no batch since returns to its old host.
+        """
+        name, old = entry.name, self.hosts.get(entry.came_from)
+        failed_on, entry.host, entry.error, entry.came_from = entry.host, "", error, ""
+        if old is not None and old.host is not None and not old.leaving:
+            entry.target, entry.retry_s = old.name, 0.0
+            log.warning("%s failed on %s, back to %s: %s", name, failed_on, old.name, error)
+            return
+        entry.failures += 1
+        if entry.failures >= self.max_failures:
+            entry.parked, entry.target = True, ""
+            log.error("%s is parked after %d failures: %s", name, entry.failures, error)
+            return
+        wait_s = BACK_OFF_S * 2 ** (entry.failures - 1)
+        entry.retry_s = self.clock() + wait_s
+        log.warning("%s failed and restarts in %g s: %s", name, wait_s, error)
+
+    def _stop_copy(self, host: str, query: str) -> None:
+        """Stop a stale copy, so that a query never runs twice."""
+        log.warning("%s runs a stale copy of %s, which is stopped", host, query)
+        server = self.hosts[host].host
+        try:
+            if server is not None:
+                server.stop(query, self.interval_s)
+        except Exception as error:
+            log.warning("%s did not stop its stale copy of %s: %s", host, query, error)
+
+    # --- moving -------------------------------------------------------------------------------
 
     def reconcile(self) -> None:
-        """Begin the moves that can begin, and let go of hosts that are empty."""
-        self.settle()
-        self._welcome()
+        """Continue with what was requested: begin moves, and release hosts that are empty."""
+        self._take_results()
+        self._take_new_hosts()
         for name in [n for n, e in self.queries.items() if e.removing and not e.busy]:
-            self._finish(self.queries.pop(name))
+            self._stop_removed(self.queries.pop(name))
         now_s = self.clock()
         for entry in list(self.queries.values()):
-            target = self.hosts.get(entry.wanted)
+            target = self.hosts.get(entry.target)
             if self._under_way >= self.moves_at_once:
                 break
             if entry.busy or entry.parked or entry.removing or now_s < entry.retry_s:
                 continue
-            if target is not None and target.host is not None and entry.wanted != entry.host:
+            if target is not None and target.host is not None and entry.target != entry.host:
                 self._begin(entry, target)
-                self.settle()  # where work is not done beside us but at once
-        for name in [n for n, e in self.hosts.items() if e.leaving and not self.in_use(n)]:
+                self._take_results()  # `spawn` may have completed the move already
+        for name in [n for n, e in self.hosts.items() if e.leaving and not self._in_use(n)]:
             del self.hosts[name]
             log.info("%s is empty and released", name)
             self.spawn(partial(self.provider.release, name))
 
-    def in_use(self, host: str) -> bool:
-        """Whether a query runs there or is to; while anything moves, every host is in use."""
-        return any(host in (e.host, e.wanted) or e.busy for e in self.queries.values())
+    def _in_use(self, host: str) -> bool:
+        """Whether a query runs or is to run there; during a move, every host is in use."""
+        return any(host in (e.host, e.target) or e.busy for e in self.queries.values())
 
     def _begin(self, entry: QueryEntry, target: HostEntry) -> None:
         origin = self.hosts.get(entry.host)
@@ -334,8 +472,7 @@ class FleetWorld:
         self._under_way += 1
         old = origin.host if origin is not None else None
         old_at = old.place if old is not None else ""
-        name = entry.query.name
-        move = self.log.begin(name, entry.host, target.name, old_at, server.place)
+        move = self.log.begin(entry.name, entry.host, target.name, old_at, server.place)
         details = {}
         if entry.state_mb is not None:
             details = {"state_mb": round(entry.state_mb, 3), "state_rows": entry.state_rows}
@@ -343,55 +480,55 @@ class FleetWorld:
         def work() -> None:
             limit_s = self.move_limit_s
             try:
-                moved = carry(
+                result = carry_out(
                     move, entry.query, entry.checkpoint, old, server, self.log, limit_s, details
                 )
             except Exception as error:
-                # The log itself failed (a full disk). If a copy runs, the next look finds it.
-                moved = Moved(move, "", None, f"{type(error).__name__}: {error}")
-            self.done.put(moved)
+                # The log itself failed (a full disk). `refresh` finds a copy that runs.
+                result = MoveResult(move, "", None, f"{type(error).__name__}: {error}")
+            self._results.put(result)
 
         self.spawn(work)
 
-    def settle(self) -> None:
-        """Take in the moves that have ended."""
+    def _take_results(self) -> None:
+        """Take in the results of moves that have ended."""
         while True:
             try:
-                moved = self.done.get_nowait()
+                result = self._results.get_nowait()
             except queue.Empty:
                 return
             self._under_way -= 1
-            entry = self.queries.get(moved.move.query)
+            entry = self.queries.get(result.move.query)
             if entry is not None:
-                self._ended(entry, moved)
-            if moved.doubtful:
-                self.lose(moved.doubtful, "it may run a copy of a query and does not answer")
+                self._ended(entry, result)
+            if result.doubtful:
+                self._lose(result.doubtful, "it may run a copy of a query and does not answer")
 
-    def _ended(self, entry: QueryEntry, moved: Moved) -> None:
+    def _ended(self, entry: QueryEntry, result: MoveResult) -> None:
         entry.busy = False
         entry.since_s = self.clock()
-        entry.host = moved.where if moved.where in self.hosts else ""
-        if moved.error is None:
+        entry.host = result.where if result.where in self.hosts else ""
+        move = result.move
+        if result.error is None:
             entry.error = None
-            entry.came_from = moved.move.origin
-            if moved.move.origin:
+            entry.came_from = move.origin
+            if move.origin:
                 entry.moves += 1
-                entry.pauses_s.append(moved.pause_s or 0.0)
+                entry.pauses_s.append(result.pause_s or 0.0)
             return
-        log.warning("%s is not on %s: %s", entry.query.name, moved.move.host, moved.error)
-        entry.error = moved.error
+        log.warning("%s is not on %s: %s", entry.name, move.host, result.error)
+        entry.error = result.error
         if entry.host:
-            entry.wanted = entry.host
+            entry.target = entry.host
             entry.retry_s = self.clock() + BACK_OFF_S
-        elif not moved.doubtful and {moved.move.origin, moved.move.host} - {""} <= set(self.hosts):
-            self._failed(entry, moved.error)  # its hosts are well, so it is the query itself
+        elif not result.doubtful and {move.origin, move.host} - {""} <= set(self.hosts):
+            self._failed(entry, result.error)  # its hosts are well, so the query is at fault
 
-    def _finish(self, entry: QueryEntry) -> None:
-        """Stop a query that was removed."""
+    def _stop_removed(self, entry: QueryEntry) -> None:
         host = self.hosts.get(entry.host)
         if host is not None and host.host is not None:
-            server, name = host.host, entry.query.name
             try:
-                server.stop(name, self.move_limit_s)
+                host.host.stop(entry.name, self.move_limit_s)
             except Exception as error:
-                log.warning("%s was removed, but %s did not stop it: %s", name, host.name, error)
+                message = "%s was removed, but %s did not stop it: %s"
+                log.warning(message, entry.name, host.name, error)

@@ -1,8 +1,8 @@
-"""Two small worlds that ship with the package: one recorded, one imagined.
+"""Two small worlds: one recorded, one random.
 
-Neither pretends to be a cloud (that is the simulator's work). `RecordedWorld` shows snapshots that
-were taken before; `ImaginaryWorld` draws plausible ones by lot, so that a policy can be checked
-against thousands of situations in a second.
+Neither simulates a cloud; `tidegate.simulation` does. `RecordedWorld` replays snapshots.
+`ImaginaryWorld` draws plausible snapshots at random, so that a policy can be checked in thousands
+of situations per second.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ __all__ = ["ImaginaryWorld", "RecordedWorld"]
 
 
 class RecordedWorld:
-    """Snapshots one after the other; plans are kept in `plans` and change nothing.
+    """Replays snapshots; `plans` keeps the plans, which change nothing.
 
-    That is also what a dry run is: a world that is watched and not touched.
+    Every `observe` returns the next snapshot.
     """
 
     def __init__(self, snapshots: Iterable[Snapshot]) -> None:
@@ -46,23 +46,23 @@ class RecordedWorld:
         self.plans: list[Plan] = []
 
     def observe(self) -> Snapshot:
-        """The next snapshot; BackendError when there are no more."""
+        """The next snapshot; BackendError at the end of the recording."""
         self._current = next(self._snapshots, None)
         if self._current is None:
             raise BackendError("the recording has ended: there are no more snapshots")
         return self._current
 
     def apply(self, plan: Plan) -> Outcome:
-        """Keep the plan."""
+        """Record the plan."""
         self.plans.append(plan)
         return Outcome()
 
 
 class ImaginaryWorld:
-    """Random operators on random hosts with random measurements, some of them missing.
+    """Random operators on random hosts with random measurements, some of which are missing.
 
-    seed: the same seed is the same world; style: what kind of policy it is for (operators with
-    one instance each for ``placement``, hosts that run everything for ``engines``).
+    seed: random seed; the same seed gives the same world. style: the kind of policy that it is for
+    (operators with one instance each for ``placement``).
     """
 
     def __init__(self, seed: int, style: Style = "instances") -> None:
@@ -77,7 +77,7 @@ class ImaginaryWorld:
         )
         self.time_s = 1_000.0
         self._hosts: dict[str, tuple[float, HostStatus]] = {}  # id: (leased at, status)
-        self._wanted = Deployment(())
+        self._requested = Deployment(())
         self._leased = 0
         self._rate = self._random.uniform(5, 50)
         self._snapshot = Snapshot(self.time_s, self.topology, self.offer)
@@ -85,58 +85,64 @@ class ImaginaryWorld:
         self.advance()
 
     def observe(self) -> Snapshot:
-        """What can be measured now; the same until the world advances or is changed."""
+        """The current snapshot; it stays the same until `advance` or `apply`."""
         return self._snapshot
 
     def apply(self, plan: Plan) -> Outcome:
-        """Take the plan over at once; new hosts are starting, old ones draining."""
-        steps = diff(self._wanted, plan)
+        """Request the plan; new hosts start, old ones drain, unknown operators are refused."""
+        known = self.topology.by_name
+        wanted = plan.deployment
+        refused = [i for i in wanted.instances if i.operator not in known]
+        if refused:
+            kept = tuple(i for i in wanted.instances if i.operator in known)
+            wanted = Deployment(wanted.hosts, kept)
+        steps = diff(self._requested, wanted)
         for step in steps:
             if step.kind == "lease":
                 self._hosts[step.host] = (self.time_s, "starting")
                 self._leased += 1
             elif step.kind == "release":
                 self._hosts[step.host] = (self._hosts[step.host][0], "draining")
-        self._wanted = plan.deployment
+        self._requested = wanted
         self._snapshot = self._draw_snapshot()
-        return Outcome(steps)
+        return Outcome(steps, tuple(f"start {i.id}: {i.operator} is unknown" for i in refused))
 
     def advance(self) -> None:
-        """Some time later: hosts have come up or gone, one may have died, rates have changed."""
-        lots = self._random
-        self.time_s += lots.choice([5.0, 15.0, 60.0])
-        self._rate = max(0.5, self._rate * lots.uniform(0.5, 2.0))
+        """Let time pass: hosts start, go or die, and rates change."""
+        rng = self._random
+        self.time_s += rng.choice([5.0, 15.0, 60.0])
+        self._rate = max(0.5, self._rate * rng.uniform(0.5, 2.0))
         for host, (leased_s, status) in list(self._hosts.items()):
-            if status == "draining" or (status == "running" and lots.random() < 0.02):
+            if status == "draining" or (status == "running" and rng.random() < 0.02):
                 del self._hosts[host]
-            elif status == "starting" and lots.random() < 0.7:
+            elif status == "starting" and rng.random() < 0.7:
                 self._hosts[host] = (leased_s, "running")
-        self._wanted = Deployment(
-            tuple(host for host in self._wanted.hosts if host in self._hosts),
-            tuple(i for i in self._wanted.instances if i.host in self._hosts),
+        self._requested = Deployment(
+            tuple(host for host in self._requested.hosts if host in self._hosts),
+            tuple(i for i in self._requested.instances if i.host in self._hosts),
         )
         self._snapshot = self._draw_snapshot()
 
     # --- drawing ------------------------------------------------------------------------------
 
     def _draw_topology(self) -> Topology:
-        lots = self._random
+        rng = self._random
         single = self._style == "placement"
-        names = [f"op{n}" for n in range(1, lots.randint(2, 8 if single else 5))]
+        names = [f"op{n}" for n in range(1, rng.randint(2, 8 if single else 5))]
         operators = tuple(
             Operator(
                 name,
-                Resources(lots.choice([0.25, 0.5, 0.75]), lots.uniform(100, 700), 10),
-                service_time_s=lots.uniform(0.005, 0.1),
-                service_scv=lots.uniform(0, 2),
-                slo_s=lots.choice([None, 0.5, 1.0]),
-                max_instances=1 if single else lots.choice([None, None, 7]),
+                Resources(rng.choice([0.25, 0.5, 0.75]), rng.uniform(100, 700), 10),
+                service_time_s=rng.uniform(0.005, 0.1),
+                service_scv=rng.uniform(0, 2),
+                slo_s=rng.choice([None, 0.5, 1.0]),
+                max_instances=1 if single else rng.choice([None, None, 7]),
             )
             for name in names
         )
         edges = [Edge("input", names[0])]
-        edges += [Edge(a, b, lots.uniform(0.2, 1.5)) for a, b in pairwise(names)]
-        if len(names) > 1 and lots.random() < 0.3:
+        edges += [Edge(a, b, rng.uniform(0.2, 1.5)) for a, b in pairwise(names)]
+        if len(names) > 1 and rng.random() < 0.3:
             edges.append(Edge(names[-1], names[-1], 0.3))
         return Topology(operators, (Source("input"),), tuple(edges))
 
@@ -153,24 +159,24 @@ class ImaginaryWorld:
         return None if self._random.random() < 0.05 else value
 
     def _draw_snapshot(self) -> Snapshot:
-        lots = self._random
+        rng = self._random
         used: dict[str, float] = {}
         instances = []
         capacity = self.offer.capacity.cpu_cores
-        for instance in self._wanted.instances:
+        for instance in self._requested.instances:
             up = self._hosts[instance.host][1] == "running"
             demand = self.topology.by_name[instance.operator].demand
-            cores = demand.cpu_cores * lots.uniform(0.1, 1.5)
+            cores = demand.cpu_cores * rng.uniform(0.1, 1.5)
             used[instance.host] = used.get(instance.host, 0.0) + cores
-            load = Resources(cores, demand.memory_mb * lots.uniform(0.5, 1.0), 5)
+            load = Resources(cores, demand.memory_mb * rng.uniform(0.5, 1.0), 5)
             instances.append(
                 InstanceReading(
                     instance.id,
                     instance.operator,
                     instance.host,
                     "running" if up else "starting",
-                    load if up and lots.random() < 0.95 else None,
-                    self._maybe(lots.uniform(0, 2 * self._rate)) if up else None,
+                    load if up and rng.random() < 0.95 else None,
+                    self._maybe(rng.uniform(0, 2 * self._rate)) if up else None,
                 )
             )
         hosts = tuple(
@@ -180,7 +186,7 @@ class ImaginaryWorld:
                 status,
                 self._maybe(used.get(host, 0.0) / capacity) if status == "running" else None,
                 Lease(self.offer.billing_unit_s, self.offer.price_per_unit_usd, leased_s),
-                frozenset(lots.sample(sorted(self.topology.by_name), k=1)),
+                frozenset(rng.sample(sorted(self.topology.by_name), k=1)),
             )
             for host, (leased_s, status) in self._hosts.items()
         )
@@ -191,21 +197,21 @@ class ImaginaryWorld:
             hosts,
             tuple(instances),
             tuple(self._draw_reading(name) for name in self.topology.by_name),
-            Latency(mean_s=self._maybe(lots.uniform(0.05, 3))),
-            BatchReading(10.0, (lots.uniform(1, 12),)) if lots.random() < 0.7 else None,
-            interval_s=lots.choice([None, 60.0]),
+            Latency(mean_s=self._maybe(rng.uniform(0.05, 3))),
+            BatchReading(10.0, (rng.uniform(1, 12),)) if rng.random() < 0.7 else None,
+            interval_s=rng.choice([None, 60.0]),
             leased_so_far=self._leased,
         )
 
     def _draw_reading(self, operator: str) -> OperatorReading:
-        lots = self._random
+        rng = self._random
         rates = self.topology.arrival_rates({"input": self._rate})
         service_s = self.topology.by_name[operator].service_time_s or 0.1
         return OperatorReading(
             operator,
-            arrival_rate_per_s=self._maybe(rates[operator] * lots.uniform(0.9, 1.1)),
+            arrival_rate_per_s=self._maybe(rates[operator] * rng.uniform(0.9, 1.1)),
             processed_per_s=self._maybe(rates[operator]),
-            service_time_s=self._maybe(service_s * lots.uniform(0.8, 1.2)),
-            queue_length=self._maybe(float(lots.choice([0, 0, 3, 60, 300]))),
-            recent_durations_s=tuple(lots.uniform(0.01, 2) for _ in range(lots.randint(0, 6))),
+            service_time_s=self._maybe(service_s * rng.uniform(0.8, 1.2)),
+            queue_length=self._maybe(float(rng.choice([0, 0, 3, 60, 300]))),
+            recent_durations_s=tuple(rng.uniform(0.01, 2) for _ in range(rng.randint(0, 6))),
         )

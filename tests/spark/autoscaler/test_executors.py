@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.spark.autoscaler.fakes import START_S, FakeCluster, FakeGateway
 from tidegate.spark.autoscaler.executors import (
     DRAIN_LIMIT_S,
     START_LIMIT_S,
     ExecutorHosts,
     WorkerHosts,
 )
+from tidegate.testing.spark import START_S, FakeCluster, FakeGateway
 
 
 def statuses(hosts: ExecutorHosts) -> dict[str, str]:

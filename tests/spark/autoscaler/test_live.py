@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,10 @@ from tests.spark.autoscaler.live import (
     until,
 )
 from tests.spark.streams.chains import kafka_jars
-from tests.testing.backend_contract import check_backend
 from tidegate.errors import SettingError
 from tidegate.loop.journal import Turn, read_journal
 from tidegate.spark import Autoscaler
+from tidegate.testing import check_backend
 
 pytestmark = pytest.mark.java
 
@@ -122,7 +123,7 @@ def test_the_live_world_keeps_the_contract_of_backends(live: Live, stream: Strea
         live.spark, policy=Obedient(), cluster=live.cluster, journal=None, **QUICK
     )  # its world, without its loop
     autoscaler.world.start()
-    check_backend(autoscaler.world, lambda true: until("as in the contract", true))
+    check_backend(autoscaler.world, lambda: time.sleep(0.5), turns=round(LIMIT_S / 0.5))
     autoscaler.stop()
 
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from tests.spark.autoscaler.fakes import START_S, moment, progress_json
 from tests.spark.autoscaler.test_progress import recorded
 from tidegate.model import Latency, OperatorReading
 from tidegate.spark.autoscaler.gateway import JobWork
 from tidegate.spark.autoscaler.meter import QueryMeter, SourceCount, latency_of
 from tidegate.spark.autoscaler.progress import Progress, read_progress
+from tidegate.testing.spark import START_S, moment, progress_json
 
 
 def idle(at_s: float) -> Progress:

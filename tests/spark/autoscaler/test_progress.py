@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.spark.autoscaler.fakes import progress_json
 from tidegate.errors import InputError
 from tidegate.spark.autoscaler.progress import Lag, Progress, lag_of, read_progress
+from tidegate.testing.spark import progress_json
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "progress"
 SCENARIOS = ("failing", "files", "files_limited", "kafka", "rate", "stateful", "two")

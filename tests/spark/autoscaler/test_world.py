@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.spark.autoscaler.fakes import FakeCluster, FakeGateway, moment
 from tests.spark.autoscaler.test_progress import events
 from tidegate.errors import BackendError
 from tidegate.loop.controller import Controller
@@ -20,6 +19,7 @@ from tidegate.spark.autoscaler import world as world_module
 from tidegate.spark.autoscaler.executors import ExecutorHosts, WorkerHosts
 from tidegate.spark.autoscaler.meter import SourceCount
 from tidegate.spark.autoscaler.world import SparkWorld
+from tidegate.testing.spark import FakeCluster, FakeGateway, moment
 
 OFFER = HostOffer(Resources(2), billing_unit_s=60, price_per_unit_usd=1.0, max_hosts=6)
 
@@ -126,7 +126,7 @@ def test_an_idle_query_is_a_measured_zero() -> None:
     for _ in range(12):
         gateway.advance(2)
         ids = '"id": "id-of-ticks", "runId": "run-of-ticks"'
-        gateway.tell("idle", f'{{{ids}, "timestamp": "{moment(gateway.now_s)}"}}')
+        gateway.publish("idle", f'{{{ids}, "timestamp": "{moment(gateway.now_s)}"}}')
     reading = world.observe().reading["ticks"]
     assert reading.arrival_rate_per_s == 0 and reading.queue_length == 0
 
@@ -136,14 +136,14 @@ def test_a_query_that_is_idle_from_the_first_has_its_name() -> None:
     gateway.query("ticks")
     world = started(gateway)
     ids = '"id": "id-of-ticks", "runId": "run-of-ticks"'
-    gateway.tell("idle", f'{{{ids}, "timestamp": "{moment(gateway.now_s)}"}}')
+    gateway.publish("idle", f'{{{ids}, "timestamp": "{moment(gateway.now_s)}"}}')
     assert [o.operator for o in world.observe().operators] == ["ticks"]
 
 
 def test_a_failed_query_is_named_and_its_restart_begins_afresh() -> None:
     gateway, world = busy()
     world.observe()
-    gateway.tell("ended", "run-of-ticks\nSparkException: out of luck\n\tat somewhere")
+    gateway.publish("ended", "run-of-ticks\nSparkException: out of luck\n\tat somewhere")
     del gateway.queries["id-of-ticks"]
     with pytest.raises(BackendError, match="no streaming query"):
         world.observe()
@@ -162,7 +162,7 @@ def test_recorded_events_make_a_snapshot(scenario: str) -> None:
     gateway = FakeGateway(1)
     world = started(gateway)
     for kind, text in events(scenario)[:-2]:
-        gateway.tell(kind, text)
+        gateway.publish(kind, text)
     gateway.query("left")
     gateway.query("right")
     assert world.observe().operators

@@ -20,7 +20,6 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tests.spark.streams.chains import CHAIN, expected
 from tests.spark.streams.test_loops import STAIRS, heights, stairs
-from tests.testing.topic_contract import ROWS, ids, once, some
 from tidegate.errors import BackendError, InputError
 from tidegate.spark.local.broker import LocalBroker
 from tidegate.spark.streams.kafka import KafkaTopic
@@ -29,6 +28,7 @@ from tidegate.spark.streams.live_settings import Counts
 from tidegate.spark.streams.locations import open_topic
 from tidegate.spark.streams.manifests import Manifest
 from tidegate.spark.streams.topology import StreamOperator, StreamTopology
+from tidegate.testing.topics import ROWS, ids, sample_rows
 
 
 def servers(broker: LocalBroker) -> str:
@@ -68,7 +68,7 @@ def test_a_batch_that_died_half_way_counts_for_nothing(
     )
     java.flush()
     assert sum(client.ends("half", committed=False).values()) > sum(client.ends("half").values())
-    assert ids(opened().frame(spark)) == once(10)
+    assert ids(opened().frame(spark)) == Counter(range(10))
 
     # The next driver does the batch again, perhaps with its rows in another order.
     second = opened()
@@ -76,7 +76,7 @@ def test_a_batch_that_died_half_way_counts_for_nothing(
     second.write(batch(10, 10).orderBy("id", ascending=False), wanted(1))
     with pytest.raises(Py4JJavaError, match="newer producer"):  # the dead one was only asleep
         java.commitTransaction()
-    assert ids(second.frame(spark)) == once(20)
+    assert ids(second.frame(spark)) == Counter(range(20))
 
     # The narrowest gap: Kafka has it, the driver dies before it could note so.
     real = Path.rename
@@ -97,11 +97,11 @@ def test_a_batch_that_died_half_way_counts_for_nothing(
     assert done is not None
     assert done.totals == Counts(written=25)
     assert fourth.write(batch(20, 5), wanted(2)) == done
-    assert ids(fourth.frame(spark)) == once(25)
+    assert ids(fourth.frame(spark)) == Counter(range(25))
     assert not list(tmp_path.glob(".copy*"))
     with pytest.raises(BackendError, match="end one of them"):
         third.write(batch(90, 1), wanted(3))
-    assert ids(fourth.frame(spark)) == once(25)
+    assert ids(fourth.frame(spark)) == Counter(range(25))
 
 
 def test_a_killed_driver_loses_and_repeats_nothing(
@@ -109,7 +109,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(
 ) -> None:
     place = f"{broker.location}/killed?partitions=2&max_rows_per_batch=20"
     items = open_topic(place, "items", CHAIN.sources["items"], tmp_path / "topics")  # type: ignore[arg-type]
-    items.append(some(0, 120))
+    items.append(sample_rows(0, 120))
     driver = subprocess.Popen(
         [sys.executable, "-m", "tests.spark.streams.chains", str(tmp_path), place],
         cwd=Path(__file__).parents[3],
@@ -229,7 +229,7 @@ def test_mistakes_are_named(spark: SparkSession, broker: LocalBroker, tmp_path: 
         open_topic(f"{place}/wrong?partitions=4", "t", ROWS, tmp_path)
     with pytest.raises(InputError, match="max_rows_per_batch"):
         topic.read(spark, "reader", tmp_path / "checkpoint", 1)
-    topic.append(some(0, 1))
+    topic.append(sample_rows(0, 1))
     with pytest.raises(BackendError, match="remove both or neither"):
         open_topic(f"{place}/wrong", "t", ROWS, tmp_path / "elsewhere")
     with pytest.raises(BackendError, match="made on another broker or as files"):

@@ -8,13 +8,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from tests.testing.topic_contract import Open, check_publishing, check_queries, check_reading
 from tidegate.spark.streams.locations import open_topic
 from tidegate.spark.streams.topic import Topic
+from tidegate.testing.topics import OpenTopic, check_publishing, check_reading, check_writing
 
 
 @pytest.fixture(params=["files", "kafka"])
-def opened(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Open:
+def opened(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> OpenTopic:
     """Opens one and the same topic, as often as it is called."""
     notes = tmp_path / "topics"
     place: str | Path = notes
@@ -28,13 +28,13 @@ def opened(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) 
     return open_it
 
 
-def test_publishing(opened: Open, spark: SparkSession) -> None:
+def test_publishing(opened: OpenTopic, spark: SparkSession) -> None:
     check_publishing(opened, spark)
 
 
-def test_batches_of_queries(opened: Open, spark: SparkSession) -> None:
-    check_queries(opened, spark)
+def test_batches_of_queries(opened: OpenTopic, spark: SparkSession) -> None:
+    check_writing(opened, spark)
 
 
-def test_reading_lag_and_trimming(opened: Open, spark: SparkSession, tmp_path: Path) -> None:
+def test_reading_lag_and_trimming(opened: OpenTopic, spark: SparkSession, tmp_path: Path) -> None:
     check_reading(opened, spark, tmp_path)

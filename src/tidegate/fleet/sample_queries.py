@@ -1,4 +1,7 @@
-"""FUGU's query: FIRST, MIN, AVG, MAX, LAST(price) WITHIN x SEC GROUP BY comp WHERE sector = y."""
+"""Sample queries over stock trades, after FUGU's experiment, for examples, tests and benchmarks.
+
+FIRST, MIN, AVG, MAX, LAST(price) WITHIN x SEC GROUP BY comp WHERE sector = y
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,20 @@ from tidegate.fleet.queries import ContinuousQuery, template
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["TICKS", "draw_parameters", "price_queries", "price_windows"]
+__all__ = ["TICKS", "price_queries", "price_windows", "query_parameters"]
 
 TICKS = "id long, ts double, comp string, sector int, price double"
-"""A trade: a number that orders trades of one moment, its time in Unix seconds, and the rest."""
+"""Schema of a trade. The id orders trades of the same time; ts is Unix time in seconds."""
 
 
 def price_windows(ticks: DataFrame, window_s: int, sector: int, late_s: int = 10) -> DataFrame:
-    """The template's result: a row for each company of a sector and each `window_s` seconds.
+    """One row per company of a sector and window of `window_s` seconds.
 
-    FIRST and LAST are by event time (the trade's number decides between trades of one moment), so
-    a result does not depend on the order in which rows are read.
+    FIRST and LAST follow event time, and the id among trades of the same time, so the result does
+    not depend on the order in which rows are read.
 
-    ticks: of the schema `TICKS`, a stream or a batch; late_s: seconds that a stream waits for rows.
+    ticks: trades with the schema `TICKS`, as a stream or a batch. late_s: seconds that a stream
+    waits for late rows.
     """
     from pyspark.sql import functions as fn
 
@@ -44,19 +48,15 @@ def price_windows(ticks: DataFrame, window_s: int, sector: int, late_s: int = 10
     )
 
 
-def draw_parameters(count: int, seed: int = 0, sectors: int = 5) -> list[dict[str, int]]:
-    """The x and y of so many queries, from a seed: windows of 5 to 60 seconds, sectors from 0.
+def query_parameters(count: int, seed: int = 0, sectors: int = 5) -> list[dict[str, int]]:
+    """Draw the parameters of `count` queries: windows of 5 to 60 seconds, and sectors from 0.
 
-    >>> draw_parameters(2, seed=1)
+    >>> query_parameters(2, seed=1)
     [{'n': 1, 'window_s': 10, 'sector': 4}, {'n': 2, 'window_s': 5, 'sector': 2}]
     """
-    lots = random.Random(seed)
+    rng = random.Random(seed)
     return [
-        {
-            "n": n,
-            "window_s": lots.choice((5, 10, 15, 20, 30, 60)),
-            "sector": lots.randrange(sectors),
-        }
+        {"n": n, "window_s": rng.choice((5, 10, 15, 20, 30, 60)), "sector": rng.randrange(sectors)}
         for n in range(1, count + 1)
     ]
 
@@ -72,15 +72,20 @@ def price_queries(
     files_per_batch: int | None = None,
     cpu_cores: float = 0.25,
 ) -> tuple[ContinuousQuery, ...]:
-    """The paper's queries over a folder of JSON files with trades.
+    """Create the queries over a folder of JSON files with trades.
 
-    ticks, results: folders that every host can reach; a query writes to one below `results`.
-    count, seed, sectors: how many, and what their parameters are drawn from.
-    trigger_s: seconds between batches; files_per_batch: files read in one at most.
-    cpu_cores: what a query takes until that has been measured.
+    Args:
+        ticks: Folder of the trades, which every host can reach.
+        results: Folder of the results, with a subfolder per query.
+        count: Number of queries.
+        seed: Random seed of their parameters.
+        sectors: Number of sectors.
+        trigger_s: Time between batches, in seconds.
+        files_per_batch: Largest number of files in a batch; None means no limit.
+        cpu_cores: CPU demand of a query until it has been measured.
     """
 
-    @template("prices-{n}", draw_parameters(count, seed, sectors), cpu_cores=cpu_cores)
+    @template("prices-{n}", query_parameters(count, seed, sectors), cpu_cores=cpu_cores)
     def prices(session: Any, checkpoint: str, n: int, window_s: int, sector: int) -> Any:
         reader = session.readStream.schema(TICKS)
         if files_per_batch is not None:

@@ -1,7 +1,7 @@
-"""A Spark application without Spark: executors come late and die, batches end when told to.
+"""A Spark application without Spark: executors come late and die, batches end on command.
 
-The clock stands still until `advance`. What the real gateway and cluster promise these keep too:
-`tests/contract` holds both to it.
+The clock stands still until `FakeGateway.advance`. The fakes keep the contracts of the real gateway
+and cluster.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from tidegate.errors import BackendError
 from tidegate.spark.autoscaler.gateway import ExecutorInfo, Gateway, JobWork
 from tidegate.spark.local.cluster import LocalCluster
 
+__all__ = ["START_S", "FakeCluster", "FakeGateway", "moment", "progress_json"]
+
 START_S = 1_800_000_000.0
 
 
@@ -29,7 +31,18 @@ def progress_json(
     behind: float | None = None,
     **more: Any,
 ) -> str:
-    """A progress event as Spark writes it. behind: offsets that a Kafka source has left."""
+    """A progress event as Spark writes it.
+
+    Args:
+        name: Name of the query.
+        batch: Number of the batch.
+        began_s: Start of the batch, Unix time in seconds.
+        duration_s: Duration of the batch, in seconds.
+        rows: Input rows.
+        run: Id of the run; empty means one that follows from the name.
+        behind: Offsets that a Kafka source has not read yet; None for another source.
+        more: More fields of the event.
+    """
     source: dict[str, Any] = {"endOffset": None, "latestOffset": None}
     if behind is not None:
         source = {"endOffset": {"t": {"0": 100}}, "latestOffset": {"t": {"0": 100 + behind}}}
@@ -47,14 +60,15 @@ def progress_json(
 
 
 def moment(time_s: float) -> str:
-    """Unix seconds as Spark writes them."""
+    """Unix time in seconds as Spark writes it."""
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
 class FakeGateway(Gateway):
-    """An application of which executors and queries are made by the test.
+    """An application whose executors and queries a test controls.
 
-    cores: slots of an executor; startup_s: from the request until it is up, in seconds.
+    executors: their number at the start. cores: slots of an executor. startup_s: seconds from the
+    request until an executor is up.
     """
 
     def __init__(self, executors: int = 1, cores: int = 2, startup_s: float = 5.0) -> None:
@@ -77,12 +91,13 @@ class FakeGateway(Gateway):
             self._add()
 
     def clock(self) -> float:
+        """Unix time in seconds."""
         return self.now_s
 
-    # --- what the test does -------------------------------------------------------------------
+    # --- what a test does ---------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
-        """Let time pass: what was asked for comes, what was let go goes."""
+        """Let time pass: requested executors start, decommissioned ones go."""
         self.now_s += seconds
         for executor in self.leaving:
             self.up.pop(executor, None)
@@ -95,30 +110,38 @@ class FakeGateway(Gateway):
             self._add(due_s)
 
     def kill(self, executor: str) -> None:
-        """An executor is gone from one moment to the next."""
+        """End an executor at once."""
         del self.up[executor]
 
     def work(self, executor: str, busy_s: float) -> None:
-        """An executor has finished tasks that took so many seconds of slots."""
+        """Let an executor complete tasks that took `busy_s` seconds of slots."""
         seen = self.up[executor]
         self.up[executor] = replace(seen, busy_s=seen.busy_s + busy_s)
 
     def query(self, name: str, trigger_s: float = 0.0) -> None:
-        """A query starts."""
+        """Start a query."""
         self.queries[f"id-of-{name}"] = name
         self.triggers[f"id-of-{name}"] = trigger_s
 
     def batch(
         self, name: str, batch: int, rows: int, tasks: int = 8, run_s: float = 1.0, **more: Any
     ) -> None:
-        """A batch ends now that has taken a second and `run_s` seconds of slots."""
+        """Complete a batch that took one second.
+
+        Args:
+            name: Name of the query.
+            batch: Number of the batch.
+            rows: Input rows.
+            tasks: Number of tasks.
+            run_s: Run time of its tasks, in seconds of slots.
+            more: More fields of the progress event.
+        """
         run = f"run-of-{name}"
         self.works.setdefault(run, []).append(JobWork(batch, batch, run_s, run_s / 2, tasks))
-        text = progress_json(name, batch, self.now_s - 1, 1.0, rows, run, **more)
-        self.tell("progress", text)
+        self.publish("progress", progress_json(name, batch, self.now_s - 1, 1.0, rows, run, **more))
 
-    def tell(self, kind: str, text: str) -> None:
-        """The listener hears something."""
+    def publish(self, kind: str, text: str) -> None:
+        """Send an event to the listener."""
         if self._hear is not None:
             self._hear(kind, text)
 
@@ -132,46 +155,58 @@ class FakeGateway(Gateway):
     # --- what Tidegate asks -------------------------------------------------------------------
 
     def setting(self, key: str, default: str = "") -> str:
+        """No setting is given."""
         return default
 
     @property
     def application(self) -> str:
+        """Id of the application."""
         return "app-1"
 
     @property
     def scalable(self) -> bool:
+        """Executors can be requested."""
         return True
 
     @property
     def stopped(self) -> bool:
+        """The application runs."""
         return False
 
     def executors(self) -> list[ExecutorInfo]:
+        """The executors that are up; BackendError if `broken` is set."""
         if self.broken:
             raise BackendError(self.broken)
         return list(self.up.values())
 
     def request_total(self, executors: int) -> None:
+        """Set the number of executors."""
         self.requests.append(executors)
         self.total = executors
 
     def decommission(self, ids: Sequence[str], why: str) -> None:
+        """Release executors."""
         self.leaving |= set(ids)
         self.total = max(0, self.total - len(ids))
 
     def work_of(self, run: str, after_job: int) -> list[JobWork]:
+        """The jobs of a run."""
         return [work for work in self.works.get(run, []) if work.job > after_job]
 
     def tasks_of(self, run: str) -> tuple[int, int]:
+        """Pending and running tasks of a run."""
         return self.tasks.get(run, (0, 0))
 
     def trigger_interval_s(self, query: str) -> float | None:
+        """Trigger interval of a query, in seconds."""
         return self.triggers.get(query)
 
     def active_queries(self) -> dict[str, str]:
+        """Names of the queries by id."""
         return dict(self.queries)
 
     def listen(self, hear: Callable[[str, str], None]) -> Callable[[], None]:
+        """Send events to a function until the returned function is called."""
         self._hear = hear
 
         def end() -> None:
@@ -181,9 +216,9 @@ class FakeGateway(Gateway):
 
 
 class FakeCluster(LocalCluster):
-    """Workers that carry an executor each, for the executors of a `FakeGateway`.
+    """Workers for the executors of a `FakeGateway`, one executor each.
 
-    room: how many workers the machine carries.
+    gateway: the application. hosts: number of workers at the start. room: the largest number.
     """
 
     def __init__(self, gateway: FakeGateway, hosts: int = 1, room: int = 9) -> None:
@@ -198,13 +233,14 @@ class FakeCluster(LocalCluster):
         self.settle()
 
     def lease(self, name: str) -> None:
+        """Start a worker."""
         if len(self.here) >= self.room:
             raise BackendError(f"{name} is refused: the machine is full: end something")
         self.here[name] = []
         self.workers[name] = None  # type: ignore[assignment]
 
     def settle(self) -> None:
-        """Give every executor that is up a worker that has none, as a master would."""
+        """Assign every executor without a worker to a free worker, as a master would."""
         homes = {e for on in self.here.values() for e in on}
         for executor in self.gateway.up:
             if executor not in homes:
@@ -214,10 +250,12 @@ class FakeCluster(LocalCluster):
                         break
 
     def drain(self, name: str) -> None:
+        """Decommission a worker."""
         self.drained.append(name)
         self.gateway.leaving |= set(self.here[name])
 
     def give_back(self, name: str) -> None:
+        """Stop a worker."""
         for executor in self.here.pop(name, []):
             self.gateway.up.pop(executor, None)
         self.workers.pop(name, None)
@@ -225,11 +263,13 @@ class FakeCluster(LocalCluster):
             self.drained.remove(name)
 
     def lost(self) -> list[str]:
+        """Remove the workers in `dead` and return their names."""
         gone = [name for name in self.here if name in self.dead]
         for name in gone:
             self.give_back(name)
         return gone
 
     def executors_on(self, name: str, application: str) -> list[str]:
+        """Executors of the application on a worker."""
         assert application == self.gateway.application
         return self.here[name]

@@ -1,7 +1,7 @@
-"""For those who write policies and backends: snapshots by hand, and checks of the contract.
+"""The contract of a policy, and snapshots for tests of policies.
 
-`check_policy` is to a policy what Gymnasium's `check_env` is to an environment. It runs over all
-policies of this package in its own tests.
+`check_policy` is to a policy what Gymnasium's `check_env` is to an environment. The tests of this
+package run it over all policies.
 """
 
 from __future__ import annotations
@@ -66,10 +66,15 @@ def steady_snapshot(
     batch_durations_s: Sequence[float] | None = None,
     time_s: float = 0.0,
 ) -> Snapshot:
-    """Hosts of four cores that run one operator, ``work``, each half busy.
+    """Hosts with four cores, half busy, that run one operator, ``work``.
 
-    queue_length: items that wait; durations_s: the last durations, oldest first; lease_left_s:
-    until the paid 600 s end; batch_durations_s: of batches every 10 s.
+    Args:
+        hosts: Number of hosts.
+        queue_length: Items that wait; None if not measured.
+        durations_s: The last durations of items in seconds, oldest first.
+        lease_left_s: Seconds until the current billing unit of 600 s ends.
+        batch_durations_s: Durations of batches with a trigger interval of 10 s.
+        time_s: Time of the snapshot, in seconds.
     """
     lease = Lease(600, 1.0, started_s=time_s - 600 + lease_left_s)
     names = [f"host-{n}" for n in range(1, hosts + 1)]
@@ -98,7 +103,7 @@ def steady_snapshot(
 
 
 def fleet_snapshot(cores: Mapping[str, Sequence[float]], time_s: float = 0.0) -> Snapshot:
-    """Operators q1, q2 … on hosts of four cores, each with the cores that it uses."""
+    """Operators q1, q2 … on hosts with four cores. cores: the cores that each uses, by host."""
     operators: list[Operator] = []
     instances: list[InstanceReading] = []
     hosts: list[Host] = []
@@ -120,7 +125,7 @@ def fleet_snapshot(cores: Mapping[str, Sequence[float]], time_s: float = 0.0) ->
 
 
 def engine_snapshot(arrival_rate_per_s: float, processed_per_s: Sequence[float]) -> Snapshot:
-    """Identical engines, one a host, with the tuples per second that each processes."""
+    """Identical engines, one per host. processed_per_s: tuples per second of each engine."""
     steady = steady_snapshot(hosts=len(processed_per_s))
     instances = zip(steady.instances, processed_per_s, strict=True)
     return replace(
@@ -137,9 +142,11 @@ def station_snapshot(
     reserved: int = 0,
     mean_latency_s: float | None = None,
 ) -> Snapshot:
-    """A chain of operators with (arrival rate, service rate of one instance), packed on hosts.
+    """A chain of operators, packed on hosts.
 
-    allocation: instances of each; reserved: cores taken by something else on all hosts together.
+    rates: (arrival rate, service rate of one instance) by operator, per second. allocation:
+    instances of each operator. cores_per_host: cores of a host. reserved: cores in use by something
+    else, in total. mean_latency_s: mean latency in seconds; None if not measured.
     """
     names = list(rates)
     edges = [Edge("input", names[0])]
@@ -171,14 +178,16 @@ def station_snapshot(
 
 
 def check_policy(policy: Policy, seed: int = 0, worlds: int = 8, turns: int = 12) -> None:
-    """Raise CheckFailed unless the policy keeps its contract in a number of imagined worlds.
+    """Raise CheckFailed unless a policy keeps its contract in a number of random worlds.
 
-    It must be **pure** (inputs untouched; no clock, be it of ``time`` or ``datetime``; no lots from
-    the global generators of ``random`` and ``numpy.random`` or from the system) and
-    **deterministic**, its plans **feasible** and **idempotent** and **explained**, its memory must
-    **round-trip** through JSON, and it must not shrink what it cannot see.
+    - It is **pure**: it changes no input, reads no clock of ``time`` or ``datetime``, and draws no
+      numbers from the global generators of ``random`` and ``numpy.random`` or from the system.
+    - It is **deterministic**: the same input gives the same plan.
+    - Its plans are **feasible**, **idempotent** and **explained**.
+    - Its memory survives a **round-trip** through JSON.
+    - It is **careful**: it does not scale in when nothing was measured.
 
-    seed: of the worlds and of the policy's own lots; worlds, turns: how many to try.
+    seed: random seed of the worlds and of the policy. worlds, turns: the number to try.
     """
     for number in range(worlds):
         world = ImaginaryWorld(seed=seed * 1000 + number, style=policy.style)
@@ -203,11 +212,10 @@ def _fail(rule: str, where: str, what: str) -> NoReturn:
 
 @contextmanager
 def _watched() -> Iterator[list[str]]:
-    """Collects the names of the clocks that are read inside, and of the system's random numbers.
+    """Collect the names of the clocks and of the system's random sources that the body uses.
 
-    A profiler is told of every C function that Python code calls, under whatever name that was
-    imported; ``datetime`` is written in C and cannot be patched. What C code calls by itself
-    (``map(time.time, …)``) stays hidden.
+    A profiler sees every C function that Python code calls, under any imported name; ``datetime``
+    is written in C and cannot be patched. Calls from C code (``map(time.time, …)``) stay hidden.
     """
     read: list[str] = []
 
@@ -223,7 +231,7 @@ def _watched() -> Iterator[list[str]]:
             read.append("os.urandom")
 
     before, collecting = sys.getprofile(), gc.isenabled()
-    gc.disable()  # others' callbacks to collections look at clocks, in the middle of anything
+    gc.disable()  # callbacks of the garbage collector may read clocks at any moment
     sys.setprofile(see)
     try:
         yield read
@@ -233,8 +241,8 @@ def _watched() -> Iterator[list[str]]:
             gc.enable()
 
 
-def _global_lots() -> dict[str, Any]:
-    """The states of the generators that everybody shares: whoever draws from one changes it."""
+def _global_generators() -> dict[str, Any]:
+    """The states of the shared random generators; a draw changes them."""
     import numpy as np
 
     state: Any = np.random.get_state(legacy=False)
@@ -244,15 +252,15 @@ def _global_lots() -> dict[str, Any]:
 
 
 def _pure_decision(policy: Policy, snapshot: Snapshot, memory: Any, where: str) -> tuple[Plan, Any]:
-    seen, known, lots = to_json(snapshot), policy.save_memory(memory), _global_lots()
+    seen, known, states = to_json(snapshot), policy.save_memory(memory), _global_generators()
     plan, after = policy.decide(snapshot, memory)
-    with _watched() as read:  # the second time, as compilers that run at the first look at clocks
+    with _watched() as read:  # the second time; at the first, a compiler may read clocks
         again, after_again = policy.decide(snapshot, memory)
-    remedy = "take time and lots from the arguments"
+    remedy = "use the time and the random seed in the arguments"
     if read:
         _fail("pure", where, f"decide() called {read[0]}; {remedy}")
-    for name, state in _global_lots().items():
-        if state != lots[name]:
+    for name, state in _global_generators().items():
+        if state != states[name]:
             _fail("pure", where, f"decide() drew from the global generator of {name}; {remedy}")
     if to_json(snapshot) != seen:
         _fail("pure", where, "decide() changed the snapshot")
@@ -285,9 +293,9 @@ def _check_plan(policy: Policy, snapshot: Snapshot, plan: Plan, where: str) -> N
 
 
 def _check_blind(policy: Policy, snapshot: Snapshot, memory: Any, where: str) -> None:
-    """Without any measurement nothing may be released or stopped.
+    """Without measurements, a policy must not release or stop anything.
 
-    A guard may still do so, as a bound or a budget does: that is an order and not a guess.
+    A guard may still do so, as a bound or a budget does.
     """
     blind = replace(
         snapshot,
