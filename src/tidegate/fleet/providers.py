@@ -19,15 +19,19 @@ from tidegate.fleet.connect import ConnectHost, session_id
 from tidegate.fleet.endpoints import Endpoint, read_endpoint
 from tidegate.fleet.hosts import FleetHost
 from tidegate.model.topology import Resources
-from tidegate.spark.local.processes import Process, memory_available_mb, spark_home
+from tidegate.spark.local.processes import (
+    LOOPBACK,
+    Process,
+    check_host_limit,
+    check_memory,
+    spark_environment,
+    spark_home,
+)
 from tidegate.units import finite
 
 __all__ = ["EmbeddedProvider", "StaticProvider"]
 
-LOOPBACK = "127.0.0.1"
 START_S = 300.0
-# Beside its heap a Connect server takes so much, as measured.
-BESIDE_HEAP_MB = 350
 NETWORK_MBPS = 10_000.0
 
 _LOGGING = """\
@@ -108,11 +112,7 @@ class EmbeddedProvider:
         """Start a server, or take a warm one."""
         if name in self._servers:
             return
-        if self.max_hosts is not None and len(self._servers) >= self.max_hosts:
-            raise BackendError(
-                f"{name} is refused: {len(self._servers)} hosts run and max_hosts is "
-                f"{self.max_hosts}: raise it, or release one first"
-            )
+        check_host_limit(name, len(self._servers), self.max_hosts)
         self._kept = [server for server in self._kept if server.process.running]
         self._servers[name] = self._kept.pop(0) if self._kept else self._launch()
         self._warm_up()
@@ -201,17 +201,11 @@ class EmbeddedProvider:
             server.warm = True
 
     def _launch(self) -> _Server:
-        needed, free = self.memory_mb + BESIDE_HEAP_MB, memory_available_mb()
-        if free is not None and free < needed:
-            raise BackendError(
-                f"a host takes {needed} MB and this machine has {free:.0f} MB left: end "
-                "something, or make hosts smaller (memory_mb)"
-            )
+        check_memory("a host", self.memory_mb)
         self._started += 1
         self.folder.mkdir(parents=True, exist_ok=True)
         logging = self.folder / "log4j2.properties"
         logging.write_text(_LOGGING, encoding="utf-8")
-        home = spark_home()
         conf = {
             "spark.connect.grpc.binding.address": LOOPBACK,
             "spark.connect.grpc.binding.port": "0",
@@ -230,7 +224,7 @@ class EmbeddedProvider:
         }
         options = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={logging}"
         command = [
-            str(home / "bin" / "spark-submit"),
+            str(spark_home() / "bin" / "spark-submit"),
             *("--master", f"local[{self.cores}]", "--driver-memory", f"{self.memory_mb}m"),
             *("--driver-java-options", options),
             *(word for key, value in conf.items() for word in ("--conf", f"{key}={value}")),
@@ -238,12 +232,8 @@ class EmbeddedProvider:
             *("--name", f"tidegate fleet host {self._started}", "spark-internal"),
         ]
         token = secrets.token_urlsafe(32)
-        env = os.environ | {
-            "SPARK_HOME": str(home),
-            "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,  # a command line can be read by everybody
-            "SPARK_LOCAL_IP": LOOPBACK,  # its web page listens here too
-            "SPARK_LOCAL_DIRS": str(self.folder / "scratch"),
-        }
+        # In the environment, because every user of the machine can read a command line.
+        env = spark_environment(self.folder, SPARK_CONNECT_AUTHENTICATE_TOKEN=token)
         env.setdefault("PYSPARK_PYTHON", sys.executable)  # for functions of the queries
         for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE"):
             env.pop(name, None)  # this process is a client, its child is not

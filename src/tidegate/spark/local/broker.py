@@ -21,12 +21,11 @@ from types import TracebackType
 
 from tidegate.errors import BackendError
 from tidegate.spark.local.kafka_jars import broker_jars
-from tidegate.spark.local.processes import Process, spark_home
+from tidegate.spark.local.processes import LOOPBACK, Process, spark_home
 from tidegate.units import finite
 
 __all__ = ["LocalBroker"]
 
-LOOPBACK = "127.0.0.1"
 START_S = 90.0
 
 

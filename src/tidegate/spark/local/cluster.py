@@ -17,8 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from tidegate.errors import BackendError
-from tidegate.spark.local.processes import Process, memory_available_mb, spark_home
+from tidegate.spark.local.processes import (
+    LOOPBACK,
+    Process,
+    check_host_limit,
+    check_memory,
+    spark_environment,
+    spark_home,
+)
 from tidegate.units import finite
 
 if TYPE_CHECKING:
@@ -26,9 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalCluster"]
 
-LOOPBACK = "127.0.0.1"
-# What a worker's JVM and an executor's JVM need beside the executor's heap, as measured.
-BESIDE_HEAP_MB = 350
 START_S = 120.0
 
 
@@ -81,17 +84,8 @@ class LocalCluster:
         """Start a host; returns before it is up. BackendError when the machine has no room."""
         if name in self.workers:
             return
-        if self.max_hosts is not None and len(self.workers) >= self.max_hosts:
-            raise BackendError(
-                f"{name} is refused: {len(self.workers)} hosts run and max_hosts is "
-                f"{self.max_hosts}: raise it, or let one go first"
-            )
-        needed, free = self.memory_mb + BESIDE_HEAP_MB, memory_available_mb()
-        if free is not None and free < needed:
-            raise BackendError(
-                f"{name} is refused: a host takes {needed} MB and this machine has {free:.0f} MB "
-                "left: end something, or make hosts smaller (memory_mb)"
-            )
+        check_host_limit(name, len(self.workers), self.max_hosts)
+        check_memory(name, self.memory_mb)
         self.workers[name] = self._launch(
             name,
             "worker.Worker",
@@ -189,21 +183,18 @@ class LocalCluster:
         self.stop()
 
     def _launch(self, name: str, what: str, *arguments: str) -> Process:
-        home = spark_home()
         command = [
-            str(home / "bin" / "spark-class"),
+            str(spark_home() / "bin" / "spark-class"),
             f"org.apache.spark.deploy.{what}",
             *("--host", LOOPBACK, "--webui-port", "0"),
             *arguments,
         ]
-        env = os.environ | {
-            "SPARK_HOME": str(home),
-            "SPARK_LOCAL_IP": LOOPBACK,  # web pages of master and workers listen here too
-            "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-            "SPARK_LOCAL_DIRS": str(self.folder / "scratch"),
-            "SPARK_WORKER_OPTS": "-Dspark.decommission.enabled=true",
-        }
+        env = spark_environment(
+            self.folder,
+            SPARK_DAEMON_MEMORY="256m",
+            SPARK_DAEMON_JAVA_OPTS="-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            SPARK_WORKER_OPTS="-Dspark.decommission.enabled=true",
+        )
         env.pop("SPARK_MASTER_HOST", None)
         log = self.folder / "logs" / f"{name}-{time.monotonic_ns()}.log"
         return Process(command, log, env)

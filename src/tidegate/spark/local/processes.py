@@ -16,7 +16,20 @@ from pathlib import Path
 
 from tidegate.errors import BackendError
 
-__all__ = ["Process", "memory_available_mb", "spark_home"]
+__all__ = [
+    "JVM_OVERHEAD_MB",
+    "LOOPBACK",
+    "Process",
+    "check_host_limit",
+    "check_memory",
+    "memory_available_mb",
+    "spark_environment",
+    "spark_home",
+]
+
+LOOPBACK = "127.0.0.1"
+JVM_OVERHEAD_MB = 350
+"""Measured memory of a host's processes outside the executor's heap, in MB."""
 
 _alive: weakref.WeakSet[Process] = weakref.WeakSet()
 
@@ -154,3 +167,39 @@ def memory_available_mb() -> float | None:
         return None
     found = re.search(r"MemAvailable:\s+(\d+) kB", text)
     return int(found.group(1)) / 1024 if found else None
+
+
+def check_host_limit(name: str, running: int, max_hosts: int | None) -> None:
+    """Raise BackendError when one more host would exceed the limit.
+
+    name: the new host; running: hosts that run now; max_hosts: None for no limit.
+    """
+    if max_hosts is not None and running >= max_hosts:
+        raise BackendError(
+            f"{name} is refused: {running} hosts are running and max_hosts is {max_hosts}; "
+            "raise max_hosts, or release a host first"
+        )
+
+
+def check_memory(name: str, heap_mb: float) -> None:
+    """Raise BackendError when this machine has too little free memory for another host."""
+    needed, free = heap_mb + JVM_OVERHEAD_MB, memory_available_mb()
+    if free is not None and free < needed:
+        raise BackendError(
+            f"{name} is refused: a host needs {needed:.0f} MB and this machine has {free:.0f} MB "
+            "free; stop another process, or reduce memory_mb"
+        )
+
+
+def spark_environment(folder: Path, **more: str) -> dict[str, str]:
+    """The environment of a Spark process that listens on loopback only.
+
+    folder: for scratch files; more: further variables.
+    """
+    return {
+        **os.environ,
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LOCAL_IP": LOOPBACK,  # web pages listen on this address too
+        "SPARK_LOCAL_DIRS": str(folder / "scratch"),
+        **more,
+    }

@@ -16,8 +16,8 @@ from shutil import which
 from typing import TYPE_CHECKING
 
 from tidegate.errors import BackendError
-from tidegate.spark.local.cluster import BESIDE_HEAP_MB, LOOPBACK, LocalCluster
-from tidegate.spark.local.processes import memory_available_mb
+from tidegate.spark.local.cluster import LocalCluster
+from tidegate.spark.local.processes import JVM_OVERHEAD_MB, LOOPBACK, memory_available_mb
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +57,7 @@ def hosts_that_fit(wanted: int, memory_mb: int) -> int:
     free = memory_available_mb()
     if free is None:
         return wanted
-    each = memory_mb + BESIDE_HEAP_MB
+    each = memory_mb + JVM_OVERHEAD_MB
     fit = int((free - DRIVER_AND_MASTER_MB) // each)
     if fit < 1:
         raise BackendError(
