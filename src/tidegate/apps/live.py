@@ -20,11 +20,11 @@ import numpy as np
 from tidegate.apps.application import Application, Outcome, settle
 from tidegate.apps.feed import PacedFeed, TopicFeed
 from tidegate.errors import BackendError, InputError
+from tidegate.lifecycle import Stop, wait_until
 from tidegate.loop.journal import Turn
 from tidegate.model.topology import Topology
 from tidegate.spark.autoscaler.autoscaler import Autoscaler, policy_stack
 from tidegate.spark.local.cluster import LocalCluster
-from tidegate.spark.local.lifecycle import Stop, wait_until
 from tidegate.spark.local.session import session
 from tidegate.spark.streams.live_settings import Counts, Dials
 from tidegate.spark.streams.locations import within

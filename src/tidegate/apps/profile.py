@@ -18,12 +18,12 @@ from tidegate.apps.application import Application, settle
 from tidegate.apps.feed import TopicFeed
 from tidegate.apps.live import LiveRun, check_parts, start
 from tidegate.codec import Value
+from tidegate.lifecycle import Stop, wait_until
 from tidegate.model import HostOffer, OperatorReading, Snapshot
 from tidegate.model.topology import Edge, Resources, Source, Topology
 from tidegate.spark.autoscaler.executors import ExecutorHosts
 from tidegate.spark.autoscaler.gateway import Gateway
 from tidegate.spark.autoscaler.world import SparkWorld
-from tidegate.spark.local.lifecycle import Stop, wait_until
 from tidegate.spark.local.session import session_on
 from tidegate.spark.streams.live_settings import Counts
 from tidegate.units import duration_s

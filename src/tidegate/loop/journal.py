@@ -12,11 +12,11 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tidegate.codec import Value, from_json, to_json
 from tidegate.errors import InputError, JournalError
+from tidegate.lifecycle import Closing
 from tidegate.loop.backend import Outcome
 from tidegate.loop.controls import Control
 from tidegate.model import Plan, Snapshot
@@ -49,7 +49,7 @@ class Turn(Value):
     slo_s: float | None = None
 
 
-class Journal:
+class Journal(Closing):
     """A journal that is written to, line by line; each line is on disk before the next turn.
 
     path: the file, made with its folder if it is not there, and continued if it is.
@@ -79,17 +79,6 @@ class Journal:
     def close(self) -> None:
         """Close the file; writing ends here."""
         self._file.close()
-
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _cut_torn_line(path: Path) -> int:

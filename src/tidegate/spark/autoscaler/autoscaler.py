@@ -7,10 +7,10 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tidegate.errors import InputError, SettingError
+from tidegate.lifecycle import Service
 from tidegate.loop.controller import Controller
 from tidegate.loop.controls import ControlFile
 from tidegate.loop.journal import Journal, Turn, read_journal
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 FAILURES_UNTIL_WATCHING = 3
 
 
-class Autoscaler:
+class Autoscaler(Service):
     """Holds a latency target by the number of executors, while the ``with`` block runs.
 
     Every few seconds it reads what Spark says of the streaming queries, lets a policy decide and
@@ -149,7 +149,7 @@ class Autoscaler:
 
     # --- life ---------------------------------------------------------------------------------
 
-    def start(self) -> Autoscaler:
+    def start(self) -> Self:
         """Begin; returns at once."""
         self.world.start()
         self._thread.start()
@@ -166,15 +166,7 @@ class Autoscaler:
         if self.controls is not None:
             self.controls.close()
 
-    def __enter__(self) -> Autoscaler:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
         if self.books is not None:
             log.warning("%s", self.account())

@@ -17,9 +17,10 @@ import socket
 import subprocess
 import tempfile
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 from tidegate.errors import BackendError
+from tidegate.lifecycle import Service
 from tidegate.spark.local.kafka_jars import broker_jars
 from tidegate.spark.local.processes import LOOPBACK, Process, spark_home
 from tidegate.units import finite
@@ -29,7 +30,7 @@ __all__ = ["LocalBroker"]
 START_S = 90.0
 
 
-class LocalBroker:
+class LocalBroker(Service):
     """A Kafka broker of one's own; as a context manager it ends with the block.
 
     heap_mb: of its JVM. folder: for its log and settings; None: a temporary one, removed in the
@@ -53,7 +54,7 @@ class LocalBroker:
         """Its process, None while it does not run."""
         return self._process.pid if self._process is not None else None
 
-    def start(self) -> LocalBroker:
+    def start(self) -> Self:
         """Start it and wait until it answers; BackendError with its last words when it does not."""
         java = self._java()
         settings, data = self.folder / "server.properties", self.folder / "data"
@@ -95,17 +96,6 @@ class LocalBroker:
             "-cp",
             ":".join(map(str, [*logging, *broker_jars()])),
         ]
-
-    def __enter__(self) -> LocalBroker:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
 
 def _format(java: list[str], settings: Path) -> None:

@@ -14,9 +14,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
+from tidegate.lifecycle import Service
 from tidegate.spark.local.processes import (
     LOOPBACK,
     Process,
@@ -35,7 +35,7 @@ __all__ = ["LocalCluster"]
 START_S = 120.0
 
 
-class LocalCluster:
+class LocalCluster(Service):
     """A master and so many workers, as processes on this machine.
 
     cores: task slots of a host. They may be more than the machine has cores when the work is
@@ -65,8 +65,10 @@ class LocalCluster:
         self._master: Process | None = None
         self.url = ""
 
-    def start(self, hosts: int = 0) -> LocalCluster:
+    def start(self, hosts: int = 0) -> Self:
         """Start the master, and so many hosts at once, named host-1 and on."""
+        if self._master is not None:
+            return self
         self._master = self._launch("master", "master.Master", "--port", "0")
         try:
             port = self._master.wait_for(r"'sparkMaster' on port (\d+)", START_S).group(1)
@@ -170,17 +172,6 @@ class LocalCluster:
             self._master = None
         if self._own_folder:
             shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> LocalCluster:
-        return self if self._master else self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def _launch(self, name: str, what: str, *arguments: str) -> Process:
         command = [

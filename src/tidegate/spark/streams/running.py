@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tidegate.errors import BackendError
+from tidegate.lifecycle import Service
 from tidegate.model.topology import Edge, Topology
 from tidegate.spark.autoscaler.meter import SourceCount
 from tidegate.spark.streams.admission import admitted, rows_of
@@ -139,7 +139,7 @@ class RunningOperator:
         self.query.stop()
 
 
-class RunningTopology:
+class RunningTopology(Service):
     """The handle of a started topology; as a context manager it stops at the end.
 
     dials: to turn. queries: by operator. topics: by source and operator.
@@ -288,14 +288,3 @@ class RunningTopology:
             operator.close()
         for operator in self._operators.values():
             operator.stop(timeout_s)
-
-    def __enter__(self) -> RunningTopology:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
