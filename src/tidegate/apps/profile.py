@@ -21,7 +21,7 @@ from tidegate.codec import Value
 from tidegate.lifecycle import Stop, wait_until
 from tidegate.model import HostOffer, OperatorReading, Snapshot
 from tidegate.model.topology import Edge, Resources, Source, Topology
-from tidegate.spark.autoscaler.executors import ExecutorHosts
+from tidegate.spark.autoscaler.executors import executor_manager
 from tidegate.spark.autoscaler.gateway import Gateway
 from tidegate.spark.autoscaler.world import SparkWorld
 from tidegate.spark.local.session import session_on
@@ -160,7 +160,7 @@ def _world(
     wired = running.for_autoscaler()
     offer = HostOffer(Resources(float(slots)), 3600.0, 0.0)
     world = SparkWorld(
-        gateway, ExecutorHosts(gateway, time.time), offer, interval_s=interval_s, **wired
+        gateway, executor_manager(gateway, time.time), offer, interval_s=interval_s, **wired
     )
     world.start()
     return world

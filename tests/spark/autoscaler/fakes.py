@@ -139,14 +139,14 @@ class FakeGateway(Gateway):
         return "app-1"
 
     @property
-    def scalable(self) -> bool:
-        return True
+    def scheme(self) -> str:
+        return "spark"
 
     @property
     def stopped(self) -> bool:
         return False
 
-    def executors(self) -> list[ExecutorInfo]:
+    def executors(self, include_driver: bool = False) -> list[ExecutorInfo]:
         if self.broken:
             raise BackendError(self.broken)
         return list(self.up.values())

@@ -23,7 +23,7 @@ from tidegate.errors import BackendError, TopologyError
 from tidegate.model import HostOffer
 from tidegate.model.topology import Resources
 from tidegate.packing import Packing
-from tidegate.spark.autoscaler.executors import ExecutorHosts
+from tidegate.spark.autoscaler.executors import executor_manager
 from tidegate.spark.autoscaler.gateway import Gateway
 from tidegate.spark.autoscaler.meter import SourceCount
 from tidegate.spark.autoscaler.world import SparkWorld
@@ -87,7 +87,7 @@ def test_a_plan_takes_effect_at_the_next_batch(spark: SparkSession, tmp_path: Pa
     with CHAIN.start(spark, tmp_path) as running:
         given = running.for_autoscaler()
         gateway = Gateway(spark, watch_only=True)
-        hosts = ExecutorHosts(gateway, time.time)
+        hosts = executor_manager(gateway, time.time)
         offer = HostOffer(Resources(2))
         world = SparkWorld(gateway, hosts, offer, style="instances", interval_s=1.0, **given)
         world.start()

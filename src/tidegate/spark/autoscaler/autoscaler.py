@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,11 +18,11 @@ from tidegate.loop.controls import ControlFile
 from tidegate.loop.journal import Journal, Turn, read_journal
 from tidegate.loop.stack import guarded
 from tidegate.model import HostOffer
-from tidegate.model.topology import Resources, Topology
+from tidegate.model.topology import Topology
 from tidegate.policies import create, policy_class
 from tidegate.policies.base import Policy
 from tidegate.spark.autoscaler.dry_run import DryRunBooks
-from tidegate.spark.autoscaler.executors import ExecutorHosts, WorkerHosts
+from tidegate.spark.autoscaler.executors import MakeManager, WorkerHosts, executor_manager
 from tidegate.spark.autoscaler.gateway import Gateway
 from tidegate.spark.autoscaler.meter import SourceCount
 from tidegate.spark.autoscaler.world import Settable, SparkWorld
@@ -81,6 +83,7 @@ class Autoscaler(Service):
         price_per_hour: float = 0.0,
         billing_unit: str | float = "1h",
         cluster: LocalCluster | None = None,
+        executors: MakeManager | None = None,
         topology: Topology | Callable[[], Topology] | None = None,
         dials: Settable | None = None,
         sources: Mapping[str, Callable[[], SourceCount]] | None = None,
@@ -102,7 +105,11 @@ class Autoscaler(Service):
         self.policy = policy_stack(policy, **stack, dry_run=dry_run)
         self._undry = policy_stack(policy, **stack)
         self.gateway = Gateway(spark, watch_only=dry_run)
-        if not self.gateway.scalable and not dry_run:
+        make = executors or executor_manager
+        if cluster is not None:
+            make = partial(WorkerHosts, cluster=cluster)
+        hosts = make(self.gateway, time.time)
+        if not hosts.scalable and not dry_run:
             raise SettingError(
                 "spark.master",
                 self.gateway.setting("spark.master"),
@@ -110,17 +117,10 @@ class Autoscaler(Service):
                 "a local master has no executors to add: use a cluster, or dry_run=True to watch",
             )
         self.offer = HostOffer(
-            self._executor_size(cluster),
+            hosts.capacity(),
             billing_unit_s,
             price_per_hour * billing_unit_s / 3600,
             max_hosts=max_executors,
-        )
-        from time import time
-
-        hosts = (
-            WorkerHosts(self.gateway, time, cluster)
-            if cluster is not None
-            else ExecutorHosts(self.gateway, time)
         )
         self.world = SparkWorld(
             self.gateway,
@@ -221,15 +221,6 @@ class Autoscaler(Service):
         return not self._stop.is_set() and not self.gateway.stopped and self._await_queries()
 
     # --- settings -----------------------------------------------------------------------------
-
-    def _executor_size(self, cluster: LocalCluster | None) -> Resources:
-        if cluster is not None:
-            return Resources(cluster.cores, cluster.memory_mb)
-        cores = self.gateway.setting("spark.executor.cores")
-        if not cores:
-            running = self.gateway.executors()
-            cores = str(running[0].cores) if running else "1"
-        return Resources(float(cores))
 
     def _remembered(self, path: str | os.PathLike[str]) -> Any:
         """What the last turn of the journal left in memory, None when there is none to use."""

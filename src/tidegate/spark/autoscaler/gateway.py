@@ -111,9 +111,10 @@ class Gateway:
         return str(self._context.applicationId)
 
     @property
-    def scalable(self) -> bool:
-        """Whether there is a cluster manager that gives and takes executors."""
-        return not str(self._context.master).startswith("local")
+    def scheme(self) -> str:
+        """The scheme of ``spark.master``: ``local``, ``spark``, ``yarn``, ``k8s`` or another."""
+        found = re.match(r"\w+", str(self._context.master))
+        return found.group() if found else ""
 
     @property
     def stopped(self) -> bool:
@@ -125,8 +126,11 @@ class Gateway:
 
     # --- executors ----------------------------------------------------------------------------
 
-    def executors(self) -> list[ExecutorInfo]:
-        """The executors that are up, in the order of their registration."""
+    def executors(self, include_driver: bool = False) -> list[ExecutorInfo]:
+        """The executors that run, in the order of their registration.
+
+        include_driver: list the driver too, which runs the tasks of a ``local`` master.
+        """
         with _translated("its executors could not be listed"):
             text = self._json.writeValueAsString(self._scala.statusStore().executorList(True))
         found = [
@@ -139,7 +143,7 @@ class Gateway:
                 added_s=_moment_s(e["addTime"]),
             )
             for e in json.loads(text)
-            if e["id"] != "driver" or not self.scalable
+            if include_driver or e["id"] != "driver"
         ]
         return sorted(found, key=lambda e: (e.added_s, e.id))
 

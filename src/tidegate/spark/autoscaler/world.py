@@ -27,7 +27,7 @@ from tidegate.model import (
 from tidegate.model.steps import diff
 from tidegate.model.topology import Operator, Resources, Topology
 from tidegate.packing import Style
-from tidegate.spark.autoscaler.executors import ExecutorHosts
+from tidegate.spark.autoscaler.executors import ExecutorManager
 from tidegate.spark.autoscaler.gateway import Gateway
 from tidegate.spark.autoscaler.meter import WARM_UP_S, QueryMeter, SourceCount, latency_of
 from tidegate.spark.autoscaler.progress import read_progress
@@ -65,7 +65,7 @@ class SparkWorld:
     def __init__(
         self,
         gateway: Gateway,
-        hosts: ExecutorHosts,
+        hosts: ExecutorManager,
         offer: HostOffer,
         *,
         style: Style = "engines",
