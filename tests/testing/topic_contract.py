@@ -13,8 +13,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from tidegate.errors import BackendError, InputError
 from tidegate.spark.streams.checkpoints import Checkpoint
 from tidegate.spark.streams.live_settings import Counts
-from tidegate.spark.streams.manifests import Manifest
-from tidegate.spark.streams.topic import Topic
+from tidegate.spark.streams.topic import Manifest, Topic
 
 ROWS = StructType([StructField("id", LongType()), StructField("value", LongType())])
 Open = Callable[[StructType | None], Topic]
@@ -53,7 +52,7 @@ def check_publishing(open_topic: Open, spark: SparkSession) -> None:
     assert (again.totals("other"), again.totals("nobody")) == (Counts(), Counts())
     assert ids(again.frame(spark)) == once(16)
     assert topic.arrived_items() == again.arrived_items() == 16
-    with pytest.raises(InputError, match="as when the topic was made"):
+    with pytest.raises(InputError, match="as when the topic was created"):
         open_topic(StructType([StructField("id", StringType())]))
 
 

@@ -31,7 +31,7 @@ from tidegate.units import duration_s
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.spark.streams.running import RunningTopology
+    from tidegate.spark.streams.topology import RunningTopology
 
 __all__ = ["OperatorProfile", "Profile", "profile", "variation"]
 
@@ -120,7 +120,7 @@ def profile(run: LiveRun, say: Callable[[str], None], stop: Stop) -> Profile:
             check_parts(running, feed)
 
         say("the first batches compile the queries")
-        entries, counts = running.model().entries, running.dials.counts
+        entries, counts = running.model().entries, running.live_settings.counts
         wait_until(lambda: all(counts(n).seen for n in entries), 300.0, stop, check)
         stop.check()
         world = _world(spark, running, run.slots, interval_s)
