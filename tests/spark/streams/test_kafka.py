@@ -99,7 +99,7 @@ def test_a_batch_that_died_half_way_counts_for_nothing(
     assert fourth.write(batch(20, 5), wanted(2)) == done
     assert ids(fourth.frame(spark)) == once(25)
     assert not list(tmp_path.glob(".copy*"))
-    with pytest.raises(BackendError, match="end one of them"):
+    with pytest.raises(BackendError, match="stop one of them"):
         third.write(batch(90, 1), wanted(3))
     assert ids(fourth.frame(spark)) == once(25)
 
@@ -222,7 +222,7 @@ def test_mistakes_are_named(spark: SparkSession, broker: LocalBroker, tmp_path: 
         open_topic(place, "absent", ROWS)
     with pytest.raises(InputError, match="alone for a topic that others fill"):
         open_topic(f"{place}?partitions=3", "absent", ROWS)
-    with pytest.raises(BackendError, match="nobody answers"):
+    with pytest.raises(BackendError, match="no broker answers"):
         open_topic("kafka://127.0.0.1:1", "t", ROWS)
     topic = open_topic(f"{place}/wrong?partitions=3", "t", ROWS, tmp_path)
     with pytest.raises(InputError, match="3, as topic wrong"):
