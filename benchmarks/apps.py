@@ -23,7 +23,7 @@ from tidegate.apps.full_speed import full_speed
 from tidegate.apps.live import LiveResult, LiveRun
 from tidegate.apps.profile import Profile, profile
 from tidegate.errors import InputError
-from tidegate.spark.local.lifecycle import Stop
+from tidegate.lifecycle import Stop
 from tidegate.units import show_duration
 
 PAGES = Path(__file__).parents[1] / "docs" / "apps"

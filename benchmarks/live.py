@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.apps.demo import DayRun, RunResult, run_day
+from tidegate.lifecycle import Stop
 from tidegate.loop.journal import read_journal
 from tidegate.loop.stack import StackOptions, build_stack
 from tidegate.model import Snapshot
@@ -35,7 +36,6 @@ from tidegate.report.summary import LiveSummary, summarise
 from tidegate.simulation import RunReport
 from tidegate.simulation.calibrate import batch_scenario, calibrate
 from tidegate.simulation.run import run as simulate
-from tidegate.spark.local.lifecycle import Stop
 from tidegate.units import duration_s
 from tidegate.workloads import RateTrace
 

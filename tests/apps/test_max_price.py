@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.apps.application import application, settle
 from tidegate.apps.records import REASONS, parsed, records, spoiled
-from tidegate.spark.streams.live_settings import Dials
+from tidegate.spark.streams.live_settings import LiveSettings
 
 START_S = 1_700_000_000.0
 NAME = "stocks"
@@ -50,19 +50,19 @@ def test_results_equal_the_reference_and_bad_tuples_are_set_aside(
 
 def test_what_is_shed_is_counted_and_the_rest_is_exact(spark: SparkSession, tmp_path: Path) -> None:
     app = application("max-price", symbols=20)
-    dials = Dials(default_parallelism=2)
-    with app.topology.start(spark, tmp_path, dials) as running:
+    live_settings = LiveSettings(default_parallelism=2)
+    with app.topology.start(spark, tmp_path, live_settings) as running:
         tables = batches()
         for n, table in enumerate(tables):
-            dials.shed_fraction = (0.0, 0.3, 0.6)[n]
+            live_settings.shed_fraction = (0.0, 0.3, 0.6)[n]
             running.topics[NAME].append(table)
             settle(running, 120)
-        dials.shed_fraction = 0.0
+        live_settings.shed_fraction = 0.0
         running.topics[NAME].append(app.closing(START_S + 60)[NAME])
         settle(running, 120)
     outcome = app.outcome_of(spark, running)
     assert outcome.exact, outcome.wrong
-    counts = dials.counts("maxima")
+    counts = live_settings.counts("maxima")
     assert counts.seen == 6_001 and 1_500 < counts.dropped < 2_100
     assert sum(outcome.results["merge"]["tuples"].to_pylist()) == 6_000 - counts.dropped
     assert outcome.inputs[NAME].num_rows == counts.seen - counts.dropped

@@ -135,7 +135,7 @@ def test_patterns_on_spark_with_a_restart_and_bad_texts(
     with app.topology.start(spark, tmp_path) as running:
         running.topics["texts"].append(table.slice(0, 500))
         end_s = time.monotonic() + 120
-        while running.dials.counts("detect").written == 0 and time.monotonic() < end_s:
+        while running.live_settings.counts("detect").written == 0 and time.monotonic() < end_s:
             running.check()
             time.sleep(0.02)
     assert running.lag_items()["detect"] > 0  # stopped in the middle
@@ -162,6 +162,6 @@ def test_patterns_on_spark_with_a_restart_and_bad_texts(
     assert sum(reasons.values()) == table.num_rows - 900  # the good ones, and the one far ahead
     assert "detect" not in outcome.rejected  # nobody came late
     loop = {(e.origin, e.target): e.ratio for e in model.edges}["detect", "detect"]
-    counts = running.dials.counts("detect")
+    counts = running.live_settings.counts("detect")
     assert 0 < loop == counts.written / counts.seen < 0.1
     assert "changes of the maximal patterns" in app.tally(outcome.inputs, outcome.results)[0]

@@ -82,7 +82,7 @@ def test_a_profile_is_a_topology_that_the_other_commands_read(tmp_path: Path) ->
         (["run", "ticks", "--bad", "2"], "--bad is 2"),
         (["run", "ticks", "--slo", "soon"], "'soon'"),
         (["run", "ticks", "--policy", "drs", "--set", "t_max_s=soon"], "t_max_s is 'soon'"),
-        (["run", "ticks", "--topics", "kafka://127.0.0.1:1"], "nobody answers at 127.0.0.1:1"),
+        (["run", "ticks", "--topics", "kafka://127.0.0.1:1"], "no broker answers at 127.0.0.1:1"),
         (["run", "ticks", "--topics", "kafka://127.0.0.1"], "name host and port"),
         (["run", "max-price", "--replay", "day.csv"], "only ticks can be replayed"),
         (["run", "ticks", "--replay", "day.csv"], "a CSV file that can be read"),

@@ -19,10 +19,8 @@ from tidegate.loop.backend import Outcome
 from tidegate.loop.journal import Turn
 from tidegate.model import Binding, Plan
 from tidegate.policies import create
-from tidegate.spark.autoscaler import attach
-from tidegate.spark.autoscaler.attach import Attachment
-from tidegate.spark.autoscaler.command import environment, split_words
-from tidegate.spark.autoscaler.dry_run import DryRunBooks
+from tidegate.spark.autoscaler.autoscaler import DryRunAccount
+from tidegate.spark.autoscaler.submit import Attachment, environment, run, split_arguments
 from tidegate.testing import steady_snapshot
 
 
@@ -140,7 +138,10 @@ def test_spark_home_and_its_defaults_are_respected(
         (("--slo", "5s", "--set", "t_max_s", "app.py"), "parameter=value"),
         (("--slo", "5s", "--set", "t=1", "app.py"), "it takes t_max_s"),
         (("--slo", "5s", "--min-executors", "0", "app.py"), "--min-executors is 0"),
-        (("--slo", "5s", "--min-executors", "3", "--max-executors", "2", "app.py"), "no less than"),
+        (
+            ("--slo", "5s", "--min-executors", "3", "--max-executors", "2", "app.py"),
+            "--min-executors is 3",
+        ),
         (("--slo", "5s", "--max-executors", "many", "app.py"), "valid integer"),
         (("--slo", "5s", "--interval", "0s", "app.py"), "--interval is '0s'"),
         (("--slo", "5s", "--stabilise", "x", "app.py"), "--stabilise is 'x'"),
@@ -176,7 +177,7 @@ def test_help_tells_of_spark_submit() -> None:
 
 
 def test_words_of_the_application_are_its_own() -> None:
-    words = split_words(["--set", "a=-1", "app.py", "-v", "--", "x"], ["--set"], ["--dry-run"])
+    words = split_arguments(["--set", "a=-1", "app.py", "-v", "--", "x"], ["--set"], ["--dry-run"])
     assert words.own == ("--set", "a=-1") and words.app == ("app.py", "-v", "--", "x")
 
 
@@ -188,7 +189,7 @@ class Attached:
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
-        self.books: DryRunBooks | None = DryRunBooks()
+        self.dry_run_account: DryRunAccount | None = DryRunAccount()
         self.made = self.started = self.stopped = 0
 
     def make(self, settings: Attachment, spark: object) -> Attached:
@@ -204,9 +205,9 @@ class Attached:
     def stop(self) -> None:
         self.stopped += 1
 
-    def account(self) -> str:
-        assert self.books is not None
-        return self.books.report()
+    def dry_run_report(self) -> str:
+        assert self.dry_run_account is not None
+        return self.dry_run_account.report()
 
 
 def wrapped(app: Path, autoscaler: Attached, *arguments: str) -> int:
@@ -223,7 +224,7 @@ def wrapped(app: Path, autoscaler: Attached, *arguments: str) -> int:
         mock.patch.object(sys, "argv", []),
         mock.patch.object(sys, "path", list(sys.path)),
     ):
-        return attach.run([settings, str(app), *arguments])
+        return run([settings, str(app), *arguments])
 
 
 @pytest.mark.parametrize("code", [0, 1, 7])
@@ -260,7 +261,7 @@ def test_ctrl_c_ends_the_autoscaler_too(app: Path) -> None:
 
 def test_spark_errors_leave_the_app_alone(app: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert wrapped(app, Attached(BackendError("Spark does not answer")), "7") == 7
-    assert "runs without: Spark does not answer" in capsys.readouterr().err
+    assert "runs without an autoscaler: Spark does not answer" in capsys.readouterr().err
 
 
 def test_wrong_settings_end_it_at_once(app: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -298,16 +299,16 @@ def dry_turn(number: int, time_s: float, hosts: int, wanted: int, planned: int) 
 
 
 def test_a_dry_run_adds_up_what_was_and_what_would_have_been() -> None:
-    books = DryRunBooks()
-    assert "nothing to compare" in books.report()
-    books.add(dry_turn(1, 0, hosts=4, wanted=1, planned=2))
-    books.add(Turn(2, "static", error="a turn that failed"))
-    books.add(dry_turn(3, 10, hosts=4, wanted=6, planned=4))
-    books.add(dry_turn(4, 40, hosts=4, wanted=6, planned=4))
-    assert (books.actual_s, books.wanted_s, books.planned_s) == (160, 190, 140)
-    assert books.watched_s == 40 and books.changes == 1
-    assert books.report().splitlines()[1:] == [
-        "  as it was                   160 executor-seconds, 4.00 executors on average, 4.0000 $",
+    account = DryRunAccount()
+    assert "nothing to compare" in account.report()
+    account.add(dry_turn(1, 0, hosts=4, wanted=1, planned=2))
+    account.add(Turn(2, "static", error="a turn that failed"))
+    account.add(dry_turn(3, 10, hosts=4, wanted=6, planned=4))
+    account.add(dry_turn(4, 40, hosts=4, wanted=6, planned=4))
+    assert (account.actual_s, account.wanted_s, account.planned_s) == (160, 190, 140)
+    assert account.watched_s == 40 and account.changes == 1
+    assert account.report().splitlines()[1:] == [
+        "  actual                      160 executor-seconds, 4.00 executors on average, 4.0000 $",
         "  wanted by the policy        190 executor-seconds, 4.75 executors on average, 6.0000 $",
         "  after its guards            140 executor-seconds, 3.50 executors on average, 4.0000 $"
         ", in 1 change",

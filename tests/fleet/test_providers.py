@@ -13,6 +13,7 @@ from tidegate.fleet import providers
 from tidegate.fleet.connect import ConnectHost, process_usage, session_id
 from tidegate.fleet.hosts import HostSilent, HostView, bounded
 from tidegate.fleet.providers import EmbeddedProvider
+from tidegate.spark.local import processes
 
 
 class FakeProcess:
@@ -43,7 +44,7 @@ class FakeProcess:
 def started(monkeypatch: pytest.MonkeyPatch) -> list[FakeProcess]:
     FakeProcess.made = []
     monkeypatch.setattr(providers, "Process", FakeProcess)
-    monkeypatch.setattr(providers, "memory_available_mb", lambda: 10_000.0)
+    monkeypatch.setattr(processes, "memory_available_mb", lambda: 10_000.0)
     monkeypatch.setattr(ConnectHost, "warm_up", lambda self, timeout_s: None)
     return FakeProcess.made
 
@@ -112,8 +113,8 @@ def test_a_spare_is_taken_and_replaced(tmp_path: Path, started: list[FakeProcess
 def test_without_memory_a_host_is_refused(
     tmp_path: Path, started: list[FakeProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(providers, "memory_available_mb", lambda: 100.0)
-    with pytest.raises(BackendError, match="100 MB left"):
+    monkeypatch.setattr(processes, "memory_available_mb", lambda: 100.0)
+    with pytest.raises(BackendError, match="100 MB free"):
         EmbeddedProvider("f", tmp_path).lease("host-1")
 
 

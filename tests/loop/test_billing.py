@@ -27,7 +27,7 @@ from tidegate.report.summary import summarise
 from tidegate.simulation import BatchSettings, QueryCloud, QueryCost, QuerySettings
 from tidegate.simulation.calibrate import BatchWorld, batch_scenario
 from tidegate.simulation.scenario import scenario_for
-from tidegate.spark.autoscaler.dry_run import DryRunBooks
+from tidegate.spark.autoscaler.autoscaler import DryRunAccount
 from tidegate.testing import steady_snapshot
 from tidegate.workloads import RateTrace
 
@@ -167,7 +167,7 @@ def metrics_usd(turns: list[Turn]) -> float:
 
 def every_cost_usd(turns: list[Turn]) -> dict[str, float]:
     """The cost of a journal by everything that states it."""
-    builder, dry = RowBuilder(), DryRunBooks()
+    builder, dry = RowBuilder(), DryRunAccount()
     rows = [builder.add(each) for each in turns]
     for each in turns:
         dry.add(each)

@@ -32,7 +32,7 @@ from tidegate.simulation.calibrate import (
 )
 from tidegate.simulation.counterfactual import counterfactual
 from tidegate.simulation.run import run
-from tidegate.spark.autoscaler.dry_run import DryRunBooks
+from tidegate.spark.autoscaler.autoscaler import DryRunAccount
 from tidegate.workloads import RateTrace
 
 SLO_S = 4.0
@@ -202,7 +202,7 @@ def test_a_dry_run_tells_what_would_have_been(tmp_path: Path) -> None:
     # Recorded with four executors all the time; nobody ever saw fewer or more.
     path = tmp_path / "static.jsonl"
     scenario = replace(batch_scenario(TRUTH, TRACE, SLO_S), initial_hosts=6)
-    books = DryRunBooks()
+    books = DryRunAccount()
     with Journal(path) as journal:
         static = run(
             scenario.world("instances", seed=3),
@@ -228,4 +228,4 @@ def test_a_dry_run_tells_what_would_have_been(tmp_path: Path) -> None:
     assert would.slo_compliance == pytest.approx(truth.slo_compliance or 0.0, abs=0.05)
     told = books.estimate(drs, SLO_S)
     assert "of the items within 4 s" in told and "rescales" in told
-    assert "too little was seen" in DryRunBooks().estimate(drs, SLO_S)
+    assert "too few measurements" in DryRunAccount().estimate(drs, SLO_S)

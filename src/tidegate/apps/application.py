@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import BackendError, InputError
-from tidegate.spark.streams.admission import rows_of
+from tidegate.spark.streams.shedding import rows_of
 from tidegate.spark.streams.topology import StreamTopology
 from tidegate.workloads import ConstantRate, Workload
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType, StructType
 
-    from tidegate.spark.streams.running import RunningTopology
+    from tidegate.spark.streams.topology import RunningTopology
 
 __all__ = [
     "APPLICATIONS",
@@ -120,10 +120,10 @@ class Application:
         rows are welcome. at_most_s: wait no longer for the end. close_at_s: Unix time of the
         rows that close the last windows, after all others; now by default.
         """
-        from tidegate.spark.streams.live_settings import Dials
+        from tidegate.spark.streams.live_settings import LiveSettings
 
-        dials = Dials(default_parallelism=parallelism)
-        with self._set(spark), self.topology.start(spark, folder, dials) as running:
+        live_settings = LiveSettings(default_parallelism=parallelism)
+        with self._set(spark), self.topology.start(spark, folder, live_settings) as running:
             for source, batches in inputs.items():
                 for table in batches:
                     running.topics[source].append(table)

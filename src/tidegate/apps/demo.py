@@ -20,11 +20,11 @@ from tidegate.apps.audit import Ledger, audit
 from tidegate.apps.demo_ticks import SETTINGS, start_ticks
 from tidegate.apps.feed import Feed
 from tidegate.errors import BackendError
+from tidegate.lifecycle import Stop, wait_until
 from tidegate.loop.journal import Turn
 from tidegate.report.summary import Measured
 from tidegate.spark.autoscaler.autoscaler import Autoscaler
 from tidegate.spark.local.cluster import LocalCluster
-from tidegate.spark.local.lifecycle import Stop, wait_until
 from tidegate.spark.local.session import session
 from tidegate.units import duration_s, finite
 from tidegate.workloads import ConstantRate, ExchangeDay, Scaled, Workload

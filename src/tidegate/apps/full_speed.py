@@ -18,7 +18,7 @@ from tidegate.apps.live import (
     counts_of,
     start_on_cluster,
 )
-from tidegate.spark.local.lifecycle import Stop
+from tidegate.lifecycle import Stop
 
 __all__ = ["full_speed"]
 

@@ -20,15 +20,15 @@ import numpy as np
 from tidegate.apps.application import Application, Outcome, settle
 from tidegate.apps.feed import PacedFeed, TopicFeed
 from tidegate.errors import BackendError, InputError
+from tidegate.lifecycle import Stop, wait_until
 from tidegate.loop.journal import Turn
 from tidegate.loop.stack import StackOptions, build_stack
 from tidegate.model.topology import Topology
 from tidegate.policies.base import Situation
 from tidegate.spark.autoscaler.autoscaler import Autoscaler
 from tidegate.spark.local.cluster import LocalCluster
-from tidegate.spark.local.lifecycle import Stop, wait_until
 from tidegate.spark.local.session import session
-from tidegate.spark.streams.live_settings import Counts, Dials
+from tidegate.spark.streams.live_settings import Counts, LiveSettings
 from tidegate.spark.streams.locations import within
 from tidegate.units import duration_s, finite
 from tidegate.workloads import ConstantRate, Sum
@@ -36,9 +36,8 @@ from tidegate.workloads import ConstantRate, Sum
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.spark.streams.running import RunningTopology
     from tidegate.spark.streams.topic import Topic
-    from tidegate.spark.streams.topology import StreamTopology
+    from tidegate.spark.streams.topology import RunningTopology, StreamTopology
 
 __all__ = [
     "Attach", "LiveResult", "LiveRun", "check_parts", "close_books", "counts_of", "known_times",
@@ -262,7 +261,7 @@ def run_live(
         # What has gathered while the first batches compiled is no load to scale for.
         caught_up = wait_until(
             lambda: (
-                all(running.dials.counts(name).seen for name in entries)
+                all(running.live_settings.counts(name).seen for name in entries)
                 and _waiting(running) < 10 * TRICKLE_PER_S
             ),
             300.0,
@@ -301,7 +300,7 @@ def run_live(
         outcome = close_books(run, spark, running, say) if done else None
         counts = counts_of(running)
         return LiveResult(
-            from_s, until_s, items, seconds, counts, outcome, scaler.account(), interrupted
+            from_s, until_s, items, seconds, counts, outcome, scaler.dry_run_report(), interrupted
         )
 
 
@@ -328,10 +327,12 @@ def start_on_cluster(
 def start(run: LiveRun, spark: SparkSession, stack: ExitStack, parallelism: int) -> RunningTopology:
     """The application's topology from its very beginning, which ends with the stack."""
     shutil.rmtree(run.out / "data", ignore_errors=True)
-    dials = Dials(default_parallelism=parallelism)
+    live_settings = LiveSettings(default_parallelism=parallelism)
     topology = run.application.topology
     where = None if run.topics is None else within(run.topics, f"run{time.time_ns():x}")
-    running = topology.start(spark, run.out / "data", dials, trigger_s=run.trigger_s, topics=where)
+    running = topology.start(
+        spark, run.out / "data", live_settings, trigger_s=run.trigger_s, topics=where
+    )
     stack.callback(_stop, running)
     return running
 
@@ -360,7 +361,7 @@ def _sources(running: RunningTopology, app: Application) -> dict[str, Topic]:
 
 def counts_of(running: RunningTopology) -> dict[str, Counts]:
     """Exact counts of every operator so far."""
-    return {name: running.dials.counts(name) for name in running.queries}
+    return {name: running.live_settings.counts(name) for name in running.queries}
 
 
 def _waiting(running: RunningTopology) -> int:

@@ -18,12 +18,12 @@ from tidegate.apps.application import Application, settle
 from tidegate.apps.feed import TopicFeed
 from tidegate.apps.live import LiveRun, check_parts, start
 from tidegate.codec import Value
+from tidegate.lifecycle import Stop, wait_until
 from tidegate.model import HostOffer, OperatorReading, Snapshot
 from tidegate.model.topology import Edge, Resources, Source, Topology
-from tidegate.spark.autoscaler.executors import ExecutorHosts
+from tidegate.spark.autoscaler.executors import executor_manager
 from tidegate.spark.autoscaler.gateway import Gateway
 from tidegate.spark.autoscaler.world import SparkWorld
-from tidegate.spark.local.lifecycle import Stop, wait_until
 from tidegate.spark.local.session import session_on
 from tidegate.spark.streams.live_settings import Counts
 from tidegate.units import duration_s
@@ -31,7 +31,7 @@ from tidegate.units import duration_s
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.spark.streams.running import RunningTopology
+    from tidegate.spark.streams.topology import RunningTopology
 
 __all__ = ["OperatorProfile", "Profile", "profile", "variation"]
 
@@ -120,7 +120,7 @@ def profile(run: LiveRun, say: Callable[[str], None], stop: Stop) -> Profile:
             check_parts(running, feed)
 
         say("the first batches compile the queries")
-        entries, counts = running.model().entries, running.dials.counts
+        entries, counts = running.model().entries, running.live_settings.counts
         wait_until(lambda: all(counts(n).seen for n in entries), 300.0, stop, check)
         stop.check()
         world = _world(spark, running, run.slots, interval_s)
@@ -160,7 +160,7 @@ def _world(
     wired = running.for_autoscaler()
     offer = HostOffer(Resources(float(slots)), 3600.0, 0.0)
     world = SparkWorld(
-        gateway, ExecutorHosts(gateway, time.time), offer, interval_s=interval_s, **wired
+        gateway, executor_manager(gateway, time.time), offer, interval_s=interval_s, **wired
     )
     world.start()
     return world

@@ -101,7 +101,7 @@ def _introduce(run: DayRun) -> None:
 def _run(run: DayRun, view: LiveView) -> RunResult | None:
     """Run it in view; None when it was stopped before the day began."""
     from tidegate.apps.demo import run_day
-    from tidegate.spark.local.lifecycle import Stop, Stopped
+    from tidegate.lifecycle import Stop, Stopped
 
     stop = Stop()
     with signals(stop, view.say), logs_into(run.journal.with_name("tidegate.log")), view:

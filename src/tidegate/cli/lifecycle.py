@@ -13,7 +13,7 @@ from tidegate.cli.output import console
 from tidegate.errors import InputError
 
 if TYPE_CHECKING:
-    from tidegate.spark.local.lifecycle import Stop
+    from tidegate.lifecycle import Stop
 
 __all__ = ["INTERRUPTED", "cleared", "executors_that_fit", "logs_into", "signals"]
 
@@ -23,7 +23,7 @@ INTERRUPTED = 130
 @contextlib.contextmanager
 def signals(stop: Stop, say: Callable[[str], None]) -> Iterator[None]:
     """Ctrl-C and a kind kill end the run in order; while it starts, by an exception."""
-    from tidegate.spark.local.lifecycle import Stopped
+    from tidegate.lifecycle import Stopped
 
     def end(number: int, frame: Any) -> None:
         again = stop.is_set()

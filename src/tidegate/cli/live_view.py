@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from types import TracebackType
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -13,6 +13,7 @@ from rich.text import Text
 
 from tidegate.cli.output import bar, console
 from tidegate.errors import JournalError
+from tidegate.lifecycle import Service
 from tidegate.loop.journal import Turn
 from tidegate.model import Snapshot
 from tidegate.report.summary import capacity_of, decisions_of, lag_of, rate_of, summarise
@@ -26,7 +27,7 @@ DECISIONS = 4
 BLOCKS = {"running": "■", "starting": "◔", "draining": "▽"}
 
 
-class LiveView:
+class LiveView(Service):
     """Shows turns as they come.
 
     slo_s: the latency wanted, in seconds. out: where to; None: the terminal, or a log.
@@ -59,17 +60,14 @@ class LiveView:
         else:
             self._refresh()
 
-    def __enter__(self) -> LiveView:
+    def start(self) -> Self:
+        """Take over the lines of the terminal."""
         if self._live is not None:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def stop(self) -> None:
+        """Leave the terminal as it is."""
         if self._live is not None:
             self._live.stop()
 

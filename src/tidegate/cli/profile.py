@@ -39,7 +39,7 @@ def profile_command(
     """
     from tidegate.apps.live import LiveRun
     from tidegate.apps.profile import profile
-    from tidegate.spark.local.lifecycle import Stop, Stopped
+    from tidegate.lifecycle import Stop, Stopped
     from tidegate.spark.local.session import check_java
 
     finite(rate, "--rate", above=0)

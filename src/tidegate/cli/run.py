@@ -136,7 +136,7 @@ def the_application(name: str, replay: Path | None) -> Application:
 
 def _live(run: LiveRun) -> None:
     from tidegate.apps.live import run_live
-    from tidegate.spark.local.lifecycle import Stop, Stopped
+    from tidegate.lifecycle import Stop, Stopped
 
     app = run.application
     out = console()
@@ -185,7 +185,7 @@ def _live(run: LiveRun) -> None:
 
 def _at_full_speed(run: LiveRun) -> None:
     from tidegate.apps.full_speed import full_speed
-    from tidegate.spark.local.lifecycle import Stop, Stopped
+    from tidegate.lifecycle import Stop, Stopped
 
     stop, out = Stop(), console()
     with signals(stop, out.print), logs_into(run.out / "tidegate.log"):

@@ -20,74 +20,74 @@ SPARK = "tidegate.spark"
 
 
 class SubmitCommand(TyperCommand):
-    """A command that sorts out spark-submit's options and the application before its own."""
+    """A command that accepts spark-submit's options and the application with its arguments."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Leave the options of spark-submit in the context, and read ours."""
-        from tidegate.spark.autoscaler.command import split_words
+        """Store the options of spark-submit in the context, and parse the others."""
+        from tidegate.spark.autoscaler.submit import split_arguments
 
         options: list[Any] = [p for p in self.get_params(ctx) if p.param_type_name == "option"]
         names: dict[bool, list[str]] = {True: [], False: []}
         for option in options:
             names[option.is_flag] += option.opts
-        words = split_words(args, own_options=names[False], own_switches=names[True])
-        ctx.meta[SPARK] = words
-        return super().parse_args(ctx, [*words.own, "--", *words.app])
+        arguments = split_arguments(args, own_options=names[False], own_switches=names[True])
+        ctx.meta[SPARK] = arguments
+        return super().parse_args(ctx, [*arguments.own, "--", *arguments.app])
 
 
 def submit(
     ctx: typer.Context,
     slo: Annotated[
-        str, typer.Option(help="Within this an item should be processed.", metavar="TIME")
+        str, typer.Option(help="Latency target, from arrival to result.", metavar="TIME")
     ],
     app: Annotated[
         list[str] | None,
         typer.Argument(
-            help="The application, a Python file, and its own arguments.",
+            help="The application, a Python file, and its arguments.",
             metavar="APP.PY [ARGS]...",
             show_default=False,
         ),
     ] = None,
     policy: Annotated[
         str | None,
-        typer.Option(help="See tidegate policies; default: drs.", metavar="NAME"),
+        typer.Option(help="Name of a policy, see tidegate policies; default: drs.", metavar="NAME"),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A parameter of it, as often as needed.", metavar="KEY=VALUE"),
+        typer.Option("--set", help="A parameter of the policy; repeatable.", metavar="KEY=VALUE"),
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(help="A file with policy, parameters and guards instead.", metavar="FILE"),
+        typer.Option(help="A YAML file with policy, parameters and guards.", metavar="FILE"),
     ] = None,
-    min_executors: Annotated[int, typer.Option(help="Never fewer.")] = 1,
-    max_executors: Annotated[int | None, typer.Option(help="Never more.")] = None,
+    min_executors: Annotated[int, typer.Option(help="Lower limit of executors.")] = 1,
+    max_executors: Annotated[int | None, typer.Option(help="Upper limit of executors.")] = None,
     interval: Annotated[str, typer.Option(help="Time between two decisions.")] = "10s",
     stabilise: Annotated[
-        str, typer.Option(help="An executor goes only after it was superfluous for so long.")
+        str, typer.Option(help="Release an executor only after it was not needed for this time.")
     ] = "60s",
     journal: Annotated[
-        Path, typer.Option(help="One line a turn; continued if it is there.")
+        Path, typer.Option(help="Journal, one line a turn; an existing file is continued.")
     ] = Path("tidegate.jsonl"),
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Decide, touch nothing, and add up in the end.")
+        bool, typer.Option("--dry-run", help="Decide, change nothing, and report at the end.")
     ] = False,
-    price_per_hour: Annotated[float, typer.Option(help="Of an executor, in $.")] = 0.0,
-    billing_unit: Annotated[str, typer.Option(help="By which it is paid.")] = "1h",
+    price_per_hour: Annotated[float, typer.Option(help="Price of an executor, in $.")] = 0.0,
+    billing_unit: Annotated[str, typer.Option(help="Time unit of the price.")] = "1h",
     metrics_port: Annotated[
-        int | None, typer.Option(help="Serve Prometheus metrics there, on 127.0.0.1; 0: any port.")
+        int | None,
+        typer.Option(help="Port on 127.0.0.1 for Prometheus metrics; 0: any port."),
     ] = None,
 ) -> None:
-    """Run a Spark application with spark-submit and let its executors follow the load.
+    """Run a Spark application with spark-submit and scale its executors with the load.
 
     [bold]tidegate submit --slo 5s --max-executors 8 --master spark://… app.py args…[/bold]
 
-    Options of spark-submit (--master, --conf, --packages and so on) go to spark-submit. The
-    application needs no change: the autoscaler is attached to its first session.
+    Options of spark-submit (--master, --conf, --packages and so on) are passed on. The application
+    needs no change: the autoscaler is attached to its first session.
     """
     from tidegate.codec import to_json
-    from tidegate.spark.autoscaler.attach import Attachment
-    from tidegate.spark.autoscaler.command import environment, spark_submit
+    from tidegate.spark.autoscaler.submit import Attachment, environment, spark_submit
 
     chosen = chosen_policy(policy, settings or [], config)
     attachment = Attachment(
@@ -104,15 +104,15 @@ def submit(
         metrics_port=metrics_port,
     )
     attachment.check()
-    words = ctx.meta[SPARK]
-    command = spark_submit(words, to_json(attachment))
+    arguments = ctx.meta[SPARK]
+    command = spark_submit(arguments, to_json(attachment))
     sys.stdout.flush()
-    # This process becomes spark-submit: its exit code, its output and Ctrl-C are its own.
-    os.execve(command[0], command, environment(words.spark))
+    # This process becomes spark-submit, with its exit code, its output and its Ctrl-C.
+    os.execve(command[0], command, environment(arguments.spark))
 
 
 def chosen_policy(name: str | None, settings: list[str], config: Path | None) -> dict[str, Any]:
-    """Policy, parameters and guards, by name with ``--set`` pairs or from a file."""
+    """Policy, parameters and guards, from a name and ``--set`` pairs or from a file."""
     if config is None:
         pairs = {}
         for word in settings:
@@ -125,5 +125,5 @@ def chosen_policy(name: str | None, settings: list[str], config: Path | None) ->
         key, value = ("--policy", name) if name is not None else ("--set", settings[0])
         raise InputError(key, value, "left out with --config", "write it into the file")
     read = read_yaml(config)
-    policy_from(read)  # the same complaints as everywhere
+    policy_from(read)  # raises the same errors as elsewhere
     return {key: value for key, value in read.items() if value is not None}

@@ -18,15 +18,19 @@ from tidegate.errors import BackendError, InputError
 from tidegate.fleet.connect import ConnectHost, Endpoint, read_endpoint, session_id
 from tidegate.fleet.hosts import FleetHost
 from tidegate.model.topology import Resources
-from tidegate.spark.local.processes import Process, memory_available_mb, spark_home
+from tidegate.spark.local.processes import (
+    LOOPBACK,
+    Process,
+    check_host_limit,
+    check_memory,
+    spark_environment,
+    spark_home,
+)
 from tidegate.units import finite
 
 __all__ = ["EmbeddedProvider", "StaticProvider"]
 
-LOOPBACK = "127.0.0.1"
 START_S = 300.0
-# Memory that a Connect server uses in addition to its heap, as measured.
-BESIDE_HEAP_MB = 350
 NETWORK_MBPS = 10_000.0
 
 _LOGGING = """\
@@ -113,11 +117,7 @@ class EmbeddedProvider:
         """Start a server, or use a spare one."""
         if name in self._servers:
             return
-        if self.max_hosts is not None and len(self._servers) >= self.max_hosts:
-            raise BackendError(
-                f"{name} is refused: {len(self._servers)} hosts run and max_hosts is "
-                f"{self.max_hosts}: raise it, or release one first"
-            )
+        check_host_limit(name, len(self._servers), self.max_hosts)
         self._kept = [server for server in self._kept if server.process.running]
         self._servers[name] = self._kept.pop(0) if self._kept else self._launch()
         self._warm_up()
@@ -206,17 +206,11 @@ class EmbeddedProvider:
             server.warm = True
 
     def _launch(self) -> _Server:
-        needed, free = self.memory_mb + BESIDE_HEAP_MB, memory_available_mb()
-        if free is not None and free < needed:
-            raise BackendError(
-                f"a host needs {needed} MB and this machine has {free:.0f} MB left: stop other "
-                "programs, or reduce memory_mb"
-            )
+        check_memory("a host", self.memory_mb)
         self._started += 1
         self.folder.mkdir(parents=True, exist_ok=True)
         logging = self.folder / "log4j2.properties"
         logging.write_text(_LOGGING, encoding="utf-8")
-        home = spark_home()
         conf = {
             "spark.connect.grpc.binding.address": LOOPBACK,
             "spark.connect.grpc.binding.port": "0",
@@ -235,7 +229,7 @@ class EmbeddedProvider:
         }
         options = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={logging}"
         command = [
-            str(home / "bin" / "spark-submit"),
+            str(spark_home() / "bin" / "spark-submit"),
             *("--master", f"local[{self.cores}]", "--driver-memory", f"{self.memory_mb}m"),
             *("--driver-java-options", options),
             *(word for key, value in conf.items() for word in ("--conf", f"{key}={value}")),
@@ -243,13 +237,9 @@ class EmbeddedProvider:
             *("--name", f"tidegate fleet host {self._started}", "spark-internal"),
         ]
         token = secrets.token_urlsafe(32)
-        env = os.environ | {
-            "SPARK_HOME": str(home),
-            "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,  # every user can read a command line
-            "SPARK_LOCAL_IP": LOOPBACK,  # its web UI listens here too
-            "SPARK_LOCAL_DIRS": str(self.folder / "scratch"),
-        }
-        env.setdefault("PYSPARK_PYTHON", sys.executable)  # for Python functions in queries
+        # In the environment, because every user of the machine can read a command line.
+        env = spark_environment(self.folder, SPARK_CONNECT_AUTHENTICATE_TOKEN=token)
+        env.setdefault("PYSPARK_PYTHON", sys.executable)  # for functions of the queries
         for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE"):
             env.pop(name, None)  # these settings are for clients
         log = self.folder / "logs" / f"server-{self._started}-{time.time_ns()}.log"

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tidegate.codec import Value, from_json, to_json
 from tidegate.errors import InputError, JournalError
+from tidegate.lifecycle import Closing
 from tidegate.loop.backend import Outcome
 from tidegate.loop.controls import Control
 from tidegate.loop.tail import Tail, mend
@@ -56,7 +56,7 @@ class Turn(Value):
     slo_s: float | None = None
 
 
-class Journal:
+class Journal(Closing):
     """A journal to write to; each line is flushed before the next turn.
 
     path: the file; it is created with its folder, or continued if it exists.
@@ -86,17 +86,6 @@ class Journal:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def read_journal(path: str | os.PathLike[str]) -> Iterator[Turn]:

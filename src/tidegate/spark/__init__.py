@@ -14,15 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidegate.spark.autoscaler.autoscaler import Autoscaler
+    from tidegate.spark.autoscaler.progress import register_lag
     from tidegate.spark.local.cluster import LocalCluster
 
-__all__ = ["Autoscaler", "LocalCluster"]
+__all__ = ["Autoscaler", "LocalCluster", "register_lag"]
 
-_HOME = {"Autoscaler": "autoscaler.autoscaler", "LocalCluster": "local.cluster"}
+_HOME = {
+    "Autoscaler": "autoscaler.autoscaler",
+    "LocalCluster": "local.cluster",
+    "register_lag": "autoscaler.progress",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Late, so that the pure parts of this package are read without PySpark.
+    # Imported on first use, so that the pure parts of this package work without PySpark.
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

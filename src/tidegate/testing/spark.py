@@ -164,16 +164,16 @@ class FakeGateway(Gateway):
         return "app-1"
 
     @property
-    def scalable(self) -> bool:
-        """Executors can be requested."""
-        return True
+    def scheme(self) -> str:
+        """The scheme of a standalone master."""
+        return "spark"
 
     @property
     def stopped(self) -> bool:
         """The application runs."""
         return False
 
-    def executors(self) -> list[ExecutorInfo]:
+    def executors(self, include_driver: bool = False) -> list[ExecutorInfo]:
         """The executors that are up; BackendError if `broken` is set."""
         if self.broken:
             raise BackendError(self.broken)

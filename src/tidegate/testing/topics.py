@@ -16,8 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from tidegate.errors import BackendError, InputError
 from tidegate.spark.streams.checkpoints import Checkpoint
 from tidegate.spark.streams.live_settings import Counts
-from tidegate.spark.streams.manifests import Manifest
-from tidegate.spark.streams.topic import Topic
+from tidegate.spark.streams.topic import Manifest, Topic
 from tidegate.testing.contracts import expect, expect_error
 
 __all__ = [

@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from tidegate.model.topology import Resources
 from tidegate.spark.autoscaler.executors import (
     DRAIN_LIMIT_S,
+    EXECUTOR_MANAGERS,
     START_LIMIT_S,
+    DriverHost,
     ExecutorHosts,
     WorkerHosts,
+    executor_manager,
 )
+from tidegate.spark.autoscaler.gateway import Gateway
 from tidegate.testing.spark import START_S, FakeCluster, FakeGateway
 
 
@@ -182,3 +189,55 @@ def test_a_worker_whose_executor_does_not_come_is_given_back() -> None:
     gateway.advance(START_LIMIT_S + 1)
     assert statuses(hosts) == {"host-1": "running"}
     assert set(cluster.workers) == {"host-1"}
+
+
+# --- the choice of a manager ------------------------------------------------------------------
+
+
+class OnMaster(FakeGateway):
+    """An application on any master."""
+
+    def __init__(self, master: str) -> None:
+        super().__init__(1)
+        self._context = SimpleNamespace(master=master)
+
+    scheme = Gateway.scheme
+
+
+@pytest.mark.parametrize(
+    ("master", "kind"),
+    [
+        ("local[2]", DriverHost),
+        ("spark://127.0.0.1:7077", ExecutorHosts),
+        ("yarn", ExecutorHosts),
+        ("k8s://https://host:6443", ExecutorHosts),
+        ("elsewhere://host", ExecutorHosts),
+    ],
+)
+def test_the_master_decides_the_manager(master: str, kind: type[ExecutorHosts]) -> None:
+    gateway = OnMaster(master)
+    hosts = executor_manager(gateway, gateway.clock)
+    assert type(hosts) is kind
+
+
+def test_a_local_driver_is_one_host_that_cannot_be_scaled() -> None:
+    gateway = OnMaster("local[2]")
+    hosts = DriverHost(gateway, gateway.clock)
+    assert statuses(hosts) == {"host-1": "running"} and not hosts.scalable
+    assert hosts.lease(["host-2"]) == ["host-2 is refused: a local master has no executors to add"]
+    hosts.release(["host-1"])
+    assert statuses(hosts) == {"host-1": "running"} and gateway.requests == []
+
+
+def test_a_new_cluster_manager_takes_one_class_and_one_entry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class NomadJobs(ExecutorHosts):
+        def capacity(self) -> Resources:
+            return Resources(8.0)
+
+    monkeypatch.setitem(EXECUTOR_MANAGERS, "nomad", NomadJobs)
+    gateway = OnMaster("nomad://host")
+    assert executor_manager(gateway, gateway.clock).capacity() == Resources(8.0)
+    elsewhere = OnMaster("yarn")
+    assert executor_manager(elsewhere, elsewhere.clock).capacity() == Resources(2.0)

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tidegate.errors import InputError
-from tidegate.spark.autoscaler.progress import Lag, Progress, lag_of, read_progress
+from tidegate.spark.autoscaler import progress
+from tidegate.spark.autoscaler.progress import (
+    Progress,
+    SourceLag,
+    lag_of,
+    read_progress,
+    register_lag,
+)
 from tidegate.testing.spark import progress_json
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "progress"
@@ -48,7 +56,7 @@ def test_no_machine_is_in_the_recordings() -> None:
 
 @pytest.mark.parametrize("scenario", ["files", "files_limited", "rate", "stateful", "two"])
 def test_a_source_that_reports_no_lag_leaves_it_missing(scenario: str) -> None:
-    assert {one.lag for one in recorded(scenario)} == {Lag()}
+    assert {one.lag for one in recorded(scenario)} == {SourceLag()}
 
 
 def test_kafka_tells_how_far_behind_its_latest_offsets_a_query_is() -> None:
@@ -75,7 +83,7 @@ def test_an_idle_event_has_ids_and_a_time() -> None:
     idle = [one for one in recorded("files") if one.idle]
     batch = recorded("files")[0]
     assert idle and all((one.query, one.run) == (batch.query, batch.run) for one in idle)
-    assert all(one.rows == 0 and one.duration_s == 0 and one.lag == Lag() for one in idle)
+    assert all(one.rows == 0 and one.duration_s == 0 and one.lag == SourceLag() for one in idle)
 
 
 def test_a_restarted_query_keeps_its_id_and_gets_a_new_run() -> None:
@@ -99,17 +107,17 @@ def test_a_query_without_a_name_is_called_by_its_id() -> None:
 @pytest.mark.parametrize(
     ("sources", "lag"),
     [
-        ([], Lag()),
-        ([{"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 5, "1": 2}}}], Lag()),
-        ([{"endOffset": {"t": {"0": 9}}, "latestOffset": {"t": {"0": 5}}}], Lag(items=0)),
-        ([{"endOffset": 3, "latestOffset": 7}], Lag()),
-        ([{"metrics": {"numFilesOutstanding": "4"}}], Lag(files=4)),
-        ([{"metrics": {"numBytesOutstanding": "nan"}}], Lag()),
-        ([{"metrics": {"numFilesOutstanding": "4"}}, {}], Lag()),
-        ([{"metrics": {"numFilesOutstanding": "4"}}] * 2, Lag(files=8)),
+        ([], SourceLag()),
+        ([{"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 5, "1": 2}}}], SourceLag()),
+        ([{"endOffset": {"t": {"0": 9}}, "latestOffset": {"t": {"0": 5}}}], SourceLag(items=0)),
+        ([{"endOffset": 3, "latestOffset": 7}], SourceLag()),
+        ([{"metrics": {"numFilesOutstanding": "4"}}], SourceLag(files=4)),
+        ([{"metrics": {"numBytesOutstanding": "nan"}}], SourceLag()),
+        ([{"metrics": {"numFilesOutstanding": "4"}}, {}], SourceLag()),
+        ([{"metrics": {"numFilesOutstanding": "4"}}] * 2, SourceLag(files=8)),
     ],
 )
-def test_lag_is_missing_as_soon_as_one_source_does_not_tell(sources: Any, lag: Lag) -> None:
+def test_lag_is_missing_as_soon_as_one_source_does_not_tell(sources: Any, lag: SourceLag) -> None:
     assert lag_of(sources) == lag
 
 
@@ -117,3 +125,22 @@ def test_lag_is_missing_as_soon_as_one_source_does_not_tell(sources: Any, lag: L
 def test_what_is_no_progress_event_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="a progress event of Spark's"):
         read_progress(text)
+
+
+def test_the_lag_of_a_new_source_takes_one_function() -> None:
+    source = {"description": "PulsarSource[ticks]", "metrics": {"backlog": "12"}}
+    assert lag_of([source]) == SourceLag()
+
+    @register_lag("PulsarSource[")
+    def pulsar_lag(source: Mapping[str, Any]) -> float:
+        return float(source["metrics"]["backlog"])
+
+    try:
+        kafka = {
+            "description": "KafkaV2[Subscribe[t]]",
+            "endOffset": {"t": {"0": 1}},
+            "latestOffset": {"t": {"0": 5}},
+        }
+        assert lag_of([source, kafka]) == SourceLag(items=16)
+    finally:
+        del progress._LAGS["PulsarSource["]

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from tidegate.spark.autoscaler import world as world_module
 from tidegate.spark.autoscaler.executors import ExecutorHosts, WorkerHosts
 from tidegate.spark.autoscaler.meter import SourceCount
 from tidegate.spark.autoscaler.world import SparkWorld
+from tidegate.spark.streams.live_settings import LiveSettings
 from tidegate.testing.spark import FakeCluster, FakeGateway, moment
 
 OFFER = HostOffer(Resources(2), billing_unit_s=60, price_per_unit_usd=1.0, max_hosts=6)
@@ -107,7 +107,7 @@ def test_a_busy_application_is_measured() -> None:
 
 
 def test_without_a_query_there_is_nothing_to_observe() -> None:
-    with pytest.raises(BackendError, match="no streaming query runs"):
+    with pytest.raises(BackendError, match="no streaming query is running"):
         started(FakeGateway(1)).observe()
 
 
@@ -234,22 +234,10 @@ def test_a_refused_lease_is_told_and_not_believed() -> None:
     assert list(world.observe().host) == ["host-1"]
 
 
-def test_shedding_without_dials_is_refused() -> None:
+def test_shedding_without_live_settings_is_refused() -> None:
     _, world = busy(1)
     outcome = world.apply(Plan(world.observe().requested, shed_fraction=0.25))
-    assert outcome.refused[0].startswith("25% should be shed, but this query reads no dials")
-
-
-class Dials:
-    """What a running topology would read."""
-
-    shed_fraction = 0.0
-
-    def __init__(self) -> None:
-        self.parallelism: dict[str, int] = {}
-
-    def set_parallelism(self, parallelism: Mapping[str, int]) -> None:
-        self.parallelism = dict(parallelism)
+    assert outcome.refused[0].startswith("25% should be shed, but the query reads no live settings")
 
 
 CHAIN = Topology(
@@ -259,11 +247,13 @@ CHAIN = Topology(
 )
 
 
-def chain(executors: int = 2, style: Style = "instances") -> tuple[FakeGateway, SparkWorld, Dials]:
-    gateway, dials = FakeGateway(executors), Dials()
+def chain(
+    executors: int = 2, style: Style = "instances"
+) -> tuple[FakeGateway, SparkWorld, LiveSettings]:
+    gateway, live_settings = FakeGateway(executors), LiveSettings()
     for name in CHAIN.by_name:
         gateway.query(name, trigger_s=2.0)
-    world = started(gateway, style, topology=CHAIN, dials=dials)
+    world = started(gateway, style, topology=CHAIN, live_settings=live_settings)
     world.observe()
     for number in range(3):
         gateway.advance(2)
@@ -271,18 +261,19 @@ def chain(executors: int = 2, style: Style = "instances") -> tuple[FakeGateway, 
         gateway.batch("match", number, rows=50, behind=5)
         for executor in gateway.up:
             gateway.work(executor, busy_s=2.0)
-    return gateway, world, dials
+    return gateway, world, live_settings
 
 
-def test_a_chain_has_an_operator_for_each_query_and_its_dials_are_set() -> None:
-    _, world, dials = chain()
+def test_a_chain_has_an_operator_for_each_query_and_its_settings_are_set() -> None:
+    _, world, live_settings = chain()
     seen = world.observe()
     assert seen.requested.counts == {"parse": 2, "match": 2}
     assert seen.reading["parse"].arrival_rate_per_s == pytest.approx(50)
     assert seen.reading["match"].arrival_rate_per_s == pytest.approx(25)
     assert seen.topology.by_name["parse"].max_instances is None, "tasks are ours to choose"
     world.apply(Plan(seen.requested, shed_fraction=0.1))
-    assert dials.parallelism == {"parse": 2, "match": 2} and dials.shed_fraction == 0.1
+    assert [live_settings.parallelism(name) for name in ("parse", "match")] == [2, 2]
+    assert live_settings.shed_fraction == 0.1
 
 
 def test_a_chain_shows_the_latency_of_its_last_operator() -> None:

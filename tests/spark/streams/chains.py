@@ -15,7 +15,6 @@ from tidegate.errors import BackendError
 from tidegate.spark.local.kafka_jars import connector_jars
 from tidegate.spark.streams.file_topics import FileTopic
 from tidegate.spark.streams.topology import StreamOperator, StreamTopology
-from tidegate.spark.streams.waits import imitate_call
 
 ROWS = StructType([StructField("id", LongType()), StructField("value", LongType())])
 
@@ -50,6 +49,17 @@ def split(rows: DataFrame) -> DataFrame:
     """Two rows from one, and none from every seventh."""
     halves = fn.explode(fn.array(fn.lit(0), fn.lit(1))).alias("half")
     return rows.filter("id % 7 <> 0").select("id", "value", halves)
+
+
+def imitate_call(batch: DataFrame, wait_s: float) -> DataFrame:
+    """The same rows, each after a wait in seconds, as if a service had been called for it.
+
+    A waiting task occupies a slot but no processor, so a small machine carries many of them.
+    """
+    # Spark takes a call by reflection for not deterministic, so it is neither folded into a
+    # constant nor left out: a filter has to look. A void method yields the word "null".
+    waited = f"java_method('java.lang.Thread', 'sleep', {round(wait_s * 1000)}L)"
+    return batch.filter(f"coalesce({waited}, '') <> 'never'")
 
 
 def enrich(rows: DataFrame) -> DataFrame:

@@ -11,8 +11,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 from tests.spark.streams.chains import ROWS, some
 from tidegate.errors import BackendError, InputError
 from tidegate.spark.streams.checkpoints import Checkpoint
-from tidegate.spark.streams.file_topics import FileTopic, Manifest
-from tidegate.spark.streams.live_settings import Counts, Dials
+from tidegate.spark.streams.file_topics import FileTopic
+from tidegate.spark.streams.live_settings import Counts, LiveSettings
+from tidegate.spark.streams.topic import Manifest
 
 
 def consumer(topic: FileTopic, checkpoint: Path, name: str = "reader") -> None:
@@ -82,7 +83,7 @@ def test_two_writers_of_one_name_lose_nothing(
 
 def test_another_schema_is_refused(tmp_path: Path) -> None:
     FileTopic(tmp_path / "t", ROWS)
-    with pytest.raises(InputError, match="as when the topic was made"):
+    with pytest.raises(InputError, match="as when the topic was created"):
         FileTopic(tmp_path / "t", StructType([StructField("id", StringType())]))
     with pytest.raises(InputError, match="given for a new topic"):
         FileTopic(tmp_path / "new")
@@ -143,10 +144,10 @@ def test_an_unknown_log_is_an_error_not_a_guess(tmp_path: Path) -> None:
 
 
 def test_dials_refuse_what_makes_no_sense_and_change_nothing_then() -> None:
-    dials = Dials()
+    live_settings = LiveSettings()
     with pytest.raises(InputError, match="parallelism of b is 0"):
-        dials.set_parallelism({"a": 4, "b": 0})
-    assert dials.parallelism("a") == 1
+        live_settings.set_parallelism({"a": 4, "b": 0})
+    assert live_settings.parallelism("a") == 1
     with pytest.raises(InputError, match="shed_fraction is"):
-        dials.shed_fraction = 1.5
-    assert dials.shed_fraction == 0
+        live_settings.shed_fraction = 1.5
+    assert live_settings.shed_fraction == 0

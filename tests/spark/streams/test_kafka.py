@@ -26,7 +26,7 @@ from tidegate.spark.streams.kafka import KafkaTopic
 from tidegate.spark.streams.kafka_client import KafkaClient
 from tidegate.spark.streams.live_settings import Counts
 from tidegate.spark.streams.locations import open_topic
-from tidegate.spark.streams.manifests import Manifest
+from tidegate.spark.streams.topic import Manifest
 from tidegate.spark.streams.topology import StreamOperator, StreamTopology
 from tidegate.testing.topics import ROWS, ids, sample_rows
 
@@ -99,7 +99,7 @@ def test_a_batch_that_died_half_way_counts_for_nothing(
     assert fourth.write(batch(20, 5), wanted(2)) == done
     assert ids(fourth.frame(spark)) == Counter(range(25))
     assert not list(tmp_path.glob(".copy*"))
-    with pytest.raises(BackendError, match="end one of them"):
+    with pytest.raises(BackendError, match="stop one of them"):
         third.write(batch(90, 1), wanted(3))
     assert ids(fourth.frame(spark)) == Counter(range(25))
 
@@ -132,7 +132,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(
         assert running.lag_items() == {"split": 0, "enrich": 0}
         found = Counter(map(tuple, running.topics["enrich"].frame(spark).collect()))
     assert found == expected(spark, 0, 120)
-    assert running.dials.counts("split").seen == 120
+    assert running.live_settings.counts("split").seen == 120
 
 
 def test_a_topic_that_others_fill(spark: SparkSession, broker: LocalBroker, tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_topic_that_others_fill(spark: SparkSession, broker: LocalBroker, tmp_
             running.drain()
             running.check()
             assert running.lag_items() == {"even": 0, "count": 0}
-            assert running.dials.counts("even") == Counts(34 + extra, 0, 15 + extra // 2)
+            assert running.live_settings.counts("even") == Counts(34 + extra, 0, 15 + extra // 2)
             bad = {"not JSON of the schema": 3, "no value": 1}
             assert running.rejected(spark) == {"clicks": bad}
     send(spark, broker, "clicks", '{"id": 99}', '{"id": 98}')
@@ -179,7 +179,7 @@ def test_a_loop_comes_to_rest_and_goes_on_after_a_restart(
             assert running.lag_items() == {"step": 0, "log": 0}
     found = Counter(map(tuple, running.topics["log"].frame(spark).collect()))
     assert found == stairs({n: n % 5 for n in range(20)})
-    assert running.dials.counts("step") == Counts(seen=20 + 40, written=40)
+    assert running.live_settings.counts("step") == Counts(seen=20 + 40, written=40)
 
 
 def test_rows_come_back_as_they_were(
@@ -220,9 +220,9 @@ def test_mistakes_are_named(spark: SparkSession, broker: LocalBroker, tmp_path: 
         open_topic("s3://bucket", "t", ROWS)
     with pytest.raises(InputError, match="create it, or correct the name"):
         open_topic(place, "absent", ROWS)
-    with pytest.raises(InputError, match="alone for somebody else's topic"):
+    with pytest.raises(InputError, match="alone for a topic that others fill"):
         open_topic(f"{place}?partitions=3", "absent", ROWS)
-    with pytest.raises(BackendError, match="nobody answers"):
+    with pytest.raises(BackendError, match="no broker answers"):
         open_topic("kafka://127.0.0.1:1", "t", ROWS)
     topic = open_topic(f"{place}/wrong?partitions=3", "t", ROWS, tmp_path)
     with pytest.raises(InputError, match="3, as topic wrong"):
@@ -232,5 +232,5 @@ def test_mistakes_are_named(spark: SparkSession, broker: LocalBroker, tmp_path: 
     topic.append(sample_rows(0, 1))
     with pytest.raises(BackendError, match="remove both or neither"):
         open_topic(f"{place}/wrong", "t", ROWS, tmp_path / "elsewhere")
-    with pytest.raises(BackendError, match="made on another broker or as files"):
+    with pytest.raises(BackendError, match="created on another broker or as files"):
         open_topic(f"{place}/right", "t", ROWS, tmp_path)

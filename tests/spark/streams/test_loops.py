@@ -52,7 +52,7 @@ def test_a_loop_comes_to_rest_and_goes_on_after_a_crash(
     items.append(heights(0, 20))
     running = STAIRS.start(spark, tmp_path, trigger_s=0, max_files_per_trigger=1)
     deadline = time.monotonic() + 60
-    while running.dials.counts("step").seen <= 20 and time.monotonic() < deadline:
+    while running.live_settings.counts("step").seen <= 20 and time.monotonic() < deadline:
         time.sleep(0.01)  # until something has come round
     running.stop()
     assert 0 < running.lag_items()["step"] < 60  # in the middle of the loop
@@ -64,7 +64,7 @@ def test_a_loop_comes_to_rest_and_goes_on_after_a_crash(
         running.drain(60)
         assert running.lag_items() == {"step": 0, "log": 0}
         written = 2 * 4 * (0 + 1 + 2 + 3 + 4)
-        assert running.dials.counts("step") == Counts(seen=40 + written, written=written)
+        assert running.live_settings.counts("step") == Counts(seen=40 + written, written=written)
         model = running.model()
         ratio = {(edge.origin, edge.target): edge.ratio for edge in model.edges}
         assert ratio["step", "step"] == ratio["step", "log"] == written / (40 + written)
@@ -127,7 +127,7 @@ def test_a_loop_through_two_operators_with_state_survives_restarts(
         coming = totals[1::2]
         passed.update((key - 1, total) for total in coming)
     assert sink(spark, tmp_path, "back") == passed
-    assert running.dials.counts("cascade").seen == 16 + 14
+    assert running.live_settings.counts("cascade").seen == 16 + 14
 
 
 def test_a_loop_that_grows_is_noticed_and_can_be_stopped(
@@ -139,7 +139,7 @@ def test_a_loop_that_grows_is_noticed_and_can_be_stopped(
     source(tmp_path).append(some(0, 1))
     with StreamTopology({"items": ROWS}, (double,)).start(spark, tmp_path) as running:
         deadline = time.monotonic() + 60
-        while running.dials.counts("double").seen < 3 and time.monotonic() < deadline:
+        while running.live_settings.counts("double").seen < 3 and time.monotonic() < deadline:
             time.sleep(0.01)  # until something has come round
         with pytest.raises(BackendError, match=r"not come to rest: still waiting are \{'double'"):
             running.drain(0)
@@ -156,5 +156,5 @@ def test_what_a_loop_must_declare(spark: SparkSession, tmp_path: Path) -> None:
         StreamTopology({"items": ROWS}, (StreamOperator("a", loop, same, schema=TURNS),))
     wrong = StructType([StructField("id", LongType())])
     only = StreamOperator("a", ("items",), same, schema=wrong)
-    with pytest.raises(TopologyError, match="that of the rows it makes, struct<id:bigint,value"):
+    with pytest.raises(TopologyError, match="that of the rows it produces, struct<id:bigint,value"):
         StreamTopology({"items": ROWS}, (only,)).start(spark, tmp_path)

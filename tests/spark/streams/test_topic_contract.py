@@ -16,14 +16,14 @@ from tidegate.testing.topics import OpenTopic, check_publishing, check_reading, 
 @pytest.fixture(params=["files", "kafka"])
 def opened(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> OpenTopic:
     """Opens one and the same topic, as often as it is called."""
-    notes = tmp_path / "topics"
-    place: str | Path = notes
+    metadata = tmp_path / "topics"
+    place: str | Path = metadata
     if request.param == "kafka":
         name = "".join(c if c.isalnum() else "-" for c in request.node.name)
         place = f"{request.getfixturevalue('broker').location}/{name}?partitions=2"
 
     def open_it(schema: StructType | None) -> Topic:
-        return open_topic(place, "items", schema, notes)
+        return open_topic(place, "items", schema, metadata)
 
     return open_it
 

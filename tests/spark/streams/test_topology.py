@@ -18,20 +18,29 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.streams import chains
-from tests.spark.streams.chains import CHAIN, ROWS, enrich, expected, mark, sink, some, source
+from tests.spark.streams.chains import (
+    CHAIN,
+    ROWS,
+    enrich,
+    expected,
+    imitate_call,
+    mark,
+    sink,
+    some,
+    source,
+)
 from tidegate.errors import BackendError, TopologyError
 from tidegate.model import HostOffer
 from tidegate.model.topology import Resources
 from tidegate.packing import Packing
-from tidegate.spark.autoscaler.executors import ExecutorHosts
+from tidegate.spark.autoscaler.executors import executor_manager
 from tidegate.spark.autoscaler.gateway import Gateway
 from tidegate.spark.autoscaler.meter import SourceCount
 from tidegate.spark.autoscaler.world import SparkWorld
 from tidegate.spark.streams.file_topics import FileTopic
-from tidegate.spark.streams.live_settings import Counts, Dials
+from tidegate.spark.streams.live_settings import Counts, LiveSettings
 from tidegate.spark.streams.shedding import shedding
 from tidegate.spark.streams.topology import StreamOperator, StreamTopology
-from tidegate.spark.streams.waits import imitate_call
 
 
 def same(rows: DataFrame) -> DataFrame:
@@ -59,11 +68,11 @@ def test_parallelism_changes_at_the_next_batch_and_lag_is_exact(
     )
     items = source(tmp_path)
     items.append(some(0, 100))
-    dials = Dials(default_parallelism=2)
-    with topology.start(spark, tmp_path, dials) as running:
+    live_settings = LiveSettings(default_parallelism=2)
+    with topology.start(spark, tmp_path, live_settings) as running:
         running.drain()
         assert running.lag_items() == {"split": 0, "enrich": 0}
-        dials.set_parallelism({"enrich": 5})
+        live_settings.set_parallelism({"enrich": 5})
         items.append(some(100, 100))
         running.drain()
         running.check()
@@ -72,7 +81,7 @@ def test_parallelism_changes_at_the_next_batch_and_lag_is_exact(
     items.append(some(200, 30))
     assert running.lag_items() == {"split": 30, "enrich": 0}  # stopped, and still known
 
-    assert dials.counts("split") == Counts(seen=200, written=342)
+    assert live_settings.counts("split") == Counts(seen=200, written=342)
     used = {m.batch_id: m.parallelism for m in FileTopic(tmp_path / "topics/enrich").batches()}
     assert used == {0: 2, 1: 5}
     out = sink(spark, tmp_path, "enrich")
@@ -87,7 +96,7 @@ def test_a_plan_takes_effect_at_the_next_batch(spark: SparkSession, tmp_path: Pa
     with CHAIN.start(spark, tmp_path) as running:
         given = running.for_autoscaler()
         gateway = Gateway(spark, watch_only=True)
-        hosts = ExecutorHosts(gateway, time.time)
+        hosts = executor_manager(gateway, time.time)
         offer = HostOffer(Resources(2))
         world = SparkWorld(gateway, hosts, offer, style="instances", interval_s=1.0, **given)
         world.start()
@@ -108,7 +117,7 @@ def test_a_plan_takes_effect_at_the_next_batch(spark: SparkSession, tmp_path: Pa
         finally:
             world.close()
     items.append(some(150, 5))
-    running.dials.record("split", Counts(seen=155))  # by a batch that is not committed yet
+    running.live_settings.record("split", Counts(seen=155))  # by a batch that is not committed yet
     assert given["sources"]["split"]() == SourceCount(5, 155), "nothing is counted twice"
     assert later.requested.counts == {"split": 1, "enrich": 3}
     ratios = {(e.origin, e.target): e.ratio for e in later.topology.edges}
@@ -141,7 +150,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(spark: SparkSession, tmp_path
     with CHAIN.start(spark, tmp_path) as running:
         running.drain()
     assert sink(spark, tmp_path, "enrich") == expected(spark, 0, 240)
-    assert running.dials.counts("split").seen == 240
+    assert running.live_settings.counts("split").seen == 240
 
     # The narrowest gap: published, not committed. The batch is repeated and changes nothing.
     forget_last_commit(tmp_path, "enrich")
@@ -158,15 +167,15 @@ def test_what_is_shed_is_counted_and_a_replay_sheds_the_same(
     gate = StreamTopology(
         sources={"items": ROWS}, operators=(StreamOperator("gate", ("items",), same),)
     )
-    items, dials = source(tmp_path), Dials()
-    with gate.start(spark, tmp_path, dials) as running:
+    items, live_settings = source(tmp_path), LiveSettings()
+    with gate.start(spark, tmp_path, live_settings) as running:
         items.append(some(0, 100))
         running.drain()
-        assert dials.counts("gate") == Counts(seen=100, written=100)  # off by default
-        dials.shed_fraction = 0.3
+        assert live_settings.counts("gate") == Counts(seen=100, written=100)  # off by default
+        live_settings.shed_fraction = 0.3
         items.append(some(100, 1000))
         running.drain()
-    before, counts = sink(spark, tmp_path, "gate"), dials.counts("gate")
+    before, counts = sink(spark, tmp_path, "gate"), live_settings.counts("gate")
     assert counts.seen == 1100 == counts.written + counts.dropped
     assert counts.written == before.total() == len(before)
     assert 250 < counts.dropped < 350
@@ -174,7 +183,7 @@ def test_what_is_shed_is_counted_and_a_replay_sheds_the_same(
     # Died while it wrote that batch. Meanwhile the dial stands elsewhere.
     last = forget_last_commit(tmp_path, "gate")
     shutil.rmtree(tmp_path / "topics" / "gate" / f"gate-{last:012d}")
-    again = Dials()
+    again = LiveSettings()
     again.shed_fraction = 0.9
     with gate.start(spark, tmp_path, again) as running:
         running.drain()
@@ -191,12 +200,15 @@ def test_what_is_shed_is_counted_and_a_replay_sheds_the_same(
 
 
 def test_shedding_before_a_function_of_ones_own(spark: SparkSession, tmp_path: Path) -> None:
-    items, dials = source(tmp_path), Dials()
-    dials.shed_fraction = 0.5
+    items, live_settings = source(tmp_path), LiveSettings()
+    live_settings.shed_fraction = 0.5
     items.append(some(0, 400))
     left: dict[int, int] = {}
     sheds = shedding(
-        lambda batch, n: left.update({n: batch.count()}), dials, tmp_path / "shed", name="own"
+        lambda batch, n: left.update({n: batch.count()}),
+        live_settings,
+        tmp_path / "shed",
+        name="own",
     )
     stream = items.read(spark, "own", tmp_path / "checkpoint")
     query = (
@@ -206,7 +218,7 @@ def test_shedding_before_a_function_of_ones_own(spark: SparkSession, tmp_path: P
         .start()
     )
     query.awaitTermination()
-    counts = dials.counts("own")
+    counts = live_settings.counts("own")
     assert counts.seen == 400 == sum(left.values()) + counts.dropped
     assert counts.dropped > 0
     assert items.lag_items("own") == 0
@@ -241,7 +253,7 @@ def test_splits_joins_state_and_trimming(spark: SparkSession, tmp_path: Path) ->
             running.check()
             assert running.lag_items() == {"even": 0, "odd": 0, "count": 0}
     assert len(items.batches()) <= 2
-    assert running.dials.counts("count").seen == 420
+    assert running.live_settings.counts("count").seen == 420
     final = {(third, 140) for third in range(3)}
     assert final <= set(sink(spark, folder, "count"))
 
@@ -264,7 +276,7 @@ def test_stopping_at_work_is_quiet_and_a_start_goes_on(
         items.append(some(n * 20, 20))
     running = CHAIN.start(spark, tmp_path, trigger_s=0, max_files_per_trigger=1)
     deadline = time.monotonic() + 60
-    while running.dials.counts("split").seen == 0 and time.monotonic() < deadline:
+    while running.live_settings.counts("split").seen == 0 and time.monotonic() < deadline:
         time.sleep(0.01)
     running.stop()
     assert java_says.toString() == ""

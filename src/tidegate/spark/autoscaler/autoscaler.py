@@ -5,61 +5,172 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from tidegate.errors import InputError, SettingError
+from tidegate.errors import InputError, SettingError, TidegateError
+from tidegate.lifecycle import Service
+from tidegate.loop.billing import Bill
 from tidegate.loop.controller import Controller
 from tidegate.loop.controls import ControlFile
 from tidegate.loop.journal import Journal, Turn, read_journal
 from tidegate.loop.stack import StackOptions, build_stack, wrapped
 from tidegate.model import HostOffer
-from tidegate.model.topology import Resources, Topology
+from tidegate.model.topology import Topology
 from tidegate.policies.base import Policy, Situation
-from tidegate.spark.autoscaler.dry_run import DryRunBooks
-from tidegate.spark.autoscaler.executors import ExecutorHosts, WorkerHosts
+from tidegate.spark.autoscaler.executors import MakeManager, WorkerHosts, executor_manager
 from tidegate.spark.autoscaler.gateway import Gateway
 from tidegate.spark.autoscaler.meter import SourceCount
-from tidegate.spark.autoscaler.world import Settable, SparkWorld
-from tidegate.units import duration_s, finite
+from tidegate.spark.autoscaler.world import SparkWorld
+from tidegate.spark.streams.live_settings import LiveSettings
+from tidegate.units import duration_s, finite, show_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidegate.spark.local.cluster import LocalCluster
 
-__all__ = ["Autoscaler"]
+__all__ = ["Autoscaler", "DryRunAccount"]
 
 log = logging.getLogger(__name__)
 
 FAILURES_UNTIL_WATCHING = 3
+DRY_RUN_TURNS = 20_000
+"""Number of turns that a dry run keeps for its simulation."""
 
 
-class Autoscaler:
-    """Holds a latency target by the number of executors, while the ``with`` block runs.
+@dataclass
+class DryRunAccount:
+    """Executor-seconds that a dry run observed, and those that its plans would have used.
 
-    Every few seconds it reads what Spark says of the streaming queries, lets a policy decide and
-    changes the executors of the running application. A policy or Spark that fails never takes a
-    query down: the autoscaler then only watches, says so, and goes on when it can.
+    A turn counts until the next one. Failed turns are skipped: the plan before them is taken to
+    have stayed in force.
 
-    spark: the session; Spark's own dynamic allocation must be off.
-    slo: within which an item should be processed, ``"5s"``.
-    policy: its name (see ``tidegate policies``) or a policy with guards of its own.
-    parameters: settings of the policy by name. guards: more guards by name with their settings.
-    min_executors, max_executors: bounds that always hold; no upper one: as many as the cluster has.
-    interval: between two decisions. stabilise: an executor goes only after it was superfluous for
-    so long.
-    journal: file with one line a turn, continued if it exists: a restarted driver goes on with
-    what its predecessor had learnt. None: nothing is written or remembered.
-    dry_run: decide and journal, touch nothing.
-    price_per_hour, billing_unit: of an executor, for policies and reports that count money.
-    cluster: the embedded cluster, whose workers are then leased and given back.
-    topology, dials: of a running `StreamTopology`. sources: what whoever fills a query's source
-    knows, by its name, where Spark's progress does not tell the lag (files). seed: for policies
-    that draw lots.
-    on_turn: called after each turn with it.
+    Args:
+        actual_s: Executors that ran, in executor-seconds.
+        wanted_s: Executors that the policy asked for, in executor-seconds.
+        planned_s: Executors that its guards would have allowed, in executor-seconds.
+        watched_s: Time from the first turn to the last, in seconds.
+        changes: How often the number of executors would have changed.
+        offer: The hosts' price and size at the last turn.
+        turns: The last turns, for the simulation.
+    """
+
+    actual_s: float = 0.0
+    wanted_s: float = 0.0
+    planned_s: float = 0.0
+    watched_s: float = 0.0
+    changes: int = 0
+    offer: HostOffer | None = None
+    turns: deque[Turn] = field(default_factory=lambda: deque(maxlen=DRY_RUN_TURNS))
+    _last: tuple[float, int, int, int] | None = None
+    _bills: tuple[Bill, Bill, Bill] = field(default_factory=lambda: (Bill(), Bill(), Bill()))
+    """For the executors that ran, that the policy asked for, and that its guards allowed."""
+
+    def add(self, turn: Turn) -> None:
+        """Add a turn of the loop."""
+        self._bills[0].add(turn)
+        if turn.snapshot is None or turn.plan is None:
+            return
+        self.turns.append(turn)
+        now_s = turn.snapshot.time_s
+        planned = next(
+            (b.before for b in turn.plan.bindings if b.guard == "dry-run"), turn.plan.bounded_target
+        )
+        if self._last is not None:
+            then_s, actual, wanted, before = self._last
+            passed_s = max(0.0, now_s - then_s)
+            self.watched_s += passed_s
+            self.actual_s += actual * passed_s
+            self.wanted_s += wanted * passed_s
+            self.planned_s += before * passed_s
+            self.changes += planned != before
+        self.offer = turn.snapshot.offer
+        for bill, hosts in zip(self._bills[1:], (turn.plan.raw_target, planned), strict=True):
+            bill.resize(turn.snapshot, hosts)
+        actual = len(turn.snapshot.requested.hosts)
+        self._last = (now_s, actual, turn.plan.raw_target, planned)
+
+    def report(self) -> str:
+        """The totals in a few lines of text."""
+        if not self.watched_s:
+            return "dry run: fewer than two turns were decided, so there is nothing to compare"
+        lines = [
+            f"dry run of {show_duration(self.watched_s)}, nothing was changed:",
+            self._line("actual", self.actual_s, self._bills[0]),
+            self._line("wanted by the policy", self.wanted_s, self._bills[1]),
+            self._line("after its guards", self.planned_s, self._bills[2])
+            + f", in {self.changes} change{'' if self.changes == 1 else 's'}",
+        ]
+        return "\n".join(lines)
+
+    def estimate(self, policy: Policy, slo_s: float) -> str:
+        """A simulation of the same time with the policy in control, in two lines of text.
+
+        policy: with its guards, except for the dry run. slo_s: the latency target, in seconds.
+        """
+        from tidegate.simulation.counterfactual import counterfactual
+
+        try:
+            would = counterfactual(tuple(self.turns), policy, slo_s, "the dry run")
+        except TidegateError as error:
+            return f"  too few measurements for a simulation: {error}"
+        share = "?" if would.slo_compliance is None else f"{would.slo_compliance:.1%}"
+        p95 = "?" if would.latency_p95_s is None else show_duration(would.latency_p95_s)
+        mean = would.host_seconds / would.duration_s if would.duration_s else 0.0
+        cost = f", {would.resource_cost_usd:.4f} $" if would.resource_cost_usd else ""
+        return (
+            f"  simulated, in a world calibrated from this run: {mean:.2f} executors on average"
+            f"{cost},\n  {share} of the items within {show_duration(slo_s)}, p95 {p95}, "
+            f"{would.rescales} rescale{'' if would.rescales == 1 else 's'}"
+        )
+
+    def _line(self, what: str, executor_s: float, bill: Bill) -> str:
+        mean = executor_s / self.watched_s
+        line = f"  {what:<21}{executor_s:>10.0f} executor-seconds, {mean:.2f} executors on average"
+        if self.offer is not None and self.offer.price_per_unit_usd:
+            line += f", {bill.cost_usd():.4f} $"
+        return line
+
+
+class Autoscaler(Service):
+    """Keeps a latency target by changing the number of executors, while the ``with`` block runs.
+
+    At each turn it reads Spark's measurements of the streaming queries, lets a policy decide and
+    changes the executors of the running application. An error in the policy or in Spark never
+    stops a query: the autoscaler then only watches, logs a warning, and resumes when it can.
+
+    Args:
+        spark: The session; Spark's own dynamic allocation must be off.
+        slo: Latency target from arrival to result, a duration such as ``"5s"`` or in seconds.
+        policy: Name of a policy (see ``tidegate policies``), or a policy object. Default: ``drs``.
+        parameters: Parameters of the policy by name. Default: the policy's defaults.
+        guards: Further guards by name, each with its settings. Default: none.
+        min_executors: Lower limit that always holds. Default: 1.
+        max_executors: Upper limit that always holds. Default: no limit but the cluster's.
+        interval: Time between two decisions. Default: 10 s.
+        stabilise: An executor is released only after it was not needed for this time. Default:
+            60 s.
+        journal: File with one line for each turn. An existing file is continued, so a restarted
+            driver resumes with what was learnt before. Default: ``tidegate.jsonl``; None: no file.
+        dry_run: Decide and write the journal, but change nothing. Default: False.
+        price_per_hour: Price of an executor in $ per hour, for policies and reports. Default: 0.
+        billing_unit: Time unit in which an executor is paid. Default: 1 h.
+        cluster: The embedded cluster, whose workers are then leased and returned. Default: none.
+        executors: Makes the executor manager (see `executors.py`). Default: chosen by the scheme
+            of ``spark.master``.
+        topology: Topology of a running `StreamTopology`, or a function that returns it at each
+            turn. Default: every query is an operator.
+        live_settings: Live settings of a running `StreamTopology`. Default: none.
+        sources: Functions that count the rows of a query's source, by query name, for sources that
+            do not report their lag to Spark (files). Default: none.
+        seed: Random seed for policies that choose at random. Default: 0.
+        on_turn: Called with each turn after it has ended. Default: none.
     """
 
     def __init__(
@@ -79,8 +190,9 @@ class Autoscaler:
         price_per_hour: float = 0.0,
         billing_unit: str | float = "1h",
         cluster: LocalCluster | None = None,
+        executors: MakeManager | None = None,
         topology: Topology | Callable[[], Topology] | None = None,
-        dials: Settable | None = None,
+        live_settings: LiveSettings | None = None,
         sources: Mapping[str, Callable[[], SourceCount]] | None = None,
         seed: int = 0,
         on_turn: Callable[[Turn], None] | None = None,
@@ -99,7 +211,11 @@ class Autoscaler:
         self._acting = build_stack(policy, Situation(self.slo_s), options)
         self.policy = wrapped(self._acting, {"dry-run": {}}) if dry_run else self._acting
         self.gateway = Gateway(spark, watch_only=dry_run)
-        if not self.gateway.scalable and not dry_run:
+        make = executors or executor_manager
+        if cluster is not None:
+            make = partial(WorkerHosts, cluster=cluster)
+        hosts = make(self.gateway, time.time)
+        if not hosts.scalable and not dry_run:
             raise SettingError(
                 "spark.master",
                 self.gateway.setting("spark.master"),
@@ -107,17 +223,10 @@ class Autoscaler:
                 "a local master has no executors to add: use a cluster, or dry_run=True to watch",
             )
         self.offer = HostOffer(
-            self._executor_size(cluster),
+            hosts.capacity(),
             billing_unit_s,
             price_per_hour * billing_unit_s / 3600,
             max_hosts=max_executors,
-        )
-        from time import time
-
-        hosts = (
-            WorkerHosts(self.gateway, time, cluster)
-            if cluster is not None
-            else ExecutorHosts(self.gateway, time)
         )
         self.world = SparkWorld(
             self.gateway,
@@ -127,7 +236,7 @@ class Autoscaler:
             slo_s=self.slo_s,
             interval_s=self.interval_s,
             topology=topology,
-            dials=dials,
+            live_settings=live_settings,
             sources=sources,
         )
         memory = self._remembered(journal) if journal is not None else None
@@ -136,24 +245,24 @@ class Autoscaler:
         self.controller = Controller(
             self.world, self.policy, self.journal, memory, seed, self.controls, self.slo_s
         )
-        self.books = DryRunBooks() if dry_run else None
-        """What would have been done, in a dry run."""
+        self.dry_run_account = DryRunAccount() if dry_run else None
+        """What the plans of a dry run would have used; None without a dry run."""
         self.on_turn = on_turn
         self.last: Turn | None = None
         self.failures = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidegate", daemon=True)
 
-    # --- life ---------------------------------------------------------------------------------
+    # --- start and stop -----------------------------------------------------------------------
 
-    def start(self) -> Autoscaler:
-        """Begin; returns at once."""
+    def start(self) -> Self:
+        """Start the loop in a background thread."""
         self.world.start()
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """End after the turn under way; the executors stay as they are."""
+        """Stop after the current turn; the executors stay as they are."""
         self._stop.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
@@ -163,28 +272,21 @@ class Autoscaler:
         if self.controls is not None:
             self.controls.close()
 
-    def __enter__(self) -> Autoscaler:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
-        if self.books is not None:
-            log.warning("%s", self.account())
+        if self.dry_run_account is not None:
+            log.warning("%s", self.dry_run_report())
 
-    def account(self) -> str:
-        """What a dry run would have done, cost and violated, for people; empty without one."""
-        if self.books is None:
+    def dry_run_report(self) -> str:
+        """What a dry run would have used and achieved, as text; empty without a dry run."""
+        if self.dry_run_account is None:
             return ""
-        return f"{self.books.report()}\n{self.books.estimate(self._acting, self.slo_s)}"
+        estimate = self.dry_run_account.estimate(self._acting, self.slo_s)
+        return f"{self.dry_run_account.report()}\n{estimate}"
 
     @property
     def watching(self) -> bool:
-        """Whether it has failed so often in a row that it only watches."""
+        """Whether several turns in a row have failed, so that it only watches."""
         return self.failures >= FAILURES_UNTIL_WATCHING
 
     # --- the loop -----------------------------------------------------------------------------
@@ -193,29 +295,29 @@ class Autoscaler:
         try:
             if self._await_queries():
                 self.controller.run(self.interval_s, self._after, wait=self._stop.wait)
-        except Exception:  # the journal's disk is full, say: the query goes on without us
-            log.exception("the autoscaler has ended; the application goes on as it is")
+        except Exception:  # for example a full disk under the journal; the query continues
+            log.exception("the autoscaler has stopped; the application continues as it is")
 
     def _await_queries(self) -> bool:
-        """Wait for the first streaming query; False when the end comes before it."""
+        """Wait for the first streaming query; False when stopped before."""
         while not self._stop.is_set() and not self.gateway.stopped:
             try:
                 if self.gateway.active_queries():
                     return True
             except Exception as error:
-                log.debug("not yet: %s", error)
+                log.debug("no queries yet: %s", error)
             self._stop.wait(min(1.0, self.interval_s))
         return False
 
     def _after(self, turn: Turn) -> bool:
-        """Note how the turn went; say whether there is another."""
+        """Record the turn; return whether the loop continues."""
         self.last = turn
-        if self.books is not None:
-            self.books.add(turn)
+        if self.dry_run_account is not None:
+            self.dry_run_account.add(turn)
         watched = self.watching
         self.failures = self.failures + 1 if turn.error else 0
         if self.watching and not watched:
-            log.warning("%d turns failed: only watching until one succeeds", self.failures)
+            log.warning("%d turns in a row failed: only watching until one succeeds", self.failures)
         elif watched and not self.watching:
             log.warning("resumed: turn %d succeeded", turn.number)
         if self.on_turn is not None:
@@ -227,17 +329,8 @@ class Autoscaler:
 
     # --- settings -----------------------------------------------------------------------------
 
-    def _executor_size(self, cluster: LocalCluster | None) -> Resources:
-        if cluster is not None:
-            return Resources(cluster.cores, cluster.memory_mb)
-        cores = self.gateway.setting("spark.executor.cores")
-        if not cores:
-            running = self.gateway.executors()
-            cores = str(running[0].cores) if running else "1"
-        return Resources(float(cores))
-
     def _remembered(self, path: str | os.PathLike[str]) -> Any:
-        """What the last turn of the journal left in memory, None when there is none to use."""
+        """The memory after the journal's last turn, None when there is none to use."""
         if not Path(path).exists():
             return None
         last = None
@@ -246,12 +339,12 @@ class Autoscaler:
         if last is None or last.memory is None:
             return None
         if last.policy != self.policy.describe():
-            log.warning("the journal is of %s: starting without its memory", last.policy)
+            log.warning("the journal was written by %s: starting without memory", last.policy)
             return None
         try:
             memory = self.policy.load_memory(last.memory)
         except (InputError, KeyError, TypeError) as error:
-            log.warning("the journal's memory cannot be read (%s): starting without", error)
+            log.warning("the journal's memory cannot be read (%s): starting without memory", error)
             return None
-        log.info("going on after turn %d of %s", last.number, path)
+        log.info("continuing after turn %d of %s", last.number, path)
         return memory

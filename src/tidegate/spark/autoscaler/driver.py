@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":
-    # Python has put this file's folder first, whose modules are nobody's top-level ones.
+    # Python has put this file's folder first; its modules are not top-level modules.
     del sys.path[0]
-    from tidegate.spark.autoscaler.attach import run
+    from tidegate.spark.autoscaler.submit import run
 
     sys.exit(run(sys.argv[1:]))

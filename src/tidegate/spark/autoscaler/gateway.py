@@ -1,7 +1,7 @@
-"""The few things that Tidegate asks of the JVM behind a session and PySpark does not wrap.
+"""Access to the JVM of a Spark session, for what PySpark does not wrap.
 
-All of it is here, so that a new Spark version is checked in one place. Answers come as JSON, by
-Spark's own writer for its REST interface: one call across the border instead of hundreds.
+All such calls are in this module, so that a new Spark version is checked in one place. Results come
+as JSON from the writer of Spark's REST interface: one call to the JVM instead of hundreds.
 """
 
 from __future__ import annotations
@@ -32,8 +32,13 @@ KNOWN_VERSIONS = ("4.0", "4.1", "4.2", "4.3")
 class ExecutorInfo:
     """An executor as the driver sees it.
 
-    cores: task slots; busy_s: run time of its finished tasks in all; tasks: running now.
-    added_s: when it registered, Unix seconds.
+    Args:
+        id: Spark's id of the executor.
+        cores: Task slots.
+        memory_mb: Memory for storage and execution, in MB.
+        busy_s: Total run time of its finished tasks, in seconds.
+        tasks: Tasks that run now.
+        added_s: When it registered, Unix seconds.
     """
 
     id: str
@@ -46,11 +51,16 @@ class ExecutorInfo:
 
 @dataclass(frozen=True, slots=True)
 class JobWork:
-    """What one finished job of a query has taken.
+    """Resources that one finished job of a query used.
 
-    batch: of which micro-batch, None when Spark did not say. run_s: slot-seconds of its tasks;
-    cpu_s: seconds of processor time. tasks: in the stage that took longest.
-    read_rows, read_bytes: what its tasks read from files.
+    Args:
+        job: Spark's number of the job.
+        batch: Number of its micro-batch, None when Spark did not report it.
+        run_s: Slot-seconds of its tasks.
+        cpu_s: Seconds of CPU time.
+        tasks: Tasks of its longest stage.
+        read_rows: Rows that its tasks read from files.
+        read_bytes: Bytes that its tasks read from files.
     """
 
     job: int
@@ -65,9 +75,10 @@ class JobWork:
 class Gateway:
     """The JVM of a running Spark application.
 
-    spark: a classic session (one with a SparkContext in this process). Raises SettingError when
-    the application cannot be scaled from outside, and says why.
-    watch_only: nobody will scale it, so Spark may do so itself.
+    spark: a classic session (one with a SparkContext in this process).
+    watch_only: the application is only observed, so Spark's dynamic allocation may be on.
+
+    Raises SettingError when the application cannot be scaled from outside, with the reason.
     """
 
     def __init__(self, spark: SparkSession, watch_only: bool = False) -> None:
@@ -77,7 +88,7 @@ class Gateway:
                 "spark",
                 type(spark).__module__,
                 "a classic session",
-                "Spark Connect has no SparkContext: attach where the driver runs",
+                "Spark Connect has no SparkContext: create the autoscaler in the driver",
             )
         self.spark = spark
         self._context = context
@@ -86,14 +97,14 @@ class Gateway:
         self._json = self._jvm.org.apache.spark.status.api.v1.JacksonMessageWriter().mapper()
         self.version: str = context.version
         if not self.version.startswith(KNOWN_VERSIONS):
-            log.warning("Spark %s is not among those tested: %s", self.version, KNOWN_VERSIONS)
+            log.warning("Spark %s is untested; tested versions: %s", self.version, KNOWN_VERSIONS)
         if not watch_only and self.setting("spark.dynamicAllocation.enabled", "false") == "true":
             raise SettingError(
                 "spark.dynamicAllocation.enabled",
                 "true",
                 "false",
-                "two autoscalers on one application undo each other's work: switch Spark's off, "
-                "or watch it with dry_run=True",
+                "two autoscalers on one application undo each other's changes: switch Spark's "
+                "off, or watch it with dry_run=True",
             )
 
     def setting(self, key: str, default: str = "") -> str:
@@ -107,26 +118,30 @@ class Gateway:
 
     @property
     def application(self) -> str:
-        """The id that the cluster manager gave the application."""
+        """The application's id at the cluster manager."""
         return str(self._context.applicationId)
 
     @property
-    def scalable(self) -> bool:
-        """Whether there is a cluster manager that gives and takes executors."""
-        return not str(self._context.master).startswith("local")
+    def scheme(self) -> str:
+        """The scheme of ``spark.master``: ``local``, ``spark``, ``yarn``, ``k8s`` or another."""
+        found = re.match(r"\w+", str(self._context.master))
+        return found.group() if found else ""
 
     @property
     def stopped(self) -> bool:
         """Whether the application has ended."""
         try:
             return self._context._jsc is None or bool(self._scala.isStopped())
-        except Exception:  # nobody answers any more
+        except Exception:  # the JVM does not answer any more
             return True
 
     # --- executors ----------------------------------------------------------------------------
 
-    def executors(self) -> list[ExecutorInfo]:
-        """The executors that are up, in the order of their registration."""
+    def executors(self, include_driver: bool = False) -> list[ExecutorInfo]:
+        """The executors that run, in the order of their registration.
+
+        include_driver: list the driver too, which runs the tasks of a ``local`` master.
+        """
         with _translated("its executors could not be listed"):
             text = self._json.writeValueAsString(self._scala.statusStore().executorList(True))
         found = [
@@ -139,18 +154,18 @@ class Gateway:
                 added_s=_moment_s(e["addTime"]),
             )
             for e in json.loads(text)
-            if e["id"] != "driver" or not self.scalable
+            if include_driver or e["id"] != "driver"
         ]
         return sorted(found, key=lambda e: (e.added_s, e.id))
 
     def request_total(self, executors: int) -> None:
-        """Ask the cluster manager for so many executors in all; running ones are not removed."""
+        """Set the total number of executors that are requested; running ones are not removed."""
         with _translated(f"{executors} executors could not be requested"):
-            nowhere_special = self._jvm.PythonUtils.toScalaMap({})
-            self._scala.requestTotalExecutors(executors, 0, nowhere_special)
+            no_preference = self._jvm.PythonUtils.toScalaMap({})
+            self._scala.requestTotalExecutors(executors, 0, no_preference)
 
     def decommission(self, ids: Sequence[str], why: str) -> None:
-        """Let executors finish what they do and leave; blocks move away where that is enabled.
+        """Let executors finish their tasks and leave; blocks are migrated where that is enabled.
 
         Without ``spark.decommission.enabled`` they are killed, so call this between two batches.
         """
@@ -180,13 +195,13 @@ class Gateway:
         with _translated("the status store did not answer"):
             jobs = self._jobs_of(run)
             running = set(self._context.statusTracker().getActiveJobsIds())
-            # One that still runs hides those after it, or it would be passed over for good.
+            # Jobs after one that still runs are left for later, or that job would be skipped.
             end = min(running & set(jobs), default=math.inf)
             found = [self._job(job) for job in jobs if after_job < job < end]
         return [job for job in found if job is not None]
 
     def _jobs_of(self, run: str) -> list[int]:
-        # As JSON: PySpark would fetch a thousand remembered jobs one by one.
+        # As JSON: PySpark would fetch a thousand job ids one by one.
         ids = self._context.statusTracker()._jtracker.getJobIdsForGroup(run)
         return sorted(json.loads(self._json.writeValueAsString(ids)))
 
@@ -194,7 +209,7 @@ class Gateway:
         store = self._scala.statusStore()
         try:
             plain = json.loads(self._json.writeValueAsString(store.job(job)))
-        except Exception:  # thrown away in the meantime
+        except Exception:  # dropped from Spark's store in the meantime
             return None
         if plain["status"] == "RUNNING":
             return None
@@ -204,7 +219,7 @@ class Gateway:
             try:
                 text = self._json.writeValueAsString(store.lastStageAttempt(stage))
             except Exception:
-                continue  # it was skipped, or thrown away
+                continue  # skipped, or dropped from Spark's store
             seen = json.loads(text)
             took_s = seen["executorRunTime"] / 1000
             run_s += took_s
@@ -218,7 +233,7 @@ class Gateway:
         return JobWork(job, number, run_s, cpu_s, tasks, rows, size)
 
     def tasks_of(self, run: str) -> tuple[int, int]:
-        """Tasks of a query's run that wait for a slot, and tasks that have one."""
+        """Numbers of tasks of a query's run that wait for a slot, and that run."""
         with _translated("the status tracker did not answer"):
             tracker = self._context.statusTracker()
             waiting = running = 0
@@ -232,7 +247,7 @@ class Gateway:
         return max(0, waiting), running
 
     def trigger_interval_s(self, query: str) -> float | None:
-        """Seconds between two triggers of a query, 0 when there is no pause, None if unknown."""
+        """Trigger interval of a query in seconds, 0 when there is no pause, None if unknown."""
         for active in self.spark.streams.active:
             if active.id == query:
                 try:
@@ -243,15 +258,16 @@ class Gateway:
         return None
 
     def active_queries(self) -> dict[str, str]:
-        """Names of the queries that run, by id."""
+        """Names of the running queries, by id."""
         with _translated("its queries could not be listed"):
             return {q.id: q.name or q.id[:8] for q in self.spark.streams.active}
 
     def listen(self, hear: Callable[[str, str], None]) -> Callable[[], None]:
-        """Have every event of every streaming query told; returns how to end it.
+        """Call a function for every event of every streaming query; return a function to stop it.
 
-        hear: gets a kind (``progress``, ``idle``, ``started`` or ``ended``) and JSON or, for an
-        end, ``run id + newline + error``. It is called from Spark's own thread: it must only note.
+        hear: called with a kind (``progress``, ``idle``, ``started`` or ``ended``) and JSON, or for
+            ``ended`` with ``run id + newline + error``. It runs in Spark's thread, so it must only
+            queue the event.
         """
         from pyspark.java_gateway import ensure_callback_server_started
 
@@ -262,19 +278,19 @@ class Gateway:
         streams.addListener(listener)
 
         def end() -> None:
-            with contextlib.suppress(Exception):  # the application may be gone already
+            with contextlib.suppress(Exception):  # the application may have ended already
                 streams.removeListener(listener)
 
         return end
 
 
 class _Listener:
-    """Spark's listener interface, told in one string an event (PySpark's own makes hundreds)."""
+    """Spark's listener interface with one JVM call per event (PySpark's makes hundreds)."""
 
     def __init__(self, hear: Callable[[str, str], None]) -> None:
         self._hear = hear
 
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - the interface's name
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - the name in the interface
         self._hear("started", f"{event.runId()}")
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
@@ -288,7 +304,7 @@ class _Listener:
         self._hear("ended", f"{event.runId()}\n{error.get() if error.isDefined() else ''}")
 
     class Java:
-        """Which interface this is, for py4j."""
+        """The interface that this class implements, for py4j."""
 
         implements: tuple[str, ...] = (
             "org.apache.spark.sql.streaming.PythonStreamingQueryListener",
@@ -297,7 +313,7 @@ class _Listener:
 
 @contextlib.contextmanager
 def _translated(what: str) -> Iterator[None]:
-    """Whatever the JVM or the connection to it raises, as one sentence."""
+    """Turn an error of the JVM or of the connection to it into a BackendError of one sentence."""
     try:
         yield
     except Exception as error:
@@ -306,6 +322,6 @@ def _translated(what: str) -> Iterator[None]:
 
 
 def _moment_s(text: str) -> float:
-    """Unix seconds of a time as Spark's REST interface writes it, with GMT at the end."""
+    """Unix seconds of a time in the format of Spark's REST interface, which ends in GMT."""
     moment = datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fGMT")
     return moment.replace(tzinfo=UTC).timestamp()

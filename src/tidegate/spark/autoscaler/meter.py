@@ -1,4 +1,4 @@
-"""From a query's last micro-batches to what a policy reads. Pure: no Spark, no clock."""
+"""From the last micro-batches of a query to the readings of a policy. Pure: no Spark, no clock."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["WARM_UP_S", "QueryMeter", "SourceCount", "latency_of"]
 KEPT = 200
 RECENT = 10
 WARM_UP_S = 15.0
-"""So long a query that was just started compiles and loads classes, in seconds."""
+"""Time that a query needs after its start to compile code and load classes, in seconds."""
 POINTS = 20
-"""Into so many equal parts a batch's rows are cut to tell percentiles over batches."""
+"""Number of equal parts of a batch's rows, to compute percentiles over several batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceCount:
-    """What whoever fills a query's source knows of it, where Spark's progress does not say.
+    """Row counts of a query's source, for sources whose lag Spark does not report.
 
-    waiting: rows that no batch has taken yet; arrived: rows that ever came; None: not known.
+    waiting: rows that no batch has read yet; arrived: all rows that ever arrived; None: unknown.
     """
 
     waiting: float | None = None
@@ -36,9 +36,16 @@ class SourceCount:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What one batch took. run_s: slot-seconds; slots: that were there; tasks: of its longest job.
+    """Resources that one batch used.
 
-    longest_s: slot-seconds of that job.
+    Args:
+        run_s: Slot-seconds of all its jobs.
+        longest_s: Slot-seconds of its longest job.
+        cpu_s: Seconds of CPU time.
+        tasks: Tasks of its longest job.
+        slots: Task slots of the application at that time.
+        read_rows: Rows read from files.
+        read_bytes: Bytes read from files.
     """
 
     run_s: float = 0.0
@@ -53,10 +60,10 @@ class _Work:
 class QueryMeter:
     """The last micro-batches of one streaming query.
 
-    window_s: rates and latencies are those of the batches of the last so many seconds; of the last
-    batch when it took longer.
-    warm_up_s: batches that begin so soon after the query's start tell its service time only as long
-    as there are no others, and the very first one never.
+    window_s: rates and latencies cover the batches of this time, in seconds, or the last batch when
+        it took longer.
+    warm_up_s: batches that begin within this time after the query's start, in seconds, count for
+        its service time only while there are no others, and the very first one never.
     """
 
     def __init__(self, window_s: float = 20.0, warm_up_s: float = WARM_UP_S) -> None:
@@ -69,19 +76,19 @@ class QueryMeter:
         self.last_job = -1
 
     def add(self, progress: Progress, fresh: bool = False) -> None:
-        """Note a batch, or that there was none. A new run of the query begins afresh.
+        """Add a batch or an idle event. A new run of the query clears what was before.
 
-        fresh: the query was seen starting, so that its next batches are cold.
+        fresh: the start of the query was observed, so its next batches are cold.
         """
         if not self._batches or self._batches[-1].run != progress.run:
             self._warm_s = progress.began_s + self.warm_up_s if fresh else -math.inf
-            self._batches.clear()  # a restart's pause is no quiet time of the source
+            self._batches.clear()  # the pause of a restart is not an idle source
             self._work.clear()
             self.last_job = -1
         self._batches.append(progress)
 
     def add_work(self, work: JobWork, slots: int) -> None:
-        """Note what a job took. slots: task slots of the application at that time."""
+        """Add the resources of a job. slots: task slots of the application at that time."""
         self.last_job = max(self.last_job, work.job)
         if work.batch is None:
             return
@@ -102,10 +109,10 @@ class QueryMeter:
     def counted(
         self, reading: OperatorReading, count: SourceCount, now_s: float
     ) -> OperatorReading:
-        """A reading with what the source's owner knows in place of what Spark could tell."""
+        """A reading with the source's own counts in place of Spark's figures."""
         arrived = reading.arrival_rate_per_s
         if count.arrived is not None:
-            self._counts.append((now_s, count.arrived))  # exact, so that one interval is enough
+            self._counts.append((now_s, count.arrived))  # exact, so one interval is enough
             (then_s, before), (_, after) = self._counts[0], self._counts[-1]
             arrived = (after - before) / (now_s - then_s) if now_s > then_s else arrived
         return replace(reading, arrival_rate_per_s=arrived, queue_length=count.waiting)
@@ -117,9 +124,9 @@ class QueryMeter:
 
     @property
     def period_s(self) -> float | None:
-        """The usual time between the begins of two batches in a row, None before there are two.
+        """Median time between the starts of two successive batches in seconds, None before two.
 
-        Where batches keep up, that is the trigger's interval, which Spark does not tell.
+        While batches keep up, this is the trigger interval, which Spark does not report.
         """
         begins = [batch.began_s for batch in self._batches if not batch.idle][-RECENT:]
         gaps = [later - sooner for sooner, later in itertools.pairwise(begins) if later > sooner]
@@ -127,7 +134,7 @@ class QueryMeter:
 
     @property
     def ceiling(self) -> int | None:
-        """Most tasks that a recent batch had in its longest stage: slots beyond are of no use."""
+        """Maximum of tasks in the longest stage of a recent batch: more slots are of no use."""
         recent = [w.tasks for w in list(self._work.values())[-RECENT:] if w.tasks]
         return max(recent) if recent else None
 
@@ -138,9 +145,9 @@ class QueryMeter:
         return last.state_partitions if last else None
 
     def reading(self, operator: str, now_s: float, trigger_s: float | None) -> OperatorReading:
-        """What the batches say; what they do not say is missing.
+        """The operator's reading from the batches; what they do not contain is missing.
 
-        now_s: Unix seconds; trigger_s: the query's trigger interval, None if unknown.
+        now_s: Unix seconds; trigger_s: the query's trigger interval in seconds, None if unknown.
         """
         window = self._window(now_s)
         recent = [b for b in self._batches if not b.idle][-RECENT:]
@@ -170,22 +177,22 @@ class QueryMeter:
         return found
 
     def batch_work(self) -> list[tuple[int, float]]:
-        """Rows and slot-seconds of the recent batches that had rows, warm ones where there are."""
+        """Rows and slot-seconds of the recent batches that had rows, warm ones if there are any."""
         return [(b.rows, self._work[b.batch].run_s) for b in self._recent() if b.rows]
 
     def _window(self, now_s: float) -> list[Progress]:
-        """The batches of the window with the one before, which began where they count from."""
+        """The batches of the window and the one before, whose start is where the window begins."""
         batches = list(self._batches)
         inside = [b for b in batches if b.committed_s > now_s - self.window_s]
         count = max(2, len(inside) + 1)
         return batches[-count:] if len(batches) >= 2 else []
 
     def _service_time_s(self) -> float | None:
-        """Slot-seconds that one more row takes, over the recent batches of which both are known.
+        """Slot-seconds that one more row takes, from the recent batches.
 
-        Tasks cost something even without rows; where batches differ enough in size to tell, that
-        is left to the overhead. The median of all slopes between two batches does not mind the
-        slow first batches of a fresh executor.
+        Tasks cost something even without rows. If batches differ enough in size, this cost is left
+        to the overhead. The median of all slopes between two batches is robust against the slow
+        first batches of a new executor.
         """
         known = self.batch_work()
         if not known:
@@ -201,13 +208,13 @@ class QueryMeter:
         return min(share, max(statistics.median(slopes), share / 4)) or None
 
     def _recent(self) -> list[Progress]:
-        """The last batches whose work is known; cold ones only where there are no others."""
+        """The last batches whose resources are known; cold ones only if there are no others."""
         known = [b for b in self._batches if b.batch in self._work]
         warm = [b for b in known if b.began_s >= self._warm_s]
         return warm[-2 * RECENT :] or known[1:]
 
     def _overhead_s(self) -> float | None:
-        """The usual part of a batch that the work on its rows does not explain."""
+        """Median part of a batch's duration that the work on its rows does not explain."""
         service_s = self._service_time_s()
         parts = []
         for batch in self._recent()[-RECENT:]:
@@ -220,13 +227,13 @@ class QueryMeter:
     def _waiting(self) -> float | None:
         """Rows that the source still had after the last batch.
 
-        Where it only counts bytes, rows are told by how many bytes a row took so far.
+        For a source that counts bytes only, the mean size of a row so far is used.
         """
         last = next((b for b in reversed(self._batches) if not b.idle), None)
         if last is None:
             return None
         if self._batches[-1].idle:
-            return 0.0  # Spark looked, and there was nothing
+            return 0.0  # an idle event: there was nothing to read
         if last.lag.items is not None or last.lag.size_bytes is None:
             return last.lag.items
         if last.lag.size_bytes == 0:
@@ -238,8 +245,8 @@ class QueryMeter:
     def _spread(self, batch: Progress) -> tuple[float, float, float] | None:
         """Least, mean and greatest latency of a batch's rows, in seconds.
 
-        By event time where there is a watermark. Otherwise by when the rows could first be read,
-        after the batch before had begun; which nobody knows when some were left over.
+        With a watermark, by event time. Otherwise from the time when the rows could first be read,
+        after the start of the batch before; unknown when that batch left rows over.
         """
         end_s = batch.committed_s
         if batch.event_time is not None:
@@ -266,10 +273,10 @@ class QueryMeter:
 
 
 def _rates(window: Sequence[Progress]) -> tuple[float | None, float | None]:
-    """Rows a second that arrived at the source, and that were processed.
+    """Rows per second that arrived at the source, and that were processed.
 
-    What a batch reads has arrived since the batch before began; what the source has left over
-    now and had not then has arrived as well.
+    The rows of a batch arrived after the start of the batch before. An increase of the lag arrived
+    as well.
     """
     if len(window) < 2:
         return None, None
@@ -283,7 +290,7 @@ def _rates(window: Sequence[Progress]) -> tuple[float | None, float | None]:
 
 
 def _parts(least: float, mean: float, most: float) -> list[float]:
-    """Middles of equal parts of a distribution: even on both sides of its mean."""
+    """Midpoints of equal parts of a distribution that is uniform on each side of its mean."""
     below = (most - mean) / (most - least) if most > least else 0.5
     found = []
     for n in range(POINTS):
@@ -296,7 +303,7 @@ def _parts(least: float, mean: float, most: float) -> list[float]:
 
 
 def latency_of(weighted: Iterable[tuple[float, float]]) -> Latency:
-    """Mean and percentiles of (seconds, weight); all missing where there is nothing.
+    """Mean and percentiles of pairs (seconds, weight); all missing without any pairs.
 
     >>> latency_of([(1.0, 1.0), (3.0, 1.0)]).mean_s, latency_of([]).p95_s
     (2.0, None)

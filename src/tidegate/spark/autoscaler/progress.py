@@ -1,13 +1,22 @@
-"""What Spark says of a streaming query's micro-batches, as frozen values.
+"""Progress events of streaming queries, read from Spark's JSON into frozen values.
 
-Pure: text in, values out, no PySpark. What a source does not report is missing, never zero.
+Pure: text in, values out, no PySpark. What a source does not report is missing (None), never zero.
+
+The lag of a source is read by a function that is registered for the beginning of the source's
+description (``KafkaV2[Subscribe[ticks]]``, for example). To support a new source, write one:
+
+::
+
+    @register_lag("PulsarSource[")
+    def pulsar_lag(source):
+        return source["metrics"]["backlog"]  # rows, or None when unknown
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,14 +24,22 @@ from typing import Any
 from tidegate.codec import Value
 from tidegate.errors import InputError
 
-__all__ = ["EventTime", "Lag", "Progress", "lag_of", "read_progress"]
+__all__ = [
+    "EventTime",
+    "LagFunction",
+    "Progress",
+    "SourceLag",
+    "lag_of",
+    "read_progress",
+    "register_lag",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Lag(Value):
-    """What a query has still to read, None where its sources do not say.
+class SourceLag(Value):
+    """What a query has not read yet, None where its sources do not report it.
 
-    items: rows; files and size_bytes: where the source counts these instead.
+    items: rows. files, size_bytes: for sources that count files or bytes instead.
     """
 
     items: float | None = None
@@ -43,13 +60,22 @@ class EventTime(Value):
 class Progress(Value):
     """One micro-batch of one query.
 
-    query: the id that survives a restart; run: the id of this run; name: what people call it.
-    began_s: when it was triggered, Unix seconds; phases_s: seconds by phase, as Spark names them.
-    rows: rows read from all sources. lag: what is left to read after it.
-    event_time: None without a watermark or rows. state_rows, state_mb: what the state holds;
-    state_partitions: into how many tasks it is cut, which no restart changes. None without state.
-    late_rows: rows that came after the watermark and were dropped by Spark.
-    idle: no batch, only the word that nothing came.
+    Args:
+        query: Id of the query, the same after a restart from its checkpoint.
+        run: Id of this run of the query.
+        name: Name of the query.
+        batch: Number of the batch.
+        began_s: Time of the trigger, Unix seconds.
+        phases_s: Seconds by phase, with Spark's names.
+        rows: Rows read from all sources.
+        lag: What is left to read after the batch.
+        event_time: Event times of the rows, None without a watermark or without rows.
+        state_rows: Rows in the state, None without state.
+        state_mb: Memory of the state in MB, None without state.
+        state_partitions: Partitions of the state, which a restart does not change; None without
+            state.
+        late_rows: Rows that Spark dropped because they arrived after the watermark.
+        idle: True for an idle event: there was no batch, because there was no input.
     """
 
     query: str
@@ -59,7 +85,7 @@ class Progress(Value):
     began_s: float
     phases_s: Mapping[str, float]
     rows: int
-    lag: Lag = Lag()
+    lag: SourceLag = SourceLag()
     event_time: EventTime | None = None
     state_rows: int | None = None
     state_mb: float | None = None
@@ -74,7 +100,7 @@ class Progress(Value):
 
     @property
     def committed_s(self) -> float:
-        """When its results were there, Unix seconds."""
+        """When the batch was committed, Unix seconds."""
         return self.began_s + self.duration_s
 
 
@@ -93,7 +119,7 @@ def read_progress(text: str) -> Progress:
         plain = json.loads(text)
         began_s = _moment_s(plain["timestamp"])
         run = str(plain["runId"])
-        if "batchId" not in plain:  # an idle event has ids and a time, that is all
+        if "batchId" not in plain:  # an idle event has ids and a time only
             return Progress(str(plain["id"]), run, "", -1, began_s, {}, 0, idle=True)
         states = plain.get("stateOperators") or ()
         return Progress(
@@ -116,22 +142,63 @@ def read_progress(text: str) -> Progress:
         raise InputError("progress", text[:60] + "…", allowed, repr(error)) from None
 
 
-def lag_of(sources: Any) -> Lag:
-    """What all sources together have left; missing in one is missing in all.
+LagFunction = Callable[[Mapping[str, Any]], "SourceLag | float | None"]
+"""From a source in a progress event (Spark's JSON as a dictionary) to its lag.
 
-    Kafka tells the latest offset of each partition beside the one read. Spark's own file and rate
-    sources tell nothing, with or without a limit; some vendors' count files and bytes outstanding.
+The result is a number of rows, a `SourceLag`, or None when the source does not report it.
+"""
+
+_LAGS: dict[str, LagFunction] = {}
+
+
+def register_lag(prefix: str) -> Callable[[LagFunction], LagFunction]:
+    """Register the decorated function for sources whose description starts with `prefix`.
+
+    The longest prefix that matches wins, and a new function replaces one with the same prefix.
     """
-    items: list[float | None] = []
-    files: list[float | None] = []
-    sizes: list[float | None] = []
-    for source in sources:
-        metrics = source.get("metrics") or {}
-        items.append(_offsets_behind(source.get("endOffset"), source.get("latestOffset")))
-        files.append(_number(metrics.get("numFilesOutstanding")))
-        behind = metrics.get("numBytesOutstanding", metrics.get("estimatedTotalBytesBehindLatest"))
-        sizes.append(_number(behind))
-    return Lag(_sum(items), _sum(files), _sum(sizes))
+
+    def register(function: LagFunction) -> LagFunction:
+        _LAGS[prefix] = function
+        return function
+
+    return register
+
+
+def lag_of(sources: Iterable[Mapping[str, Any]]) -> SourceLag:
+    """The lag of all sources together; a figure that one source does not report is missing."""
+    lags = [_lag(source) for source in sources]
+    return SourceLag(
+        _sum(lag.items for lag in lags),
+        _sum(lag.files for lag in lags),
+        _sum(lag.size_bytes for lag in lags),
+    )
+
+
+def _lag(source: Mapping[str, Any]) -> SourceLag:
+    description = str(source.get("description") or "")
+    matching = (prefix for prefix in _LAGS if description.startswith(prefix))
+    lag = _LAGS[max(matching, key=len)](source)
+    return lag if isinstance(lag, SourceLag) else SourceLag(lag)
+
+
+@register_lag("Kafka")
+def _kafka_lag(source: Mapping[str, Any]) -> SourceLag:
+    """Rows between the offsets that were read and the latest ones, by partition."""
+    items = _offsets_behind(source.get("endOffset"), source.get("latestOffset"))
+    return SourceLag(items, size_bytes=_metric(source, "estimatedTotalBytesBehindLatest"))
+
+
+@register_lag("")
+def _reported_lag(source: Mapping[str, Any]) -> SourceLag:
+    """Any other source: offsets in the form of Kafka's, or files and bytes outstanding.
+
+    Spark's file and rate sources report neither; some vendors' sources do.
+    """
+    return SourceLag(
+        _offsets_behind(source.get("endOffset"), source.get("latestOffset")),
+        _metric(source, "numFilesOutstanding"),
+        _metric(source, "numBytesOutstanding", "estimatedTotalBytesBehindLatest"),
+    )
 
 
 def _offsets_behind(end: Any, latest: Any) -> float | None:
@@ -144,25 +211,28 @@ def _offsets_behind(end: Any, latest: Any) -> float | None:
             return None
         read = end.get(topic, {})
         for partition, offset in partitions.items():
-            # A partition that was not read at all yet begins at an offset that nobody told.
+            # Where a partition begins that was never read is unknown.
             if partition not in read:
                 return None
             behind += max(0, offset - read[partition])
     return behind
 
 
-def _number(value: Any) -> float | None:
-    """A number from the text that Spark writes metrics as."""
+def _metric(source: Mapping[str, Any], *names: str) -> float | None:
+    """The first of these metrics that the source reports; Spark writes metrics as text."""
+    metrics = source.get("metrics") or {}
+    text = next((metrics[name] for name in names if name in metrics), None)
     try:
-        number = float(value)
+        number = float(text)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return None
     return number if math.isfinite(number) else None
 
 
-def _sum(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) if known and len(known) == len(values) else None
+def _sum(values: Iterable[float | None]) -> float | None:
+    every = list(values)
+    known = [value for value in every if value is not None]
+    return math.fsum(known) if known and len(known) == len(every) else None
 
 
 def _moment_s(text: str) -> float:

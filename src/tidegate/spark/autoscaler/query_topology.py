@@ -1,4 +1,4 @@
-"""Queries as operators and task slots as instances: the books of what runs where. Pure."""
+"""Queries as operators and task slots as instances. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["filled", "part_of", "topology_of"]
 
 
 def topology_of(queries: Sequence[str]) -> Topology:
-    """Queries side by side, each an operator with a source of its own; a slot is an instance."""
+    """Independent queries, each an operator with a separate source; a slot is an instance."""
     return Topology(
         tuple(Operator(name, Resources(1.0)) for name in queries),
         tuple(Source(f"to-{name}") for name in queries),
@@ -22,22 +22,22 @@ def topology_of(queries: Sequence[str]) -> Topology:
 
 
 def filled(
-    books: Deployment, topology: Topology, hosts: Sequence[str], new: Sequence[str], slots: int
+    deployment: Deployment, topology: Topology, hosts: Sequence[str], new: Sequence[str], slots: int
 ) -> Deployment:
-    """The books after hosts came and went.
+    """The deployment after hosts came and went.
 
-    hosts: all that there are; new: those of them that came since, each with so many `slots`. What
-    was on a host that is gone is gone; a new host works with all its slots, shared evenly by the
-    operators, those without an instance first. Operators that may have one instance only (each on
-    its host, by the policy) are only spread when none has a place.
+    hosts: all present hosts; new: those that came since; slots: slots of a host. Instances on a
+    lost host are removed. A new host uses all its slots, shared evenly by the operators, those
+    without an instance first. Operators that may have one instance only, each placed by the policy,
+    are spread over the hosts only if none has a place.
 
     >>> empty = Deployment(())
-    >>> books = filled(empty, topology_of(["a", "b"]), ["host-1", "host-2"], ["host-1"], slots=4)
-    >>> dict(books.counts), books.hosts
+    >>> after = filled(empty, topology_of(["a", "b"]), ["host-1", "host-2"], ["host-1"], slots=4)
+    >>> dict(after.counts), after.hosts
     ({'a': 2, 'b': 2}, ('host-1', 'host-2'))
     """
     names = list(topology.by_name)
-    kept = [i for i in books.instances if i.host in hosts and i.operator in topology.by_name]
+    kept = [i for i in deployment.instances if i.host in hosts and i.operator in topology.by_name]
     if all(operator.max_instances == 1 for operator in topology.operators):
         if not kept and hosts:
             kept = [
@@ -58,7 +58,7 @@ def filled(
 
 
 def part_of(reading: OperatorReading, name: str, parts: int) -> OperatorReading:
-    """A shard's reading: an equal part of what comes, the same times."""
+    """The reading of one shard: an equal part of the rates and the backlog, the same times."""
 
     def part(value: float | None) -> float | None:
         return None if value is None else value / parts

@@ -1,4 +1,4 @@
-"""A running Spark application as a world: observed through its listener, changed by executors."""
+"""The backend of a running Spark application: observes its queries and changes its executors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from tidegate.errors import BackendError
 from tidegate.loop.backend import Outcome
@@ -27,11 +26,12 @@ from tidegate.model import (
 from tidegate.model.steps import diff
 from tidegate.model.topology import Operator, Resources, Topology
 from tidegate.packing import Style
-from tidegate.spark.autoscaler.executors import ExecutorHosts
+from tidegate.spark.autoscaler.executors import ExecutorManager
 from tidegate.spark.autoscaler.gateway import Gateway
 from tidegate.spark.autoscaler.meter import WARM_UP_S, QueryMeter, SourceCount, latency_of
 from tidegate.spark.autoscaler.progress import read_progress
 from tidegate.spark.autoscaler.query_topology import filled, part_of, topology_of
+from tidegate.spark.streams.live_settings import LiveSettings
 
 __all__ = ["SparkWorld"]
 
@@ -40,39 +40,38 @@ log = logging.getLogger(__name__)
 BOUNDARY_WAIT_S = 5.0
 
 
-class Settable(Protocol):
-    """What a running topology reads at each micro-batch (see `spark.streams.live_settings`)."""
-
-    shed_fraction: float
-
-    def set_parallelism(self, parallelism: Mapping[str, int]) -> None:
-        """Tasks of each operator from its next batch on."""
-
-
 class SparkWorld:
-    """The backend of a live application. A host is an executor, an instance a task slot.
+    """The backend of a live application. A host is an executor, an instance is a task slot.
 
-    gateway: the application. hosts: how executors come and go. offer: what a host has and costs.
-    style: of the policy; for ``placement`` a query is cut into `shards` that each have a host.
-    slo_s: the latency that is wanted. interval_s: between turns.
-    topology: operators by query name, or what tells them at each turn; None: every query is an
-        operator of its own.
-    dials: where the operators read their parallelism and what to shed, None where they do not.
-    sources: what those who fill them know, by operator, where Spark itself cannot tell the lag.
-    warm_up_s: a query's batches of the first so many seconds do not tell its service time.
+    Args:
+        gateway: The application.
+        hosts: The manager that requests and releases executors.
+        offer: Size and price of a host.
+        style: Style of the policy; for ``placement`` a query is cut into shards with a host each.
+        slo_s: Latency target of operators that have none, in seconds.
+        interval_s: Time between two turns, in seconds.
+        topology: Operators by query name, or a function that returns them at each turn; None: every
+            query is an operator.
+        live_settings: Where the operators read their parallelism and the share to shed; None where
+            they do not.
+        sources: Functions that count an operator's input, for sources whose lag Spark does not
+            report.
+        shards: Number of shards of a query for ``placement``.
+        warm_up_s: Batches of the first seconds of a query do not count for its service time.
+        clock: Returns Unix seconds.
     """
 
     def __init__(
         self,
         gateway: Gateway,
-        hosts: ExecutorHosts,
+        hosts: ExecutorManager,
         offer: HostOffer,
         *,
         style: Style = "engines",
         slo_s: float | None = None,
         interval_s: float = 10.0,
         topology: Topology | Callable[[], Topology] | None = None,
-        dials: Settable | None = None,
+        live_settings: LiveSettings | None = None,
         sources: Mapping[str, Callable[[], SourceCount]] | None = None,
         shards: int = 16,
         warm_up_s: float = WARM_UP_S,
@@ -85,38 +84,38 @@ class SparkWorld:
         self.slo_s = slo_s
         self.interval_s = interval_s
         self.given_topology = topology
-        self.dials = dials
+        self.live_settings = live_settings
         self.sources = dict(sources or {})
         self.shards = shards
         self.warm_up_s = warm_up_s
         self.clock = clock
         self.errors: dict[str, str] = {}
-        """What ended a query, by its name."""
+        """Errors that ended a query, by its name."""
         self._meters: dict[str, QueryMeter] = {}
         self._triggers: dict[str, float | None] = {}
         self._names: dict[str, str] = {}
         self._heard: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        self._fresh: set[str] = set()  # runs that were seen starting
+        self._fresh: set[str] = set()  # runs whose start was observed
         self._batch_ended = threading.Event()
         self._wanted = Deployment(())
         self._filled: set[str] = set()
         self._looks: dict[str, list[tuple[float, float]]] = {}
-        self._span_s = 2.5 * interval_s  # two intervals, with some room for late turns
+        self._span_s = 2.5 * interval_s  # two intervals, with a margin for late turns
         self._end_listening: Callable[[], None] | None = None
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start listening to the queries."""
         self._end_listening = self.gateway.listen(self._hear)
 
     def close(self) -> None:
-        """Stop listening; the application goes on as it is."""
+        """Stop listening; the application continues as it is."""
         if self._end_listening is not None:
             self._end_listening()
             self._end_listening = None
         self.hosts.close()
 
     def _hear(self, kind: str, text: str) -> None:
-        # In Spark's listener thread: note it, and out.
+        # In Spark's listener thread: only queue the event.
         self._heard.put((kind, text))
         if kind != "started":
             self._batch_ended.set()
@@ -124,12 +123,12 @@ class SparkWorld:
     # --- observe ------------------------------------------------------------------------------
 
     def observe(self) -> Snapshot:
-        """What can be measured now."""
+        """A snapshot of all that can be measured now."""
         now_s = self.clock()
         self._names.update(self.gateway.active_queries())
         self.hosts.update()
         cores = [host.executor.cores for host in self.hosts.hosts.values() if host.executor]
-        if cores:  # the next one will be like the last; before the first nobody knew
+        if cores:  # assume that the next executor will be like the last one
             capacity = replace(self.offer.capacity, cpu_cores=float(cores[-1]))
             self.offer = replace(self.offer, capacity=capacity)
         self._digest(sum(cores))
@@ -161,12 +160,12 @@ class SparkWorld:
         )
 
     def work_of(self, operator: str) -> list[tuple[int, float]]:
-        """Rows and slot-seconds of an operator's recent batches; none when it had no batch."""
+        """Rows and slot-seconds of an operator's recent batches."""
         meter = self._meters.get(operator)
         return meter.batch_work() if meter is not None else []
 
     def _digest(self, slots: int) -> None:
-        """Read what the listener noted, and what the batches' jobs took."""
+        """Read the queued events, and the resources that the batches' jobs used."""
         while True:
             try:
                 kind, text = self._heard.get_nowait()
@@ -180,7 +179,7 @@ class SparkWorld:
                 self._ended(run, error)
             elif kind in ("progress", "idle"):
                 progress = read_progress(text)
-                # The word that nothing came tells no name.
+                # An idle event does not contain the query's name.
                 name = self._names.setdefault(progress.query, progress.name or progress.query[:8])
                 meter = self._meters.setdefault(
                     name, QueryMeter(2 * self.interval_s, self.warm_up_s)
@@ -199,10 +198,10 @@ class SparkWorld:
                 self._triggers.pop(name, None)
                 if error:
                     self.errors[name] = error.strip().splitlines()[0]
-                    log.warning("query %s has failed: %s", name, self.errors[name])
+                    log.warning("query %s failed: %s", name, self.errors[name])
 
     def _topology(self) -> Topology:
-        """The given one, or the queries that run now side by side."""
+        """The given topology, or the queries that run now as independent operators."""
         active = self.gateway.active_queries()
         self._names.update(active)
         for query, name in active.items():
@@ -214,21 +213,21 @@ class SparkWorld:
         elif active:
             topology = topology_of(sorted(set(active.values())))
         else:
-            raise BackendError("no streaming query runs: start one, and its load will be followed")
+            raise BackendError("no streaming query is running: start one to have it scaled")
         return replace(topology, operators=tuple(self._limits(o) for o in topology.operators))
 
     def _limits(self, operator: Operator) -> Operator:
-        """The operator with its SLO and the most slots that its tasks can use."""
+        """The operator with its latency target and the maximum of slots that its tasks can use."""
         meter = self._meters.get(operator.name)
         limit = operator.max_instances
         if meter is not None and limit is None:
-            # With dials the number of tasks is ours to choose; only state is cut for good.
-            limit = meter.ceiling if self.dials is None else meter.state_partitions
+            # Live settings choose the number of tasks; only the partitions of state are fixed.
+            limit = meter.ceiling if self.live_settings is None else meter.state_partitions
         slo_s = self.slo_s if operator.slo_s is None else operator.slo_s
         return replace(operator, max_instances=limit, slo_s=slo_s)
 
     def _shown(self, topology: Topology) -> tuple[Topology, dict[str, str]]:
-        """The topology in the policy's style, and which operator each of its operators is of."""
+        """The topology in the policy's style, and the query of each of its operators."""
         if self.style != "placement" or len(topology.operators) > 1:
             return topology, {name: name for name in topology.by_name}
         from tidegate.simulation.scenario import sharded_topology
@@ -238,9 +237,9 @@ class SparkWorld:
         return cut, dict.fromkeys(cut.by_name, whole)
 
     def _fill(self, topology: Topology) -> None:
-        """Books of what runs where: hosts that are gone lose theirs, one that came unasked fills.
+        """Update the assumed deployment: drop lost hosts, and fill hosts that were not requested.
 
-        Spark hands out tasks by itself; a host works with all its slots from its first moment on.
+        Spark assigns tasks by itself, so a host uses all its slots as soon as it has started.
         """
         here = [h.name for h in self.hosts.hosts.values() if h.status != "draining"]
         new = [name for name in here if name not in self._filled]
@@ -249,9 +248,9 @@ class SparkWorld:
         self._filled = set(here)
 
     def _busy(self, now_s: float) -> dict[str, float]:
-        """Slots in use on average in the last two intervals, by host; new hosts are missing.
+        """Mean number of busy slots over the last two intervals, by host, except for new hosts.
 
-        Spark counts a task's time when it ends, so that one short look may see more than there is.
+        Spark counts a task's time when the task ends, so a single short interval may show too much.
         """
         busy: dict[str, float] = {}
         seen: dict[str, list[tuple[float, float]]] = {}
@@ -282,7 +281,7 @@ class SparkWorld:
         )
 
     def _offer(self) -> HostOffer:
-        """The offer with the start-up time that was seen, where one was."""
+        """The offer with the measured start-up time, if there is one."""
         seen = self.hosts.startups_s[-5:]
         return replace(self.offer, startup_s=sum(seen) / len(seen)) if seen else self.offer
 
@@ -303,7 +302,7 @@ class SparkWorld:
         names: Mapping[str, str],
         busy: Mapping[str, float],
     ) -> tuple[InstanceReading, ...]:
-        """Instances with their share of what their host and their operator did."""
+        """Instances with their share of the load of their host and their operator."""
         on_host: dict[str, int] = {}
         for instance in self._wanted.instances:
             on_host[instance.host] = on_host.get(instance.host, 0) + 1
@@ -340,7 +339,7 @@ class SparkWorld:
     # --- apply --------------------------------------------------------------------------------
 
     def apply(self, plan: Plan) -> Outcome:
-        """Bring the application to the plan; what is released goes between two batches."""
+        """Change the application to match the plan; hosts are released between two batches."""
         steps = diff(self._wanted, plan)
         leases = [step.host for step in steps if step.kind == "lease"]
         releases = [step.host for step in steps if step.kind == "release"]
@@ -352,19 +351,19 @@ class SparkWorld:
         kept = tuple(i for i in plan.deployment.instances if i.host in here)
         self._wanted = Deployment(tuple(h for h in plan.deployment.hosts if h in here), kept)
         self._filled = set(self._wanted.hosts)
-        if self.dials is not None:
-            self.dials.set_parallelism(self._wanted.counts)
-            self.dials.shed_fraction = plan.shed_fraction
+        if self.live_settings is not None:
+            self.live_settings.set_parallelism(self._wanted.counts)
+            self.live_settings.shed_fraction = plan.shed_fraction
         elif plan.shed_fraction:
             refused.append(
-                f"{plan.shed_fraction:.0%} should be shed, but this query reads no dials: start it "
-                "with tidegate.spark.streams.live_settings, or set shed to false"
+                f"{plan.shed_fraction:.0%} should be shed, but the query reads no live settings: "
+                "start it with tidegate.spark.streams.live_settings, or set shed to false"
             )
         done = tuple(s for s in steps if s.host in here or s.kind in ("stop", "release"))
         return Outcome(done, tuple(refused))
 
     def _await_boundary(self) -> None:
-        """Wait for the end of a batch, so that no task's work is lost; not for ever."""
+        """Wait up to `BOUNDARY_WAIT_S` for the end of a batch, so that no task's work is lost."""
         self._batch_ended.clear()
         with contextlib.suppress(BackendError):
             if self.gateway.active_queries():

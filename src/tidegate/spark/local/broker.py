@@ -1,7 +1,7 @@
-"""The embedded Kafka broker: one process on loopback, to try things and to test against.
+"""The embedded Kafka broker: one process on loopback, for trials and tests.
 
-It is Kafka itself (KRaft, one node that is broker and controller), with a small heap and its log in
-a folder that goes when it stops. For anything that must last, use a broker of your own.
+It is Kafka itself (KRaft, one node that is broker and controller), with a small heap. Its log is in
+a folder that is removed when it stops. For data that must last, use a permanent broker.
 
 ::
 
@@ -17,28 +17,28 @@ import socket
 import subprocess
 import tempfile
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 from tidegate.errors import BackendError
+from tidegate.lifecycle import Service
 from tidegate.spark.local.kafka_jars import broker_jars
-from tidegate.spark.local.processes import Process, spark_home
+from tidegate.spark.local.processes import LOOPBACK, Process, spark_home
 from tidegate.units import finite
 
 __all__ = ["LocalBroker"]
 
-LOOPBACK = "127.0.0.1"
 START_S = 90.0
 
 
-class LocalBroker:
-    """A Kafka broker of one's own; as a context manager it ends with the block.
+class LocalBroker(Service):
+    """A Kafka broker that runs while a ``with`` block runs.
 
-    heap_mb: of its JVM. folder: for its log and settings; None: a temporary one, removed in the
-    end. Given again, it goes on with what it held.
+    heap_mb: heap of its JVM, in MB. folder: for its log and settings; a folder of an earlier broker
+    is continued. None: a temporary folder, removed at the end.
     """
 
     def __init__(self, heap_mb: int = 256, folder: str | os.PathLike[str] | None = None) -> None:
-        self.heap_mb = int(finite(heap_mb, "heap_mb", low=128, remedy="Kafka needs some room"))
+        self.heap_mb = int(finite(heap_mb, "heap_mb", low=128, remedy="Kafka needs more"))
         self._own_folder = folder is None
         self.folder = Path(folder or tempfile.mkdtemp(prefix="tidegate-kafka-")).resolve()
         self.port = 0
@@ -46,16 +46,16 @@ class LocalBroker:
 
     @property
     def location(self) -> str:
-        """Where its topics are, for `open_topic` and `StreamTopology.start`."""
+        """Location of its topics, for `open_topic` and `StreamTopology.start`."""
         return f"kafka://{LOOPBACK}:{self.port}"
 
     @property
     def pid(self) -> int | None:
-        """Its process, None while it does not run."""
+        """Its process id, None while it does not run."""
         return self._process.pid if self._process is not None else None
 
-    def start(self) -> LocalBroker:
-        """Start it and wait until it answers; BackendError with its last words when it does not."""
+    def start(self) -> Self:
+        """Start it and wait until it answers; BackendError with its last output if it does not."""
         java = self._java()
         settings, data = self.folder / "server.properties", self.folder / "data"
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ class LocalBroker:
         return self
 
     def stop(self) -> None:
-        """End it; a temporary folder goes with it."""
+        """Stop it and remove a temporary folder."""
         if self._process is not None:
             self._process.stop()
             self._process = None
@@ -82,7 +82,7 @@ class LocalBroker:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _java(self) -> list[str]:
-        # Kafka logs through an interface only; what writes the lines is lent by Spark.
+        # Kafka comes with a logging interface only; the implementation is Spark's.
         spark = spark_home() / "jars"
         names = ("slf4j-api-*", "log4j-slf4j2-impl-*", "log4j-api-2*", "log4j-core-*")
         logging = [jar for name in names for jar in spark.glob(f"{name}.jar")]
@@ -91,37 +91,26 @@ class LocalBroker:
             str(Path(home, "bin", "java")) if home else "java",
             f"-Xmx{self.heap_mb}m",
             "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",  # it lives for minutes: quick to start before quick
+            "-XX:TieredStopAtLevel=1",  # it runs for minutes: a quick start matters most
             "-Dlog4j2.level=INFO",
             "-cp",
             ":".join(map(str, [*logging, *broker_jars()])),
         ]
 
-    def __enter__(self) -> LocalBroker:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
 
 def _format(java: list[str], settings: Path) -> None:
-    """Kafka wants its folder prepared, and a name for the cluster, before the first start."""
-    name = "dGlkZWdhdGUtYnJva2VyIQ"  # any 16 bytes in base64; these say what it is
+    """Prepare Kafka's folder, with a name for the cluster, before the first start."""
+    name = "dGlkZWdhdGUtYnJva2VyIQ"  # any 16 bytes in base64
     command = [*java, "kafka.tools.StorageTool", "format", "-t", name, "-c", str(settings)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BackendError(
-            f"the Kafka broker could not be started ({error}): it needs Java 17 or later on the "
-            "path, or JAVA_HOME"
+            f"the Kafka broker could not be started ({error}): put Java 17 or later on the path, "
+            "or set JAVA_HOME"
         ) from error
     if done.returncode != 0:
-        said = (done.stdout + done.stderr).strip().splitlines() or ["nothing was said"]
+        said = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
         raise BackendError(
             f"the broker's folder {settings.parent} could not be prepared ({said[-1]}): choose "
             "another folder, or remove what is in it"
@@ -143,7 +132,7 @@ def _settings(port: int, controller: int, data: Path) -> str:
         "controller.listener.names": "CONTROLLER",
         "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller}",
         "log.dirs": data,
-        # One node: nothing is kept twice.
+        # One node: nothing is replicated.
         "offsets.topic.replication.factor": 1,
         "offsets.topic.num.partitions": 1,
         "transaction.state.log.replication.factor": 1,

@@ -1,7 +1,7 @@
-"""The embedded cluster: a real standalone master, and workers that are leased hosts.
+"""The embedded cluster: a standalone master with workers as hosts, as processes on loopback.
 
-Everything is a process on loopback, started from the installed `pyspark` package. A worker carries
-one executor; leasing a host starts a worker, giving it back stops it.
+All processes start from the installed `pyspark` package. A worker carries one executor. Leasing a
+host starts a worker, and returning it stops the worker.
 """
 
 from __future__ import annotations
@@ -14,11 +14,17 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from tidegate.errors import BackendError
-from tidegate.spark.local.processes import Process, memory_available_mb, spark_home
+from tidegate.lifecycle import Service
+from tidegate.spark.local.processes import (
+    LOOPBACK,
+    Process,
+    check_host_limit,
+    check_memory,
+    spark_environment,
+    spark_home,
+)
 from tidegate.units import finite
 
 if TYPE_CHECKING:
@@ -26,22 +32,19 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalCluster"]
 
-LOOPBACK = "127.0.0.1"
-# What a worker's JVM and an executor's JVM need beside the executor's heap, as measured.
-BESIDE_HEAP_MB = 350
 START_S = 120.0
 
 
-class LocalCluster:
-    """A master and so many workers, as processes on this machine.
+class LocalCluster(Service):
+    """A master and workers, as processes on this machine.
 
-    cores: task slots of a host. They may be more than the machine has cores when the work is
-    mostly waiting (for a service that enriches each row, say).
-    memory_mb: heap of its executor, at least 450.
-    max_hosts: more are refused; None: as many as the machine's memory carries.
-    folder: for logs and scratch files; None: a temporary one, removed in the end.
+    `lease` starts a host and `give_back` stops it; the end of a ``with`` block stops all of them.
 
-    A host is started by `lease` and ended by `give_back`; leaving the ``with`` block ends them all.
+    cores: task slots of a host; more than the machine's cores are useful for work that mostly
+        waits, such as calls of a service.
+    memory_mb: heap of an executor in MB, at least 450.
+    max_hosts: limit on the number of hosts; None: as many as fit into the machine's memory.
+    folder: for logs and scratch files; None: a temporary folder, removed at the end.
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class LocalCluster:
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
         finite(cores, "cores", low=1)
-        finite(memory_mb, "memory_mb", low=450, remedy="Spark's executors refuse to run with less")
+        finite(memory_mb, "memory_mb", low=450, remedy="Spark's executors do not start with less")
         self.cores = cores
         self.memory_mb = memory_mb
         self.max_hosts = max_hosts
@@ -62,8 +65,10 @@ class LocalCluster:
         self._master: Process | None = None
         self.url = ""
 
-    def start(self, hosts: int = 0) -> LocalCluster:
-        """Start the master, and so many hosts at once, named host-1 and on."""
+    def start(self, hosts: int = 0) -> Self:
+        """Start the master and a number of hosts, named host-1, host-2 and so on."""
+        if self._master is not None:
+            return self
         self._master = self._launch("master", "master.Master", "--port", "0")
         try:
             port = self._master.wait_for(r"'sparkMaster' on port (\d+)", START_S).group(1)
@@ -78,20 +83,11 @@ class LocalCluster:
         return self
 
     def lease(self, name: str) -> None:
-        """Start a host; returns before it is up. BackendError when the machine has no room."""
+        """Start a host without waiting for it; BackendError when the machine has no room."""
         if name in self.workers:
             return
-        if self.max_hosts is not None and len(self.workers) >= self.max_hosts:
-            raise BackendError(
-                f"{name} is refused: {len(self.workers)} hosts run and max_hosts is "
-                f"{self.max_hosts}: raise it, or let one go first"
-            )
-        needed, free = self.memory_mb + BESIDE_HEAP_MB, memory_available_mb()
-        if free is not None and free < needed:
-            raise BackendError(
-                f"{name} is refused: a host takes {needed} MB and this machine has {free:.0f} MB "
-                "left: end something, or make hosts smaller (memory_mb)"
-            )
+        check_host_limit(name, len(self.workers), self.max_hosts)
+        check_memory(name, self.memory_mb)
         self.workers[name] = self._launch(
             name,
             "worker.Worker",
@@ -104,43 +100,43 @@ class LocalCluster:
         self.workers[name].wait_for("Successfully registered with master", timeout_s)
 
     def drain(self, name: str) -> None:
-        """Have a host take no new work and end when its running tasks have; returns at once."""
+        """Let a host take no new tasks and stop when its running tasks have ended; do not wait."""
         worker = self.workers.get(name)
         if worker is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(worker.pid, signal.SIGPWR)  # Spark's word for "leave in good order"
+                os.kill(worker.pid, signal.SIGPWR)  # Spark's signal to decommission a worker
 
     def give_back(self, name: str) -> None:
-        """End a host; drain it first if anything on it matters."""
+        """Stop a host; drain it first unless its tasks may be lost."""
         worker = self.workers.pop(name, None)
         if worker is not None:
             worker.stop()
             shutil.rmtree(self.folder / "work" / name, ignore_errors=True)
 
     def lost(self) -> list[str]:
-        """Hosts whose worker has ended without being asked; they are hosts no more."""
+        """Remove hosts whose worker has died, and return their names."""
         gone = [name for name, worker in self.workers.items() if not worker.running]
         for name in gone:
             self.give_back(name)
         return gone
 
     def executors_on(self, name: str, application: str) -> list[str]:
-        """Ids of the executors that a host has run for an application, the youngest last.
+        """Ids of the executors that a host has run for an application, the newest last.
 
-        A worker makes a folder for each, which is the one place where the two names meet: on
-        loopback all executors have the same address.
+        They are known from the folders that a worker creates, because on loopback all executors
+        have the same address.
         """
         folders = (self.folder / "work" / name / application).glob("*")
         return [str(n) for n in sorted(int(f.name) for f in folders if f.name.isdecimal())]
 
     def session(self, app_name: str = "tidegate", **settings: Any) -> SparkSession:
-        """A Spark session on this cluster, with executors that fill a host each.
+        """A Spark session on this cluster, with one executor for each host.
 
         settings: Spark settings, with underscores for dots or in a dictionary as ``**{...}``.
         """
         from pyspark.sql import SparkSession
 
-        # The setting of the same name is heard by spark-submit alone.
+        # Only spark-submit reads the setting of the same name.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.appName(app_name).master(self.url)
         for key, value in (self.conf() | settings).items():
@@ -155,11 +151,11 @@ class LocalCluster:
             "spark.executor.cores": str(self.cores),
             "spark.executor.memory": f"{self.memory_mb}m",
             "spark.executor.extraJavaOptions": "-XX:+UseSerialGC",
-            "spark.pyspark.python": sys.executable,  # the one that has what the driver has
+            "spark.pyspark.python": sys.executable,  # it has the driver's packages
             "spark.decommission.enabled": "true",
-            # What an executor has cached is of no use after its batch, and to move it takes 30 s.
+            # An executor's cache is of no use after its batch, and its migration takes 30 s.
             "spark.storage.decommission.enabled": "false",
-            # A host that comes or goes is the normal case here, no reason to give up a job.
+            # Hosts come and go all the time here, which must not fail a job.
             "spark.task.maxFailures": "8",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
@@ -167,7 +163,7 @@ class LocalCluster:
         }
 
     def stop(self) -> None:
-        """End all hosts, then the master; safe to call twice."""
+        """Stop all hosts, then the master; safe to call twice."""
         for worker in self.workers.values():
             worker.kill()
         self.workers.clear()
@@ -177,33 +173,19 @@ class LocalCluster:
         if self._own_folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def __enter__(self) -> LocalCluster:
-        return self if self._master else self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
     def _launch(self, name: str, what: str, *arguments: str) -> Process:
-        home = spark_home()
         command = [
-            str(home / "bin" / "spark-class"),
+            str(spark_home() / "bin" / "spark-class"),
             f"org.apache.spark.deploy.{what}",
             *("--host", LOOPBACK, "--webui-port", "0"),
             *arguments,
         ]
-        env = os.environ | {
-            "SPARK_HOME": str(home),
-            "SPARK_LOCAL_IP": LOOPBACK,  # web pages of master and workers listen here too
-            "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-            "SPARK_LOCAL_DIRS": str(self.folder / "scratch"),
-            "SPARK_WORKER_OPTS": "-Dspark.decommission.enabled=true",
-        }
+        env = spark_environment(
+            self.folder,
+            SPARK_DAEMON_MEMORY="256m",
+            SPARK_DAEMON_JAVA_OPTS="-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            SPARK_WORKER_OPTS="-Dspark.decommission.enabled=true",
+        )
         env.pop("SPARK_MASTER_HOST", None)
         log = self.folder / "logs" / f"{name}-{time.monotonic_ns()}.log"
         return Process(command, log, env)

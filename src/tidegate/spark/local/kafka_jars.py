@@ -1,8 +1,8 @@
-"""The jars that Kafka needs: Spark's connector for a session, and a broker for trying things.
+"""The jars for Kafka: Spark's connector for a session, and the embedded broker.
 
-They come from Maven Central, fetched by the Ivy that every `pyspark` package contains: nothing else
-has to be installed, and mirrors and proxies are those of Java's own settings (``-Dhttps.proxyHost``
-in ``JAVA_TOOL_OPTIONS``). Run ``make kafka``, or ``python -m tidegate.spark.local.kafka_jars``.
+They are downloaded from Maven Central by Ivy, which is part of the `pyspark` package, so nothing
+else has to be installed. Mirrors and proxies are configured for Java (``-Dhttps.proxyHost`` in
+``JAVA_TOOL_OPTIONS``). Run ``make kafka``, or ``python -m tidegate.spark.local.kafka_jars``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tidegate.spark.local.processes import spark_home
 
 __all__ = ["broker_jars", "connector_jars", "fetch", "jar_folder"]
 
-# Versions that were tested together with PySpark 4.3, for which no connector was published yet.
-# The connector's own dependencies are named one by one: its token provider 4.2 is not there either,
-# and all others are in Spark already.
+# Versions tested with PySpark 4.3, for which no connector has been published yet. The connector's
+# dependencies are listed one by one, because its token provider 4.2 is not published either and
+# Spark contains all others.
 _WANTED = {
     "connector->master": (
         ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
@@ -35,7 +35,7 @@ FETCH_S = 600.0
 
 
 def jar_folder() -> Path:
-    """Where the jars are kept: ``TIDEGATE_KAFKA_JARS``, or a folder in the user's cache."""
+    """The folder of the jars: ``TIDEGATE_KAFKA_JARS``, or a folder in the user's cache."""
     given = os.environ.get("TIDEGATE_KAFKA_JARS")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(given) if given else cache / "tidegate" / "kafka-4.1.1"
@@ -47,7 +47,7 @@ def connector_jars() -> str:
 
 
 def broker_jars() -> list[Path]:
-    """All that a Kafka broker consists of."""
+    """The jars of a Kafka broker."""
     return _jars("broker")
 
 
@@ -63,16 +63,19 @@ def _jars(part: str) -> list[Path]:
 
 
 def fetch() -> Path:
-    """Fetch what is missing from Maven Central; returns the folder. A second call does nothing.
+    """Download the jars from Maven Central if the folder does not exist; return the folder.
 
-    BackendError when it cannot be reached. The folder appears whole or not at all.
+    Raises BackendError when Maven Central cannot be reached. The folder is created as a whole or
+    not at all.
     """
     folder = jar_folder()
     if folder.exists():
         return folder
     ivy = next(iter((spark_home() / "jars").glob("ivy-*.jar")), None)
     if ivy is None:
-        raise BackendError("this PySpark contains no Ivy: fetch the jars by hand (docs/topics.md)")
+        raise BackendError(
+            "PySpark contains no Ivy: download the jars by hand (docs/guides/topics.md)"
+        )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         wanted = Path(scratch, "ivy.xml")
@@ -94,19 +97,19 @@ def fetch() -> Path:
             said, failed = str(error), True
         if failed:
             why = [line.strip() for line in said.splitlines() if "not found" in line] or [
-                (said.strip().splitlines() or ["nothing was said"])[-1]
+                (said.strip().splitlines() or ["no output"])[-1]
             ]
             raise BackendError(
-                f"Kafka's jars could not be fetched from Maven Central ({why[0]}): is it reachable "
-                "from here? A proxy is named by JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…"
+                f"Kafka's jars could not be downloaded from Maven Central ({why[0]}): check the "
+                "network; a proxy is set with JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…"
             )
-        if not folder.exists():  # somebody else may have been faster
+        if not folder.exists():  # another process may have been faster
             shutil.move(Path(scratch, "jars"), folder)
     return folder
 
 
 def _module() -> str:
-    """What is wanted, in Ivy's words."""
+    """The wanted jars as an Ivy file."""
     wanted = "".join(
         f'<dependency org="{org}" name="{name}" rev="{version}" conf="{conf}"/>'
         for conf, artifacts in _WANTED.items()

@@ -1,4 +1,4 @@
-"""Processes that Tidegate starts: each in a group of its own, and none outlives its owner."""
+"""Child processes: each leads a separate process group, and none outlives its owner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,20 @@ from pathlib import Path
 
 from tidegate.errors import BackendError
 
-__all__ = ["Process", "memory_available_mb", "spark_home"]
+__all__ = [
+    "JVM_OVERHEAD_MB",
+    "LOOPBACK",
+    "Process",
+    "check_host_limit",
+    "check_memory",
+    "memory_available_mb",
+    "spark_environment",
+    "spark_home",
+]
+
+LOOPBACK = "127.0.0.1"
+JVM_OVERHEAD_MB = 350
+"""Measured memory of a host's processes outside the executor's heap, in MB."""
 
 _alive: weakref.WeakSet[Process] = weakref.WeakSet()
 
@@ -24,10 +37,10 @@ _alive: weakref.WeakSet[Process] = weakref.WeakSet()
 class Process:
     """A child process with its output in a file.
 
-    It leads a group of its own, so that Ctrl-C in the terminal reaches the owner alone, who then
-    ends things in order; should the owner die without a word, a watchdog ends the child too.
+    It leads a separate process group, so that Ctrl-C in the terminal reaches only the owner, which
+    then stops its children in order. If the owner is killed, a watchdog kills the child.
 
-    command, env: as for `subprocess`; log: the file for both its outputs.
+    command, env: as for `subprocess`; log: the file for standard output and standard error.
     """
 
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
@@ -44,17 +57,17 @@ class Process:
             )
         self.pid = self._popen.pid
         _alive.add(self)
-        _watchdog.tell(f"+{self.pid}")
+        _watchdog.send(f"+{self.pid}")
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether it is still running."""
         return self._popen.poll() is None
 
     def wait_for(self, pattern: str, timeout_s: float) -> re.Match[str]:
-        """The first match of a pattern in its output; BackendError when it does not come.
+        """Wait for a pattern in its output and return the first match.
 
-        timeout_s: how long to wait at most, in seconds.
+        timeout_s: in seconds. Raises BackendError when it expires or the process ends before.
         """
         end_s = time.monotonic() + timeout_s
         while True:
@@ -64,28 +77,28 @@ class Process:
             if found:
                 return found
             if ended or time.monotonic() > end_s:
-                why = "it ended" if ended else f"nothing came in {timeout_s:g} s"
-                last = text.strip().splitlines()[-1:] or ["nothing"]
-                raise BackendError(f"{self.log.stem} did not start: {why}; it last said: {last[0]}")
+                why = "it ended" if ended else f"timeout of {timeout_s:g} s"
+                last = text.strip().splitlines()[-1:] or ["none"]
+                raise BackendError(f"{self.log.stem} did not start: {why}; last output: {last[0]}")
             time.sleep(0.05)
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """End it and all that it started: kindly first, after `timeout_s` seconds by force."""
+        """Terminate its process group, and kill what is left after `timeout_s` seconds."""
         self._signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._popen.wait(timeout_s)
         self.kill()
 
     def kill(self) -> None:
-        """End it and all that it started, at once."""
+        """Kill its process group at once."""
         self._signal(signal.SIGKILL)
         self._popen.wait()
         if self in _alive:
             _alive.discard(self)
-            _watchdog.tell(f"-{self.pid}")
+            _watchdog.send(f"-{self.pid}")
 
     def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+        with contextlib.suppress(ProcessLookupError):  # it has ended already
             os.killpg(self.pid, number)
 
 
@@ -100,20 +113,20 @@ for group in groups:
     except ProcessLookupError:
         pass
 """
-"""Reads which process groups live; when its input ends, the owner is gone and they go too.
+"""Reads which process groups run. When its input ends, the owner is gone and it kills them.
 
-In Python, since what a shell's own ``kill`` makes of the number of a group differs among shells.
+It is in Python, because shells differ in how their ``kill`` treats a process group.
 """
 
 
 class _Watchdog:
-    """Ends our processes should we be killed without a chance to do so (kill -9, say)."""
+    """Kills the child processes if this process is killed itself (kill -9, for example)."""
 
     def __init__(self) -> None:
         self._popen: subprocess.Popen[str] | None = None
 
-    def tell(self, line: str) -> None:
-        """``+pid``: this group lives; ``-pid``: it has ended."""
+    def send(self, line: str) -> None:
+        """Send ``+pid`` for a group that runs, and ``-pid`` for one that has ended."""
         if self._popen is None:
             self._popen = subprocess.Popen(
                 [sys.executable, "-ISc", _WATCHDOG],
@@ -137,7 +150,7 @@ def _end_all() -> None:
 
 
 def spark_home() -> Path:
-    """Where Spark is: that of the installed `pyspark` package."""
+    """The folder of Spark in the installed `pyspark` package."""
     try:
         import pyspark
     except ImportError:
@@ -147,10 +160,46 @@ def spark_home() -> Path:
 
 
 def memory_available_mb() -> float | None:
-    """Memory that a new process could have, None where the system does not say."""
+    """Memory available to new processes in MB, None where the system does not report it."""
     try:
         text = Path("/proc/meminfo").read_text(encoding="ascii")
     except OSError:
         return None
     found = re.search(r"MemAvailable:\s+(\d+) kB", text)
     return int(found.group(1)) / 1024 if found else None
+
+
+def check_host_limit(name: str, running: int, max_hosts: int | None) -> None:
+    """Raise BackendError when one more host would exceed the limit.
+
+    name: the new host; running: hosts that run now; max_hosts: None for no limit.
+    """
+    if max_hosts is not None and running >= max_hosts:
+        raise BackendError(
+            f"{name} is refused: {running} hosts are running and max_hosts is {max_hosts}; "
+            "raise max_hosts, or release a host first"
+        )
+
+
+def check_memory(name: str, heap_mb: float) -> None:
+    """Raise BackendError when this machine has too little free memory for another host."""
+    needed, free = heap_mb + JVM_OVERHEAD_MB, memory_available_mb()
+    if free is not None and free < needed:
+        raise BackendError(
+            f"{name} is refused: a host needs {needed:.0f} MB and this machine has {free:.0f} MB "
+            "free; stop another process, or reduce memory_mb"
+        )
+
+
+def spark_environment(folder: Path, **more: str) -> dict[str, str]:
+    """The environment of a Spark process that listens on loopback only.
+
+    folder: for scratch files; more: further variables.
+    """
+    return {
+        **os.environ,
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LOCAL_IP": LOOPBACK,  # web pages listen on this address too
+        "SPARK_LOCAL_DIRS": str(folder / "scratch"),
+        **more,
+    }

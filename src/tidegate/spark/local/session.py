@@ -1,4 +1,4 @@
-"""A Spark session of one's own: the driver's JVM starts quietly and ends with its session."""
+"""Spark sessions whose JVM starts without output and stops with the session."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from shutil import which
 from typing import TYPE_CHECKING
 
 from tidegate.errors import BackendError
-from tidegate.spark.local.cluster import BESIDE_HEAP_MB, LOOPBACK, LocalCluster
-from tidegate.spark.local.processes import memory_available_mb
+from tidegate.spark.local.cluster import LocalCluster
+from tidegate.spark.local.processes import JVM_OVERHEAD_MB, LOOPBACK, memory_available_mb
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,11 +26,11 @@ __all__ = ["check_java", "hosts_that_fit", "session", "session_on"]
 
 JAVA = 17
 DRIVER_AND_MASTER_MB = 1500
-"""For the driver with its heap, the master and this process together; an estimate."""
+"""Estimated memory of the driver, the master and this process together, in MB."""
 
 
 def check_java() -> None:
-    """BackendError with a remedy when there is no Java that runs Spark."""
+    """Raise BackendError when there is no Java that can run Spark."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else which("java")
     remedy = (
@@ -38,31 +38,31 @@ def check_java() -> None:
         "JAVA_HOME to one"
     )
     if java is None or not Path(java).exists():
-        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java here"
-        raise BackendError(f"Spark needs Java, and {where}: {remedy}")
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "java is not on the path"
+        raise BackendError(f"Spark needs Java, but {where}: {remedy}")
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "(\d+)', said)
     if version is None or int(version.group(1)) < JAVA:
-        found = said.strip().splitlines()[:1] or ["it does not say its version"]
+        found = said.strip().splitlines()[:1] or ["it reports no version"]
         raise BackendError(
-            f"Spark needs Java {JAVA} or later, and {java} is not: {found[0]}: {remedy}"
+            f"Spark needs Java {JAVA} or later, but {java} is older ({found[0]}): {remedy}"
         )
 
 
 def hosts_that_fit(wanted: int, memory_mb: int) -> int:
-    """Of so many hosts, those that this machine's free memory carries beside the driver.
+    """Number of hosts, at most `wanted`, that fit into the free memory next to the driver.
 
-    memory_mb: heap of a host's executor. BackendError when not even one host fits.
+    memory_mb: heap of a host's executor, in MB. Raises BackendError when no host fits.
     """
     free = memory_available_mb()
     if free is None:
         return wanted
-    each = memory_mb + BESIDE_HEAP_MB
+    each = memory_mb + JVM_OVERHEAD_MB
     fit = int((free - DRIVER_AND_MASTER_MB) // each)
     if fit < 1:
         raise BackendError(
-            f"this machine has {free:.0f} MB of free memory; the driver takes "
-            f"{DRIVER_AND_MASTER_MB} MB and a host {each} MB: end something first"
+            f"this machine has {free:.0f} MB of free memory; the driver needs "
+            f"{DRIVER_AND_MASTER_MB} MB and a host {each} MB: stop another process first"
         )
     return min(wanted, fit)
 
@@ -70,9 +70,9 @@ def hosts_that_fit(wanted: int, memory_mb: int) -> int:
 def session(
     cluster: LocalCluster, log: Path, settings: Mapping[str, str], app_name: str = "tidegate"
 ) -> AbstractContextManager[SparkSession]:
-    """A session on a cluster, which ends with the block, and its JVM with it.
+    """A session on a cluster; the end of the ``with`` block stops the session and its JVM.
 
-    log: the file for all that the JVM has to say. settings: Spark settings.
+    log: file for the output of the JVM. settings: Spark settings.
     """
     return _opened(lambda: cluster.session(app_name, **settings), log)
 
@@ -82,12 +82,11 @@ def session_on(
 ) -> AbstractContextManager[SparkSession]:
     """A session on any master, such as ``local[*]``, ``spark://…``, ``yarn`` or ``k8s://…``.
 
-    log, settings: as in `session`; the settings of ``spark-defaults.conf`` hold where these are
-    silent.
+    log, settings: as in `session`; ``spark-defaults.conf`` applies to what they do not set.
     """
     quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     if master.startswith("local"):
-        # PySpark reads no setting for this, only the variable: else it takes any python3 there is.
+        # PySpark reads this variable only; without it, PySpark takes any python3 on the path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         heap_mb = int(max(1024, min(4096, (memory_available_mb() or 4096.0) * 0.4)))
         quiet |= dict.fromkeys(("spark.driver.host", "spark.driver.bindAddress"), LOOPBACK)
@@ -119,10 +118,10 @@ def _opened(open_session: Callable[[], SparkSession], log: Path) -> Iterator[Spa
 
 @contextlib.contextmanager
 def _errors_into(log: Path) -> Iterator[None]:
-    """Have processes that are started meanwhile write their errors to a file, for good.
+    """Send the error output of processes that are started meanwhile to a file, permanently.
 
-    The JVM inherits this process's error output; it warns about incubators, host names and native
-    libraries before any setting of its own is read.
+    The JVM inherits the error output of this process and prints warnings about incubators, host
+    names and native libraries before it reads any settings.
     """
     sys.stderr.flush()
     kept = os.dup(2)
@@ -137,7 +136,7 @@ def _errors_into(log: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """Keep this process's answer to Ctrl-C: PySpark's own cancels all jobs, which fails queries."""
+    """Keep this process's Ctrl-C handler: PySpark's cancels all jobs, which fails queries."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -147,7 +146,7 @@ def _own_interrupt() -> Iterator[None]:
 
 
 def _end(spark: SparkSession | None) -> None:
-    """Stop a session and the JVM behind it: it would linger until this process ends."""
+    """Stop a session and its JVM, which would otherwise run until this process ends."""
     from pyspark import SparkContext
 
     if spark is not None:
@@ -161,7 +160,7 @@ def _end(spark: SparkSession | None) -> None:
     with contextlib.suppress(Exception):
         gateway.shutdown()
     with contextlib.suppress(OSError):
-        process.stdin.close()  # Spark's sign to leave
+        process.stdin.close()  # makes Spark exit
     try:
         process.wait(20)
     except subprocess.TimeoutExpired:

@@ -1,9 +1,9 @@
-"""Bringing this very code to the executors of a cluster, compiled kernels included.
+"""Sends the driver's copy of Tidegate to the executors of a cluster, with compiled kernels.
 
-The package travels as one zip file that each executor unpacks once. Numba trusts a compiled kernel
-only when its source is as old as it was, to the nanosecond; so the times travel too, and executors
-with the same kind of processor have nothing to compile. Installed packages (NumPy, Numba, Pydantic
-and the rest of `tidegate`'s dependencies) must be there already.
+The package is sent as one zip file that each executor unpacks once. Numba uses a compiled kernel
+only if the modification time of its source is unchanged, to the nanosecond. So the times are sent
+too, and executors with the same kind of processor have nothing to compile. The dependencies of
+`tidegate` (NumPy, Numba, Pydantic and so on) must be installed on the executors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TIMES = "tidegate-times.json"
 
 
 def write_zip(folder: Path) -> Path:
-    """The package as a zip file in a folder, with the names of its policies."""
+    """Write the package with its policy entry points to a zip file in a folder."""
     home = Path(tidegate.__file__).parent
     target = folder / ZIP
     times = {}
@@ -47,10 +47,10 @@ def write_zip(folder: Path) -> Path:
 def code_finder(local: bool) -> Callable[[], None]:
     """A function for executors that makes ``import tidegate`` find the driver's code.
 
-    local: the executors are on this machine and read its files.
+    local: the executors run on this machine and read its files.
 
-    The function refers to nothing outside itself: it is sent whole, and runs before there is a
-    `tidegate` to import anything from.
+    The function refers to nothing outside itself, because it runs before `tidegate` can be imported
+    on the executor.
     """
     here = str(Path(tidegate.__file__).parents[1]) if local else None
     zip_name, times_name = ZIP, TIMES

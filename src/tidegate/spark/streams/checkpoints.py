@@ -1,14 +1,13 @@
-"""What a streaming query has consumed, read from the checkpoint that Spark keeps for it.
+"""What a streaming query has read, from its checkpoint.
 
 Spark writes `offsets/<batch>` before a batch runs and `commits/<batch>` after it has ended. For a
-file source the offset is a position in `sources/<i>`, a log of the files that it has taken up;
-every tenth entry is a `.compact` one that repeats all before it. So the files of any batch, and
-those of all committed batches, are known exactly, whether the query is running or dead. For a Kafka
-source the offset says for each topic and partition where the batch ends, and `sources/<i>/0` where
-the first one begins.
+file source the offset is a position in `sources/<i>`, a log of the files that were read; every
+tenth entry is a `.compact` one that repeats all entries before it. So the files of any batch, and
+those of all committed batches, are known exactly, whether the query runs or not. For a Kafka source
+the offset holds the end of the batch for each topic and partition, and `sources/<i>/0` holds where
+the first batch begins.
 
-These formats are Spark's own (version v1 of all three logs): another version is an error, never a
-guess.
+These formats belong to Spark (version v1 of all three logs). Another version is an error.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ __all__ = ["Checkpoint", "Offsets", "Position"]
 
 
 Offsets = Mapping[int, int]
-"""By partition of a Kafka topic: the offset after the last record that was read."""
+"""Offset after the last record that was read, by partition of a Kafka topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far each source of a query has been read.
+    """How far a query has read each of its sources.
 
-    Of a file source: a position in its log, -1 before the first. Of a Kafka source: offsets by
-    topic.
+    sources: for a file source a position in its log, -1 before the first; for a Kafka source the
+        offsets by topic.
     """
 
     sources: tuple[int | Mapping[str, Offsets], ...] = ()
@@ -45,7 +44,7 @@ class Position:
         return at if isinstance(at, int) else -1
 
     def offsets(self, topic: str) -> Offsets:
-        """Where a Kafka topic has been read to, nothing when no source reads it."""
+        """How far a Kafka topic has been read; empty when no source reads it."""
         kafka = (at for at in self.sources if not isinstance(at, int))
         return next((topics[topic] for topics in kafka if topic in topics), {})
 
@@ -57,19 +56,19 @@ class Checkpoint:
         self.folder = folder
 
     def committed(self) -> Position:
-        """Up to where the query's output is complete."""
+        """How far the query has read and committed."""
         batches = _numbers(self.folder / "commits")
         return self.position(max(batches)) if batches else Position()
 
     def position(self, batch_id: int) -> Position:
-        """Where a batch ends; before the first batch that is nowhere."""
+        """The end of a batch; before the first batch an empty position."""
         if batch_id < 0:
             return Position()
         lines = _read(self.folder / "offsets" / str(batch_id))
         return Position(tuple(map(_offset, lines[1:])))  # the first is metadata
 
     def kafka_start(self, topic: str) -> Offsets:
-        """Where the query began to read a Kafka topic, nothing before its first batch."""
+        """Where the query began to read a Kafka topic; empty before its first batch."""
         for log in (self.folder / "sources").glob("*/0"):
             at = json.loads((_read(log) or ["{}"])[-1])
             if isinstance(at.get(topic), dict):
@@ -77,12 +76,12 @@ class Checkpoint:
         return {}
 
     def files(self, after: Position, upto: Position) -> Iterator[Path]:
-        """The files that lie between two positions, of all sources."""
+        """The files between two positions, of all sources."""
         for source in range(len(upto.sources)):
             yield from self._log_files(source, after.log(source), upto.log(source))
 
     def batch_files(self, batch_id: int) -> Iterator[Path]:
-        """The files that a batch reads, known before the batch runs."""
+        """The files of a batch, which are known before the batch runs."""
         return self.files(self.position(batch_id - 1), self.position(batch_id))
 
     def _log_files(self, source: int, after: int, upto: int) -> Iterator[Path]:
@@ -111,19 +110,19 @@ def _read(path: Path) -> list[str]:
         version, *lines = path.read_text(encoding="utf-8").lstrip("\0").splitlines()
     except (OSError, ValueError) as error:
         raise BackendError(
-            f"{path.name} of checkpoint log {path.parent} cannot be read ({error}): "
-            "was the checkpoint removed or copied while its query ran?"
+            f"{path.name} of checkpoint log {path.parent} cannot be read ({error}): check whether "
+            "the checkpoint was removed or copied while its query ran"
         ) from error
     if version != "v1":
         raise BackendError(
             f"checkpoint log {path} has version {version!r}; only v1 is understood: "
-            "use a PySpark release that this Tidegate was tested with"
+            "use a PySpark release that Tidegate was tested with"
         )
     return lines
 
 
 def _offset(line: str) -> int | dict[str, Offsets]:
-    # A source that has had no data yet has no offset, which Spark writes as a dash.
+    # Spark writes a dash for a source that has had no data yet.
     if line == "-":
         return -1
     offset = json.loads(line)
@@ -132,8 +131,8 @@ def _offset(line: str) -> int | dict[str, Offsets]:
     if isinstance(offset, dict) and all(isinstance(at, dict) for at in offset.values()):
         return {topic: _partitions(at) for topic, at in offset.items()}
     raise BackendError(
-        f"offset {line} is neither that of a file source nor of Kafka: only queries that read "
-        "topics can be followed by their checkpoint"
+        f"offset {line} is neither that of a file source nor of Kafka: the checkpoints of other "
+        "sources cannot be read"
     )
 
 

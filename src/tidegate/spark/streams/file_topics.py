@@ -5,20 +5,20 @@ A topic is a folder; a batch of a producing query is a folder in it:
 ::
 
     ticks/
-      _schema.json                      the rows' schema
-      _consumers/parse.json             who reads it, and where that query's checkpoint is
+      _schema.json                      schema of the rows
+      _consumers/parse.json             a query that reads the topic, and its checkpoint
       parse-000000000017/               batch 17 of the query `parse`
         part-00000-….parquet
         _manifest.json                  rows by file, totals so far
-      .parse-000000000018-5f0c…/        a batch that is being written: nobody sees it
+      .parse-000000000018-5f0c…/        a batch that is being written, invisible to readers
 
-The folder is written under a hidden name and renamed when complete. The rename is atomic, so a
-batch is visible wholly or not at all; and the name tells producer and batch, so a batch that is
-repeated after a crash finds itself done and changes nothing. The manifest moves with the files, so
-counts and data never disagree, whatever was retried.
+A batch is written to a hidden folder, which is renamed when complete. The rename is atomic, so a
+batch is visible as a whole or not at all. The name holds producer and batch number, so a batch that
+is repeated after a crash is found published and changes nothing. The manifest moves with the files,
+so counts and data always agree, whatever was retried.
 
 The folder must be on a file system with atomic renames that driver and executors share (local disk,
-NFS): not an object store. It survives the death of processes, not a loss of power.
+NFS), not on an object store. It survives the death of processes, but not a loss of power.
 """
 
 from __future__ import annotations
@@ -26,67 +26,43 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import threading
-import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from tidegate.errors import BackendError, InputError
 from tidegate.spark.streams.checkpoints import Checkpoint, Position
-from tidegate.spark.streams.live_settings import Counts
-from tidegate.spark.streams.manifests import (
-    Manifest,
-    not_upwards,
-    refuse_another_query,
-    rows_written,
-)
-from tidegate.spark.streams.topic_files import (
-    BATCH,
-    as_table,
-    checked_name,
-    consumer_of,
-    consumers,
-    kept_schema,
-    register,
-)
+from tidegate.spark.streams.topic import BATCH, Manifest, OwnTopic, as_table, checked_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["FileTopic", "Manifest"]
+__all__ = ["FileTopic"]
 
-# With more folders than this Spark lists them by a job, which waits for a free slot.
+# With more folders than this Spark lists them in a job, which has to wait for a free slot.
 _LISTING = ("spark.sql.sources.parallelPartitionDiscovery.threshold", 1_000_000)
 
 
-class FileTopic:
+class FileTopic(OwnTopic):
     """A topic as a folder of Parquet files.
 
-    folder: made when absent. schema: of the rows; may be left out when the topic exists.
+    folder: created when absent. schema: of the rows; optional when the topic exists.
     """
 
     def __init__(self, folder: Path | str, schema: StructType | None = None) -> None:
-        self.folder = Path(folder).resolve()
-        if set(str(self.folder)) & set("*?[]{}\\"):
-            remedy = "choose another folder: Spark takes these for a pattern"
-            raise InputError("folder", str(self.folder), "without any of *?[]{}\\", remedy)
-        self._lock = threading.RLock()  # of the three caches below
-        self._manifests: dict[str, Manifest] = {}
+        folder = Path(folder).resolve()
+        if set(str(folder)) & set("*?[]{}\\"):
+            remedy = "choose another folder: Spark reads these characters as a pattern"
+            raise InputError("folder", str(folder), "without any of *?[]{}\\", remedy)
+        super().__init__(folder.name, folder)
         self._positions: dict[str, Position] = {}
         self._consumed: dict[str, frozenset[Path]] = {}
-        self._schema = kept_schema(self.folder, schema)
+        self._schema = self._keep_schema(schema)
 
-    @property
-    def schema(self) -> StructType:
-        """The rows' columns and types, all of them nullable as files are."""
-        return self._schema
-
-    # Reading
+    # --- reading ------------------------------------------------------------------------------
 
     def read(
         self,
@@ -95,19 +71,18 @@ class FileTopic:
         checkpoint: Path,
         max_files_per_trigger: int | None = None,
     ) -> DataFrame:
-        """A streaming DataFrame of all rows; from now on the consumer's lag is known.
+        """A streaming DataFrame of all rows; see `Topic.read`.
 
-        consumer: the query's name; checkpoint: its folder; max_files_per_trigger: bound on a batch.
-        Spark ignores files that are seven days older than the newest: a consumer must not fall
-        behind as far.
+        Spark ignores files that are seven days older than the newest, so a consumer must not fall
+        that far behind.
         """
-        register(self.folder, consumer, checkpoint)
+        self._register(consumer, checkpoint)
         reader = spark.readStream.schema(self._schema)
         if max_files_per_trigger is not None:
             reader = reader.option("maxFilesPerTrigger", max_files_per_trigger)
         spark.conf.set(*_LISTING)
-        # A pattern, not the folder: Spark forgives a batch that is trimmed while it lists only
-        # where the batch is a root of the listing. Hidden names do not match.
+        # A pattern and not the folder: while Spark lists, it tolerates a batch that is trimmed only
+        # if the batch is a root of the listing. Hidden names do not match.
         return reader.parquet(f"{_uri(self.folder)}/[A-Za-z0-9]*")
 
     def frame(self, spark: SparkSession) -> DataFrame:
@@ -117,63 +92,24 @@ class FileTopic:
             return spark.createDataFrame([], self._schema)
         return spark.read.schema(self._schema).parquet(*files)
 
-    def consumers(self) -> dict[str, Checkpoint]:
-        """The queries that read this topic, by name."""
-        return consumers(self.folder)
-
-    def batches(self) -> tuple[Manifest, ...]:
-        """All batches that are visible now, by producer and batch."""
-        with os.scandir(self.folder) as entries:
-            names = {
-                entry.name
-                for entry in entries
-                if BATCH.fullmatch(entry.name) and (Path(entry.path) / "_manifest.json").exists()
-            }
-        with self._lock:
-            self._manifests = {n: m for n, m in self._manifests.items() if n in names}
-        found = (self._manifest(name) for name in sorted(names))
-        return tuple(manifest for manifest in found if manifest is not None)
-
-    def published(self, producer: str, batch_id: int) -> Manifest | None:
-        """A producer's batch, None when it is not there."""
-        return self._manifest(f"{producer}-{batch_id:012d}")
-
-    def already(self, manifest: Manifest) -> Manifest | None:
-        """The batch as it was published before a restart, None when it is still to be done."""
-        refuse_another_query(self.folder.name, self._newest(manifest.producer), manifest)
-        return self.published(manifest.producer, manifest.batch_id)
-
-    def totals(self, producer: str) -> Counts:
-        """Exact totals of a producer up to its newest batch."""
-        newest = self._newest(producer)
-        return newest.totals if newest else Counts()
-
     def items_in(self, checkpoint: Checkpoint, batch_id: int) -> int:
-        """Rows of this topic that a batch of a consuming query reads, by their manifests."""
+        """Number of this topic's rows in a batch of a consuming query, by the manifests."""
         count = 0
         for path in checkpoint.batch_files(batch_id):
             if path.parent.parent == self.folder:
                 manifest = self._manifest(path.parent.name)
                 if manifest is None:
                     raise BackendError(
-                        f"batch {path.parent.name} of topic {self.folder.name} is gone: only "
-                        "trim() may remove batches, or rows are lost"
+                        f"batch {path.parent.name} of topic {self.name} is missing and its rows "
+                        "are lost: remove batches with trim() only"
                     )
                 count += manifest.files[path.name]
         return count
 
-    def arrived_items(self) -> int:
-        """Rows that were ever published, trimmed ones included: it never falls."""
-        return rows_written(self.batches())
-
     def lag_items(self, consumer: str) -> int:
-        """Rows published that the consumer has not finished with, exactly; needs no running query.
-
-        A batch that the consumer is working on counts until it is committed.
-        """
-        checkpoint = consumer_of(self.consumers(), consumer, self.folder.name)
-        # First what is consumed, then what is there: the other way a fresh batch could be missed.
-        consumed = self._finished(consumer, checkpoint)
+        """Number of published rows that the consumer has not committed."""
+        # Read what is consumed first: in the other order a fresh batch could be missed.
+        consumed = self._committed(consumer, self._checkpoint(consumer))
         return sum(
             rows
             for manifest in self.batches()
@@ -181,7 +117,7 @@ class FileTopic:
             if self.folder / manifest.name / file not in consumed
         )
 
-    def _finished(self, consumer: str, checkpoint: Checkpoint) -> frozenset[Path]:
+    def _committed(self, consumer: str, checkpoint: Checkpoint) -> frozenset[Path]:
         """Files of this topic that the consumer has committed; reads only what is new."""
         with self._lock:
             after, upto = self._positions.get(consumer, Position()), checkpoint.committed()
@@ -191,13 +127,10 @@ class FileTopic:
             self._positions[consumer], self._consumed[consumer] = upto, consumed
             return consumed
 
-    # Writing
+    # --- writing ------------------------------------------------------------------------------
 
     def write(self, batch: DataFrame, manifest: Manifest) -> Manifest:
-        """Publish a batch at once; one that is there already stays as it is.
-
-        manifest: who writes which batch, with what is known of it; files and totals are filled in.
-        """
+        """Publish a batch atomically; a batch that is published already stays as it is."""
         import pyarrow.parquet as pq
 
         checked_name(manifest.producer, "producer")
@@ -205,7 +138,7 @@ class FileTopic:
             return done
         hidden = self._hidden(manifest)
         batch.write.parquet(_uri(hidden))
-        # Footers count what is in the files: unlike accumulators they are right after any retry.
+        # Footers count what is in the files; unlike accumulators they are right after any retry.
         files = {f.name: int(pq.read_metadata(f).num_rows) for f in hidden.glob("*.parquet")}
         for name in [name for name, rows in files.items() if rows == 0]:
             (hidden / name).unlink()
@@ -218,19 +151,14 @@ class FileTopic:
         producer: str = "python",
         batch_id: int | None = None,
     ) -> Manifest:
-        """Publish rows as one batch, from Python alone: no Spark, no Java.
-
-        batch_id: give it to make the call repeatable; the producer's next number by default.
-        """
+        """Publish rows from Python as one batch, without Spark or Java."""
         import pyarrow.parquet as pq
 
         table = as_table(rows, self._schema)
         while True:
-            newest = self._newest(checked_name(producer, "producer"))
-            number = batch_id if batch_id is not None else newest.batch_id + 1 if newest else 0
-            manifest = Manifest(producer, number, counts=Counts(seen=table.num_rows))
-            if batch_id is not None and newest is not None and newest.batch_id >= batch_id:
-                return self._repeated(producer, batch_id)
+            manifest, done = self._next_batch(producer, batch_id, table.num_rows)
+            if done is not None:
+                return done
             hidden = self._hidden(manifest)
             hidden.mkdir()
             pq.write_table(table, hidden / "part-00000.parquet")
@@ -238,72 +166,52 @@ class FileTopic:
             published = self._publish(hidden, manifest, files)
             if published is not None:
                 return published
-            # Another process has taken the number: take the next one.
-
-    def _repeated(self, producer: str, batch_id: int) -> Manifest:
-        done = self.published(producer, batch_id)
-        if done is None:
-            raise not_upwards(producer, batch_id)
-        return done
+            # Another process has taken the number: try the next one.
 
     def trim(self, older_than_s: float) -> int:
-        """Remove batches of that age that every consumer has finished with; returns their number.
+        """Remove old batches that every consumer has committed; return their number.
 
-        Never removed: what a consumer still needs, all of a topic that nobody reads, and the
-        newest batch of a producer, which carries its totals.
+        The batches of a topic that nobody reads are kept.
         """
         readers = self.consumers()
         if not readers:
             return 0
-        finished = frozenset.intersection(*(self._finished(n, c) for n, c in readers.items()))
-        batches = self.batches()
-        newest = {manifest.producer: manifest.name for manifest in batches}
+        finished = frozenset.intersection(*(self._committed(n, c) for n, c in readers.items()))
+
+        def needed(manifest: Manifest) -> bool:
+            return any(self.folder / manifest.name / f not in finished for f in manifest.files)
+
+        removable, _ = self._trimmable(older_than_s, needed)
         gone: set[Path] = set()
-        removed = 0
-        for manifest in batches:
-            needed = any(self.folder / manifest.name / f not in finished for f in manifest.files)
-            young = time.time() - manifest.written_at_s < older_than_s
-            if needed or young or manifest.name == newest[manifest.producer]:
-                continue
-            # Emptied, not removed: a folder that vanishes while a query lists it ends the query.
+        for manifest in removable:
+            # Emptied, not removed: a query that lists a folder fails when the folder disappears.
             folder = self.folder / manifest.name
             for file in sorted(folder.iterdir(), key=lambda f: f.suffix != ".json"):
                 file.unlink()
             with self._lock:
                 self._manifests.pop(manifest.name, None)
-            gone.update(self.folder / manifest.name / file for file in manifest.files)
-            removed += 1
+            gone.update(folder / file for file in manifest.files)
         with self._lock:
             self._consumed = {name: files - gone for name, files in self._consumed.items()}
-        return removed
+        return len(removable)
 
     def sweep(self, producer: str) -> None:
-        """Remove what a dead run of the producer has left half written; call it before a start."""
+        """Remove the unfinished batches of a run of the producer that died."""
         self.remove_emptied()
         for hidden in self.folder.glob(f".{producer}-{'[0-9]' * 12}-*"):
             shutil.rmtree(hidden, ignore_errors=True)
 
     def remove_emptied(self) -> None:
         """Remove the folders that `trim` has emptied; only while no query reads the topic."""
-        with os.scandir(self.folder) as entries:
-            names = [entry.name for entry in entries if BATCH.fullmatch(entry.name)]
-        for name in names:
-            with contextlib.suppress(OSError):  # it is not empty
+        for name in self._folders():
+            with contextlib.suppress(OSError):  # not empty
                 (self.folder / name).rmdir()
 
     def _publish(
         self, hidden: Path, manifest: Manifest, files: Mapping[str, int]
     ) -> Manifest | None:
-        """Make a hidden batch visible; None when somebody else has published it before."""
-        before = self._newest(manifest.producer)
-        counts = manifest.counts + Counts(written=sum(files.values()))
-        complete = replace(
-            manifest,
-            files=dict(files),
-            counts=counts,
-            totals=(before.totals if before else Counts()) + counts,
-            written_at_s=time.time(),
-        )
+        """Make a hidden batch visible; None when another process has published it before."""
+        complete = self._completed(manifest, files)
         (hidden / "_manifest.json").write_text(complete.json(), encoding="utf-8")
         try:
             hidden.rename(self.folder / manifest.name)
@@ -317,24 +225,17 @@ class FileTopic:
     def _hidden(self, manifest: Manifest) -> Path:
         return self.folder / f".{manifest.name}-{uuid4().hex}"
 
-    def _newest(self, producer: str) -> Manifest | None:
-        return max(
-            (manifest for manifest in self.batches() if manifest.producer == producer),
-            key=lambda manifest: manifest.batch_id,
-            default=None,
-        )
+    def _folders(self) -> list[str]:
+        with os.scandir(self.folder) as entries:
+            return [entry.name for entry in entries if BATCH.fullmatch(entry.name)]
 
-    def _manifest(self, name: str) -> Manifest | None:
-        with self._lock:
-            if name not in self._manifests:
-                try:
-                    text = (self.folder / name / "_manifest.json").read_text(encoding="utf-8")
-                except FileNotFoundError:
-                    return None
-                self._manifests[name] = Manifest.from_json(text)
-            return self._manifests[name]
+    def _batch_names(self) -> list[str]:
+        return [name for name in self._folders() if self._manifest_path(name).exists()]
+
+    def _manifest_path(self, name: str) -> Path:
+        return self.folder / name / "_manifest.json"
 
 
 def _uri(path: Path) -> str:
-    """The path for Spark, which wants the scheme and, unlike browsers, no per cent signs."""
+    """The path with a scheme, as Spark expects it: without percent encoding."""
     return f"file://{path}"

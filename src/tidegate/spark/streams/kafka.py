@@ -1,28 +1,25 @@
-"""Topics in Kafka: one record a row, JSON, and each batch published whole.
+"""Topics in Kafka: `KafkaTopic`, which Tidegate writes, and `KafkaSource`, which others fill.
 
-A topic of our own has its rows in Kafka and its *notes* in a folder, as a topic of files has:
+A topic that Tidegate writes has its rows in Kafka, one JSON record each, and metadata in a folder:
 
 ::
 
     ticks/
       _schema.json, _consumers/parse.json      as for files
-      parse-000000000017.json                  manifest: where the batch's rows lie, and totals
-      .parse-000000000018-5f0c….json           of an attempt that was not known to succeed yet
+      parse-000000000017.json                  manifest: offsets of the batch's rows, and totals
+      .parse-000000000018-5f0c….json           an attempt that is not known to be committed yet
 
-A batch is one transaction of Kafka that carries the rows and the batch's number, and readers read
-committed records only. So a batch is visible wholly or not at all, and one that is repeated after a
-crash finds its number taken (designs/012-kafka-topics.md).
-
-The topic is ours alone: its rows are counted by what the manifests say, so that another writer is
-an error. For topics that others fill see `kafka_source.py`.
+A batch is one Kafka transaction that carries the rows and the batch's number, and readers read
+committed records only. So a batch is visible as a whole or not at all, and a batch that is repeated
+after a crash finds its number taken (designs/012-kafka-topics.md). Nothing else may write to such a
+topic, because its rows are counted by the manifests.
 """
 
 from __future__ import annotations
 
 import threading
-import time
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -30,22 +27,15 @@ from uuid import uuid4
 from tidegate.errors import BackendError, InputError
 from tidegate.spark.streams.checkpoints import Checkpoint, Offsets
 from tidegate.spark.streams.kafka_client import KafkaClient, Publisher, active_session
-from tidegate.spark.streams.kafka_source import kafka_stream, reading
-from tidegate.spark.streams.live_settings import Counts
-from tidegate.spark.streams.manifests import (
-    Manifest,
-    not_upwards,
-    refuse_another_query,
-    rows_written,
-)
-from tidegate.spark.streams.topic_files import (
+from tidegate.spark.streams.topic import (
     BATCH,
+    REJECTED,
+    Manifest,
+    OwnTopic,
+    Topic,
     as_table,
     checked_name,
-    consumer_of,
-    consumers,
-    kept_schema,
-    register,
+    nullable,
 )
 
 if TYPE_CHECKING:
@@ -53,32 +43,79 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["KafkaTopic"]
+__all__ = ["KafkaSource", "KafkaTopic"]
 
-# Spark's own formats keep milliseconds only.
+# Spark's default formats keep milliseconds only.
 _JSON = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 
 
-class KafkaTopic:
-    """A topic of our own in Kafka.
+class _KafkaReader(Topic):
+    """Reading from Kafka: all committed records from the earliest offset on."""
 
-    servers: ``host:port``, several with commas. name: Kafka's name of the topic.
-    schema: of the rows; may be left out when the topic exists.
-    notes: folder for what is known of the topic; topic and folder are made when absent.
-    partitions: of a new topic; None: as the broker likes. retention_s: the broker removes what is
-        older, read or not; None: never, and `trim` removes what everybody has read.
-    key: column whose value is the records' key, so that equal ones keep their order.
-    max_rows_per_batch: bound on what a reading query takes up at once.
+    servers: str
+    _max_rows: int | None
+
+    @abstractmethod
+    def _rows(self, records: DataFrame) -> DataFrame:
+        """The rows in Kafka's records."""
+
+    def read(
+        self,
+        spark: SparkSession,
+        consumer: str,
+        checkpoint: Path,
+        max_files_per_trigger: int | None = None,
+    ) -> DataFrame:
+        """A streaming DataFrame of all rows; see `Topic.read`.
+
+        The topic's `max_rows_per_batch` limits a batch, because Kafka has no files.
+        """
+        if max_files_per_trigger is not None:
+            remedy = "limit a batch with max_rows_per_batch, a setting of the topic"
+            allowed = "left out for a topic in Kafka"
+            raise InputError("max_files_per_trigger", max_files_per_trigger, allowed, remedy)
+        self._register(consumer, checkpoint)
+        reader = spark.readStream.format("kafka").options(**self._options())
+        if self._max_rows is not None:
+            reader = reader.option("maxOffsetsPerTrigger", self._max_rows)
+        return self._rows(reader.load())
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """All rows that are visible now, as an ordinary DataFrame."""
+        return self._rows(spark.read.format("kafka").options(**self._options()).load())
+
+    def _options(self) -> dict[str, str]:
+        return {
+            "kafka.bootstrap.servers": self.servers,
+            "kafka.isolation.level": "read_committed",
+            "subscribe": self.name,
+            "startingOffsets": "earliest",
+        }
+
+
+class KafkaTopic(_KafkaReader, OwnTopic):
+    """A topic in Kafka that only Tidegate writes; topic and folder are created when absent.
+
+    Args:
+        servers: Brokers as ``host:port``, separated by commas.
+        name: Name of the topic in Kafka.
+        folder: Folder for the topic's metadata.
+        schema: Schema of the rows; optional when the topic exists.
+        partitions: Partitions of a new topic; default: the broker's default.
+        retention_s: The broker removes records that are older, in seconds, read or not; default:
+            never, and `trim` removes what every consumer has read.
+        key: Column whose value becomes the key of the records, so that equal keys keep their order.
+        max_rows_per_batch: Limit on the rows that a reading query takes in one batch.
     """
 
     def __init__(
         self,
         servers: str,
         name: str,
-        notes: Path | str,
+        folder: Path | str,
         schema: StructType | None = None,
         *,
         partitions: int | None = None,
@@ -86,28 +123,26 @@ class KafkaTopic:
         key: str | None = None,
         max_rows_per_batch: int | None = None,
     ) -> None:
-        self.servers, self.name = servers, checked_name(name, "topic")
-        self.notes = Path(notes).resolve()
+        super().__init__(checked_name(name, "topic"), Path(folder).resolve())
+        self.servers = servers
         self._key, self._max_rows = key, max_rows_per_batch
-        self._lock = threading.RLock()  # of the manifests
-        self._manifests: dict[str, Manifest] = {}
-        self._writing = threading.RLock()  # of the publishers
+        self._writing = threading.RLock()  # guards the publishers
         self._publishers: dict[str, Publisher] = {}
         self._client = KafkaClient.of(servers)
         self._find(partitions, retention_s)
-        self._schema = kept_schema(self.notes, schema)
+        self._schema = self._keep_schema(schema)
         if key is not None and key not in self._schema.names:
             raise InputError("key", key, f"a column: {', '.join(self._schema.names)}")
 
     def _find(self, partitions: int | None, retention_s: float | None) -> None:
-        """Make the topic, or see that it is the one that was made."""
+        """Create the topic, or check that the existing topic belongs to the folder."""
         there = self._client.partitions(self.name)
-        known = (self.notes / "_schema.json").exists()
+        known = (self.folder / "_schema.json").exists()
         if there is None and known:
             raise BackendError(
-                f"{self.notes} knows a topic {self.name} that is not at {self.servers}: it was "
-                "made on another broker or as files, or was removed; remove the folder too, or "
-                "choose another"
+                f"{self.folder} describes a topic {self.name} that is not at {self.servers}: it "
+                "was created on another broker or as files, or was removed; remove the folder too, "
+                "or choose another"
             )
         if there is None:
             kept_ms = -1 if retention_s is None else round(retention_s * 1000)
@@ -118,39 +153,12 @@ class KafkaTopic:
             raise InputError("partitions", partitions, f"{there}, as topic {self.name} has", remedy)
         if not known and any(self._client.ends(self.name, committed=False).values()):
             raise BackendError(
-                f"topic {self.name} at {self.servers} holds records that {self.notes} knows "
-                "nothing of: they are somebody else's, or the folder was removed and the topic "
-                "kept; remove both or neither, or use another topic"
+                f"topic {self.name} at {self.servers} holds records that {self.folder} does not "
+                "describe: somebody else wrote them, or the folder was removed and the topic kept; "
+                "remove both or neither, or use another topic"
             )
 
-    @property
-    def schema(self) -> StructType:
-        """The rows' columns and types, all of them nullable as messages are."""
-        return self._schema
-
-    # Reading
-
-    def read(
-        self,
-        spark: SparkSession,
-        consumer: str,
-        checkpoint: Path,
-        max_files_per_trigger: int | None = None,
-    ) -> DataFrame:
-        """A streaming DataFrame of all rows; from now on the consumer's lag is known.
-
-        consumer: the query's name; checkpoint: its folder. A batch is bounded by the topic's
-        `max_rows_per_batch`: Kafka has no files.
-        """
-        register(self.notes, consumer, checkpoint)
-        return self._rows(
-            kafka_stream(spark, self.servers, self.name, self._max_rows, max_files_per_trigger)
-        )
-
-    def frame(self, spark: SparkSession) -> DataFrame:
-        """All rows that are visible now, as an ordinary DataFrame."""
-        options = reading(self.servers, self.name)
-        return self._rows(spark.read.format("kafka").options(**options).load())
+    # --- reading ------------------------------------------------------------------------------
 
     def _rows(self, records: DataFrame) -> DataFrame:
         from pyspark.sql import functions as fn
@@ -159,12 +167,8 @@ class KafkaTopic:
         row = fn.from_json(text, self._schema, {**_JSON, "mode": "FAILFAST"})
         return records.select(row.alias("row")).select("row.*")
 
-    def consumers(self) -> dict[str, Checkpoint]:
-        """The queries that read this topic, by name."""
-        return consumers(self.notes)
-
     def items_in(self, checkpoint: Checkpoint, batch_id: int) -> int:
-        """Rows of this topic that a batch of a consuming query reads."""
+        """Number of this topic's rows in a batch of a consuming query, by the manifests."""
         before = checkpoint.position(batch_id - 1).offsets(self.name)
         upto = checkpoint.position(batch_id).offsets(self.name)
         return sum(
@@ -173,44 +177,23 @@ class KafkaTopic:
             for partition, start, end in _ranges(manifest)
         )
 
-    def arrived_items(self) -> int:
-        """Rows that were ever published, trimmed ones included: it never falls."""
-        return rows_written(self.batches())
-
     def lag_items(self, consumer: str) -> int:
-        """Rows published that the consumer has not finished with, exactly; needs no running query.
+        """Number of published rows that the consumer has not committed."""
+        # Read what is consumed first: in the other order a fresh batch could be missed.
+        done = self._checkpoint(consumer).committed().offsets(self.name)
+        return sum(_unread(manifest, done) for manifest in self.batches())
 
-        A batch that the consumer is working on counts until it is committed.
-        """
-        checkpoint = consumer_of(self.consumers(), consumer, self.name)
-        # First what is consumed, then what is there: the other way a fresh batch could be missed.
-        done = checkpoint.committed().offsets(self.name)
-        return sum(_left(manifest, done) for manifest in self.batches())
-
-    # Writing
-
-    def batches(self) -> tuple[Manifest, ...]:
-        """All batches that were published and not trimmed, by producer and batch."""
-        names = sorted(path.stem for path in self.notes.glob("[!._]*.json"))
-        with self._lock:
-            self._manifests = {n: m for n, m in self._manifests.items() if n in names}
-        return tuple(found for name in names if (found := self._manifest(name)) is not None)
+    # --- writing ------------------------------------------------------------------------------
 
     def already(self, manifest: Manifest) -> Manifest | None:
-        """The batch as it was published before a restart, None when it is still to be done."""
+        """The batch as it was published before a restart, None when it is not published yet."""
         self._publisher(manifest.producer)
-        refuse_another_query(self.name, self._newest(manifest.producer), manifest)
-        return self._manifest(manifest.name)
-
-    def totals(self, producer: str) -> Counts:
-        """Exact totals of a producer up to its newest batch."""
-        newest = self._newest(producer)
-        return newest.totals if newest else Counts()
+        return super().already(manifest)
 
     def write(self, batch: DataFrame, manifest: Manifest) -> Manifest:
-        """Publish a batch at once; one that is there already stays as it is.
+        """Publish a batch atomically; a batch that is published already stays as it is.
 
-        The rows pass through the driver, which alone can make them one transaction.
+        The rows pass through the driver, because one transaction cannot span several processes.
         """
         from pyspark.sql import functions as fn
 
@@ -222,18 +205,23 @@ class KafkaTopic:
             value = fn.to_json(fn.struct(*columns), _JSON)
             rows = batch.select(key.cast("string").alias("key"), value)._jdf.collectAsList()
             attempt = uuid4().hex
-            noted = self._attempt(manifest.name, attempt)
-            # Taken out: one that fails is of no more use, and its successor has to look around.
+            attempted = self._attempt(manifest.name, attempt)
+            # Removed first: a publisher that fails is unusable, and its successor starts over.
             publisher = self._publishers.pop(manifest.producer)
             with publisher.batch(manifest.name, manifest.batch_id, attempt, rows):
-                # Readers are held before the first record that is not committed, which is ours.
+                # Readers stop before the first record that is not committed, which is ours.
                 first = self._client.ends(self.name)
                 after = self._client.ends(self.name, committed=False)
                 files = {f"{p}@{at}": after[p] - at for p, at in first.items() if after[p] > at}
-                complete = self._complete(manifest, files, int(rows.size()))
-                noted.write_text(complete.json(), encoding="utf-8")
+                if sum(files.values()) != rows.size():
+                    raise BackendError(
+                        f"another program writes to topic {self.name}, so that the rows of a batch "
+                        "cannot be identified: give each topology separate topics"
+                    )
+                complete = self._completed(manifest, files)
+                attempted.write_text(complete.json(), encoding="utf-8")
             self._publishers[manifest.producer] = publisher
-            noted.rename(self.notes / f"{manifest.name}.json")
+            attempted.rename(self._manifest_path(manifest.name))
             self._client.wait_for(self.name, after)
             return complete
 
@@ -243,65 +231,52 @@ class KafkaTopic:
         producer: str = "python",
         batch_id: int | None = None,
     ) -> Manifest:
-        """Publish rows as one batch, from Python; through the Spark session of this process.
-
-        batch_id: give it to make the call repeatable; the producer's next number by default.
-        """
+        """Publish rows from Python as one batch, through the Spark session of this process."""
         table = as_table(rows, self._schema)
         with self._writing:
             self._publisher(producer)
-            newest = self._newest(producer)
-            number = batch_id if batch_id is not None else newest.batch_id + 1 if newest else 0
-            manifest = Manifest(producer, number, counts=Counts(seen=table.num_rows))
-            if newest is not None and newest.batch_id >= number:
-                done = self._manifest(manifest.name)
-                if done is None:
-                    raise not_upwards(producer, batch_id)
+            manifest, done = self._next_batch(producer, batch_id, table.num_rows)
+            if done is not None:
                 return done
             return self.write(active_session().createDataFrame(table, self._schema), manifest)
 
     def trim(self, older_than_s: float) -> int:
-        """Remove batches of that age that every consumer has finished with; returns their number.
+        """Remove old batches that every consumer has committed; return their number.
 
-        Never removed: what a consumer still needs, all of a topic that nobody reads, the newest
-        batch of a producer, and what lies behind a batch that stays.
+        The batches of a topic that nobody reads are kept, and so are batches behind one that stays.
         """
         readers = self.consumers()
         if not readers:
             return 0
         done = [checkpoint.committed().offsets(self.name) for checkpoint in readers.values()]
-        batches = self.batches()
-        newest = {manifest.producer: manifest.name for manifest in batches}
-        limits = self._client.ends(self.name)
-        gone = []
-        for manifest in sorted(batches, key=lambda m: m.written_at_s):
-            needed = any(_left(manifest, offsets) for offsets in done)
-            young = time.time() - manifest.written_at_s < older_than_s
-            if needed or young or manifest.name == newest[manifest.producer]:
-                limits = {**limits, **_first(limits, manifest)}
-            else:
-                gone.append(manifest)
-        gone = [m for m in gone if all(end <= limits[p] for p, _, end in _ranges(m))]
+        limits = dict(self._client.ends(self.name))
+        removable, staying = self._trimmable(
+            older_than_s, lambda manifest: any(_unread(manifest, offsets) for offsets in done)
+        )
+        for partition, start, _ in (r for manifest in staying for r in _ranges(manifest)):
+            limits[partition] = min(start, limits[partition])
+        gone = [m for m in removable if all(end <= limits[p] for p, _, end in _ranges(m))]
         ends: dict[int, int] = {}
         for partition, _, end in (r for manifest in gone for r in _ranges(manifest)):
             ends[partition] = max(end, ends.get(partition, 0))
         if ends:
             self._client.delete_before(self.name, ends)
         for manifest in gone:
-            (self.notes / f"{manifest.name}.json").unlink(missing_ok=True)
+            self._manifest_path(manifest.name).unlink(missing_ok=True)
         return len(gone)
 
     def sweep(self, producer: str) -> None:
-        """Find out what became of a dead run's last batch; call it before a start."""
+        """Find out whether the last batch of a run that died was published."""
         with self._writing:
             if (old := self._publishers.pop(producer, None)) is not None:
                 old.close()
             self._publisher(producer)
 
     def _publisher(self, producer: str) -> Publisher:
-        """Whoever publishes for the producer; made, it is the only one, and what was done is known.
+        """The producer's publisher; a new one fences off the others and settles what they did.
 
-        An attempt is noted before it is committed, under a name that only Kafka can confirm.
+        The manifest of an attempt is written before the commit, under a name that only Kafka can
+        confirm.
         """
         with self._writing:
             if producer in self._publishers:
@@ -310,58 +285,115 @@ class KafkaTopic:
             committed = self._client.committed(self.name, producer)
             if committed is not None:
                 name = Manifest(producer, committed[0]).name
-                noted = self._attempt(name, committed[1])
-                if noted.exists():  # it was published, and its driver died before it could say so
-                    noted.rename(self.notes / f"{name}.json")
-            for noted in self.notes.glob(f".{producer}-{'[0-9]' * 12}-*.json"):
-                noted.unlink(missing_ok=True)
+                attempted = self._attempt(name, committed[1])
+                if attempted.exists():  # published, but the driver died before it could record it
+                    attempted.rename(self._manifest_path(name))
+            for attempted in self.folder.glob(f".{producer}-{'[0-9]' * 12}-*.json"):
+                attempted.unlink(missing_ok=True)
             self._publishers[producer] = publisher
             return publisher
 
-    def _complete(self, manifest: Manifest, files: Mapping[str, int], rows: int) -> Manifest:
-        if sum(files.values()) != rows:
-            raise BackendError(
-                f"somebody else writes to topic {self.name}, so that the batch's rows cannot be "
-                "told from theirs: give each topology topics of its own"
-            )
-        before = self._newest(manifest.producer)
-        counts = manifest.counts + Counts(written=rows)
-        totals = (before.totals if before else Counts()) + counts
-        return replace(
-            manifest, files=dict(files), counts=counts, totals=totals, written_at_s=time.time()
-        )
-
     def _attempt(self, name: str, attempt: str) -> Path:
-        return self.notes / f".{name}-{attempt}.json"
+        return self.folder / f".{name}-{attempt}.json"
 
-    def _newest(self, producer: str) -> Manifest | None:
-        return max(
-            (manifest for manifest in self.batches() if manifest.producer == producer),
-            key=lambda manifest: manifest.batch_id,
-            default=None,
+    def _batch_names(self) -> list[str]:
+        stems = (path.stem for path in self.folder.glob("[!._]*.json"))
+        return [name for name in stems if BATCH.fullmatch(name)]
+
+    def _manifest_path(self, name: str) -> Path:
+        return self.folder / f"{name}.json"
+
+
+class KafkaSource(_KafkaReader):
+    """A topic in Kafka that others fill with JSON records; it must exist and is only read.
+
+    Rows are counted by their offsets. Records that are not JSON of the schema are set aside with a
+    reason (`topic.REJECTED`).
+
+    servers: brokers as ``host:port``, separated by commas. name: the topic's name in Kafka.
+    schema: columns of the JSON records; others are ignored, missing ones are null.
+    max_rows_per_batch: limit on the rows that a reading query takes in one batch.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        name: str,
+        schema: StructType | None = None,
+        *,
+        max_rows_per_batch: int | None = None,
+    ) -> None:
+        if schema is None:
+            remedy = "pass the columns of its JSON records"
+            raise InputError("schema", None, "given for a topic that others fill", remedy)
+        if REJECTED in schema.names:
+            remedy = "this name is reserved for the reason why a record was set aside"
+            raise InputError("schema", schema.names, f"without a column {REJECTED}", remedy)
+        self.servers, self.name = servers, checked_name(name, "topic")
+        self._schema = nullable(schema).add(REJECTED, "string")
+        self._max_rows = max_rows_per_batch
+        self._readers: dict[str, Checkpoint] = {}
+        self._client = KafkaClient.of(servers)
+        if self._client.partitions(name) is None:
+            remedy = "create it, or correct the name"
+            raise InputError("topic", name, f"on the broker at {servers}", remedy)
+
+    def _rows(self, records: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as fn
+
+        # Spark puts the text of a record that it cannot parse into the column of this name.
+        options = {"columnNameOfCorruptRecord": REJECTED}
+        row = fn.from_json(fn.col("value").cast("string"), self._schema, options)
+        why = (
+            fn.when(fn.col("value").isNull(), "no value")
+            .when(fn.col("row").isNull(), "not JSON of the schema")
+            .when(fn.col(f"row.{REJECTED}").isNotNull(), "not JSON of the schema")
+        )
+        return records.select("value", row.alias("row")).select(
+            *(f"row.`{name}`" for name in self._schema.names if name != REJECTED),
+            why.alias(REJECTED),
         )
 
-    def _manifest(self, name: str) -> Manifest | None:
-        with self._lock:
-            if name not in self._manifests:
-                path = self.notes / f"{name}.json"
-                if not BATCH.fullmatch(name) or not path.exists():
-                    return None
-                self._manifests[name] = Manifest.from_json(path.read_text(encoding="utf-8"))
-            return self._manifests[name]
+    def consumers(self) -> dict[str, Checkpoint]:
+        """Checkpoints of the queries of this process that read the topic, by query name."""
+        return dict(self._readers)
+
+    def _register(self, consumer: str, checkpoint: Path) -> None:
+        self._readers[checked_name(consumer, "consumer")] = Checkpoint(checkpoint.resolve())
+
+    def items_in(self, checkpoint: Checkpoint, batch_id: int) -> int:
+        """Number of records in a batch of a consuming query, by their offsets."""
+        before = checkpoint.position(batch_id - 1).offsets(self.name)
+        upto = checkpoint.position(batch_id).offsets(self.name)
+        return _between(before or checkpoint.kafka_start(self.name), upto)
+
+    def arrived_items(self) -> int:
+        """Number of all records ever published, by their offsets."""
+        return sum(self._client.ends(self.name).values())
+
+    def lag_items(self, consumer: str) -> int:
+        """Distance in offsets from what the consumer has committed to the end of the topic.
+
+        It includes records that compaction has removed, and transaction markers.
+        """
+        checkpoint = self._checkpoint(consumer)
+        done = checkpoint.committed().offsets(self.name) or checkpoint.kafka_start(self.name)
+        kept = self._client.starts(self.name)
+        begin = {p: max(start, done.get(p, 0)) for p, start in kept.items()}
+        return _between(begin, self._client.ends(self.name))
 
 
 def _ranges(manifest: Manifest) -> Iterator[tuple[int, int, int]]:
-    """Where the rows of a batch lie: partition, first offset, offset after the last."""
+    """Where the rows of a batch are: partition, first offset, offset after the last."""
     for place, rows in manifest.files.items():
         partition, start = map(int, place.split("@"))
         yield partition, start, start + rows
 
 
-def _left(manifest: Manifest, done: Offsets) -> int:
-    """Rows of a batch that lie behind these offsets."""
+def _unread(manifest: Manifest, done: Offsets) -> int:
+    """Number of rows of a batch at or after these offsets."""
     return sum(max(0, end - max(start, done.get(p, 0))) for p, start, end in _ranges(manifest))
 
 
-def _first(limits: Offsets, manifest: Manifest) -> dict[int, int]:
-    return {p: min(start, limits[p]) for p, start, _ in _ranges(manifest)}
+def _between(start: Offsets, end: Offsets) -> int:
+    return sum(max(0, at - start.get(partition, 0)) for partition, at in end.items())

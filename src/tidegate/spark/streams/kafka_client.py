@@ -1,7 +1,7 @@
-"""Kafka's Java client, reached through the driver's JVM.
+"""Kafka's Java client in the driver's JVM.
 
-It is on the class path of every session that has Spark's Kafka connector, so nothing else has to be
-installed. Rows never pass through Python: the loop that sends them runs in the JVM as well.
+It is on the class path of every session with Spark's Kafka connector, so nothing else has to be
+installed. Rows never pass through Python: the loop that sends them runs in the JVM.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["KafkaClient", "Publisher", "active_session", "check_servers"]
 ANSWER_MS = 30_000
 CONNECT_S = 5.0
 TRANSACTION_MS = 60_000
-"""After so long the broker gives up a batch whose driver has died without a word."""
+"""Time after which the broker aborts the batch of a driver that has died, in milliseconds."""
 _STRINGS = "org.apache.kafka.common.serialization.StringSerializer"
 _CONNECTOR = (
     "this Spark session has no Kafka connector: start it with --packages "
@@ -34,19 +34,19 @@ _CONNECTOR = (
 
 
 def active_session() -> SparkSession:
-    """The session of this process; BackendError when there is none."""
+    """The Spark session of this process; BackendError when there is none."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     if SparkContext._active_spark_context is None:
-        raise BackendError("Kafka is reached through Spark: start a session first")
+        raise BackendError("Kafka is accessed through Spark: start a session first")
     return SparkSession.builder.getOrCreate()
 
 
 class KafkaClient:
-    """A cluster of brokers: topics, offsets, and batches that are published whole.
+    """A cluster of brokers: topics, offsets, and batches that are published atomically.
 
-    servers: ``host:port``, several with commas.
+    servers: brokers as ``host:port``, separated by commas.
     """
 
     _shared: ClassVar[dict[tuple[str, str], KafkaClient]] = {}
@@ -54,7 +54,7 @@ class KafkaClient:
 
     @classmethod
     def of(cls, servers: str) -> KafkaClient:
-        """The client of these servers, one for each Spark application."""
+        """The client of these servers, shared within a Spark application."""
         key = (servers, active_session().sparkContext.applicationId)
         with cls._sharing:
             if key not in cls._shared:
@@ -87,7 +87,7 @@ class KafkaClient:
 
     @contextlib.contextmanager
     def _answers(self, what: str) -> Iterator[None]:
-        """Java's exceptions as one sentence."""
+        """Turn a Java exception into a BackendError of one sentence."""
         from py4j.protocol import Py4JJavaError
 
         try:
@@ -96,9 +96,9 @@ class KafkaClient:
             cause = error.java_exception
             while cause.getCause() is not None:
                 cause = cause.getCause()
-            remedy = "is a broker running there, and is the address right?"
+            remedy = "check that a broker is running there and that the address is right"
             if "Fenced" in cause.getClass().getName() or "newer producer" in str(cause):
-                remedy = "another driver publishes under the same name: end one of them"
+                remedy = "another driver publishes under the same name: stop one of them"
             raise BackendError(
                 f"Kafka at {self.servers} could not {what} ({cause.toString()}): {remedy}"
             ) from error
@@ -106,7 +106,7 @@ class KafkaClient:
     # Topics
 
     def partitions(self, topic: str) -> int | None:
-        """How many the topic has, None when there is no such topic."""
+        """Number of partitions of a topic, None when there is no such topic."""
         with self._answers("list its topics"):
             if not self._admin.listTopics().names().get().contains(topic):
                 return None
@@ -118,33 +118,33 @@ class KafkaClient:
             return int(found[topic].partitions().size())
 
     def create(self, topic: str, partitions: int | None, settings: Mapping[str, str]) -> None:
-        """Make a topic. partitions: None as the broker likes; settings: Kafka's of a topic."""
+        """Create a topic. partitions: None for the broker's default; settings: Kafka's settings."""
         optional = self._java.util.Optional
         count = optional.empty() if partitions is None else optional.of(partitions)
         new = self._kafka.clients.admin.NewTopic(topic, count, optional.empty())
         new.configs(dict(settings))
-        with self._answers(f"make topic {topic}"):
+        with self._answers(f"create topic {topic}"):
             self._admin.createTopics([new]).all().get()
 
     def ends(self, topic: str, *, committed: bool = True) -> Offsets:
         """The offset after the last record, by partition.
 
-        committed: as readers see it; False: with what is still being written.
+        committed: as readers see it; False: including records that are not committed yet.
         """
         level = self._kafka.common.IsolationLevel
         isolation = level.READ_COMMITTED if committed else level.READ_UNCOMMITTED
         return self._offsets(topic, self._kafka.clients.admin.OffsetSpec.latest(), isolation)
 
     def wait_for(self, topic: str, ends: Offsets) -> None:
-        """Wait until readers see up to there: what is committed may take a moment to show."""
+        """Wait until readers see records up to these offsets, which may lag behind a commit."""
         limit_s = time.monotonic() + ANSWER_MS / 1000
         while any(at < ends[p] for p, at in self.ends(topic).items()):
             if time.monotonic() > limit_s:
-                return  # it is safe, only slow
+                return  # the records are committed, only not visible yet
             time.sleep(0.005)
 
     def starts(self, topic: str) -> Offsets:
-        """The offset of the first record that is kept, by partition."""
+        """The offset of the first record that is still stored, by partition."""
         isolation = self._kafka.common.IsolationLevel.READ_UNCOMMITTED
         return self._offsets(topic, self._kafka.clients.admin.OffsetSpec.earliest(), isolation)
 
@@ -153,13 +153,13 @@ class KafkaClient:
         for partition in range(self._partitions(topic)):
             wanted.put(self._at(topic, partition), which)
         options = self._kafka.clients.admin.ListOffsetsOptions(isolation)
-        with self._answers(f"tell how far {topic} reaches"):
+        with self._answers(f"list the offsets of {topic}"):
             found = self._admin.listOffsets(wanted, options).all().get()
             return {int(at.partition()): int(found[at].offset()) for at in wanted.keySet()}
 
     def delete_before(self, topic: str, offsets: Offsets) -> None:
         """Remove the records before these offsets."""
-        # Py4J does not find this function, because the class has another of the same name.
+        # Py4J does not find this method, because the class has another of the same name.
         kind = self._class("org.apache.kafka.clients.admin.RecordsToDelete")
         before = self._java.lang.invoke.MethodHandles.publicLookup().findStatic(
             kind,
@@ -182,9 +182,9 @@ class KafkaClient:
     # Batches
 
     def publisher(self, topic: str, producer: str) -> Publisher:
-        """Whoever publishes batches of that name; its predecessors can publish no more.
+        """A publisher for the producer; earlier ones with this name can publish no more.
 
-        What they left unfinished is undone, and what they had decided to publish is published.
+        Their open transactions are aborted, and transactions that were being committed complete.
         """
         settings = self._settings(
             transactional_id=_identity(topic, producer),
@@ -197,8 +197,8 @@ class KafkaClient:
             linger_ms=5,
         )
         if (old := self._publishers.pop(_identity(topic, producer), None)) is not None:
-            old.close()  # it could publish no more
-        with self._answers(f"take batches of {producer}"):
+            old.close()  # it is fenced off from now on
+        with self._answers(f"accept batches of {producer}"):
             java = self._kafka.clients.producer.KafkaProducer(settings)
             java.initTransactions()
         made = Publisher(self, java, topic, producer)
@@ -206,9 +206,9 @@ class KafkaClient:
         return made
 
     def committed(self, topic: str, producer: str) -> tuple[int, str] | None:
-        """The producer's newest batch that was published, and the attempt that did it."""
+        """Number of the producer's newest published batch, and the attempt that published it."""
         at = self._at(topic, 0)
-        with self._answers(f"tell what {producer} has published"):
+        with self._answers(f"read what {producer} has published"):
             groups = self._admin.listConsumerGroupOffsets(_identity(topic, producer))
             found = groups.partitionsToOffsetAndMetadata().get().get(at)
         return None if found is None else (int(found.offset()) - 1, str(found.metadata()))
@@ -216,8 +216,8 @@ class KafkaClient:
     def sender(self, java_producer: Any, topic: str, batch: str) -> Any:
         """A Java function that sends a row (key, value) as a record; for `List.forEach`.
 
-        It is put together from method handles, the JVM's own building blocks of functions, because
-        a call from Python for each row would take a hundred times as long. In Java it would read
+        It is composed of the JVM's method handles, because a call from Python for each row would
+        take a hundred times as long. In Java it would read
         ``row -> producer.send(new ProducerRecord(topic, null, null, row.get(0), row.get(1), h))``.
         """
         invoke = self._java.lang.invoke
@@ -249,7 +249,7 @@ class KafkaClient:
         get = look.findVirtual(row, "get", kind(anything, self._java.lang.Integer.TYPE))
         key, value = (handles.insertArguments(get, 1, array(objects, i)) for i in (0, 1))
         make = handles.filterArguments(make, 0, array(invoke.MethodHandle, key, value))
-        both = array(self._gateway.jvm.int, 0, 0)  # key and value are taken from the same row
+        both = array(self._gateway.jvm.int, 0, 0)  # key and value come from the same row
         make = handles.permuteArguments(make, kind(record, row), both)
         send = look.findVirtual(
             named("org.apache.kafka.clients.producer.Producer"),
@@ -270,41 +270,41 @@ class Publisher:
 
     @contextlib.contextmanager
     def batch(self, name: str, batch_id: int, attempt: str, rows: Any) -> Iterator[None]:
-        """Send rows; they and the batch's number become visible together, after the block.
+        """Send rows; they and the batch's number become visible together, after the ``with`` block.
 
-        name: of the batch, in each record's header. rows: a Java list of rows (key, value). When
-        the block fails nothing is published, and the publisher is of no more use.
+        name: name of the batch, in each record's header. rows: a Java list of rows (key, value). If
+        the block fails, nothing is published and the publisher cannot be used any more.
         """
         kafka, noted = self._client._kafka.clients.consumer, self._client._java.util.HashMap()
         at = self._client._at(self._topic, 0)
         noted.put(at, kafka.OffsetAndMetadata(batch_id + 1, attempt))
         group = kafka.ConsumerGroupMetadata(_identity(self._topic, self._producer))
         try:
-            with self._client._answers(f"take batch {name}"):
+            with self._client._answers(f"accept batch {name}"):
                 self._java.beginTransaction()
                 rows.forEach(self._client.sender(self._java, self._topic, name))
                 self._java.flush()
-                # The number is a position of a consumer group without members: Kafka keeps it in
-                # the same transaction as the rows. It fails when a row could not be sent.
+                # The number is stored as the offset of a consumer group without members, in the
+                # same transaction as the rows. The call fails if a row could not be sent.
                 self._java.sendOffsetsToTransaction(noted, group)
                 yield
                 self._java.commitTransaction()
         except BaseException:
-            with contextlib.suppress(Exception):  # it may be what has failed
+            with contextlib.suppress(Exception):  # the connection may have failed
                 self._java.abortTransaction()
             self.close()
             raise
 
     def close(self) -> None:
-        """Give it up, with what it has not published."""
+        """Close it and drop what it has not published."""
         with contextlib.suppress(Exception):
             self._java.close(self._client._java.time.Duration.ZERO)
 
 
 def check_servers(servers: str) -> None:
-    """BackendError when none of the servers answers; Kafka's client tries for long and says little.
+    """Raise BackendError when none of the servers answers; Kafka's client would retry for long.
 
-    servers: ``host:port``, several with commas.
+    servers: brokers as ``host:port``, separated by commas.
     """
     why = ""
     for server in servers.split(","):
@@ -316,8 +316,8 @@ def check_servers(servers: str) -> None:
         else:
             return
     raise BackendError(
-        f"nobody answers at {servers} ({why}): start a broker there (LocalBroker does, to try "
-        "things), or correct the address"
+        f"no broker answers at {servers} ({why}): start one (LocalBroker starts one for trials), "
+        "or correct the address"
     )
 
 

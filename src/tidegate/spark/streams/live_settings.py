@@ -1,7 +1,7 @@
-"""The dials of a running topology: what it reads at each micro-batch and an autoscaler sets.
+"""Live settings: what a running topology reads at each micro-batch, and an autoscaler sets.
 
-A new value takes effect at the next batch of the operator, without a restart. The other way round
-the topology writes its exact counts here. Any thread may read and set.
+A new value takes effect at the next batch of the operator, without a restart. In return the
+topology reports its exact counts here. All methods are thread-safe.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tidegate.codec import Value
 from tidegate.errors import InputError
 from tidegate.units import finite
 
-__all__ = ["Counts", "Dials"]
+__all__ = ["Counts", "LiveSettings"]
 
 
 @dataclass(frozen=True, slots=True)
 class Counts(Value):
-    """Items of an operator, exact and since its very first batch, restarts included.
+    """Items of an operator, exact and since its first batch, restarts included.
 
-    seen: read from its inputs. dropped: of those, shed before any work. written: rows sent on.
+    seen: read from its inputs. dropped: shed before any work. written: rows sent on.
 
     >>> Counts(10, 2, 16) + Counts(5)
     Counts(seen=15, dropped=2, written=16)
@@ -37,15 +37,17 @@ class Counts(Value):
         )
 
 
-class Dials:
-    """Parallelism by operator and the share of input to shed, with the counts that come back.
+class LiveSettings:
+    """Parallelism by operator, the share of the input to shed, and the operators' counts.
 
-    default_parallelism: tasks per batch of an operator that nobody has set yet.
+    default_parallelism: tasks per batch of an operator whose parallelism was not set.
 
-    >>> dials = Dials(default_parallelism=2)
-    >>> dials.set_parallelism({"enrich": 6})
-    >>> dials.parallelism("enrich"), dials.parallelism("parse"), dials.shed_fraction
-    (6, 2, 0.0)
+    >>> live_settings = LiveSettings(default_parallelism=2)
+    >>> live_settings.set_parallelism({"enrich": 6})
+    >>> live_settings.parallelism("enrich"), live_settings.parallelism("parse")
+    (6, 2)
+    >>> live_settings.shed_fraction
+    0.0
     """
 
     def __init__(self, default_parallelism: int = 1) -> None:
@@ -56,19 +58,19 @@ class Dials:
         self._counts: dict[str, Counts] = {}
 
     def parallelism(self, operator: str) -> int:
-        """Parallel tasks k_i that the operator's next batch is cut into."""
+        """Number of parallel tasks k_i of the operator's next batch."""
         with self._lock:
             return self._parallelism.get(operator, self._default)
 
-    def set_parallelism(self, wanted: Mapping[str, int]) -> None:
-        """Set k_i of the operators in `wanted`, all or none of them; others keep theirs."""
-        checked = {name: _tasks(k, f"parallelism of {name}") for name, k in wanted.items()}
+    def set_parallelism(self, parallelism: Mapping[str, int]) -> None:
+        """Set k_i of these operators, all or none of them; the others keep theirs."""
+        checked = {name: _tasks(k, f"parallelism of {name}") for name, k in parallelism.items()}
         with self._lock:
             self._parallelism.update(checked)
 
     @property
     def shed_fraction(self) -> float:
-        """Share of the items to drop where they enter, 0 (off) to 1."""
+        """Share of the items to drop where they enter the topology, 0 (off) to 1."""
         with self._lock:
             return self._shed_fraction
 
@@ -84,7 +86,7 @@ class Dials:
             return self._counts.get(operator, Counts())
 
     def record(self, operator: str, totals: Counts) -> None:
-        """Note totals, not increments: recording a repeated batch again changes nothing."""
+        """Store totals, not increments: recording a repeated batch again changes nothing."""
         with self._lock:
             self._counts[operator] = totals
 

@@ -1,9 +1,9 @@
-"""Where topics are: a folder by default, or Kafka.
+"""Locations of topics: a folder by default, or Kafka.
 
 ::
 
     out/run                                              a folder of topics
-    kafka://127.0.0.1:9092                               a broker; several with commas
+    kafka://127.0.0.1:9092                               a broker, or several with commas
     kafka://127.0.0.1:9092/shop?partitions=4             topics are named shop.parse, shop.enrich, …
     kafka://127.0.0.1:9092?retention=7d&max_rows_per_batch=50000
 """
@@ -31,14 +31,14 @@ def open_topic(
     location: str | Path,
     name: str,
     schema: StructType | None = None,
-    notes: Path | str | None = None,
+    metadata: Path | str | None = None,
 ) -> Topic:
-    """The topic of that name, made when it is absent.
+    """The topic of that name; a topic that Tidegate writes is created when absent.
 
-    location: a folder of topics, or ``kafka://host:port``; see above for the rest.
-    schema: of its rows; may be left out when the topic exists and is ours.
-    notes: for Kafka: the folder that knows the topic (a folder of topics, as for files); None:
-        somebody else's topic, which is only read.
+    location: a folder of topics, or ``kafka://host:port`` with settings as shown above.
+    schema: of its rows; optional when Tidegate has created the topic.
+    metadata: for Kafka, a folder for the metadata of topics that Tidegate writes; None for a topic
+        that others fill, which is only read.
     """
     if not str(location).startswith("kafka:"):
         from tidegate.spark.streams.file_topics import FileTopic
@@ -46,26 +46,22 @@ def open_topic(
         if "://" in str(location):
             raise InputError("location", str(location), _FORM)
         return FileTopic(Path(location) / name, schema)
-    from tidegate.spark.streams.kafka import KafkaTopic
-    from tidegate.spark.streams.kafka_source import KafkaSource
+    from tidegate.spark.streams.kafka import KafkaSource, KafkaTopic
 
     servers, prefix, settings = _parsed(str(location))
     full = f"{prefix}.{name}" if prefix else name
-    if notes is not None:
-        return KafkaTopic(servers, full, Path(notes) / name, schema, **settings)
+    if metadata is not None:
+        return KafkaTopic(servers, full, Path(metadata) / name, schema, **settings)
     unusable = sorted(set(settings) - {"max_rows_per_batch"})
     if unusable:
-        remedy = "its owner decides the rest; to have a topic of your own, give a folder for notes"
-        allowed = "max_rows_per_batch alone for somebody else's topic"
+        remedy = "its owner decides the rest; to write a topic yourself, pass a metadata folder"
+        allowed = "max_rows_per_batch alone for a topic that others fill"
         raise InputError("settings", ", ".join(unusable), allowed, remedy)
     return KafkaSource(servers, full, schema, **settings)
 
 
 def check_location(location: str) -> None:
-    """BackendError when a session that starts now could not use topics in Kafka at that location.
-
-    Before anything is started: is there somebody, and are the jars here?
-    """
+    """Raise BackendError when no broker answers at a Kafka location or the jars are missing."""
     from tidegate.spark.local.kafka_jars import connector_jars
     from tidegate.spark.streams.kafka_client import check_servers
 
@@ -74,7 +70,7 @@ def check_location(location: str) -> None:
 
 
 def within(location: str, prefix: str) -> str:
-    """The location of topics that have another prefix after its own: of one run alone, say.
+    """The location with another prefix after its present one, for the topics of one run.
 
     >>> within("kafka://127.0.0.1:9092/shop?partitions=4", "run7")
     'kafka://127.0.0.1:9092/shop.run7?partitions=4'
@@ -94,7 +90,7 @@ def _parsed(location: str) -> tuple[str, str, dict[str, Any]]:
     servers = parts.netloc.split(",")
     hosts = [server.rpartition(":") for server in servers]
     if not all(host and port.isdigit() for host, _, port in hosts):
-        remedy = "name host and port of each broker, such as kafka://127.0.0.1:9092"
+        remedy = "name host and port of each broker, for example kafka://127.0.0.1:9092"
         raise InputError("location", location, _FORM, remedy)
     settings: dict[str, Any] = {}
     for key, value in parse_qsl(parts.query, keep_blank_values=True):
