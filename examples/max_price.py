@@ -30,12 +30,12 @@ def main(spark: SparkSession) -> None:
     tuples = spoiled(app.generate("stocks", moments, 0, random), BAD_SHARE, random)
     print(tuples["value"][0])
     with tempfile.TemporaryDirectory() as folder:
-        outcome = app.run_through(spark, Path(folder), {"stocks": [tuples]}, parallelism=2)
-    for row in sorted(outcome.results["merge"].to_pylist(), key=lambda row: (*row.values(),)):
+        check = app.run_through(spark, Path(folder), {"stocks": [tuples]}, parallelism=2)
+    for row in sorted(check.results["merge"].to_pylist(), key=lambda row: (*row.values(),)):
         print(f"{row['symbol']} {row['second']} {row['cents']:6d} of {row['tuples']}")
-    for reason, count in sorted(outcome.rejected["maxima"].items()):
+    for reason, count in sorted(check.rejected["maxima"].items()):
         print(f"set aside: {count} x {reason}")
-    print("as the reference" if outcome.exact else f"wrong: {outcome.wrong}")
+    print("as the reference" if check.exact else f"wrong: {check.wrong}")
 
 
 if __name__ == "__main__":

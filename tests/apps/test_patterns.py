@@ -142,15 +142,15 @@ def test_patterns_on_spark_with_a_restart_and_bad_texts(
     with app.topology.start(spark, tmp_path) as running:
         running.topics["texts"].append(table.slice(500))
         settle(running, 200)
-        outcome = app.outcome_of(spark, running)
+        check = app.compare(spark, running)
         model = running.model()
 
-    assert outcome.exact, outcome.wrong
-    found = outcome.results["report"].to_pylist()
+    assert check.exact, check.wrong
+    found = check.results["report"].to_pylist()
     assert {row["until"] for row in found} == set(range(100, 1000, 100))
     assert {row["change"] for row in found} == {"+", "-"}
     assert max(row["pattern"].count(" ") for row in found) == 3
-    reasons = outcome.rejected["generate"]
+    reasons = check.rejected["generate"]
     assert set(reasons) == {
         "malformed JSON",
         "no words",
@@ -160,8 +160,8 @@ def test_patterns_on_spark_with_a_restart_and_bad_texts(
         "the clock is ahead",
     }
     assert sum(reasons.values()) == table.num_rows - 900  # the good ones, and the one far ahead
-    assert "detect" not in outcome.rejected  # nobody came late
+    assert "detect" not in check.rejected  # nobody came late
     loop = {(e.origin, e.target): e.ratio for e in model.edges}["detect", "detect"]
     counts = running.dials.counts("detect")
     assert 0 < loop == counts.written / counts.seen < 0.1
-    assert "changes of the maximal patterns" in app.tally(outcome.inputs, outcome.results)[0]
+    assert "changes of the maximal patterns" in app.tally(check.inputs, check.results)[0]

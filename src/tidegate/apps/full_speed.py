@@ -14,7 +14,7 @@ from tidegate.apps.application import settle
 from tidegate.apps.live import (
     LiveResult,
     LiveRun,
-    close_books,
+    check_results,
     counts_of,
     start_on_cluster,
 )
@@ -57,9 +57,9 @@ def full_speed(run: LiveRun, say: Callable[[str], None], stop: Stop) -> LiveResu
                 running.topics[source].append(table, "feed")
         settle(running, 3600.0)
         until_s = time.time()
-        outcome = close_books(run, spark, running, say)
+        checked = check_results(run, spark, running, say)
         counts = counts_of(running)
-        return LiveResult(from_s, until_s, items, until_s - from_s, counts, outcome)
+        return LiveResult(from_s, until_s, items, until_s - from_s, counts, checked)
 
 
 def _backlog(

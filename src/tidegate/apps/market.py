@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidegate.errors import InputError
+from tidegate.workloads import ExchangeDay, Scaled, Workload
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["COMPANIES", "SECTORS", "SHARES", "Recording", "read_recording"]
+__all__ = ["COMPANIES", "SECTORS", "SHARES", "Recording", "exchange_day", "read_recording"]
 
 # Sector: share of the trades in per cent, companies, and share of the sector's busiest company.
 _MARKET = {
@@ -65,6 +66,13 @@ def _market() -> tuple[tuple[tuple[str, str], ...], NDArray[np.float64]]:
         shares.append(share * _zipf(count, busiest))
     joined = np.concatenate(shares)
     return tuple(companies), joined / joined.sum()
+
+
+def exchange_day(source: str, mean_per_s: float, seconds: float, seed: int) -> Workload:
+    """An exchange day compressed into `seconds`, with `mean_per_s` ticks per second on average."""
+    day = ExchangeDay(seed=seed, mean_per_s=mean_per_s, source=source)
+    speed = day.duration_s / seconds
+    return Scaled(day, rate_factor=1 / speed, speed=speed)
 
 
 COMPANIES, SHARES = _market()

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidegate.apps.application import Application, settle
-from tidegate.apps.feed import TopicFeed
-from tidegate.apps.live import LiveRun, check_parts, start
+from tidegate.apps.live import LiveRun, check_parts, close_windows, start, start_feed
 from tidegate.codec import Value
 from tidegate.model import HostOffer, OperatorReading, Snapshot
 from tidegate.model.topology import Edge, Resources, Source, Topology
@@ -112,9 +111,7 @@ def profile(run: LiveRun, say: Callable[[str], None], stop: Stop) -> Profile:
         master, name = f"local[{run.slots}]", f"tidegate profile {app.name}"
         spark = stack.enter_context(session_on(master, run.driver_log, run.settings, name))
         running = start(run, spark, stack, run.slots)
-        topics = {source: running.topics[source] for source in app.topology.sources}
-        feed = TopicFeed(app, topics, run.steady(trickle=True), bad=run.bad, seed=run.seed).start()
-        stack.callback(feed.stop)
+        feed = start_feed(run, running, stack)
 
         def check() -> None:
             check_parts(running, feed)
@@ -135,9 +132,7 @@ def profile(run: LiveRun, say: Callable[[str], None], stop: Stop) -> Profile:
         feed.stop()
         settle(running, 300.0)
         snapshot = world.observe()
-        for source, table in app.closing(time.time()).items():
-            running.topics[source].append(table, "closing")
-        settle(running, 120.0)
+        close_windows(app, running)
         after = {name: counts(name) for name in running.queries}
         passed = {
             name: Counts(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidegate.apps.application import Application
-from tidegate.apps.market import COMPANIES, SECTORS, SHARES, Recording, read_recording
+from tidegate.apps.market import COMPANIES, SECTORS, SHARES, Recording, exchange_day, read_recording
 from tidegate.apps.records import (
     LATE_S,
     closed,
@@ -30,7 +30,7 @@ from tidegate.apps.records import (
 )
 from tidegate.spark.streams.topology import StreamOperator, StreamTopology
 from tidegate.units import finite
-from tidegate.workloads import EventLog, ExchangeDay, Scaled, Workload
+from tidegate.workloads import EventLog, Scaled, Workload
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,7 +84,7 @@ def application(queries: int = 35, seed: int = 0, replay: Path | None = None) ->
         ),
         rates_per_s={SOURCE: RATE_PER_S if recording is None else recording.rate_per_s},
         generate=_generate if recording is None else partial(_recorded, recording),
-        shape=_day if recording is None else partial(_recorded_day, recording),
+        shape=exchange_day if recording is None else partial(_recorded_day, recording),
         replays=recording is not None,
         closing=lambda at_s: {SOURCE: closing(at_s, id=1, comp="END", sector="NONE", cents=1)},
         results=("prices",),
@@ -163,13 +163,6 @@ def _generate(
         sector=pa.array(sectors).take(which),
         cents=cents,
     )
-
-
-def _day(source: str, mean_per_s: float, seconds: float, seed: int) -> Workload:
-    """An exchange day in so many seconds, with so many ticks a second on average."""
-    day = ExchangeDay(seed=seed, mean_per_s=mean_per_s, source=source)
-    speed = day.duration_s / seconds
-    return Scaled(day, rate_factor=1 / speed, speed=speed)
 
 
 def _recorded(
