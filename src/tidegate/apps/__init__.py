@@ -9,9 +9,9 @@ __all__ = ["APPLICATIONS"]
 APPLICATIONS = {
     "ticks": "tidegate.apps.ticks",
     "max-price": "tidegate.apps.max_price",
-    "factory": "tidegate.apps.factory",
-    "logos": "tidegate.apps.logos",
-    "patterns": "tidegate.apps.patterns",
+    "factory": "tidegate.apps.factory.app",
+    "logos": "tidegate.apps.logos.app",
+    "patterns": "tidegate.apps.patterns.app",
     "exchange-day": "tidegate.apps.exchange_day",
 }
 """The module of each application, by the application's name."""
