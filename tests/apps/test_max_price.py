@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tidegate.apps.application import application, settle
-from tidegate.apps.records import REASONS, parsed, records, spoiled
+from tidegate.apps.records import REASONS, good_records, parsed, spoiled
 from tidegate.spark.streams.live_settings import Dials
 
 START_S = 1_700_000_000.0
@@ -88,4 +88,4 @@ def test_the_reference_rejects_what_the_stream_rejects(spark: SparkSession) -> N
     bad, good = rows[:-1], rows[-1]
     assert [row["value"] for row in bad if row["rejected"] in REASONS] == BAD
     assert good["rejected"] is None and good["symbol"] == "S0001"
-    assert len(records(table, ("symbol",), ("cents",))["cents"]) == 1
+    assert len(good_records(table, ("symbol",), ("cents",))["cents"]) == 1

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tidegate.apps.application import application, settle
-from tidegate.apps.patterns.detector import LATE, Event, Instance, Rules, instance_of
+from tidegate.apps.patterns.detector import LATE, DetectorInstance, Event, Rules, instance_of
 from tidegate.apps.patterns.texts import brute_force, maximal, spoiled, texts
 from tidegate.errors import InputError
 
@@ -45,7 +45,7 @@ def number(pattern: str, rules: Rules) -> int:
 def shuffled_run(rows: list[dict[str, Any]], rules: Rules, seed: int) -> list[Event]:
     """All instances, each fed at its own pace, in disorder, and packed away after every step."""
     lots = np.random.default_rng(seed)
-    instances = [Instance(n) for n in range(rules.instances)]
+    instances = [DetectorInstance(n) for n in range(rules.instances)]
     waiting: list[list[Event]] = [[] for _ in instances]
     for n, queue in enumerate(waiting):
         # Disorder, of less than the detector's patience.
@@ -61,7 +61,7 @@ def shuffled_run(rows: list[dict[str, Any]], rules: Rules, seed: int) -> list[Ev
             if event.kind == "closed":
                 for queue in waiting:
                     queue.insert(int(lots.integers(len(queue) + 1)), event)
-        instances[n] = Instance.unpack(instances[n].pack())
+        instances[n] = DetectorInstance.unpack(instances[n].pack())
     return made
 
 
@@ -92,7 +92,7 @@ def test_lost_texts_delay_a_window_and_do_not_stop_it() -> None:
     kept = rows[:40] + rows[45:]  # five of the second slide are lost
     lone = {**rows[0], "id": 10**9}  # a number far ahead closes nothing
     one = Rules(window=120, slide=30, support=0.05, instances=1)
-    instance = Instance(0)
+    instance = DetectorInstance(0)
     early = list(instance.work([shares(row, one)[0] for row in [lone, *kept[:80]]], one))
     assert [e.slide for e in early if e.kind == "closed"] == [0]
     made = [*early, *instance.work([shares(row, one)[0] for row in kept[80:]], one)]

@@ -52,7 +52,7 @@ def test_the_reference_by_hand() -> None:
     start_us = 1_700_000_040_000_000 // (window_s * 1_000_000) * window_s * 1_000_000
     at_us = start_us + np.array([5, 1, 1, 9], dtype=np.int64)
     table = texts(
-        np.append(at_us, start_us + 3_600_000_000), id=[1, 3, 2, 4, 5], comp=[comp] * 5,
+        np.append(at_us, start_us + 3_600_000_000) / 1e6, id=[1, 3, 2, 4, 5], comp=[comp] * 5,
         sector=[sector] * 5, cents=[50, 30, 20, 40, 1],
     )  # fmt: skip
     rows = app.reference({NAME: table})["prices"].to_pylist()

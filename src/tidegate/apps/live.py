@@ -378,7 +378,7 @@ def start_on_cluster(
     )
     running = start(run, spark, stack, run.slots * run.hosts)
     stop.check()
-    say(f"started {len(app.topology.operators)} queries; their first batches compile them")
+    say("started the streaming queries; their first batches compile them")
     return cluster, spark, running
 
 
