@@ -5,7 +5,7 @@
     python benchmarks/apps.py --write              # and put the tables into the pages
     python benchmarks/apps.py --pictures           # only docs/img, without Spark
 
-An application without a page gets its table printed and nothing else. Run it on a quiet machine.
+The table of an application without a page is only printed. Run it on a quiet machine.
 """
 
 from __future__ import annotations

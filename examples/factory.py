@@ -1,9 +1,9 @@
 """The factory, from its sensors to its supervisor, on a local Spark.
 
-Covers: an application by name, its generator, a run through all nine operators, what was set aside
-and why, the comparison with the reference, the PDF reports. Some messages are spoilt on purpose.
-Run it with ``.venv/bin/python examples/factory.py``; it needs Java 17. With a folder as an argument
-the reports go there, else to ``out/factory``.
+Covers: an application by name, its generator, a run through all nine operators, messages that are
+set aside with the reason, the comparison with the reference, and the PDF reports. Some messages are
+spoilt on purpose. Run it with ``.venv/bin/python examples/factory.py``; it needs Java 17. The
+reports go to the folder in the first argument, by default ``out/factory``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Logos in a video: frames through a topology on a local Spark, and what was seen in them.
+"""Logos in a video: frames through a topology on a local Spark, and the logos found in them.
 
-Covers: an application by its name, generated input with bad frames in it, the run to its end, the
-comparison with the reference, what was set aside, precision and recall. A file name as argument
-gets a picture of some frames with the logos outlined that were found.
+Covers: an application by name, generated input with bad frames, a complete run, the comparison with
+the reference, frames that are set aside, precision and recall. With a file name as argument it also
+writes a picture of some frames with the detected logos outlined.
 """
 
 from __future__ import annotations

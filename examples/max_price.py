@@ -1,8 +1,8 @@
-"""The highest price of each symbol in each second: an application, run to its end and checked.
+"""The highest price of each symbol in each second: a complete run of an application, checked.
 
-Covers: an application by name, its generator, its topology on Spark with two parts a batch, bad
-records that are set aside, and the reference that results must equal. ``tidegate run max-price``
-does the same live, on a cluster, under an autoscaler.
+Covers: an application by name, its generator, its topology on Spark with two tasks per batch, bad
+records that are set aside, and the reference that the results must equal. ``tidegate run
+max-price`` runs it live, on a cluster, under an autoscaler.
 """
 
 from __future__ import annotations

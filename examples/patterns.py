@@ -1,8 +1,8 @@
 """Patterns in short texts: the maximal frequent itemsets of a sliding window, as they change.
 
-Covers: an application with settings, a topology with a loop, generated input with bad texts in it,
-the run to its end, the comparison with brute force, what was set aside, the loop's measured share.
-A file name as argument gets a picture of which patterns were maximal when.
+Covers: an application with settings, a topology with a loop, generated input with bad texts, a
+complete run, the comparison with brute force, texts that are set aside, and the measured share of
+the loop. With a file name as argument it also draws when each pattern was maximal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Window queries over an exchange's ticks: what FUGU asked, drawn from a seed.
+"""FUGU's window queries over the ticks of an exchange, with parameters from a random seed.
 
-Covers: an application with settings of its own, a workload with the statistics of exchange days,
-the queries as one stateful operator, and the reference. ``tidegate run ticks`` does the same live.
+Covers: an application with settings, a workload with the statistics of exchange days, the queries
+as one stateful operator, and the reference. ``tidegate run ticks`` runs it live.
 """
 
 from __future__ import annotations

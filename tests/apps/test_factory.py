@@ -32,7 +32,7 @@ def factory(folder: Path, **settings: Any) -> Application:
 
 
 def inputs(app: Application, seconds: float, pieces: int) -> dict[str, list[pa.Table]]:
-    """Messages at the published rates, each source in so many batches."""
+    """Messages at the published rates, each source in `pieces` batches."""
     made = {}
     for seed, (source, rate) in enumerate(app.rates_per_s.items()):
         moments = START_S + np.arange(round(rate * seconds)) / rate

@@ -84,7 +84,7 @@ class LiveRun:
         guards: More guards.
         topology: With service times that are known in advance, from `tidegate profile`.
         interval: As for `Autoscaler`, like the next four.
-        stabilise: Time for which an executor must be superfluous before it is released.
+        stabilise: Time for which an executor must be unneeded before it is released.
         price_per_hour: Of an executor.
         billing_unit: Of an executor.
         dry_run: Decide, but change nothing.
@@ -326,8 +326,8 @@ def run_live(
                 # A backlog from the time when the first executors started does not count either.
                 wait_until(lambda: waiting(entries) <= usual, CATCH_UP_S, stop, check)
             stop.check()
-            before = feed.rows
             from_s = feed.play(run.workload())
+            before = feed.rows
             say(f"{app.name} for {run.seconds:.0f} s")
             wait_until(lambda: False, run.seconds, stop, check)
             interrupted = stop.is_set()

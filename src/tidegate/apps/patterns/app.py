@@ -10,8 +10,8 @@ no frequent pattern contains it. The window is a number of texts and moves on by
                             └───┘  patterns that have become frequent or ceased to be
 
 `generate` makes the candidates of each text, one row for each instance of the detector with the
-candidates that it holds. An instance knows only the counts of its own patterns. Whether a pattern
-is maximal depends on larger patterns, which other instances hold and report through the loop.
+candidates that it holds. An instance knows only the counts of the patterns that it holds. Whether a
+pattern is maximal depends on larger patterns, which other instances report through the loop.
 """
 
 from __future__ import annotations

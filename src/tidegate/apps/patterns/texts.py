@@ -39,7 +39,7 @@ WORDS = re.findall(
     cat video new album tour ticket queue bus delay snow ice road work boss lunch pizza
     cheese wine friday party dress shoes sale price bank rent flat garden dog walk park run
     marathon rest sleep early school exam result happy birthday cake candle film star red
-    carpet book page writer news vote debate answer market stock crash bike wheel helmet
+    carpet novel page writer news vote debate answer market stock crash bike wheel helmet
     river bridge boat storm wind power light dark moon cloud warm cold tea milk sugar bread
     oven recipe soup kitchen table chair window door key lost found street city map tower
     view photo camera lens smile baby tooth doctor clinic health sport team coach match win
