@@ -256,11 +256,14 @@ def _maker(name: str) -> Callable[..., Any]:
     return found
 
 
-def columns(**kinds: DataType) -> StructType:
+def columns(**kinds: DataType | str) -> StructType:
     """A schema of these columns; unlike one from DDL it needs no Spark session."""
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
-    return StructType([StructField(name, kind) for name, kind in kinds.items()])
+    schema = StructType()
+    for name, kind in kinds.items():
+        schema.add(name, kind)
+    return schema
 
 
 def settle(running: RunningTopology, at_most_s: float) -> None:

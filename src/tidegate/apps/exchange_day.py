@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pyspark.sql.types import LongType, StringType
 
 from tidegate.apps.application import Application, InputCount, Tables, columns
 from tidegate.apps.market import exchange_day
@@ -32,7 +31,7 @@ __all__ = ["ENRICH_MS", "application", "bars"]
 SOURCE = "ticks"
 SYMBOLS = ("ALV", "BAS", "BAYN", "BEI", "BMW", "CBK", "DBK", "DTE", "HEN3", "SAP", "SIE", "VOW3")
 CLOSING_SYMBOL = "END"
-TICKS = columns(id=LongType(), symbol=StringType(), cents=LongType(), at_us=LongType())
+TICKS = columns(id="long", symbol="string", cents="long", at_us="long")
 ENRICH_MS = 8
 WINDOW_S = 10
 MAX_FILES = 60

@@ -10,7 +10,7 @@ import contextlib
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -40,12 +40,9 @@ if TYPE_CHECKING:
     from tidegate.spark.streams.topology import StreamTopology
 
 __all__ = [
-    "Attach", "LiveResult", "LiveRun", "check_parts", "check_results", "close_windows",
+    "LiveResult", "LiveRun", "check_parts", "check_results", "close_windows",
     "counts_of", "known_times", "run_live", "start", "start_feed", "start_on_cluster",
 ]  # fmt: skip
-
-Attach = Callable[[Autoscaler], AbstractContextManager[Any]]
-"""Something that accompanies the autoscaler of a run, such as a dashboard."""
 
 TRICKLE_PER_S = 10.0
 """Rate until the first batches have compiled the queries, at most; it leaves no backlog."""
@@ -272,7 +269,6 @@ def run_live(
     say: Callable[[str], None],
     on_turn: Callable[[Turn], None],
     stop: Stop,
-    attach: Attach = contextlib.nullcontext,
 ) -> LiveResult:
     """Run an application under an autoscaler and compare its results with the reference.
 
@@ -315,7 +311,7 @@ def run_live(
             dry_run=run.dry_run, seed=run.seed, on_turn=on_turn,
             **wired | {"topology": lambda: known_times(running.model(), run.topology)},
         )  # fmt: skip
-        with scaler, attach(scaler):
+        with scaler:
             if run.warm_up_s:
                 say("warming up at the rate of the opening; not counted")
                 opening = run.steady("opening")

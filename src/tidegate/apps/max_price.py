@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidegate.apps import records
-from tidegate.apps.application import Application, InputCount
+from tidegate.apps.application import Application, InputCount, columns
 from tidegate.spark.streams.topology import StreamOperator, StreamTopology
 from tidegate.units import finite
 from tidegate.workloads import Scaled, Workload
@@ -45,7 +45,7 @@ def application(symbols: int = 1000) -> Application:
         summary="the highest price of each symbol in each second, in two stages",
         paper="Cerviño et al. 2012, with Esper's benchmark",
         topology=StreamTopology(
-            sources={SOURCE: records.text_schema()},
+            sources={SOURCE: columns(**records.TEXTS)},
             operators=(
                 StreamOperator("maxima", (SOURCE,), maxima, ratio=symbols / RATE_PER_S),
                 StreamOperator("merge", ("maxima",), merge, state_partitions=2),

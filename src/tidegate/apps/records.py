@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 __all__ = [
-    "AHEAD_S", "BEHIND_S", "CLOSING_S", "LATE_S", "REASONS", "closed", "closing", "good_records",
-    "parsed", "spoiled", "text_schema", "texts", "with_bad_rows",
+    "AHEAD_S", "BEHIND_S", "CLOSING_S", "LATE_S", "REASONS", "TEXTS", "closed", "closing",
+    "good_records", "parsed", "spoiled", "texts", "with_bad_rows",
 ]  # fmt: skip
 
+TEXTS = {"value": "string", "sent_us": "long"}
+"""Columns. value: the record. sent_us: when it was sent, Unix microseconds."""
 BEHIND_S, AHEAD_S = 10, 1
 """Seconds that a record's clock may be behind and ahead of the time at which it was sent."""
 LATE_S = BEHIND_S + AHEAD_S + 4
@@ -39,13 +40,6 @@ REASONS = (
 
 _FLAT = r"\s*\{[^{}]*\}\s*"
 _WORD = r"[A-Z][A-Za-z0-9 .&_-]*"
-
-
-def text_schema() -> StructType:
-    """value: the record. sent_us: when it was sent, Unix microseconds."""
-    from pyspark.sql.types import LongType, StringType, StructField, StructType
-
-    return StructType([StructField("value", StringType()), StructField("sent_us", LongType())])
 
 
 def texts(moments: NDArray[np.float64], **columns: Any) -> pa.Table:

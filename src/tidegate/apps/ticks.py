@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidegate.apps import records
-from tidegate.apps.application import Application
+from tidegate.apps.application import Application, columns
 from tidegate.apps.market import COMPANIES, SECTORS, SHARES, Recording, exchange_day, read_recording
 from tidegate.spark.streams.topology import StreamOperator, StreamTopology
 from tidegate.units import finite
@@ -67,7 +67,7 @@ def application(queries: int = 35, seed: int = 0, replay: Path | None = None) ->
         summary=f"{queries} window queries over the ticks of an exchange",
         paper="FUGU, Heinze et al. 2014",
         topology=StreamTopology(
-            sources={SOURCE: records.text_schema()},
+            sources={SOURCE: columns(**records.TEXTS)},
             operators=(
                 StreamOperator("parse", (SOURCE,), parse),
                 StreamOperator(

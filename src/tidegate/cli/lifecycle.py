@@ -9,15 +9,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from tidegate.cli.output import console
 from tidegate.errors import InputError
 
 if TYPE_CHECKING:
     from tidegate.spark.local.lifecycle import Stop
 
-__all__ = ["INTERRUPTED", "cleared", "executors_that_fit", "logs_into", "signals"]
+__all__ = [
+    "INTERRUPTED", "NOTHING_SEEN", "cleared", "executors_that_fit", "logs_into", "signals",
+    "stoppable",
+]  # fmt: skip
 
 INTERRUPTED = 130
+NOTHING_SEEN = "stopped before the run began: there are no figures"
 
 
 @contextlib.contextmanager
@@ -40,6 +46,20 @@ def signals(stop: Stop, say: Callable[[str], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def stoppable(log: Path, say: Callable[[str], None]) -> Iterator[Stop]:
+    """Live work that Ctrl-C ends in order, with warnings in a file; exits if it had not begun."""
+    from tidegate.spark.local.lifecycle import Stop, Stopped
+
+    stop = Stop()
+    with signals(stop, say), logs_into(log):
+        try:
+            yield stop
+        except (Stopped, KeyboardInterrupt):
+            console().print(NOTHING_SEEN)
+            raise typer.Exit(INTERRUPTED) from None
 
 
 @contextlib.contextmanager

@@ -7,17 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.lifecycle import INTERRUPTED, cleared, logs_into, signals
+from tidegate.cli.lifecycle import cleared, stoppable
 from tidegate.cli.output import console, print_json, table
-from tidegate.cli.run import (
-    NOTHING_SEEN,
-    AppName,
-    Rate,
-    Replay,
-    Seed,
-    show_value,
-    the_application,
-)
+from tidegate.cli.run import AppName, Rate, Replay, Seed, show_value, the_application
 from tidegate.codec import to_plain
 from tidegate.config import save_topology
 from tidegate.units import finite, show_duration
@@ -47,7 +39,6 @@ def profile_command(
     """
     from tidegate.apps.live import LiveRun
     from tidegate.apps.profile import profile
-    from tidegate.spark.local.lifecycle import Stop, Stopped
     from tidegate.spark.local.session import check_java
 
     finite(rate, "--rate", above=0)
@@ -58,18 +49,14 @@ def profile_command(
     folder = Path("out") / f"{app.name}-profile"
     file = out or folder / "topology.yaml"
     run = LiveRun(app, cleared(folder), rate=rate, seconds=seconds, slots=cores, seed=seed)
-    screen, stop = console(), Stop()
+    screen = console()
 
     def say(text: str) -> None:
         if not as_json:
             screen.print(f"[dim]{text}[/dim]")
 
-    with signals(stop, say), logs_into(run.out / "tidegate.log"):
-        try:
-            found = profile(run, say, stop)
-        except (Stopped, KeyboardInterrupt):
-            screen.print(NOTHING_SEEN)
-            raise typer.Exit(INTERRUPTED) from None
+    with stoppable(run.out / "tidegate.log", say) as stop:
+        found = profile(run, say, stop)
     heading = f"{app.name}, measured by tidegate profile for {found.seconds:.0f} s"
     save_topology(found.topology, file, heading)
     if as_json:

@@ -11,7 +11,15 @@ import typer
 
 from tidegate.apps import APPLICATIONS
 from tidegate.cli.dashboard import Dashboard, attached
-from tidegate.cli.lifecycle import INTERRUPTED, cleared, executors_that_fit, logs_into, signals
+from tidegate.cli.lifecycle import (
+    INTERRUPTED,
+    NOTHING_SEEN,
+    cleared,
+    executors_that_fit,
+    logs_into,
+    signals,
+    stoppable,
+)
 from tidegate.cli.live_view import LiveView
 from tidegate.cli.output import console, table
 from tidegate.cli.report import show_summary
@@ -40,7 +48,6 @@ Replay = Annotated[
     Path | None,
     typer.Option(help="ticks: a recorded day instead of the generator.", metavar="FILE"),
 ]
-NOTHING_SEEN = "stopped before the run began: there are no figures"
 
 
 def run_command(
@@ -217,15 +224,10 @@ def _report(run: LiveRun, name: str, view: LiveView, result: LiveResult | None) 
 
 def _at_full_speed(run: LiveRun) -> None:
     from tidegate.apps.full_speed import full_speed
-    from tidegate.spark.local.lifecycle import Stop, Stopped
 
-    stop, out = Stop(), console()
-    with signals(stop, out.print), logs_into(run.out / "tidegate.log"):
-        try:
-            result = full_speed(run, lambda text: out.print(f"[dim]{text}[/dim]"), stop)
-        except (Stopped, KeyboardInterrupt):
-            out.print(NOTHING_SEEN)
-            raise typer.Exit(INTERRUPTED) from None
+    out = console()
+    with stoppable(run.out / "tidegate.log", out.print) as stop:
+        result = full_speed(run, lambda text: out.print(f"[dim]{text}[/dim]"), stop)
     _conclude(run, result)
     _exit(run, result)
 

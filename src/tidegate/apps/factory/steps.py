@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as fn
-from pyspark.sql.types import StructType
 
+from tidegate.apps.application import columns
 from tidegate.apps.factory.display import ReaderName, Unreadable, read
 from tidegate.apps.factory.plant import STATUSES
 
@@ -37,18 +37,11 @@ __all__ = [
 ]
 
 
-def _schema(**types: str) -> StructType:
-    schema = StructType()
-    for name, kind in types.items():
-        schema = schema.add(name, kind)
-    return schema
-
-
 _ENVELOPE = {"machine": "integer", "number": "long", "received_ms": "long"}
-READINGS = _schema(id="long", **_ENVELOPE, body="string")
-IMAGES = _schema(id="long", **_ENVELOPE, image="binary")
+READINGS = columns(id="long", **_ENVELOPE, body="string")
+IMAGES = columns(id="long", **_ENVELOPE, image="binary")
 _SHOWN = ("total_ms", "planned_ms", "defect_ms", "made", "bad")
-_DISPLAYS = _schema(
+_DISPLAYS = columns(
     **_ENVELOPE, shown="integer", at_ms="long", **dict.fromkeys(_SHOWN, "long"), why="string"
 )
 

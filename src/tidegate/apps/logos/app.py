@@ -17,14 +17,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, IntegerType, StructType
 
 from tidegate.apps.application import Application, Tables, columns
 from tidegate.apps.logos.frames import frames, spoiled
@@ -47,23 +40,15 @@ __all__ = ["PACKET", "application"]
 
 PACKET = 96
 """Features of a packet, at most."""
-FRAMES = columns(
-    id=LongType(), at_us=LongType(), picture=BinaryType(), planted=ArrayType(IntegerType())
-)
+FRAMES = columns(id="long", at_us="long", picture="binary", planted=ArrayType(IntegerType()))
 HEAD = {
-    "frame": LongType(),
-    "at_us": LongType(),
-    "stamp_us": LongType(),
-    "features": IntegerType(),
-    "packet": IntegerType(),
-    "packets": IntegerType(),
-}
-PACKETS = columns(**HEAD, points=BinaryType(), descriptors=BinaryType(), rejected=StringType())
-MATCHES = columns(**HEAD, matches=BinaryType())
-FOUND = columns(logo=IntegerType(), matches=IntegerType(), corners=ArrayType(IntegerType()))
-VERDICTS = columns(
-    frame=LongType(), at_us=LongType(), features=IntegerType(), found=ArrayType(FOUND)
-)
+    "frame": "long", "at_us": "long", "stamp_us": "long", "features": "integer",
+    "packet": "integer", "packets": "integer",
+}  # fmt: skip
+PACKETS = columns(**HEAD, points="binary", descriptors="binary", rejected="string")
+MATCHES = columns(**HEAD, matches="binary")
+FOUND = columns(logo="integer", matches="integer", corners=ArrayType(IntegerType()))
+VERDICTS = columns(frame="long", at_us="long", features="integer", found=ArrayType(FOUND))
 FORGET = "10 minutes"
 """A frame with a lost packet is dropped when frames this much younger have arrived."""
 

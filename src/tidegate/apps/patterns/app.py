@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType
+from pyspark.sql.types import ArrayType, StringType
 
 from tidegate.apps.application import Application, Tables, columns
 from tidegate.apps.patterns.detector import DetectorInstance, Event, Rules
@@ -39,17 +39,12 @@ if TYPE_CHECKING:
 
 __all__ = ["application"]
 
-TEXTS = columns(id=LongType(), value=StringType(), sent_us=LongType())
+TEXTS = columns(id="long", value="string", sent_us="long")
 EVENTS = columns(
-    kind=StringType(),
-    slide=LongType(),
-    instance=IntegerType(),
-    patterns=ArrayType(StringType()),
-    gone=ArrayType(StringType()),
-    times=LongType(),
-    rejected=StringType(),
-)
-STATE = columns(state=BinaryType())
+    kind="string", slide="long", instance="integer", patterns=ArrayType(StringType()),
+    gone=ArrayType(StringType()), times="long", rejected="string",
+)  # fmt: skip
+STATE = columns(state="binary")
 
 
 def application(
