@@ -5,7 +5,7 @@
     python benchmarks/apps.py --write              # and put the tables into the pages
     python benchmarks/apps.py --pictures           # only docs/img, without Spark
 
-An application without a page gets its table printed and nothing else. Run it on a quiet machine.
+The table of an application without a page is only printed. Run it on a quiet machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.apps.application import APPLICATIONS, Application, application
+from tidegate.apps import APPLICATIONS
+from tidegate.apps.application import Application, application
 from tidegate.apps.full_speed import full_speed
 from tidegate.apps.live import LiveResult, LiveRun
 from tidegate.apps.profile import Profile, profile
@@ -49,7 +50,7 @@ def measured(app: Application) -> tuple[LiveResult, Profile]:
 
 def tables(app: Application, fast: LiveResult, found: Profile) -> str:
     """What the page shows."""
-    exact = fast.outcome is not None and fast.outcome.exact
+    exact = fast.check is not None and fast.check.exact
     lines = [
         f"| items | seconds | items/s | executors | results |\n|---:|---:|---:|---:|---|\n"
         f"| {fast.items} | {fast.seconds:.1f} | **{fast.items / fast.seconds:.0f}** | {EXECUTORS} "

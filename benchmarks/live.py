@@ -1,17 +1,17 @@
-"""Tidegate on a real Spark cluster beside what users have today, on the same traffic, in one run.
+"""Tidegate compared with the usual alternatives, live on a Spark cluster, with the same traffic.
 
     python benchmarks/live.py                     # all modes, six minutes each
     python benchmarks/live.py static drs --seconds 120
 
 The traffic is a morning in five minutes, from a quiet night to a peak ten times as high. Each row
-waits for an enrichment call, which is why a dozen task slots fit on two cores. *Static* has as many
-executors all the time as hold the SLO at the peak. *Spark* is Spark's own dynamic allocation, with
-its defaults. The others are Tidegate. Executor-seconds count an executor from
-its request to its end. Latency is exact, by row; lost and repeated rows are counted against a
-computation of the same input.
+waits for an enrichment call, so a dozen task slots fit on two cores. *Static* always has enough
+executors to hold the SLO at the peak. *Spark* is Spark's own dynamic allocation with its defaults.
+The other modes are policies of Tidegate. Executor-seconds count an executor from its request to its
+end. Latency is exact, by row; lost and repeated rows are counted against a computation of the same
+input.
 
-The last table lays a simulation of the same traffic and policy beside the live run, in a world that
-was calibrated from the live run's journal.
+The last table compares the live run with a simulation of the same traffic and policy. The simulator
+is calibrated from the journal of the live run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.apps.demo import DayRun, RunResult, run_day
+from tidegate.apps.application import application
+from tidegate.apps.live import LiveResult, LiveRun, run_live
+from tidegate.errors import BackendError
 from tidegate.lifecycle import Stop
 from tidegate.loop.journal import read_journal
 from tidegate.loop.stack import StackOptions, build_stack
@@ -50,7 +52,7 @@ STABILISE = "10s"
 MODES = ("static", "drs", "spark", "btu")
 POLICIES: dict[str, dict[str, Any]] = {"static": {"hosts": HOSTS}}
 ALL = {
-    # A fresh executor's first tasks load classes for seconds: others may overtake them.
+    # The first tasks of a new executor load classes for seconds: let others overtake them.
     "spark.speculation": "true",
     "spark.speculation.multiplier": "2",
     "spark.speculation.quantile": "0.6",
@@ -71,12 +73,18 @@ def morning(seconds: float, seed: int) -> RateTrace:
     return RateTrace(t_s, rates, interpolation="linear", seed=seed, end_s=seconds)
 
 
-def plan(mode: str, seconds: float, out: Path, seed: int) -> DayRun:
+def plan(mode: str, seconds: float, out: Path, seed: int) -> LiveRun:
     """What to run for a mode."""
     watched = mode == "spark"
-    return DayRun(
-        journal=out / f"{mode}.jsonl",
-        driver_log=out / f"{mode}.log",
+    app = application("exchange-day", enrich_ms=ENRICH_MS, partitions=HOSTS * SLOTS)
+    app = replace(
+        app,
+        shape=lambda source, mean, seconds, seed: replace(morning(seconds, seed), source=source),
+        settings={**app.settings, **ALL, **(DYNAMIC if watched else {})},
+    )
+    return LiveRun(
+        app,
+        out / mode,
         seconds=seconds,
         warm_up_s=30.0,
         slo=SLO,
@@ -86,42 +94,41 @@ def plan(mode: str, seconds: float, out: Path, seed: int) -> DayRun:
         stabilise=STABILISE,
         max_hosts=HOSTS,
         slots=SLOTS,
-        enrich_ms=ENRICH_MS,
-        partitions=HOSTS * SLOTS,
         trigger_s=TRIGGER_S,
         seed=seed,
-        settings=ALL | (DYNAMIC if watched else {}),
-        workload=morning(seconds, seed),
         hosts=HOSTS if mode in ("static", "spark") else 1,
-        watch_only=watched,
+        dry_run=watched,
     )
 
 
-def live(mode: str, seconds: float, out: Path, seed: int) -> tuple[LiveSummary, RunResult]:
+def live(mode: str, seconds: float, out: Path, seed: int) -> tuple[LiveSummary, LiveResult]:
     """One mode, live."""
     run = plan(mode, seconds, out, seed)
+    run.out.mkdir(parents=True, exist_ok=True)
     run.journal.unlink(missing_ok=True)
     began = time.monotonic()
-    result = run_day(
+    result = run_live(
         run, lambda text: print(f"  {mode}: {text}", flush=True), lambda _: None, Stop()
     )
+    if result.check is None or not result.check.exact:
+        raise BackendError(f"the results of {mode} are not those of the reference")
     turns = list(read_journal(run.journal))
     summary = summarise(
         turns, duration_s(SLO, "slo"), result.from_s, result.until_s, result.measured
     )
-    if run.watch_only:  # what Spark did by itself is no decision of ours, but it shows
+    if run.dry_run:  # Spark's own changes are not decisions of Tidegate; count them by size
         sizes = [len(t.snapshot.hosts) for t in turns if t.snapshot and in_day(t.snapshot, result)]
         summary = replace(summary, rescales=sum(a != b for a, b in pairwise(sizes)))
     print(f"  {mode}: done in {time.monotonic() - began:.0f} s", flush=True)
     return summary, result
 
 
-def in_day(snapshot: Snapshot, result: RunResult) -> bool:
-    """Whether a snapshot is of the time that counts."""
+def in_day(snapshot: Snapshot, result: LiveResult) -> bool:
+    """Whether a snapshot is from the time that counts."""
     return result.from_s <= snapshot.time_s <= result.until_s
 
 
-def table(rows: dict[str, tuple[LiveSummary, RunResult]]) -> str:
+def table(rows: dict[str, tuple[LiveSummary, LiveResult]]) -> str:
     """The comparison, as Markdown."""
     base = rows.get("static")
     lines = [
@@ -129,21 +136,21 @@ def table(rows: dict[str, tuple[LiveSummary, RunResult]]) -> str:
         "| lost | repeated |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for mode, (s, result) in rows.items():
+    for mode, (s, _) in rows.items():
         share = f"{s.executor_s / base[0].executor_s:.0%}" if base else "–"
         lines.append(
             f"| {mode} | {s.executor_s:.0f} | {share} | {s.slo_compliance or 0:.2%} | "
             f"{s.p50_s or 0:.2f} s | {s.p95_s or 0:.2f} s | {s.p99_s or 0:.2f} s | {s.rescales} | "
-            f"{result.measured.lost} | {result.measured.repeated} |"
+            f"{s.lost} | {s.repeated} |"
         )
     return "\n".join(lines)
 
 
-def simulated(mode: str, seconds: float, out: Path, seed: int, result: RunResult) -> RunReport:
+def simulated(mode: str, seconds: float, out: Path, seed: int, result: LiveResult) -> RunReport:
     """The same traffic and policy in the simulator, calibrated from the live run's journal."""
-    turns = list(read_journal(out / f"{mode}.jsonl"))
+    turns = list(read_journal(out / mode / "journal.jsonl"))
     slo_s = duration_s(SLO, "slo")
-    world = calibrate(turns, f"{mode}.jsonl").world
+    world = calibrate(turns, mode).world
     scenario = batch_scenario(world, morning(seconds, seed), slo_s)
     opening = next(t.snapshot for t in turns if t.snapshot and t.snapshot.time_s >= result.from_s)
     scenario = replace(scenario, initial_hosts=max(1, len(opening.hosts)), duration_s=seconds)
@@ -161,7 +168,7 @@ def simulated(mode: str, seconds: float, out: Path, seed: int, result: RunResult
 
 
 def gap_table(
-    rows: dict[str, tuple[LiveSummary, RunResult]], seconds: float, out: Path, seed: int
+    rows: dict[str, tuple[LiveSummary, LiveResult]], seconds: float, out: Path, seed: int
 ) -> str:
     """How far the simulator is from the live run, as Markdown."""
     lines = [
@@ -193,7 +200,7 @@ def main() -> None:
     if unknown := set(options.modes) - set(MODES):
         parser.error(f"modes are {', '.join(MODES)}, not {', '.join(unknown)}")
     options.out.mkdir(parents=True, exist_ok=True)
-    rows: dict[str, tuple[LiveSummary, RunResult]] = {}
+    rows: dict[str, tuple[LiveSummary, LiveResult]] = {}
     for mode in options.modes or MODES:
         rows[mode] = live(mode, options.seconds, options.out, options.seed)
         print(table(rows), flush=True)

@@ -1,11 +1,11 @@
-"""What being watched costs a query: its throughput with and without an autoscaler, interleaved.
+"""The cost of an autoscaler: the throughput of a query with and without one, alternately.
 
     python benchmarks/live_overhead.py            # some minutes
 
-A query on the embedded cluster works off a backlog as fast as it can. In turns of some seconds an
-autoscaler is attached to it (a dry run, so that nothing else changes) and taken off again. What is
-compared is rows per second of whole batches, neighbours with neighbours, since machines are noisy;
-the spread says how much of the result is noise.
+A query on the embedded cluster processes a backlog as fast as it can. An autoscaler (a dry run, so
+that nothing else changes) is attached for some seconds and detached for some seconds, in turn. The
+benchmark compares rows per second of whole batches between neighbouring periods, because machines
+are noisy; the spread shows how much of the result is noise.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The factory, from its sensors to its supervisor, on a local Spark.
 
-Covers: an application by name, its generator, a run through all nine operators, what was set aside
-and why, the comparison with the reference, the PDF reports. Some messages are spoilt on purpose.
-Run it with ``.venv/bin/python examples/factory.py``; it needs Java 17. With a folder as an argument
-the reports go there, else to ``out/factory``.
+Covers: an application by name, its generator, a run through all nine operators, messages that are
+set aside with the reason, the comparison with the reference, and the PDF reports. Some messages are
+spoilt on purpose. Run it with ``.venv/bin/python examples/factory.py``; it needs Java 17. The
+reports go to the folder in the first argument, by default ``out/factory``.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def _run(spark: SparkSession, folder: Path, reports: Path) -> None:
         for source, rate in app.rates_per_s.items()
     }
     print({source: f"{table.num_rows} messages" for source, (table,) in inputs.items()})
-    outcome = app.run_through(spark, folder, inputs, close_at_s=START_S + 3600)
+    check = app.run_through(spark, folder, inputs, close_at_s=START_S + 3600)
 
-    for sentence in app.tally(outcome.inputs, outcome.results):
+    for sentence in app.tally(check.inputs, check.results):
         print(sentence)
-    for operator, reasons in outcome.rejected.items():
+    for operator, reasons in check.rejected.items():
         for reason, count in sorted(reasons.items()):
             print(f"{operator} has set aside {count}: {reason}")
-    print("the results equal the reference" if outcome.exact else f"WRONG: {outcome.wrong}")
+    print("the results equal the reference" if check.exact else f"WRONG: {check.wrong}")
     print(f"{len(list(reports.glob('*.pdf')))} reports as PDF")
 
 

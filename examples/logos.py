@@ -1,8 +1,8 @@
-"""Logos in a video: frames through a topology on a local Spark, and what was seen in them.
+"""Logos in a video: frames through a topology on a local Spark, and the logos found in them.
 
-Covers: an application by its name, generated input with bad frames in it, the run to its end, the
-comparison with the reference, what was set aside, precision and recall. A file name as argument
-gets a picture of some frames with the logos outlined that were found.
+Covers: an application by name, generated input with bad frames, a complete run, the comparison with
+the reference, frames that are set aside, precision and recall. With a file name as argument it also
+writes a picture of some frames with the detected logos outlined.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from pyspark.sql import SparkSession
 
-from tidegate.apps.application import Outcome, application
+from tidegate.apps.application import ResultCheck, application
 from tidegate.apps.live import SETTINGS
 from tidegate.apps.logos.frames import spoiled
 from tidegate.spark.local.session import session_on
@@ -26,10 +26,10 @@ BAD_SHARE = 0.15
 BEGIN_S = 1_700_000_000.0
 
 
-def outlined(outcome: Outcome, frames: list[int]) -> Any:
+def outlined(check: ResultCheck, frames: list[int]) -> Any:
     """The frames side by side; green: found and planted, red: found and not planted."""
-    given = {row["id"]: row for row in outcome.inputs["frames"].to_pylist() if row["planted"]}
-    found = {row["frame"]: row["found"] for row in outcome.results["aggregate"].to_pylist()}
+    given = {row["id"]: row for row in check.inputs["frames"].to_pylist() if row["planted"]}
+    found = {row["frame"]: row["found"] for row in check.results["aggregate"].to_pylist()}
     pictures = []
     for number in frames:
         data = np.frombuffer(given[number]["picture"], np.uint8)
@@ -52,18 +52,18 @@ def main(spark: SparkSession, picture: str | None = None) -> None:
     frames = app.generate("frames", BEGIN_S + np.arange(FRAMES) / 13, 0, random)
     batches = [spoiled(frames.slice(first, 20), BAD_SHARE, random) for first in (0, 20)]
     with TemporaryDirectory() as folder:
-        outcome = app.run_through(spark, Path(folder), {"frames": batches})
-    for row in sorted(outcome.results["aggregate"].to_pylist(), key=lambda row: row["frame"])[:10]:
+        check = app.run_through(spark, Path(folder), {"frames": batches})
+    for row in sorted(check.results["aggregate"].to_pylist(), key=lambda row: row["frame"])[:10]:
         logos = ", ".join(f"logo {f['logo']} ({f['matches']} matches)" for f in row["found"])
         print(f"frame {row['frame']:2}: {row['features']:3} features, {logos or 'no logo'}")
-    print(*app.tally(outcome.inputs, outcome.results), sep="\n")
-    for operator, reasons in outcome.rejected.items():
+    print(*app.tally(check.inputs, check.results), sep="\n")
+    for operator, reasons in check.rejected.items():
         for reason, count in sorted(reasons.items()):
             print(f"set aside by {operator}: {count} x {reason}")
-    print("equal to the reference" if outcome.exact else f"not equal: {outcome.wrong}")
+    print("equal to the reference" if check.exact else f"not equal: {check.wrong}")
     if picture is not None:
         several = [row["id"] for row in frames.to_pylist() if row["planted"]][:6]
-        cv2.imwrite(picture, outlined(outcome, several), [cv2.IMWRITE_JPEG_QUALITY, 85])
+        cv2.imwrite(picture, outlined(check, several), [cv2.IMWRITE_JPEG_QUALITY, 85])
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The highest price of each symbol in each second: an application, run to its end and checked.
+"""The highest price of each symbol in each second: a complete run of an application, checked.
 
-Covers: an application by name, its generator, its topology on Spark with two parts a batch, bad
-records that are set aside, and the reference that results must equal. ``tidegate run max-price``
-does the same live, on a cluster, under an autoscaler.
+Covers: an application by name, its generator, its topology on Spark with two tasks per batch, bad
+records that are set aside, and the reference that the results must equal. ``tidegate run
+max-price`` runs it live, on a cluster, under an autoscaler.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def main(spark: SparkSession) -> None:
     tuples = spoiled(app.generate("stocks", moments, 0, random), BAD_SHARE, random)
     print(tuples["value"][0])
     with tempfile.TemporaryDirectory() as folder:
-        outcome = app.run_through(spark, Path(folder), {"stocks": [tuples]}, parallelism=2)
-    for row in sorted(outcome.results["merge"].to_pylist(), key=lambda row: (*row.values(),)):
+        check = app.run_through(spark, Path(folder), {"stocks": [tuples]}, parallelism=2)
+    for row in sorted(check.results["merge"].to_pylist(), key=lambda row: (*row.values(),)):
         print(f"{row['symbol']} {row['second']} {row['cents']:6d} of {row['tuples']}")
-    for reason, count in sorted(outcome.rejected["maxima"].items()):
+    for reason, count in sorted(check.rejected["maxima"].items()):
         print(f"set aside: {count} x {reason}")
-    print("as the reference" if outcome.exact else f"wrong: {outcome.wrong}")
+    print("as the reference" if check.exact else f"wrong: {check.wrong}")
 
 
 if __name__ == "__main__":

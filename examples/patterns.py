@@ -1,8 +1,8 @@
 """Patterns in short texts: the maximal frequent itemsets of a sliding window, as they change.
 
-Covers: an application with settings, a topology with a loop, generated input with bad texts in it,
-the run to its end, the comparison with brute force, what was set aside, the loop's measured share.
-A file name as argument gets a picture of which patterns were maximal when.
+Covers: an application with settings, a topology with a loop, generated input with bad texts, a
+complete run, the comparison with brute force, texts that are set aside, and the measured share of
+the loop. With a file name as argument it also draws when each pattern was maximal.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ def main(spark: SparkSession, picture: str | None = None) -> None:
         for first in range(0, TEXTS, 3000):
             running.topics["texts"].append(spoiled(texts.slice(first, 3000), BAD_SHARE, random))
         settle(running, 300)
-        outcome, model = app.outcome_of(spark, running), running.model()
-    changes = outcome.results["report"].to_pylist()
+        check, model = app.compare(spark, running), running.model()
+    changes = check.results["report"].to_pylist()
     for row in sorted(changes, key=lambda r: (r["until"], r["change"], r["pattern"])):
         if row["pattern"].count(" ") > 1:
             words = row["pattern"].replace(" ", ", ")
             print(f"text {row['until']}: {row['change']} {{{words}}} in {row['times']}")
-    print(*app.tally(outcome.inputs, outcome.results), sep="\n")
-    for operator, reasons in outcome.rejected.items():
+    print(*app.tally(check.inputs, check.results), sep="\n")
+    for operator, reasons in check.rejected.items():
         for reason, count in sorted(reasons.items()):
             print(f"set aside by {operator}: {count} x {reason}")
     (loop,) = [edge for edge in model.edges if edge.origin == edge.target]
     print(f"of 1000 items that {loop.target} reads, {1000 * loop.ratio:.1f} go round again")
-    print("equal to brute force" if outcome.exact else f"not equal: {outcome.wrong}")
+    print("equal to brute force" if check.exact else f"not equal: {check.wrong}")
     if picture is not None:
         draw(changes, picture)
 

@@ -1,7 +1,7 @@
-"""Window queries over an exchange's ticks: what FUGU asked, drawn from a seed.
+"""FUGU's window queries over the ticks of an exchange, with parameters from a random seed.
 
-Covers: an application with settings of its own, a workload with the statistics of exchange days,
-the queries as one stateful operator, and the reference. ``tidegate run ticks`` does the same live.
+Covers: an application with settings, a workload with the statistics of exchange days, the queries
+as one stateful operator, and the reference. ``tidegate run ticks`` runs it live.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def main(spark: SparkSession) -> None:
     print(f"an exchange day in {SECONDS:.0f} s: {len(moments)} ticks")
     ticks = app.generate("ticks", moments, 0, np.random.default_rng(1))
     with tempfile.TemporaryDirectory() as folder:
-        outcome = app.run_through(spark, Path(folder), {"ticks": [ticks]})
-    rows = outcome.results["prices"].to_pylist()
+        check = app.run_through(spark, Path(folder), {"ticks": [ticks]})
+    rows = check.results["prices"].to_pylist()
     for n, (window_s, sector) in enumerate(draw_queries(QUERIES), start=1):
         mine = sorted((r["start"], r["comp"], r) for r in rows if r["query"] == n)
         print(f"query {n}: {sector} within {window_s} s: {len(mine)} rows")
@@ -37,7 +37,7 @@ def main(spark: SparkSession) -> None:
             _, comp, row = mine[0]
             shown = " ".join(f"{k} {row[k]:g}" for k in ("first", "min", "avg", "max", "last"))
             print(f"  {comp}: {shown}")
-    print("as the reference" if outcome.exact else f"wrong: {outcome.wrong}")
+    print("as the reference" if check.exact else f"wrong: {check.wrong}")
 
 
 if __name__ == "__main__":

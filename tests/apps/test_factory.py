@@ -15,9 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tidegate.apps.application import Application, application
-from tidegate.apps.factory.display import Display, draw
+from tidegate.apps.factory.display import Display, Unreadable, choose_reader, draw, read
 from tidegate.apps.factory.plant import BODY_BYTES, SPOILT, Plant
-from tidegate.apps.factory.reader import Unreadable, choose_reader, read
 from tidegate.apps.factory.reference import set_aside
 from tidegate.apps.factory.report import write_report
 from tidegate.errors import InputError
@@ -33,7 +32,7 @@ def factory(folder: Path, **settings: Any) -> Application:
 
 
 def inputs(app: Application, seconds: float, pieces: int) -> dict[str, list[pa.Table]]:
-    """Messages at the published rates, each source in so many batches."""
+    """Messages at the published rates, each source in `pieces` batches."""
     made = {}
     for seed, (source, rate) in enumerate(app.rates_per_s.items()):
         moments = START_S + np.arange(round(rate * seconds)) / rate
@@ -102,7 +101,7 @@ def test_the_stream_equals_the_reference_and_sets_bad_messages_aside(
     said = app.tally(found.inputs, found.results)
     assert said[-1].endswith(f"{len(files)} reports written")
     used, seen = found.results["O1-parse"].num_rows, found.inputs["S2"].num_rows
-    assert said[0] == f"{used} of {seen} images were read rightly and used"
+    assert said[0] == f"{used} of {seen} images were read correctly and used"
 
 
 def test_the_policies_understand_the_topology() -> None:

@@ -81,27 +81,28 @@ def test_logos_on_spark_with_bad_frames(spark: SparkSession, tmp_path: Path) -> 
     bad = spoiled(good.slice(0, 5), 1.0, random).slice(5)
     again = good.slice(3, 1)  # sent twice
     batches = [pa.concat_tables([good.slice(0, 12), bad]), good.slice(12), again]
-    outcome = app.run_through(spark, tmp_path, {"frames": batches})
+    check = app.run_through(spark, tmp_path, {"frames": batches})
 
-    missing, surplus = outcome.wrong["aggregate"]
+    assert check.wrong is not None
+    missing, surplus = check.wrong["aggregate"]
     # The frame that was sent twice may be seen once or twice, never wrong.
     assert not surplus
     assert missing.total() <= 1
-    assert {row["frame"] for row in outcome.results["aggregate"].to_pylist()} == set(range(16))
-    assert set(outcome.rejected) == {"extract"}
-    assert outcome.rejected["extract"] == {
+    assert {row["frame"] for row in check.results["aggregate"].to_pylist()} == set(range(16))
+    assert set(check.rejected) == {"extract"}
+    assert check.rejected["extract"] == {
         "a torn picture": 1,
         "no picture": 1,
         "neither PNG nor JPEG": 1,
         "a side not within 16 to 4096 pixels": 1,
         "no number": 1,
     }
-    sentences = app.tally(outcome.inputs, outcome.results)
+    sentences = app.tally(check.inputs, check.results)
     assert sentences[0].startswith("16 frames" if missing else "17 frames")
     planted = {(r["id"], n) for r in good.to_pylist() for n in r["planted"]}
     found = {
         (r["frame"], each["logo"])
-        for r in outcome.results["aggregate"].to_pylist()
+        for r in check.results["aggregate"].to_pylist()
         for each in r["found"]
     }
     assert len(found & planted) / len(found) > 0.95

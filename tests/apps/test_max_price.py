@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tidegate.apps.application import application, settle
-from tidegate.apps.records import REASONS, parsed, records, spoiled
+from tidegate.apps.records import REASONS, good_records, parsed, spoiled
 from tidegate.spark.streams.live_settings import LiveSettings
 
 START_S = 1_700_000_000.0
@@ -32,14 +32,14 @@ def test_results_equal_the_reference_and_bad_tuples_are_set_aside(
     app, random = application("max-price", symbols=20), np.random.default_rng(2)
     good = batches()
     bad = [spoiled(table, 0.02, random) for table in good]
-    outcome = app.run_through(spark, tmp_path, {NAME: bad}, parallelism=3)
-    assert outcome.exact, outcome.wrong
-    results = outcome.results["merge"]
+    check = app.run_through(spark, tmp_path, {NAME: bad}, parallelism=3)
+    assert check.exact, check.wrong
+    results = check.results["merge"]
     assert results.num_rows == 20 * 6
     assert sum(results["tuples"].to_pylist()) == sum(t.num_rows for t in good)
     added = sum(t.num_rows for t in bad) - sum(t.num_rows for t in good)
-    assert set(outcome.rejected["maxima"]) == set(REASONS)
-    assert sum(outcome.rejected["maxima"].values()) == added > 50
+    assert set(check.rejected["maxima"]) == set(REASONS)
+    assert sum(check.rejected["maxima"].values()) == added > 50
     # One row by hand.
     row = results.to_pylist()[0]
     ticks = [json.loads(text) for table in good for text in table["value"].to_pylist()]
@@ -60,12 +60,12 @@ def test_what_is_shed_is_counted_and_the_rest_is_exact(spark: SparkSession, tmp_
         live_settings.shed_fraction = 0.0
         running.topics[NAME].append(app.closing(START_S + 60)[NAME])
         settle(running, 120)
-    outcome = app.outcome_of(spark, running)
-    assert outcome.exact, outcome.wrong
+    check = app.compare(spark, running)
+    assert check.exact, check.wrong
     counts = live_settings.counts("maxima")
     assert counts.seen == 6_001 and 1_500 < counts.dropped < 2_100
-    assert sum(outcome.results["merge"]["tuples"].to_pylist()) == 6_000 - counts.dropped
-    assert outcome.inputs[NAME].num_rows == counts.seen - counts.dropped
+    assert sum(check.results["merge"]["tuples"].to_pylist()) == 6_000 - counts.dropped
+    assert check.inputs[NAME].num_rows == counts.seen - counts.dropped
 
 
 TICK: dict[str, Any] = {"symbol": "S0001", "cents": 5, "at_us": 1_700_000_000_000_000}
@@ -88,4 +88,4 @@ def test_the_reference_rejects_what_the_stream_rejects(spark: SparkSession) -> N
     bad, good = rows[:-1], rows[-1]
     assert [row["value"] for row in bad if row["rejected"] in REASONS] == BAD
     assert good["rejected"] is None and good["symbol"] == "S0001"
-    assert len(records(table, ("symbol",), ("cents",))["cents"]) == 1
+    assert len(good_records(table, ("symbol",), ("cents",))["cents"]) == 1

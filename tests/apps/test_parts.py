@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidegate.apps.application import APPLICATIONS, Outcome, application
+from tidegate.apps import APPLICATIONS
+from tidegate.apps.application import ResultCheck, application
 from tidegate.apps.factory.plant import Plant
 from tidegate.apps.feed import TopicFeed
 from tidegate.apps.live import LiveResult, LiveRun, known_times
 from tidegate.apps.profile import _one_source
 from tidegate.cli.lifecycle import cleared
 from tidegate.config import load_topology, save_topology
-from tidegate.errors import InputError
+from tidegate.errors import BackendError, InputError
 from tidegate.model.topology import Edge, Operator, Source, Topology
+from tidegate.spark.local import session
 from tidegate.spark.streams.live_settings import Counts
+from tidegate.spark.streams.topic import Manifest
 from tidegate.workloads import ConstantRate
 
 LINE = Topology(
@@ -35,8 +39,9 @@ class Kept:
     def __init__(self) -> None:
         self.tables: list[pa.Table] = []
 
-    def append(self, rows: pa.Table, producer: str) -> None:
+    def append(self, rows: pa.Table, producer: str) -> Manifest:
         self.tables.append(rows)
+        return Manifest(producer, len(self.tables) - 1)
 
 
 class Clock:
@@ -69,15 +74,47 @@ def test_a_recording_begins_anew_and_a_generator_goes_on(replays: bool, after: i
     feed.play(even)
     before = feed.made["stocks"]
     clock.now_s += 2
-    feed._write_due()
+    feed._publish_due()
     assert firsts == [0, before if after else 0]
     assert feed.rows == sum(t.num_rows for t in topic.tables) == feed.made["stocks"] > before > 50
+
+
+def test_a_feed_follows_its_workload_and_remembers_what_it_published() -> None:
+    feed, clock, topic, _ = fed(False)
+    for _ in range(12):
+        clock.now_s += 5
+        feed._publish_due()
+    expected = ConstantRate(50, 1e6, seed=1, source="stocks").arrivals(0, 60)["stocks"] + 1_000
+    assert np.allclose(np.concatenate([b.event_s for b in feed.published]), expected)
+    assert [b.name for b in feed.published] == [f"feed-{n:012d}" for n in range(12)]
+    assert [len(b.event_s) for b in feed.published] == [t.num_rows for t in topic.tables]
+
+
+def test_a_feed_changes_its_workload_and_stops() -> None:
+    topics: Any = {"stocks": Kept()}
+    slow, fast = (ConstantRate(rate, 1e6, source="stocks") for rate in (200, 2000))
+    feed = TopicFeed(application("max-price"), topics, slow, every_s=0.05).start()
+    time.sleep(0.3)
+    began_s = feed.play(fast)
+    time.sleep(0.3)
+    feed.stop()
+    feed.stop()
+    rows = feed.rows
+    before = sum(int((batch.event_s < began_s).sum()) for batch in feed.published)
+    assert 0 < before < rows - before
+    time.sleep(0.15)
+    assert feed.rows == rows == sum(len(batch.event_s) for batch in feed.published)
+
+
+def test_a_feed_refuses_a_pace_that_makes_no_sense() -> None:
+    with pytest.raises(InputError, match="every_s is 0"):
+        fed(False, every_s=0)
 
 
 def test_bad_rows_are_added_to_the_good_ones() -> None:
     feed, clock, topic, _ = fed(False, bad=0.5)
     clock.now_s += 10
-    feed._write_due()
+    feed._publish_due()
     (table,) = topic.tables
     assert 1.3 * feed.made["stocks"] < table.num_rows == feed.rows < 1.7 * feed.made["stocks"]
 
@@ -85,7 +122,7 @@ def test_bad_rows_are_added_to_the_good_ones() -> None:
 def test_a_feed_that_fails_says_so() -> None:
     feed, _, topic, _ = fed(False)
 
-    def full(rows: pa.Table, producer: str) -> None:
+    def full(rows: pa.Table, producer: str) -> Manifest:
         raise OSError("no space left")
 
     topic.append = full  # type: ignore[method-assign]
@@ -141,14 +178,13 @@ def test_unknown_applications_are_named() -> None:
         application("word-count")
 
 
-def test_books_tell_where_each_item_went() -> None:
+def test_item_counts_say_where_each_item_went() -> None:
     topology = application("max-price").topology
     counts = {"maxima": Counts(seen=1000, dropped=300, written=75), "merge": Counts(75, 0, 60)}
     rejected = {"maxima": {"no text": 20, "malformed JSON": 5}}
-    outcome = Outcome({}, {}, {}, rejected)
-    result = LiveResult(0.0, 1.0, 1000, 1.0, counts, outcome)
+    result = LiveResult(0.0, 1.0, 1000, 1.0, counts, ResultCheck({}, {}, {}, rejected))
     # What maxima has set aside is in its topic, and never came to merge.
-    assert result.books(topology) == [
+    assert result.item_counts(topology) == [
         ("maxima", 1000, 300, 25, 675, 50),
         ("merge", 50, 0, 0, 50, 60),
     ]
@@ -156,7 +192,7 @@ def test_books_tell_where_each_item_went() -> None:
 
 def test_the_trickle_before_a_run_is_one_for_slow_applications_too(tmp_path: Path) -> None:
     app = application("factory", reader="own")
-    trickle = LiveRun(app, tmp_path, rate=0.6).steady(trickle=True)
+    trickle = LiveRun(app, tmp_path, rate=0.6).steady("trickle")
     second = {s: n[0] for s, n in trickle.expected(np.array([0.0, 1.0])).items()}
     assert second == pytest.approx({"S1": 2.5, "S2": 1.0, "S3": 5.0})
 
@@ -181,3 +217,24 @@ def test_the_factory_spoils_messages_of_every_source() -> None:
         )
         changed = [a != b for a, b in zip(good[-1].to_pylist(), bad[-1].to_pylist(), strict=True)]
         assert 0 < sum(changed) < 12
+
+
+def test_missing_java_and_memory_are_sentences_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(BackendError, match="no bin/java: install a Java 17"):
+        session.check_java()
+    old = tmp_path / "bin" / "java"
+    old.parent.mkdir()
+    old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    old.chmod(0o755)
+    with pytest.raises(BackendError, match=r"needs Java 17 or later.*11\.0\.2"):
+        session.check_java()
+    monkeypatch.setattr(session, "memory_available_mb", lambda: 4000.0)
+    assert session.hosts_that_fit(4, 512) == 2
+    monkeypatch.setattr(session, "memory_available_mb", lambda: 1000.0)
+    with pytest.raises(BackendError, match="1000 MB of free memory"):
+        session.hosts_that_fit(4, 512)
+    monkeypatch.setattr(session, "memory_available_mb", lambda: None)
+    assert session.hosts_that_fit(4, 512) == 4

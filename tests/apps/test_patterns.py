@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tidegate.apps.application import application, settle
-from tidegate.apps.patterns.detector import LATE, Event, Instance, Rules, instance_of
+from tidegate.apps.patterns.detector import LATE, DetectorInstance, Event, Rules, instance_of
 from tidegate.apps.patterns.texts import brute_force, maximal, spoiled, texts
 from tidegate.errors import InputError
 
@@ -45,7 +45,7 @@ def number(pattern: str, rules: Rules) -> int:
 def shuffled_run(rows: list[dict[str, Any]], rules: Rules, seed: int) -> list[Event]:
     """All instances, each fed at its own pace, in disorder, and packed away after every step."""
     lots = np.random.default_rng(seed)
-    instances = [Instance(n) for n in range(rules.instances)]
+    instances = [DetectorInstance(n) for n in range(rules.instances)]
     waiting: list[list[Event]] = [[] for _ in instances]
     for n, queue in enumerate(waiting):
         # Disorder, of less than the detector's patience.
@@ -61,7 +61,7 @@ def shuffled_run(rows: list[dict[str, Any]], rules: Rules, seed: int) -> list[Ev
             if event.kind == "closed":
                 for queue in waiting:
                     queue.insert(int(lots.integers(len(queue) + 1)), event)
-        instances[n] = Instance.unpack(instances[n].pack())
+        instances[n] = DetectorInstance.unpack(instances[n].pack())
     return made
 
 
@@ -92,7 +92,7 @@ def test_lost_texts_delay_a_window_and_do_not_stop_it() -> None:
     kept = rows[:40] + rows[45:]  # five of the second slide are lost
     lone = {**rows[0], "id": 10**9}  # a number far ahead closes nothing
     one = Rules(window=120, slide=30, support=0.05, instances=1)
-    instance = Instance(0)
+    instance = DetectorInstance(0)
     early = list(instance.work([shares(row, one)[0] for row in [lone, *kept[:80]]], one))
     assert [e.slide for e in early if e.kind == "closed"] == [0]
     made = [*early, *instance.work([shares(row, one)[0] for row in kept[80:]], one)]
@@ -142,15 +142,15 @@ def test_patterns_on_spark_with_a_restart_and_bad_texts(
     with app.topology.start(spark, tmp_path) as running:
         running.topics["texts"].append(table.slice(500))
         settle(running, 200)
-        outcome = app.outcome_of(spark, running)
+        check = app.compare(spark, running)
         model = running.model()
 
-    assert outcome.exact, outcome.wrong
-    found = outcome.results["report"].to_pylist()
+    assert check.exact, check.wrong
+    found = check.results["report"].to_pylist()
     assert {row["until"] for row in found} == set(range(100, 1000, 100))
     assert {row["change"] for row in found} == {"+", "-"}
     assert max(row["pattern"].count(" ") for row in found) == 3
-    reasons = outcome.rejected["generate"]
+    reasons = check.rejected["generate"]
     assert set(reasons) == {
         "malformed JSON",
         "no words",
@@ -160,8 +160,8 @@ def test_patterns_on_spark_with_a_restart_and_bad_texts(
         "the clock is ahead",
     }
     assert sum(reasons.values()) == table.num_rows - 900  # the good ones, and the one far ahead
-    assert "detect" not in outcome.rejected  # nobody came late
+    assert "detect" not in check.rejected  # nobody came late
     loop = {(e.origin, e.target): e.ratio for e in model.edges}["detect", "detect"]
     counts = running.live_settings.counts("detect")
     assert 0 < loop == counts.written / counts.seen < 0.1
-    assert "changes of the maximal patterns" in app.tally(outcome.inputs, outcome.results)[0]
+    assert "changes of the maximal patterns" in app.tally(check.inputs, check.results)[0]

@@ -84,7 +84,7 @@ def test_a_profile_is_a_topology_that_the_other_commands_read(tmp_path: Path) ->
         (["run", "ticks", "--policy", "drs", "--set", "t_max_s=soon"], "t_max_s is 'soon'"),
         (["run", "ticks", "--topics", "kafka://127.0.0.1:1"], "no broker answers at 127.0.0.1:1"),
         (["run", "ticks", "--topics", "kafka://127.0.0.1"], "name host and port"),
-        (["run", "max-price", "--replay", "day.csv"], "only ticks can be replayed"),
+        (["run", "max-price", "--replay", "day.csv"], "max-price replays no recordings"),
         (["run", "ticks", "--replay", "day.csv"], "a CSV file that can be read"),
         (["run", "ticks", "--topology", "none.yaml"], "none.yaml"),
         (["profile", "ticks", "--seconds", "0"], "--seconds is 0"),

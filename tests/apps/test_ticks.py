@@ -30,17 +30,17 @@ def test_all_queries_equal_the_reference_and_bad_ticks_are_set_aside(
         table = app.generate(NAME, moments, 1_000 * n, random).take(random.permutation(1_000))
         batches.append(spoiled(table, 0.03, random))
         added += batches[-1].num_rows - 1_000
-    outcome = app.run_through(spark, tmp_path, {NAME: batches})
-    assert outcome.exact, outcome.wrong
-    results = outcome.results["prices"].to_pylist()
+    check = app.run_through(spark, tmp_path, {NAME: batches})
+    assert check.exact, check.wrong
+    results = check.results["prices"].to_pylist()
     queries = draw_queries()
     assert len({row["query"] for row in results}) > 25
     assert all(row["start"] % queries[row["query"] - 1][0] == 0 for row in results)
     sectors = dict(COMPANIES)
     assert all(sectors[row["comp"]] == queries[row["query"] - 1][1] for row in results)
-    assert set(outcome.rejected["parse"]) == set(REASONS)
-    assert sum(outcome.rejected["parse"].values()) == added
-    assert "queries had an answer" in app.tally(outcome.inputs, outcome.results)[0]
+    assert set(check.rejected["parse"]) == set(REASONS)
+    assert sum(check.rejected["parse"].values()) == added
+    assert "queries had an answer" in app.tally(check.inputs, check.results)[0]
 
 
 def test_the_reference_by_hand() -> None:
@@ -52,7 +52,7 @@ def test_the_reference_by_hand() -> None:
     start_us = 1_700_000_040_000_000 // (window_s * 1_000_000) * window_s * 1_000_000
     at_us = start_us + np.array([5, 1, 1, 9], dtype=np.int64)
     table = texts(
-        np.append(at_us, start_us + 3_600_000_000), id=[1, 3, 2, 4, 5], comp=[comp] * 5,
+        np.append(at_us, start_us + 3_600_000_000) / 1e6, id=[1, 3, 2, 4, 5], comp=[comp] * 5,
         sector=[sector] * 5, cents=[50, 30, 20, 40, 1],
     )  # fmt: skip
     rows = app.reference({NAME: table})["prices"].to_pylist()

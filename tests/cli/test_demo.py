@@ -1,4 +1,4 @@
-"""The main job for real, as small as it can be: cluster, day, query, autoscaler, books, report."""
+"""`tidegate demo` for real, as small as it can be: cluster, feed, autoscaler, check, report."""
 
 from __future__ import annotations
 
@@ -51,8 +51,10 @@ def test_the_demo_runs_keeps_every_tick_and_leaves_nothing_behind(
     assert done.stderr == ""
     assert "executor-seconds" in done.stdout and "within 30 s" in done.stdout
     assert "lost · repeated" in done.stdout and "0 · 0" in done.stdout
-    assert "all right" in done.stdout
+    assert "exactly those of the reference" in done.stdout
+    assert "about" not in done.stdout  # latencies are exact, by row
     assert "<svg" in (tmp_path / "out" / "report.html").read_text()
     assert (tmp_path / "out" / "journal.jsonl").stat().st_size > 0
+    assert (tmp_path / "out" / "results" / "bars.parquet").stat().st_size > 0
     assert still_running(str(scratch)) == []
     assert list(scratch.iterdir()) == []

@@ -1,9 +1,9 @@
-"""What a streaming application consists of, and how it is run to its end and checked.
+"""What a streaming application consists of, and how its results are checked.
 
 An application is a generator of input, a topology that Tidegate can scale, and a *reference*: the
-same results computed from all of the input at once, by code that has nothing in common with the
-stream. What the stream delivers must equal the reference, row by row, whatever was scaled, moved or
-killed in between.
+same results, computed from the whole input at once, by code that shares nothing with the stream.
+The results of the stream must equal the reference, row by row, whatever was scaled, moved or killed
+during the run.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidegate.apps import APPLICATIONS
 from tidegate.errors import BackendError, InputError
 from tidegate.spark.streams.shedding import rows_of
 from tidegate.spark.streams.topology import StreamTopology
@@ -31,13 +34,15 @@ if TYPE_CHECKING:
     from tidegate.spark.streams.topology import RunningTopology
 
 __all__ = [
-    "APPLICATIONS",
     "Application",
     "Generate",
-    "Outcome",
+    "InputCount",
+    "ResultCheck",
     "application",
     "columns",
     "differences",
+    "has_setting",
+    "settle",
 ]
 
 Tables = Mapping[str, "pa.Table"]
@@ -48,13 +53,10 @@ moments: event times, Unix seconds, ascending. first_id: the first row's number 
 """
 
 Shape = Callable[[str, float, float, int], Workload]
-"""shape(source, mean_per_s, seconds, seed): when that source's items come in so many seconds."""
+"""shape(source, mean_per_s, seconds, seed): when the source's items arrive in these seconds."""
 
 Spoil = Callable[["pa.Table", float, "np.random.Generator"], "pa.Table"]
 """spoil(table, share, random): the table with about that share of bad rows added."""
-
-APPLICATIONS = ("ticks", "max-price", "factory", "logos", "patterns")
-"""Names of the applications; each is a module of `tidegate.apps`."""
 
 
 def _steady(source: str, mean_per_s: float, seconds: float, seed: int) -> Workload:
@@ -62,24 +64,60 @@ def _steady(source: str, mean_per_s: float, seconds: float, seed: int) -> Worklo
 
 
 @dataclass(frozen=True)
+class InputCount:
+    """Where the results count the input rows that they are made of.
+
+    column: number of input rows of a result row. key: columns that identify a result row.
+    """
+
+    column: str
+    key: tuple[str, ...]
+
+    def lost_and_repeated(self, missing: Counter[Any], extra: Counter[Any]) -> tuple[int, int]:
+        """Input rows that the results lack, and input rows that they count more than once.
+
+        missing, extra: result rows, as `differences` returns them.
+
+        >>> count = InputCount("n", ("a",))
+        >>> count.lost_and_repeated(*differences([{"a": 1, "n": 5}], [{"a": 1, "n": 3}]))
+        (2, 0)
+        """
+        balance: Counter[tuple[Any, ...]] = Counter()
+        for rows, sign in ((missing, -1), (extra, 1)):
+            for row, times in rows.items():
+                values = dict(row)
+                key = tuple(values[name] for name in self.key)
+                balance[key] += sign * times * values[self.column]
+        lost = -sum(count for count in balance.values() if count < 0)
+        return lost, sum(count for count in balance.values() if count > 0)
+
+
+@dataclass(frozen=True)
 class Application:
     """A streaming application.
 
-    name, summary: for people; paper: where it comes from.
-    topology: its sources with their schemas and its operators.
-    rates_per_s: items a second of each source, as published; a run scales them all.
-    generate: makes input (see `Generate`).
-    closing: from a Unix time to rows by source that let every window before it close.
-    results: the operators whose topics are the results.
-    reference: from all input by source to the results by operator, at once and without Spark.
-    outcome: what counts of the results' rows, such as the last version of each; all by default.
-    shape: how a live run's rate changes (see `Shape`); steady by default.
-    spoil: mixes a share of bad rows into a table of input, None where nobody has written that.
-    replays: whether the rows are those of a recording, the first row's number being 0.
-    usable: from inputs and results to the input that the reference gets: without what a part that
-        may err, such as text recognition, has refused; all of it by default.
-    slo: a latency that suits it, ``"5s"``. settings: Spark settings that it wants.
-    tally: sentences for the end of a run, such as precision and recall, from inputs and results.
+    Args:
+        name: As in `APPLICATIONS`.
+        summary: One line about it.
+        paper: Where it comes from.
+        topology: Its sources with their schemas, and its operators.
+        rates_per_s: Items per second of each source, as published; a run scales all of them.
+        generate: Makes input, see `Generate`.
+        results: The operators whose topics are the results.
+        reference: From the whole input by source to the results by operator, without Spark.
+        closing: From a Unix time to rows by source that close every window before that time.
+        usable: From input and results to the input that the reference gets: without the rows that
+            an operator that may err, such as text recognition, has refused. By default all of it.
+        tally: From input and results to sentences for the end of a run, such as precision and
+            recall.
+        input_count: Where the one result counts input rows, so that lost and repeated input rows
+            can be counted; None: it does not.
+        shape: How the rate changes in a live run, see `Shape`; by default it does not.
+        spoil: Adds a share of bad rows to a table of input; None: not supported.
+        replays: Whether the rows come from a recording, whose first row has number 0.
+        slo: A latency target that suits it, such as ``"5s"``.
+        settings: Spark settings that it needs.
+        max_files: Input files that a micro-batch reads at most; None: no bound.
     """
 
     name: str
@@ -91,14 +129,15 @@ class Application:
     results: tuple[str, ...]
     reference: Callable[[Tables], Tables]
     closing: Callable[[float], Tables] = lambda at_s: {}
-    outcome: Callable[[Tables], Tables] = lambda results: results
     usable: Callable[[Tables, Tables], Tables] = lambda inputs, results: inputs
     tally: Callable[[Tables, Tables], list[str]] = lambda inputs, results: []
+    input_count: InputCount | None = None
     shape: Shape = _steady
     spoil: Spoil | None = None
     replays: bool = False
     slo: str = "10s"
     settings: Mapping[str, str] = field(default_factory=dict)
+    max_files: int | None = None
 
     def __post_init__(self) -> None:
         if set(self.rates_per_s) != set(self.topology.sources):
@@ -113,12 +152,16 @@ class Application:
         parallelism: int = 2,
         at_most_s: float = 300.0,
         close_at_s: float | None = None,
-    ) -> Outcome:
-        """Put input through the whole topology and compare what comes out with the reference.
+    ) -> ResultCheck:
+        """Send input through the whole topology and compare the results with the reference.
 
-        folder: for topics and checkpoints. inputs: batches by source, as `generate` makes them; bad
-        rows are welcome. at_most_s: wait no longer for the end. close_at_s: Unix time of the
-        rows that close the last windows, after all others; now by default.
+        Args:
+            spark: The session.
+            folder: For topics and checkpoints.
+            inputs: Batches by source, as `generate` makes them, with or without bad rows.
+            parallelism: Tasks of each operator.
+            at_most_s: Timeout for the whole input, in seconds.
+            close_at_s: Unix time of the rows that close the last windows; now by default.
         """
         from tidegate.spark.streams.live_settings import LiveSettings
 
@@ -131,11 +174,11 @@ class Application:
             for source, table in self.closing(close_at_s or time.time()).items():
                 running.topics[source].append(table)
             settle(running, at_most_s)
-        return self.outcome_of(spark, running)
+        return self.compare(spark, running)
 
     @contextmanager
     def _set(self, spark: SparkSession) -> Iterator[None]:
-        """The settings that a running session can still take; queries copy them as they start."""
+        """Apply the settings that a session can still change; queries copy them when they start."""
         wanted = {k: v for k, v in self.settings.items() if k.startswith("spark.sql.")}
         before = {key: spark.conf.get(key, None) for key in wanted}
         for key, value in wanted.items():
@@ -146,69 +189,85 @@ class Application:
             for key, was in before.items():
                 spark.conf.unset(key) if was is None else spark.conf.set(key, was)
 
-    def outcome_of(self, spark: SparkSession, running: RunningTopology) -> Outcome:
-        """What a run that has come to its end has brought, compared with the reference.
+    def compare(self, spark: SparkSession, running: RunningTopology) -> ResultCheck:
+        """Compare the results of a run that has ended with the reference.
 
-        The reference gets what was let in: rows that were shed are none of its input.
+        The reference gets the rows that were admitted: shed rows are not part of its input.
         """
-        let_in = {source: running.admitted(spark, source) for source in self.topology.sources}
-        inputs = {name: rows for name, rows in let_in.items() if rows is not None}
-        results = self.outcome(
-            {name: rows_of(running.topics[name], spark) for name in self.results}
-        )
+        admitted = {source: running.admitted(spark, source) for source in self.topology.sources}
+        inputs = {name: rows for name, rows in admitted.items() if rows is not None}
+        results = {name: rows_of(running.topics[name], spark) for name in self.results}
         rejected = running.rejected(spark)
-        if len(inputs) < len(let_in):
-            return Outcome(inputs, results, {}, rejected, compared=False)
+        if len(inputs) < len(admitted):
+            return ResultCheck(inputs, results, None, rejected)
         expected = self.reference(self.usable(inputs, results))
         wrong = {
             name: differences(expected[name].to_pylist(), results[name].to_pylist())
             for name in self.results
         }
-        return Outcome(inputs, results, wrong, rejected)
+        return ResultCheck(inputs, results, wrong, rejected)
+
+    def lost_and_repeated(self, check: ResultCheck | None) -> tuple[int | None, int | None]:
+        """Input rows that the results have lost and repeated, None where they are not counted."""
+        if self.input_count is None or check is None or check.wrong is None:
+            return None, None
+        ((missing, extra),) = check.wrong.values()
+        return self.input_count.lost_and_repeated(missing, extra)
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Input and results by name, and how they compare.
+class ResultCheck:
+    """Input and results of a run by name, compared with the reference.
 
-    wrong: by operator, rows that the reference has and the results lack, and the other way round.
-    rejected: rows that an operator has set aside, by operator and reason.
-    compared: False where rows were shed and nobody can tell which.
+    wrong: by operator, the rows that the results lack and the rows that only they have. None: not
+        compared, because rows were shed and it is unknown which.
+    rejected: number of rows that an operator has set aside, by operator and reason.
     """
 
     inputs: Tables
     results: Tables
-    wrong: Mapping[str, tuple[Counter[Any], Counter[Any]]]
+    wrong: Mapping[str, tuple[Counter[Any], Counter[Any]]] | None
     rejected: Mapping[str, Mapping[str, int]]
-    compared: bool = True
 
     @property
     def exact(self) -> bool:
         """Whether the results equal the reference."""
-        return self.compared and not any(lacks or more for lacks, more in self.wrong.values())
+        return self.wrong is not None and not any(
+            missing or extra for missing, extra in self.wrong.values()
+        )
 
 
 def application(name: str, **settings: Any) -> Application:
-    """The application of that name; settings are those of its module's `application`."""
-    from importlib import import_module
-
-    if name not in APPLICATIONS:
-        raise InputError("application", name, f"one of {', '.join(APPLICATIONS)}")
-    module = import_module(f"tidegate.apps.{name.replace('-', '_')}")
-    made = module.application(**settings)
+    """The application of that name; settings are the arguments of its `application` function."""
+    made = _maker(name)(**settings)
     assert isinstance(made, Application)
     return made
 
 
-def columns(**kinds: DataType) -> StructType:
-    """A schema of these columns, without a Spark session, which reading DDL would need."""
-    from pyspark.sql.types import StructField, StructType
+def has_setting(name: str, setting: str) -> bool:
+    """Whether the application of that name has that setting."""
+    return setting in signature(_maker(name)).parameters
 
-    return StructType([StructField(name, kind) for name, kind in kinds.items()])
+
+def _maker(name: str) -> Callable[..., Any]:
+    if name not in APPLICATIONS:
+        raise InputError("application", name, f"one of {', '.join(APPLICATIONS)}")
+    found: Callable[..., Any] = import_module(APPLICATIONS[name]).application
+    return found
+
+
+def columns(**kinds: DataType | str) -> StructType:
+    """A schema of these columns; unlike one from DDL it needs no Spark session."""
+    from pyspark.sql.types import StructType
+
+    schema = StructType()
+    for name, kind in kinds.items():
+        schema.add(name, kind)
+    return schema
 
 
 def settle(running: RunningTopology, at_most_s: float) -> None:
-    """Wait until nothing is left to do; BackendError when an operator fails or it lasts."""
+    """Wait until nothing is left to do; BackendError when an operator fails or on a timeout."""
     end_s = time.monotonic() + at_most_s
     while True:
         running.check()
@@ -217,15 +276,15 @@ def settle(running: RunningTopology, at_most_s: float) -> None:
         if not waiting:
             return
         if time.monotonic() > end_s:
-            raise BackendError(f"still waiting after {at_most_s:.0f} s: {waiting}")
+            raise BackendError(f"items still waiting after {at_most_s:.0f} s: {waiting}")
 
 
 def differences(
     expected: Iterable[Mapping[str, Any]], found: Iterable[Mapping[str, Any]]
 ) -> tuple[Counter[Any], Counter[Any]]:
-    """Rows that are missing and rows that are too many, whatever their order.
+    """Rows that are missing and rows that are too many, in any order.
 
-    Floats are equal when nine significant digits agree, since sums depend on the order.
+    Floats are equal when nine significant digits agree, because sums depend on the order.
 
     >>> differences([{"a": 1, "b": 0.1 + 0.2}, {"a": 2, "b": None}], [{"b": 0.3, "a": 1}])
     (Counter({(('a', 2), ('b', None)): 1}), Counter())

@@ -1,4 +1,4 @@
-"""How many items a second an application does: a backlog, worked off as fast as possible."""
+"""The throughput of an application: a backlog, processed as fast as possible."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.apps.application import settle
 from tidegate.apps.live import (
     LiveResult,
     LiveRun,
-    close_books,
+    check_results,
     counts_of,
     start_on_cluster,
 )
@@ -26,9 +26,9 @@ ROWS_A_FILE = 50_000
 
 
 def full_speed(run: LiveRun, say: Callable[[str], None], stop: Stop) -> LiveResult:
-    """Work off a backlog as fast as all hosts of the run can, from its first row to its last.
+    """Process a backlog with all executors of the run, as fast as possible and without scaling.
 
-    The backlog is the input of `run.seconds` at the run's rate; nothing scales meanwhile.
+    The backlog is the input of `run.seconds` at the run's rate.
     """
     app = run.application
     run = replace(run, hosts=run.max_hosts, trigger_s=0.1)
@@ -38,7 +38,7 @@ def full_speed(run: LiveRun, say: Callable[[str], None], stop: Stop) -> LiveResu
     warm_up, backlog = {}, {}
     for source in app.rates_per_s:
         warm_up[source] = _backlog(run, source, before_s - 60, 1.0, 0, random)
-        # Numbers go on: a row that comes twice is another matter.
+        # Numbers continue, so that no row occurs twice.
         first = sum(table.num_rows for table in warm_up[source])
         backlog[source] = _backlog(run, source, before_s, run.seconds, first, random)
     with ExitStack() as stack:
@@ -57,9 +57,9 @@ def full_speed(run: LiveRun, say: Callable[[str], None], stop: Stop) -> LiveResu
                 running.topics[source].append(table, "feed")
         settle(running, 3600.0)
         until_s = time.time()
-        outcome = close_books(run, spark, running, say)
+        checked = check_results(run, spark, running, say)
         counts = counts_of(running)
-        return LiveResult(from_s, until_s, items, until_s - from_s, counts, outcome)
+        return LiveResult(from_s, until_s, items, until_s - from_s, counts, checked)
 
 
 def _backlog(
@@ -70,7 +70,7 @@ def _backlog(
     first: int,
     random: np.random.Generator,
 ) -> list[Any]:
-    """Tables of the input of so many seconds from a moment on, numbered from `first`."""
+    """Tables of the input of `seconds` from `from_s` on, numbered from `first`."""
     count = max(1, round(run.rates_per_s[source] * seconds))
     moments = np.linspace(from_s, from_s + seconds, count, endpoint=False)
     made = []

@@ -1,7 +1,7 @@
-"""An application, live: cluster, feed, topology, autoscaler, and in the end the reference.
+"""A live run of an application: cluster, feed, topology, autoscaler, and the check of the results.
 
-The parts are started in order and ended in the opposite one, whatever happens in between; an early
-end still brings the figures of what was seen, and compares what has come out with the reference.
+The parts start in order and end in the opposite order, also after an error. A run that is stopped
+early still returns its figures and compares its results with the reference.
 """
 
 from __future__ import annotations
@@ -9,22 +9,24 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tidegate.apps.application import Application, Outcome, settle
-from tidegate.apps.feed import PacedFeed, TopicFeed
+from tidegate.apps.application import Application, ResultCheck, settle
+from tidegate.apps.feed import TopicFeed
+from tidegate.apps.latency import latencies
 from tidegate.errors import BackendError, InputError
 from tidegate.lifecycle import Stop, wait_until
 from tidegate.loop.journal import Turn
 from tidegate.loop.stack import StackOptions, build_stack
 from tidegate.model.topology import Topology
 from tidegate.policies.base import Situation
+from tidegate.report.summary import Measured
 from tidegate.spark.autoscaler.autoscaler import Autoscaler
 from tidegate.spark.local.cluster import LocalCluster
 from tidegate.spark.local.session import session
@@ -36,26 +38,28 @@ from tidegate.workloads import ConstantRate, Sum
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.spark.streams.topic import Topic
     from tidegate.spark.streams.topology import RunningTopology, StreamTopology
 
 __all__ = [
-    "Attach", "LiveResult", "LiveRun", "check_parts", "close_books", "counts_of", "known_times",
-    "run_live", "start", "start_on_cluster",
+    "LiveResult", "LiveRun", "check_parts", "check_results", "close_windows",
+    "counts_of", "known_times", "run_live", "start", "start_feed", "start_on_cluster",
 ]  # fmt: skip
 
-Attach = Callable[[Autoscaler], AbstractContextManager[Any]]
-"""Something that accompanies the autoscaler of a run, such as a dashboard."""
-
 TRICKLE_PER_S = 10.0
-"""At most, and about a tenth of the rate, until the first batches have compiled the queries: no
-backlog should come of that."""
+"""Rate until the first batches have compiled the queries, at most; it leaves no backlog."""
+OPENING_SHARE = 0.05
+"""Share of a run that counts as its opening, whose rate is that of the warm-up."""
+CATCH_UP_S = 60.0
+"""Seconds that a warm-up may last longer, until its backlog is processed."""
+USUAL_BACKLOG_S = 3.0
+"""Seconds of input that wait or are being processed in an application that keeps up."""
 SETTINGS = {
     "spark.scheduler.mode": "FAIR",
     "spark.sql.shuffle.partitions": "2",
-    # Which batch held which rows is read in the end, of the whole run.
+    # Which batch held which rows is read at the end, for the whole run.
     "spark.sql.streaming.minBatchesToRetain": "100000",
-    # As in `ticks.SETTINGS`: a run of minutes ends before a second compiler has paid.
+    # A run of minutes ends before the second compiler pays off: thirty batches took 48 s of CPU
+    # time without it and 84 s with it (one run each, local[4], on a busy machine).
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
@@ -65,15 +69,31 @@ SETTINGS = {
 class LiveRun:
     """What to run.
 
-    application; out: folder for journal, logs, results and, in `data`, topics and checkpoints.
-    rate: times the application's own rates. seconds: how long; warm_up_s: before, not counted.
-    policy, parameters, guards, interval, stabilise, price_per_hour, billing_unit, dry_run: as for
-    `Autoscaler`; slo: the application's own by default. topology: with service times that are known
-    before anything was measured (`tidegate profile`).
-    hosts: at the start, max_hosts: at most, with `slots` task slots and memory_mb of heap each.
-    bad: share of bad rows that is mixed in. seed: of everything that is drawn.
-    trigger_s: seconds between two batches of an operator, at least.
-    topics: ``kafka://host:port[/prefix]``, with topics of this run's own there; None: files.
+    Args:
+        application: The application.
+        out: Folder for journal, logs, results and, in `data`, topics and checkpoints.
+        rate: Factor on the application's own rates.
+        seconds: Duration of the input, in seconds.
+        warm_up_s: Seconds before it, at the rate of the opening. They do not count, and last up to
+            `CATCH_UP_S` longer, until the backlog is processed.
+        slo: Latency target; the application's own by default.
+        policy: As for `Autoscaler`, like the next two.
+        parameters: Of the policy.
+        guards: More guards.
+        topology: With service times that are known in advance, from `tidegate profile`.
+        interval: As for `Autoscaler`, like the next four.
+        stabilise: Time for which an executor must be unneeded before it is released.
+        price_per_hour: Of an executor.
+        billing_unit: Of an executor.
+        dry_run: Decide, but change nothing.
+        hosts: Executors at the start.
+        max_hosts: Executors at most.
+        slots: Task slots of an executor.
+        memory_mb: Heap of an executor.
+        bad: Share of bad rows to mix in.
+        seed: Random seed.
+        trigger_s: Seconds between two batches of an operator, at least.
+        topics: ``kafka://host:port[/prefix]``, where the run makes its own topics; None: files.
     """
 
     application: Application
@@ -108,8 +128,8 @@ class LiveRun:
             remedy = f"{self.application.name} has no bad rows to mix in"
             raise InputError("bad", self.bad, "0", remedy)
         if self.topics is not None:
-            within(self.topics, "run")  # complains of what is no address
-        # So does this, of wrong settings, long before there is an autoscaler.
+            within(self.topics, "run")  # raises an error unless it is an address
+        # So does this, for wrong settings, before anything starts.
         options = StackOptions(
             self.parameters,
             self.guards,
@@ -120,22 +140,22 @@ class LiveRun:
 
     @property
     def slo_s(self) -> float:
-        """The latency wanted, seconds."""
+        """Latency target, in seconds."""
         return duration_s(self.slo or self.application.slo, "slo")
 
     @property
     def journal(self) -> Path:
-        """One line a turn."""
+        """The journal, one line per turn."""
         return self.out / "journal.jsonl"
 
     @property
     def driver_log(self) -> Path:
-        """What Spark's driver says."""
+        """The log of Spark's driver."""
         return self.out / "driver.log"
 
     @property
     def settings(self) -> dict[str, str]:
-        """Spark settings of its session."""
+        """Spark settings of the session."""
         wanted = SETTINGS | dict(self.application.settings)
         if self.topics is not None:
             from tidegate.spark.local.kafka_jars import connector_jars
@@ -151,14 +171,19 @@ class LiveRun:
 
     @property
     def rates_per_s(self) -> dict[str, float]:
-        """Items a second of each source over the whole run."""
-        counts = self.workload().expected(np.array([0.0, self.seconds]))
-        return {source: float(count[0]) / self.seconds for source, count in counts.items()}
+        """Items per second of each source, over the whole run."""
+        return self._mean_rates(self.seconds)
 
-    def steady(self, trickle: bool = False) -> Sum:
-        """Every source at its mean rate, or a trickle of it, without an end."""
+    def _mean_rates(self, until_s: float) -> dict[str, float]:
+        counts = self.workload().expected(np.array([0.0, until_s]))
+        return {source: float(count[0]) / until_s for source, count in counts.items()}
+
+    def steady(self, pace: Literal["trickle", "opening", "mean"] = "mean") -> Sum:
+        """Every source at a constant rate without an end: a trickle, the opening's or the mean."""
         rates = self.rates_per_s
-        if trickle:
+        if pace == "opening":
+            rates = self._mean_rates(OPENING_SHARE * self.seconds)
+        elif pace == "trickle":
             few = {source: max(1.0, min(TRICKLE_PER_S, r / 10)) for source, r in rates.items()}
             rates = {source: min(rate, few[source]) for source, rate in rates.items()}
         return Sum(
@@ -171,11 +196,18 @@ class LiveRun:
 
 @dataclass(frozen=True)
 class LiveResult:
-    """What came of it.
+    """The result of a run.
 
-    from_s, until_s: the time that counts, Unix seconds. counts: by operator, of the whole run.
-    items: of all sources that came in that time; seconds: until the last of them was done.
-    outcome: beside the reference, None when something was left undone. account: of a dry run.
+    Args:
+        from_s: Begin of the time that counts, after the warm-up, Unix seconds.
+        until_s: End of the input, Unix seconds.
+        items: Items of all sources that arrived in that time.
+        seconds: From then until the last of them was processed.
+        counts: By operator, for the whole run.
+        check: Comparison with the reference; None: the input was not processed in time.
+        measured: Exact latencies and losses by input row; None where they are not known.
+        account: The account of a dry run.
+        interrupted: Whether the run was stopped early.
     """
 
     from_s: float
@@ -183,7 +215,8 @@ class LiveResult:
     items: int
     seconds: float
     counts: Mapping[str, Counts]
-    outcome: Outcome | None
+    check: ResultCheck | None
+    measured: Measured | None = None
     account: str = ""
     interrupted: bool = False
 
@@ -192,25 +225,26 @@ class LiveResult:
         """Items that were shed."""
         return sum(count.dropped for count in self.counts.values())
 
-    def books(self, topology: StreamTopology) -> list[tuple[str, int, int, int, int, int]]:
-        """By operator: name, items that came, shed, set aside, worked on, and rows sent on.
+    def item_counts(self, topology: StreamTopology) -> list[tuple[str, int, int, int, int, int]]:
+        """By operator: name, items received, shed, set aside and processed, and rows sent on.
 
-        What came is what was shed, set aside and worked on. Rows that an operator sets aside are in
-        its topic, and have not come to those that read it.
+        Items received are the sum of those shed, set aside and processed. Rows that an operator
+        sets aside stay in its topic: the operators that read it do not receive them.
         """
-        rejected = self.outcome.rejected if self.outcome is not None else {}
+        rejected = self.check.rejected if self.check is not None else {}
         aside = {name: sum(reasons.values()) for name, reasons in rejected.items()}
         found = []
         for operator in topology.operators:
             count, bad = self.counts[operator.name], aside.get(operator.name, 0)
-            came = count.seen - sum(aside.get(origin, 0) for origin in operator.inputs)
-            worked_on = came - count.dropped - bad
-            found.append((operator.name, came, count.dropped, bad, worked_on, count.written - bad))
+            received = count.seen - sum(aside.get(origin, 0) for origin in operator.inputs)
+            processed = received - count.dropped - bad
+            row = (operator.name, received, count.dropped, bad, processed, count.written - bad)
+            found.append(row)
         return found
 
 
 def known_times(model: Topology, known: Topology | None) -> Topology:
-    """The model with service times and ratios that are known, such as from a profile."""
+    """The model with service times and ratios that are known in advance, from a profile."""
     if known is None:
         return model
     missing = sorted(set(model.by_name) ^ set(known.by_name))
@@ -239,30 +273,31 @@ def run_live(
     say: Callable[[str], None],
     on_turn: Callable[[Turn], None],
     stop: Stop,
-    attach: Attach = contextlib.nullcontext,
 ) -> LiveResult:
     """Run an application under an autoscaler and compare its results with the reference.
 
-    say: told what is being done. on_turn: told each turn. stop: set it to end early; then `Stopped`
-    is raised when the run had not begun.
+    say: called with a line at each phase. on_turn: called after each turn. stop: set it to end
+    early; `Stopped` is raised if the run had not begun by then.
     """
     app = run.application
     with ExitStack() as stack:
         cluster, spark, running = start_on_cluster(run, stack, say, stop)
-        feed = TopicFeed(
-            app, _sources(running, app), run.steady(trickle=True), bad=run.bad, seed=run.seed
-        ).start()
-        stack.callback(feed.stop)
+        feed = start_feed(run, running, stack)
 
         def check() -> None:
             check_parts(running, feed)
 
         entries = running.model().entries
-        # What has gathered while the first batches compiled is no load to scale for.
+
+        def waiting(names: Iterable[str]) -> int:
+            lag = running.lag_items()
+            return sum(lag[name] for name in names)
+
+        # Input that gathers while the first batches compile is not a load to scale for.
         caught_up = wait_until(
             lambda: (
                 all(running.live_settings.counts(name).seen for name in entries)
-                and _waiting(running) < 10 * TRICKLE_PER_S
+                and waiting(running.queries) < 10 * TRICKLE_PER_S
             ),
             300.0,
             stop,
@@ -270,7 +305,7 @@ def run_live(
         )
         stop.check()
         if not caught_up:
-            say(f"{_waiting(running)} items wait after five minutes of a trickle: going on")
+            say(f"{waiting(running.queries)} items wait after five minutes of a trickle: going on")
         wired = running.for_autoscaler()
         scaler = Autoscaler(
             spark, slo=run.slo_s, policy=run.policy, parameters=run.parameters, guards=run.guards,
@@ -280,83 +315,117 @@ def run_live(
             dry_run=run.dry_run, seed=run.seed, on_turn=on_turn,
             **wired | {"topology": lambda: known_times(running.model(), run.topology)},
         )  # fmt: skip
-        with scaler, attach(scaler):
+        with scaler:
             if run.warm_up_s:
-                say("warming up at the mean rate; not counted")
-                feed.play(run.steady())
+                say("warming up at the rate of the opening; not counted")
+                opening = run.steady("opening")
+                feed.play(opening)
                 wait_until(lambda: False, run.warm_up_s, stop, check)
+                arriving = opening.expected(np.array([0.0, USUAL_BACKLOG_S]))
+                usual = sum(float(count[0]) for count in arriving.values())
+                # A backlog from the time when the first executors started does not count either.
+                wait_until(lambda: waiting(entries) <= usual, CATCH_UP_S, stop, check)
             stop.check()
-            before = feed.rows
             from_s = feed.play(run.workload())
+            before = feed.rows
             say(f"{app.name} for {run.seconds:.0f} s")
             wait_until(lambda: False, run.seconds, stop, check)
             interrupted = stop.is_set()
             feed.stop()
             until_s, items = time.time(), feed.rows - before
-            say("the input has ended: working off what is left")
+            say("the input has ended: processing the rest")
             limit_s = 20.0 if interrupted else 120.0
-            done = wait_until(lambda: not _waiting(running), limit_s, None, check)
+            done = wait_until(lambda: not waiting(running.queries), limit_s, None, check)
             seconds = time.time() - from_s
-        outcome = close_books(run, spark, running, say) if done else None
-        counts = counts_of(running)
-        return LiveResult(
-            from_s, until_s, items, seconds, counts, outcome, scaler.dry_run_report(), interrupted
-        )
+        checked = check_results(run, spark, running, say) if done else None
+        result = LiveResult(
+            from_s, until_s, items, seconds, counts_of(running), checked,
+            account=scaler.dry_run_report(), interrupted=interrupted,
+        )  # fmt: skip
+        return replace(result, measured=_measured(run, running, feed, result))
+
+
+def _measured(
+    run: LiveRun, running: RunningTopology, feed: TopicFeed, result: LiveResult
+) -> Measured | None:
+    """Exact figures by input row; None where rows were shed or topics are not files."""
+    known = latencies(running, feed.published, result.from_s, result.until_s)
+    if known is None or result.dropped:
+        return None
+    taken_s, waiting = known
+    p50_s, p95_s, p99_s = (
+        map(float, np.percentile(taken_s, [50, 95, 99])) if len(taken_s) else (None, None, None)
+    )
+    # Rows that were not processed at all are late as well.
+    late = int(np.count_nonzero(taken_s > run.slo_s)) + waiting
+    lost, repeated = run.application.lost_and_repeated(result.check)
+    return Measured(len(taken_s) + waiting, late, p50_s, p95_s, p99_s, lost, repeated)
 
 
 def start_on_cluster(
     run: LiveRun, stack: ExitStack, say: Callable[[str], None], stop: Stop
 ) -> tuple[LocalCluster, SparkSession, RunningTopology]:
-    """Cluster, session and topology, which end with the stack."""
+    """Start a cluster, a session and the topology; all end with the stack."""
     app = run.application
-    say("starting the cluster: a master and its first hosts, each a process of its own")
+    say("starting the cluster: a master and its first executors, each in a separate process")
     cluster = stack.enter_context(
         LocalCluster(run.slots, run.memory_mb, run.max_hosts).start(hosts=run.hosts)
     )
     say("starting Spark's driver")
-    stop.starting = False  # a driver's JVM that is left half-way would stay behind
+    stop.starting = False  # an interrupted start would leave the driver's JVM behind
     spark = stack.enter_context(
         session(cluster, run.driver_log, run.settings, f"tidegate {app.name}")
     )
     running = start(run, spark, stack, run.slots * run.hosts)
     stop.check()
-    say(f"started {len(app.topology.operators)} queries; their first batches compile them")
+    say("started the streaming queries; their first batches compile them")
     return cluster, spark, running
 
 
 def start(run: LiveRun, spark: SparkSession, stack: ExitStack, parallelism: int) -> RunningTopology:
-    """The application's topology from its very beginning, which ends with the stack."""
+    """Start the application's topology without data of earlier runs; it ends with the stack."""
     shutil.rmtree(run.out / "data", ignore_errors=True)
     live_settings = LiveSettings(default_parallelism=parallelism)
     topology = run.application.topology
     where = None if run.topics is None else within(run.topics, f"run{time.time_ns():x}")
     running = topology.start(
-        spark, run.out / "data", live_settings, trigger_s=run.trigger_s, topics=where
-    )
+        spark, run.out / "data", live_settings, trigger_s=run.trigger_s,
+        max_files_per_trigger=run.application.max_files, topics=where,
+    )  # fmt: skip
     stack.callback(_stop, running)
     return running
 
 
-def close_books(
-    run: LiveRun, spark: SparkSession, running: RunningTopology, say: Callable[[str], None]
-) -> Outcome:
-    """Close the last windows, end the queries, compare, and keep the results."""
-    import pyarrow.parquet as pq
+def start_feed(run: LiveRun, running: RunningTopology, stack: ExitStack) -> TopicFeed:
+    """Start the feed with a trickle; it ends with the stack."""
+    topics = {source: running.topics[source] for source in run.application.topology.sources}
+    trickle = run.steady("trickle")
+    feed = TopicFeed(run.application, topics, trickle, bad=run.bad, seed=run.seed).start()
+    stack.callback(feed.stop)
+    return feed
 
-    say("closing the last windows, then the reference of the same input")
-    for source, table in run.application.closing(time.time()).items():
+
+def close_windows(app: Application, running: RunningTopology) -> None:
+    """Publish the rows that close the last windows, and wait until they are processed."""
+    for source, table in app.closing(time.time()).items():
         running.topics[source].append(table, "closing")
     settle(running, 120.0)
+
+
+def check_results(
+    run: LiveRun, spark: SparkSession, running: RunningTopology, say: Callable[[str], None]
+) -> ResultCheck:
+    """Close the last windows, end the queries, compare the results and write them to files."""
+    import pyarrow.parquet as pq
+
+    say("closing the last windows, then comparing the results with the reference")
+    close_windows(run.application, running)
     running.stop()
-    outcome = run.application.outcome_of(spark, running)
-    for name, table in outcome.results.items():
+    found = run.application.compare(spark, running)
+    for name, table in found.results.items():
         (run.out / "results").mkdir(exist_ok=True)
         pq.write_table(table, run.out / "results" / f"{name}.parquet")
-    return outcome
-
-
-def _sources(running: RunningTopology, app: Application) -> dict[str, Topic]:
-    return {source: running.topics[source] for source in app.topology.sources}
+    return found
 
 
 def counts_of(running: RunningTopology) -> dict[str, Counts]:
@@ -364,11 +433,7 @@ def counts_of(running: RunningTopology) -> dict[str, Counts]:
     return {name: running.live_settings.counts(name) for name in running.queries}
 
 
-def _waiting(running: RunningTopology) -> int:
-    return sum(running.lag_items().values())
-
-
-def check_parts(running: RunningTopology, feed: PacedFeed) -> None:
+def check_parts(running: RunningTopology, feed: TopicFeed) -> None:
     """BackendError when an operator or the feed has failed."""
     running.check()
     if feed.error is not None:
@@ -376,5 +441,5 @@ def check_parts(running: RunningTopology, feed: PacedFeed) -> None:
 
 
 def _stop(running: RunningTopology) -> None:
-    with contextlib.suppress(Exception):  # it may have ended, and its JVM with it
+    with contextlib.suppress(Exception):  # it may have ended already, together with its JVM
         running.stop(timeout_s=20.0)

@@ -1,7 +1,8 @@
-"""Who is traded on an exchange, and how much: a market to draw from, or a recorded day.
+"""Companies on an exchange and their shares of the trades, from statistics or a recorded day.
 
-The sectors' shares of all trades, their companies and how unequal these are come from six Xetra
-days of 2017 and 2018; `benchmarks/exchange_days.py` prints them anew from the files.
+The sectors' shares of all trades, the number of their companies and the share of the busiest one
+come from six Xetra days of 2017 and 2018; `benchmarks/exchange_days.py` computes them from the
+files.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidegate.errors import InputError
+from tidegate.workloads import ExchangeDay, Scaled, Workload
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["COMPANIES", "SECTORS", "SHARES", "Recording", "read_recording"]
+__all__ = ["COMPANIES", "SECTORS", "SHARES", "Recording", "exchange_day", "read_recording"]
 
 # Sector: share of the trades in per cent, companies, and share of the sector's busiest company.
 _MARKET = {
@@ -39,7 +41,7 @@ _MARKET = {
     "Energy": (0.5, 27, 0.32),
 }
 SECTORS = tuple(_MARKET)
-"""From the busiest to the calmest."""
+"""From the busiest to the quietest."""
 UNMAPPED = "Unmapped"
 _BAR = {"symbol", "trades", "open", "high", "low", "close"}
 _SYMBOLS = "xetra_symbols.csv.gz"
@@ -47,7 +49,7 @@ _LONGEST_BURST_S = 0.1
 
 
 def _zipf(companies: int, busiest: float) -> NDArray[np.float64]:
-    """Shares that fall with a power of the rank, the first of them being `busiest`."""
+    """Shares that fall with a power of the rank; the first one is `busiest`."""
     ranks = np.arange(1, companies + 1, dtype=np.float64)
     low, high = 0.0, 8.0
     for _ in range(50):
@@ -67,13 +69,20 @@ def _market() -> tuple[tuple[tuple[str, str], ...], NDArray[np.float64]]:
     return tuple(companies), joined / joined.sum()
 
 
+def exchange_day(source: str, mean_per_s: float, seconds: float, seed: int) -> Workload:
+    """An exchange day compressed into `seconds`, with `mean_per_s` ticks per second on average."""
+    day = ExchangeDay(seed=seed, mean_per_s=mean_per_s, source=source)
+    speed = day.duration_s / seconds
+    return Scaled(day, rate_factor=1 / speed, speed=speed)
+
+
 COMPANIES, SHARES = _market()
 """(company, sector) of every company, and its share of all ticks."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """The ticks of a recorded day, in order. at_s: seconds from its beginning; cents: prices."""
+    """The ticks of a recorded day, in order. at_s: seconds since its beginning. cents: prices."""
 
     at_s: NDArray[np.float64]
     comp: tuple[str, ...]
@@ -82,23 +91,23 @@ class Recording:
 
     @property
     def sectors(self) -> tuple[str, ...]:
-        """The sectors that occur, from the busiest to the calmest."""
+        """The sectors that occur, from the busiest to the quietest."""
         names, counts = np.unique(self.sector, return_counts=True)
         return tuple(str(names[n]) for n in np.argsort(-counts, kind="stable"))
 
     @property
     def rate_per_s(self) -> float:
-        """Ticks a second on average."""
+        """Ticks per second on average."""
         return len(self.at_s) / (float(np.floor(self.at_s[-1])) + 1.0)
 
 
 def read_recording(path: Path, seed: int = 1) -> Recording:
     """A recorded day from a CSV file, gzipped or not.
 
-    Single trades (``t_ms,symbol,price``) are taken as they are. Of minutes or seconds by symbol
-    (``minute`` or ``t_s``, ``symbol,trades,open,high,low,close``) the trades are made: first the
-    open, last the close, high and low between them, at moments that come in bursts. Sectors are
-    those of a file ``xetra_symbols.csv.gz`` beside it, with ``symbol,sector``.
+    Single trades (``t_ms,symbol,price``) are used as they are. From minutes or seconds by symbol
+    (``minute`` or ``t_s``, ``symbol,trades,open,high,low,close``) trades are generated: first the
+    open, last the close, high and low in between, at moments that come in bursts. Sectors come from
+    a file ``xetra_symbols.csv.gz`` in the same folder, with ``symbol,sector``.
     """
     rows = list(_rows(path))
     if not rows:
@@ -151,7 +160,7 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
         data = path.read_bytes()
         text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        remedy = getattr(error, "strerror", None) or "it is damaged, or no CSV file"
+        remedy = getattr(error, "strerror", None) or "it is damaged, or not a CSV file"
         raise InputError("--replay", str(path), "a CSV file that can be read", remedy) from None
     yield from csv.DictReader(io.StringIO(text, newline=""))
 
@@ -166,5 +175,5 @@ def _sectors(path: Path) -> dict[str, str]:
 
 
 def _word(symbol: str) -> str:
-    """A symbol as records have it: a capital letter first."""
+    """A symbol as in records: it starts with a capital letter."""
     return symbol if symbol[:1].isalpha() and symbol[:1].isupper() else f"X{symbol}"

@@ -1,9 +1,9 @@
 """Esper's benchmark as Cerviño et al. ran it: the highest price of each symbol in each second.
 
-The first stage is partitioned equally over the engines: each of its k_i tasks takes the maxima of
-its share of a batch, and k_i is read at each batch. The second stage merges what the engines found.
-Where more arrives than the engines carry, `adaptive-provisioning` with ``shed`` drops a share of it
-before any work, and every tuple that was dropped is counted.
+The first stage is partitioned equally over the engines: each of its k_i tasks computes the maxima
+of its share of a batch, and k_i is read at each batch. The second stage merges the maxima. When
+more tuples arrive than the engines can process, `adaptive-provisioning` with ``shed`` drops a share
+of them before any work, and every dropped tuple is counted.
 
 J. Cerviño et al., *Adaptive provisioning of stream processing systems in the cloud*, ICDE
 Workshops 2012.
@@ -17,17 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidegate.apps.application import Application
-from tidegate.apps.records import (
-    LATE_S,
-    closed,
-    closing,
-    parsed,
-    records,
-    spoiled,
-    text_schema,
-    texts,
-)
+from tidegate.apps import records
+from tidegate.apps.application import Application, InputCount, columns
 from tidegate.spark.streams.topology import StreamOperator, StreamTopology
 from tidegate.units import finite
 from tidegate.workloads import Scaled, Workload
@@ -47,14 +38,14 @@ CLOSING_SYMBOL = "END"
 
 
 def application(symbols: int = 1000) -> Application:
-    """The application. symbols: how many there are."""
+    """The application. symbols: number of symbols."""
     finite(symbols, "symbols", low=1)
     return Application(
         name="max-price",
         summary="the highest price of each symbol in each second, in two stages",
         paper="Cerviño et al. 2012, with Esper's benchmark",
         topology=StreamTopology(
-            sources={SOURCE: text_schema()},
+            sources={SOURCE: columns(**records.TEXTS)},
             operators=(
                 StreamOperator("maxima", (SOURCE,), maxima, ratio=symbols / RATE_PER_S),
                 StreamOperator("merge", ("maxima",), merge, state_partitions=2),
@@ -63,32 +54,33 @@ def application(symbols: int = 1000) -> Application:
         rates_per_s={SOURCE: RATE_PER_S},
         generate=partial(_generate, symbols),
         shape=_steps,
-        closing=lambda at_s: {SOURCE: closing(at_s, symbol=CLOSING_SYMBOL, cents=1)},
+        closing=lambda at_s: {SOURCE: records.closing(at_s, symbol=CLOSING_SYMBOL, cents=1)},
         results=("merge",),
+        input_count=InputCount("tuples", ("symbol", "second")),
         reference=_reference,
         tally=_tally,
-        spoil=spoiled,
+        spoil=records.spoiled,
         slo="10s",
     )
 
 
 def maxima(rows: DataFrame) -> DataFrame:
-    """The first stage: of a batch, the maximum of each symbol and second, and bad rows one by one.
+    """The first stage: the maximum of each symbol and second of a batch, and each bad row.
 
-    Spark computes partial maxima in each part before it exchanges anything.
+    Spark computes partial maxima in each partition before it exchanges anything.
     """
     from pyspark.sql import functions as fn
 
     good = fn.col("rejected").isNull()
     return (
-        parsed(rows, WORDS, NUMBERS)
+        records.parsed(rows, WORDS, NUMBERS)
         .groupBy("symbol", fn.expr("at_us DIV 1000000").alias("second"), "value", "rejected")
         .agg(
             fn.max("cents").alias("cents"),
             fn.count("*").alias("tuples"),
             fn.timestamp_micros(fn.max("at_us")).alias("at"),
         )
-        # Equal bad rows fell into one group: they are counted one by one all the same.
+        # Equal bad rows are in one group, but each of them counts.
         .withColumn(
             "nth", fn.explode(fn.sequence(fn.lit(1), fn.when(good, 1).otherwise(fn.col("tuples"))))
         )
@@ -97,11 +89,11 @@ def maxima(rows: DataFrame) -> DataFrame:
 
 
 def merge(rows: DataFrame) -> DataFrame:
-    """The second stage: the maximum of all that the engines found of a symbol and second."""
+    """The second stage: the maximum over all engines of each symbol and second."""
     from pyspark.sql import functions as fn
 
     return (
-        rows.withWatermark("at", f"{LATE_S} seconds")
+        rows.withWatermark("at", f"{records.LATE_S} seconds")
         .groupBy("symbol", fn.window("at", "1 second").alias("within"))
         .agg(fn.max("cents").alias("cents"), fn.sum("tuples").alias("tuples"))
         .select("symbol", fn.unix_seconds("within.start").alias("second"), "cents", "tuples")
@@ -119,33 +111,30 @@ def _generate(
 
     names = pa.array([f"S{n:04d}" for n in range(symbols)])
     which = random.integers(0, symbols, len(moments))
-    base = 1_000 + which * 7919 % 20_000  # each symbol has a level of its own
+    base = 1_000 + which * 7919 % 20_000  # each symbol has its own price level
     cents = base + random.integers(0, 500, len(moments))
-    return texts(np.round(moments * 1e6).astype(np.int64), symbol=names.take(which), cents=cents)
+    return records.texts(moments, symbol=names.take(which), cents=cents)
 
 
 def _steps(source: str, mean_per_s: float, seconds: float, seed: int) -> Workload:
-    """The steps of the paper's Fig. 7 within so many seconds, with that mean."""
+    """The steps of the paper's Fig. 7 compressed into `seconds`, with that mean."""
     steps = cervino_steps(source=source)
-    factor = mean_per_s * steps.duration_s / float(steps.curve.cumulative(_end(steps.duration_s)))
+    total = float(steps.curve.cumulative(np.array(steps.duration_s)))
+    factor = mean_per_s * steps.duration_s / total
     speed = steps.duration_s / seconds
     return Scaled(steps, rate_factor=factor / speed, speed=speed)
-
-
-def _end(seconds: float) -> NDArray[np.float64]:
-    return np.array(seconds)
 
 
 def _reference(inputs: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     import pyarrow as pa
 
-    rows = records(inputs[SOURCE], WORDS, NUMBERS)
+    rows = records.good_records(inputs[SOURCE], WORDS, NUMBERS)
     names, which = np.unique(rows["symbol"], return_inverse=True)
     second = rows["at_us"] // 1_000_000
     keys, group = np.unique(np.stack([which, second]), axis=1, return_inverse=True)
     most = np.zeros(keys.shape[1], np.int64)
     np.maximum.at(most, group, rows["cents"])
-    out = closed((keys[1] + 1) * 1_000_000, rows["at_us"])
+    out = records.closed((keys[1] + 1) * 1_000_000, rows["at_us"])
     columns = {
         "symbol": names[keys[0]][out].tolist(),
         "second": keys[1][out],

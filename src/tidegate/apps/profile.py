@@ -1,7 +1,7 @@
-"""What an application's operators cost, measured: the topology file of `tidegate profile`.
+"""Measured costs of an application's operators: the topology file of `tidegate profile`.
 
-The application runs for a while at a steady rate with nobody scaling it. Arrivals and ratios are
-counted, exactly; service times are slot-seconds an item, as the batches' jobs took them.
+The application runs for a while at a constant rate without scaling. Arrivals and ratios are exact
+counts; service times are slot-seconds per item, measured from the jobs of the batches.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidegate.apps.application import Application, settle
-from tidegate.apps.feed import TopicFeed
-from tidegate.apps.live import LiveRun, check_parts, start
+from tidegate.apps.live import LiveRun, check_parts, close_windows, start, start_feed
 from tidegate.codec import Value
 from tidegate.lifecycle import Stop, wait_until
 from tidegate.model import HostOffer, OperatorReading, Snapshot
@@ -36,17 +35,23 @@ if TYPE_CHECKING:
 __all__ = ["OperatorProfile", "Profile", "profile", "variation"]
 
 FEW_ITEMS = 50
-"""A batch of more items tells the mean of one, not how much one differs from the next."""
+"""Larger batches show only the mean time of an item, not its variation."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorProfile(Value):
-    """One operator. What could not be measured is None.
+    """The profile of one operator; None for figures that could not be measured.
 
-    arrives_per_s: λ. service_time_s: slot-seconds of one item, 1/μ. service_cv: coefficient of
-    variation of that time from item to item. batch_cv: of the mean time of an item, from batch to
-    batch. ratio: rows out for each item in. overhead_s: of a batch, beside the work on its items.
-    batches: that this rests on. partitions: of its state, None without.
+    Args:
+        name: Of the operator.
+        arrives_per_s: λ, items per second.
+        service_time_s: 1/μ, slot-seconds per item.
+        service_cv: Coefficient of variation of this time from item to item.
+        batch_cv: Coefficient of variation of the mean time of an item, from batch to batch.
+        ratio: Rows out for each item in.
+        overhead_s: Time of a batch in addition to the work on its items.
+        batches: Number of batches measured.
+        partitions: Of its state; None without state.
     """
 
     name: str
@@ -62,9 +67,9 @@ class OperatorProfile(Value):
 
 @dataclass(frozen=True)
 class Profile(Value):
-    """The operators in the order of the stream, and the topology that they come to.
+    """The operators in the order of the stream, and the resulting topology.
 
-    rates_per_s: of the sources. seconds: measured.
+    rates_per_s: by source. seconds: duration of the measurement.
     """
 
     application: str
@@ -75,10 +80,10 @@ class Profile(Value):
 
 
 def variation(batches: Sequence[tuple[int, float]]) -> tuple[float | None, float | None]:
-    """(CV of one item's time, CV of the batches' mean times), from (items, slot-seconds) of each.
+    """CV of the time of an item, and CV of the batches' mean times, from (items, slot-seconds).
 
-    The times of n independent items have n times the variance of one. With many items in a batch
-    what is left of that drowns in the unrest of the machine, so the first is None there.
+    The total time of n independent items has n times the variance of one. With many items in a
+    batch the noise of the machine hides it, so the first figure is None there.
 
     >>> variation([(2, 2.2), (2, 1.8), (2, 2.2), (2, 1.8)])
     (0.1632..., 0.1000...)
@@ -101,8 +106,8 @@ def variation(batches: Sequence[tuple[int, float]]) -> tuple[float | None, float
 def profile(run: LiveRun, say: Callable[[str], None], stop: Stop) -> Profile:
     """Run an application in one process and measure its operators.
 
-    run: what, how fast and how long; of its hosts only the slots of one are used, and no policy is
-    asked. stop: set it to end early, with what was measured so far.
+    run: application, rate and duration; only the slots of one executor are used, and no policy.
+    stop: set it to end early, with the measurements so far.
     """
     app = run.application
     interval_s = duration_s(run.interval, "interval")
@@ -112,9 +117,7 @@ def profile(run: LiveRun, say: Callable[[str], None], stop: Stop) -> Profile:
         master, name = f"local[{run.slots}]", f"tidegate profile {app.name}"
         spark = stack.enter_context(session_on(master, run.driver_log, run.settings, name))
         running = start(run, spark, stack, run.slots)
-        topics = {source: running.topics[source] for source in app.topology.sources}
-        feed = TopicFeed(app, topics, run.steady(trickle=True), bad=run.bad, seed=run.seed).start()
-        stack.callback(feed.stop)
+        feed = start_feed(run, running, stack)
 
         def check() -> None:
             check_parts(running, feed)
@@ -130,14 +133,12 @@ def profile(run: LiveRun, say: Callable[[str], None], stop: Stop) -> Profile:
         say(f"measuring for {run.seconds:.0f} s")
         while not stop.is_set() and (left_s := from_s + run.seconds - time.time()) > 0:
             wait_until(lambda: False, min(interval_s, left_s), stop, check)
-            world.observe()  # batches are noted before Spark forgets them
+            world.observe()  # record batches before Spark drops them
         seconds = time.time() - from_s
         feed.stop()
         settle(running, 300.0)
         snapshot = world.observe()
-        for source, table in app.closing(time.time()).items():
-            running.topics[source].append(table, "closing")
-        settle(running, 120.0)
+        close_windows(app, running)
         after = {name: counts(name) for name in running.queries}
         passed = {
             name: Counts(
@@ -155,7 +156,7 @@ def profile(run: LiveRun, say: Callable[[str], None], stop: Stop) -> Profile:
 def _world(
     spark: SparkSession, running: RunningTopology, slots: int, interval_s: float
 ) -> SparkWorld:
-    """The application as an autoscaler would see it."""
+    """The application as an autoscaler sees it."""
     gateway = Gateway(spark, watch_only=True)
     wired = running.for_autoscaler()
     offer = HostOffer(Resources(float(slots)), 3600.0, 0.0)
@@ -210,9 +211,9 @@ def _profile(
 
 
 def _service_s(reading: OperatorReading, batches: Sequence[tuple[int, float]]) -> float | None:
-    """Slot-seconds an item: what the meter says, or all that was done by all that came.
+    """Slot-seconds per item: the meter's figure, or total time by total items if it is lower.
 
-    From few batches the meter cannot tell a batch's own cost from that of its items.
+    From few batches the meter cannot separate the overhead of a batch from the cost of its items.
     """
     items, run_s = (sum(parts) for parts in zip(*batches, strict=True)) if batches else (0, 0.0)
     known = [reading.service_time_s, run_s / items if items else None]
@@ -220,7 +221,7 @@ def _service_s(reading: OperatorReading, batches: Sequence[tuple[int, float]]) -
 
 
 def _one_source(topology: Topology) -> Topology:
-    """The same with one source for all, as a trace drives it: each edge carries its share."""
+    """The same topology with a single source, as for a trace: each edge carries its share."""
     rates = {source.name: source.rate_per_s or 0.0 for source in topology.sources}
     total = sum(rates.values())
     if len(rates) == 1 or not total:

@@ -1,15 +1,15 @@
-"""Records that come as JSON text, as they do from outside: written, read, and set aside when bad.
+"""Records that arrive as JSON text: written, parsed, and set aside when they are bad.
 
-A record is one flat object. Beside its text there is the time at which it was sent: a record whose
-own clock is further off than the two bounds here is set aside, because a single one from the future
-would close every window before its time, and one from the past belongs to a window that is closed.
+A record is one flat object, with the time when it was sent. A record whose own clock differs too
+much from that time is set aside: a single one from the future would close all windows early, and
+one from the past belongs to a window that is already closed.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,41 +18,36 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 __all__ = [
-    "AHEAD_S", "BEHIND_S", "LATE_S", "REASONS", "closed", "closing", "parsed", "records",
-    "spoiled", "text_schema", "texts",
+    "AHEAD_S", "BEHIND_S", "CLOSING_S", "LATE_S", "REASONS", "TEXTS", "closed", "closing",
+    "good_records", "parsed", "spoiled", "texts", "with_bad_rows",
 ]  # fmt: skip
 
+TEXTS = {"value": "string", "sent_us": "long"}
+"""Columns. value: the record. sent_us: when it was sent, Unix microseconds."""
 BEHIND_S, AHEAD_S = 10, 1
 """Seconds that a record's clock may be behind and ahead of the time at which it was sent."""
 LATE_S = BEHIND_S + AHEAD_S + 4
-"""Delay of a watermark over records that pass: none of them is ever late."""
+"""Delay of a watermark over good records: none of them is ever late."""
 CLOSING_S = 3600.0
-"""A record so far ahead of all others closes their windows."""
+"""A record this many seconds ahead of all others closes their windows."""
 REASONS = (
     "no text", "malformed JSON", "a field is missing or out of range",
     "the clock is behind", "the clock is ahead",
 )  # fmt: skip
-"""Why a record is set aside, in the order in which that is looked at."""
+"""Why a record is set aside, in the order of the checks."""
 
 _FLAT = r"\s*\{[^{}]*\}\s*"
 _WORD = r"[A-Z][A-Za-z0-9 .&_-]*"
 
 
-def text_schema() -> StructType:
-    """value: the record; sent_us: when it was sent, Unix microseconds."""
-    from pyspark.sql.types import LongType, StringType, StructField, StructType
-
-    return StructType([StructField("value", StringType()), StructField("sent_us", LongType())])
-
-
-def texts(at_us: NDArray[np.int64], **columns: Any) -> pa.Table:
-    """Records of these columns, words or whole numbers, sent at the time that they bear."""
+def texts(moments: NDArray[np.float64], **columns: Any) -> pa.Table:
+    """Records of these columns (words or whole numbers), sent at their own time, Unix seconds."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    at_us = np.round(moments * 1e6).astype(np.int64)
     parts: list[Any] = []
     for n, (name, values) in enumerate({**columns, "at_us": at_us}.items()):
         column = pa.array(values)
@@ -63,7 +58,7 @@ def texts(at_us: NDArray[np.int64], **columns: Any) -> pa.Table:
 
 
 def parsed(rows: DataFrame, words: tuple[str, ...], numbers: tuple[str, ...]) -> DataFrame:
-    """The records' fields and `at_us`; `rejected` tells why one is bad, and `value` keeps its text.
+    """The records' fields and `at_us`; `rejected` is the reason why one is bad, `value` its text.
 
     words: fields that begin with a capital letter; numbers: fields that are positive whole numbers.
     """
@@ -94,10 +89,10 @@ def parsed(rows: DataFrame, words: tuple[str, ...], numbers: tuple[str, ...]) ->
     return judged.select(*good, fn.when(~is_good, fn.col("value")).alias("value"), "rejected")
 
 
-def records(
+def good_records(
     rows: pa.Table, words: tuple[str, ...], numbers: tuple[str, ...]
 ) -> dict[str, NDArray[Any]]:
-    """The good records' fields as columns, read by Python's own JSON: for references."""
+    """The good records' fields as columns, parsed by Python: for references."""
     names = (*words, *numbers, "at_us")
     found: dict[str, list[Any]] = {name: [] for name in names}
     for chunk in rows.to_batches(65_536):
@@ -131,47 +126,59 @@ def _record(
 
 
 def closing(at_s: float, **columns: Any) -> pa.Table:
-    """A record so far ahead of `at_s` (Unix seconds) that every window before it closes."""
-    at_us = np.array([round((at_s + CLOSING_S) * 1e6)])
-    return texts(at_us, **{name: [value] for name, value in columns.items()})
+    """A record so far ahead of `at_s` (Unix seconds) that all windows before it close."""
+    moments = np.array([at_s + CLOSING_S])
+    return texts(moments, **{name: [value] for name, value in columns.items()})
 
 
 def closed(ends_us: NDArray[np.int64], at_us: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which windows the watermark over these records has passed, by the windows' ends."""
+    """Which windows the watermark over these records has closed, by the ends of the windows."""
     return np.asarray(ends_us <= at_us.max(initial=0) - 1_000_000 * LATE_S)
 
 
-def spoiled(table: pa.Table, share: float, random: np.random.Generator) -> pa.Table:
-    """The records with about that share of bad ones among them, of every kind.
+def with_bad_rows(
+    table: pa.Table,
+    share: float,
+    random: np.random.Generator,
+    faults: Sequence[Callable[[dict[str, Any]], None]],
+    in_turn: bool = True,
+) -> pa.Table:
+    """The table with about that share of bad rows added.
 
-    They are added and not put in the place of good ones: what comes out stays the same.
+    They are added and replace no good row, so the results stay the same.
+
+    faults: change a copy of a good row in place. in_turn: each fault in turn, or at random.
     """
     import pyarrow as pa
 
-    bad = int(random.binomial(table.num_rows, min(1.0, share)))
-    if not bad:
+    count = int(random.binomial(table.num_rows, min(1.0, share)))
+    if not count:
         return table
-    kinds = random.integers(0, len(_SPOIL), bad)
-    rows = table.take(random.integers(0, table.num_rows, bad)).to_pylist()
-    made = [
-        _SPOIL[kind](row["value"], row["sent_us"]) for kind, row in zip(kinds, rows, strict=True)
-    ]
-    values = pa.table(
-        {"value": [value for value, _ in made], "sent_us": [sent for _, sent in made]},
-        schema=table.schema,
-    )
-    return pa.concat_tables([table, values])
+    kinds = np.arange(count) if in_turn else random.integers(0, len(faults), count)
+    rows = table.take(random.integers(0, table.num_rows, count)).to_pylist()
+    for kind, row in zip(kinds, rows, strict=True):
+        faults[kind % len(faults)](row)
+    return pa.concat_tables([table, pa.Table.from_pylist(rows, schema=table.schema)])
 
 
-_SPOIL: tuple[Callable[[str, int], tuple[str | None, int]], ...] = (
-    lambda text, sent_us: (None, sent_us),
-    lambda text, sent_us: (text[: len(text) // 2], sent_us),  # torn in the middle
-    lambda text, sent_us: (text + text, sent_us),  # two in one line
-    lambda text, sent_us: ("\x00\ufffd" * 50, sent_us),  # a poison record
-    lambda text, sent_us: ("[]", sent_us),
-    lambda text, sent_us: (re.sub(r"\d+", "1e999", text), sent_us),
-    lambda text, sent_us: (text.replace('"at_us"', '"at"'), sent_us),  # a field has another name
-    lambda text, sent_us: (re.sub(r":(\d)", r":-\1", text, count=1), sent_us),
-    lambda text, sent_us: (text, sent_us + 3_600_000_000),  # its clock went back an hour
-    lambda text, sent_us: (text, sent_us - 3_600_000_000),  # and forward
+def spoiled(table: pa.Table, share: float, random: np.random.Generator) -> pa.Table:
+    """The records with about that share of bad ones added, of every kind."""
+    return with_bad_rows(table, share, random, _FAULTS, in_turn=False)
+
+
+def _text(change: Callable[[str], str | None]) -> Callable[[dict[str, Any]], None]:
+    return lambda row: row.update(value=change(row["value"]))
+
+
+_FAULTS: tuple[Callable[[dict[str, Any]], None], ...] = (
+    _text(lambda text: None),
+    _text(lambda text: text[: len(text) // 2]),  # torn in the middle
+    _text(lambda text: text + text),  # two in one line
+    _text(lambda text: "\x00\ufffd" * 50),  # a poison record
+    _text(lambda text: "[]"),
+    _text(lambda text: re.sub(r"\d+", "1e999", text)),
+    _text(lambda text: text.replace('"at_us"', '"at"')),  # a renamed field
+    _text(lambda text: re.sub(r":(\d)", r":-\1", text, count=1)),
+    lambda row: row.update(sent_us=row["sent_us"] + 3_600_000_000),  # the clock is an hour behind
+    lambda row: row.update(sent_us=row["sent_us"] - 3_600_000_000),  # and ahead
 )

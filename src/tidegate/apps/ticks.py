@@ -1,8 +1,8 @@
 """FUGU's 35 queries over a stream of ticks, as one application.
 
 FIRST, MIN, AVG, MAX, LAST(price) WITHIN x SEC GROUP BY comp WHERE sector = y: x and y of each query
-are drawn from a seed. Queries that ask the same share their windows, and windows of all lengths are
-kept by one stateful operator, so that 35 queries cost one batch and not 35.
+are chosen at random from a seed. Equal queries share their windows, and one stateful operator keeps
+windows of all lengths, so that 35 queries cost one batch instead of 35.
 
 T. Heinze et al., *Auto-scaling techniques for elastic data stream processing*, ICDE Workshops 2014.
 """
@@ -16,41 +16,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidegate.apps.application import Application
-from tidegate.apps.market import COMPANIES, SECTORS, SHARES, Recording, read_recording
-from tidegate.apps.records import (
-    LATE_S,
-    closed,
-    closing,
-    parsed,
-    records,
-    spoiled,
-    text_schema,
-    texts,
-)
+from tidegate.apps import records
+from tidegate.apps.application import Application, columns
+from tidegate.apps.market import COMPANIES, SECTORS, SHARES, Recording, exchange_day, read_recording
 from tidegate.spark.streams.topology import StreamOperator, StreamTopology
 from tidegate.units import finite
-from tidegate.workloads import EventLog, ExchangeDay, Scaled, Workload
+from tidegate.workloads import EventLog, Scaled, Workload
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
-__all__ = ["Query", "application", "draw_queries"]
+__all__ = ["TickQuery", "application", "draw_queries"]
 
 SOURCE = "ticks"
 RATE_PER_S = 1_000.0
 WINDOWS_S = (5, 10, 15, 20, 30, 60)
 WORDS, NUMBERS = ("comp", "sector"), ("id", "cents")
-Query = tuple[int, str]
-"""x, seconds, and y, a sector."""
+CLOSING = {"id": 1, "comp": "END", "sector": "NONE", "cents": 1}
+TickQuery = tuple[int, str]
+"""x, in seconds, and y, a sector."""
 
 
 def draw_queries(
     count: int = 35, seed: int = 0, sectors: Sequence[str] = SECTORS
-) -> tuple[Query, ...]:
-    """The x and y of so many queries; query n is the n-th.
+) -> tuple[TickQuery, ...]:
+    """X and y of `count` queries; query n is the n-th.
 
     >>> draw_queries(3, seed=1)
     ((15, 'Health Care'), (30, 'Energy'), (5, 'Industrials'))
@@ -62,21 +54,22 @@ def draw_queries(
 def application(queries: int = 35, seed: int = 0, replay: Path | None = None) -> Application:
     """The application.
 
-    queries, seed: how many, and what their parameters are drawn from. replay: a recorded day in
-    place of the generator, see `read_recording`; it is played whole, as fast as the run is short.
+    queries: how many. seed: random seed of their parameters. replay: a recorded day instead of the
+    generator, see `read_recording`; the whole day is compressed into the time of the run.
     """
     finite(queries, "queries", low=1)
     recording = None if replay is None else read_recording(replay)
     sectors = SECTORS if recording is None else recording.sectors
     asked = draw_queries(queries, seed, sectors)
+    parse = partial(records.parsed, words=WORDS, numbers=NUMBERS)
     return Application(
         name="ticks",
         summary=f"{queries} window queries over the ticks of an exchange",
         paper="FUGU, Heinze et al. 2014",
         topology=StreamTopology(
-            sources={SOURCE: text_schema()},
+            sources={SOURCE: columns(**records.TEXTS)},
             operators=(
-                StreamOperator("parse", (SOURCE,), partial(parsed, words=WORDS, numbers=NUMBERS)),
+                StreamOperator("parse", (SOURCE,), parse),
                 StreamOperator(
                     "prices", ("parse",), partial(prices, queries=asked), state_partitions=2
                 ),
@@ -84,19 +77,19 @@ def application(queries: int = 35, seed: int = 0, replay: Path | None = None) ->
         ),
         rates_per_s={SOURCE: RATE_PER_S if recording is None else recording.rate_per_s},
         generate=_generate if recording is None else partial(_recorded, recording),
-        shape=_day if recording is None else partial(_recorded_day, recording),
+        shape=exchange_day if recording is None else partial(_recorded_day, recording),
         replays=recording is not None,
-        closing=lambda at_s: {SOURCE: closing(at_s, id=1, comp="END", sector="NONE", cents=1)},
+        closing=lambda at_s: {SOURCE: records.closing(at_s, **CLOSING)},
         results=("prices",),
         reference=partial(_reference, asked),
         tally=partial(_tally, asked),
-        spoil=spoiled,
+        spoil=records.spoiled,
         slo="10s",
     )
 
 
-def prices(rows: DataFrame, queries: Sequence[Query]) -> DataFrame:
-    """A row for each query, company and window; FIRST and LAST by event time, then by number."""
+def prices(rows: DataFrame, queries: Sequence[TickQuery]) -> DataFrame:
+    """A row for each query, company and window; FIRST and LAST by event time, then by id."""
     from pyspark.sql import functions as fn
 
     lengths: dict[str, list[int]] = {}
@@ -110,12 +103,12 @@ def prices(rows: DataFrame, queries: Sequence[Query]) -> DataFrame:
     within = fn.struct(
         fn.timestamp_micros(start_us).alias("start"), fn.timestamp_micros(end_us).alias("end")
     )
-    # `window` makes windows of one length only. By this mark, which it sets as well, Spark knows
-    # that a struct is a window of the column with the watermark, and lets it go at its end.
-    mark = {"spark.watermarkDelayMs": 1000 * LATE_S}
+    # `window` makes windows of one length only. This mark, which `window` sets as well, tags a
+    # struct as a window of the column with the watermark, so that Spark drops it at its end.
+    mark = {"spark.watermarkDelayMs": 1000 * records.LATE_S}
     return (
         rows.withColumn("at", fn.timestamp_micros("at_us"))
-        .withWatermark("at", f"{LATE_S} seconds")
+        .withWatermark("at", f"{records.LATE_S} seconds")
         .withColumn("window_s", fn.explode(_lookup(lengths)[fn.col("sector")]))
         .withColumn("within", within.alias("within", metadata=mark))
         .groupBy("within", "window_s", "sector", "comp")
@@ -136,7 +129,7 @@ def prices(rows: DataFrame, queries: Sequence[Query]) -> DataFrame:
 
 
 def _lookup(lists: Mapping[str, Sequence[int]]) -> Any:
-    """A map of words to lists of numbers, as an expression."""
+    """A map from words to lists of numbers, as an expression."""
     from pyspark.sql import functions as fn
 
     pairs = [
@@ -153,23 +146,16 @@ def _generate(
     import pyarrow as pa
 
     which = random.choice(len(SHARES), len(moments), p=SHARES)
-    base = 500 + which * 7919 % 15_000  # each company has a level of its own, and trades around it
+    base = 500 + which * 7919 % 15_000  # each company trades around its own price level
     cents = base + np.round(base * random.normal(0, 0.002, len(moments))).astype(np.int64)
     names, sectors = zip(*COMPANIES, strict=True)
-    return texts(
-        np.round(moments * 1e6).astype(np.int64),
+    return records.texts(
+        moments,
         id=first_id + 1 + np.arange(len(moments)),
         comp=pa.array(names).take(which),
         sector=pa.array(sectors).take(which),
         cents=cents,
     )
-
-
-def _day(source: str, mean_per_s: float, seconds: float, seed: int) -> Workload:
-    """An exchange day in so many seconds, with so many ticks a second on average."""
-    day = ExchangeDay(seed=seed, mean_per_s=mean_per_s, source=source)
-    speed = day.duration_s / seconds
-    return Scaled(day, rate_factor=1 / speed, speed=speed)
 
 
 def _recorded(
@@ -182,8 +168,8 @@ def _recorded(
     import pyarrow as pa
 
     which = (first_id + np.arange(len(moments))) % len(recording.at_s)
-    return texts(
-        np.round(moments * 1e6).astype(np.int64),
+    return records.texts(
+        moments,
         id=first_id + 1 + np.arange(len(moments)),
         comp=pa.array(recording.comp).take(which),
         sector=pa.array(recording.sector).take(which),
@@ -198,18 +184,18 @@ def _recorded_day(
     return Scaled(log, speed=log.duration_s / seconds)
 
 
-def _reference(queries: Sequence[Query], inputs: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+def _reference(queries: Sequence[TickQuery], inputs: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     """Query by query, over all ticks at once."""
     import pyarrow as pa
 
-    ticks = records(inputs[SOURCE], WORDS, NUMBERS)
+    ticks = records.good_records(inputs[SOURCE], WORDS, NUMBERS)
     order = np.lexsort((ticks["id"], ticks["at_us"]))
     found: list[dict[str, Any]] = []
     for n, (window_s, sector) in enumerate(queries, start=1):
         mine = order[ticks["sector"][order] == sector]
         length_us = 1_000_000 * window_s
         start = ticks["at_us"][mine] // length_us
-        out = closed((start + 1) * length_us, ticks["at_us"])
+        out = records.closed((start + 1) * length_us, ticks["at_us"])
         groups: dict[tuple[str, int], list[int]] = {}
         for comp, begin, cents in zip(
             ticks["comp"][mine][out].tolist(),
@@ -231,7 +217,7 @@ def _reference(queries: Sequence[Query], inputs: Mapping[str, pa.Table]) -> dict
 
 
 def _tally(
-    queries: Sequence[Query], inputs: Mapping[str, pa.Table], results: Mapping[str, pa.Table]
+    queries: Sequence[TickQuery], inputs: Mapping[str, pa.Table], results: Mapping[str, pa.Table]
 ) -> list[str]:
     import pyarrow.compute as pc
 

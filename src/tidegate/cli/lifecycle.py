@@ -1,4 +1,4 @@
-"""What the commands that run something live share: an end in order, quiet logs, a clean folder."""
+"""Shared by the commands that run something live: orderly end, logs in files, a clean folder."""
 
 from __future__ import annotations
 
@@ -9,28 +9,34 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from tidegate.cli.output import console
 from tidegate.errors import InputError
 
 if TYPE_CHECKING:
     from tidegate.lifecycle import Stop
 
-__all__ = ["INTERRUPTED", "cleared", "executors_that_fit", "logs_into", "signals"]
+__all__ = [
+    "INTERRUPTED", "NOTHING_SEEN", "cleared", "executors_that_fit", "logs_into", "signals",
+    "stoppable",
+]  # fmt: skip
 
 INTERRUPTED = 130
+NOTHING_SEEN = "stopped before the run began: there are no figures"
 
 
 @contextlib.contextmanager
 def signals(stop: Stop, say: Callable[[str], None]) -> Iterator[None]:
-    """Ctrl-C and a kind kill end the run in order; while it starts, by an exception."""
+    """Ctrl-C and SIGTERM end the run in order; while it starts, they raise `Stopped`."""
     from tidegate.lifecycle import Stopped
 
     def end(number: int, frame: Any) -> None:
         again = stop.is_set()
         stop.set()
         if not again:
-            with contextlib.suppress(RuntimeError):  # it came in the middle of a print
-                say("asked to stop: ending in order, which takes some seconds")
+            with contextlib.suppress(RuntimeError):  # the signal interrupted a print
+                say("stopping in order; this takes some seconds")
             if stop.starting:
                 raise Stopped
 
@@ -43,8 +49,22 @@ def signals(stop: Stop, say: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def stoppable(log: Path, say: Callable[[str], None]) -> Iterator[Stop]:
+    """Live work that Ctrl-C ends in order, with warnings in a file; exits if it had not begun."""
+    from tidegate.lifecycle import Stop, Stopped
+
+    stop = Stop()
+    with signals(stop, say), logs_into(log):
+        try:
+            yield stop
+        except (Stopped, KeyboardInterrupt):
+            console().print(NOTHING_SEEN)
+            raise typer.Exit(INTERRUPTED) from None
+
+
+@contextlib.contextmanager
 def logs_into(path: Path) -> Iterator[None]:
-    """Warnings go to a file: in the middle of a live view they would only be torn."""
+    """Write warnings to a file, because they would disturb a live view."""
     handler = logging.FileHandler(path, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
     loggers = [logging.getLogger(name) for name in ("tidegate", "py4j")]
@@ -61,28 +81,28 @@ def logs_into(path: Path) -> Iterator[None]:
 
 
 def cleared(out: Path) -> Path:
-    """The folder, made where it is missing, without an earlier run's journal, logs and report.
+    """The folder, created if missing, without the journal, logs and report of an earlier run.
 
-    InputError when it has somebody else's ``data``, which a run would remove.
+    Raises InputError if its ``data`` does not come from a run, because a run would remove it.
     """
     data = out / "data"
     if data.exists() and not any((data / ours).is_dir() for ours in ("topics", "checkpoints")):
-        remedy = f"{data} is no earlier run's and would be lost: choose another folder"
+        remedy = f"{data} is not from an earlier run and would be lost: choose another folder"
         raise InputError("--out", str(out), "a folder for runs", remedy)
     try:
         out.mkdir(parents=True, exist_ok=True)
         for old in ("journal.jsonl", "driver.log", "tidegate.log", "report.html"):
-            (out / old).unlink(missing_ok=True)  # a journal would be continued, and this is new
+            (out / old).unlink(missing_ok=True)  # a new run must not continue an old journal
     except OSError as error:
         remedy = error.strerror or "choose another"
-        raise InputError("--out", str(out), "a folder that can be written", remedy) from None
+        raise InputError("--out", str(out), "a writable folder", remedy) from None
     return out
 
 
 def executors_that_fit(wanted: int, memory_mb: int) -> int:
-    """Of so many executors, those that this machine carries; says so when they are fewer.
+    """The number of executors that fit on this machine, at most `wanted`; prints if it is lower.
 
-    BackendError when there is no Spark, no Java or no memory here.
+    Raises BackendError if Spark, Java or memory is missing.
     """
     from tidegate.spark.local.processes import spark_home
     from tidegate.spark.local.session import check_java, hosts_that_fit
@@ -91,5 +111,5 @@ def executors_that_fit(wanted: int, memory_mb: int) -> int:
     check_java()
     fit = hosts_that_fit(wanted, memory_mb)
     if fit < wanted:
-        console().print(f"memory for {fit} of {wanted} executors is free: going on with {fit}")
+        console().print(f"there is free memory for {fit} of {wanted} executors: using {fit}")
     return fit

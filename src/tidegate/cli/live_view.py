@@ -1,4 +1,4 @@
-"""A live view of a run: in a terminal a few lines that stay in place, in a log one line a turn."""
+"""A live view of a run: lines that stay in place in a terminal, one line per turn in a log."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ BLOCKS = {"running": "■", "starting": "◔", "draining": "▽"}
 
 
 class LiveView(Service):
-    """Shows turns as they come.
+    """Shows turns as they happen.
 
-    slo_s: the latency wanted, in seconds. out: where to; None: the terminal, or a log.
+    slo_s: latency target, in seconds. out: where to print; by default the terminal or a log.
     """
 
     def __init__(self, slo_s: float, out: Console | None = None) -> None:
@@ -45,7 +45,7 @@ class LiveView(Service):
         )
 
     def say(self, phase: str) -> None:
-        """What is being done now."""
+        """Show the current phase."""
         self.phase = phase
         if self._live is None:
             self.out.print(phase, highlight=False)
@@ -53,7 +53,7 @@ class LiveView(Service):
             self._refresh()
 
     def turn(self, turn: Turn) -> None:
-        """A turn has ended."""
+        """Show a turn."""
         self.turns.append(turn)
         if self._live is None:
             self.out.print(turn_line(turn, self.turns[0], self.slo_s), soft_wrap=True)
@@ -77,7 +77,7 @@ class LiveView(Service):
 
 
 def turn_line(turn: Turn, first: Turn, slo_s: float) -> str:
-    """A turn in one line of a log. first: from which on time is counted."""
+    """A turn as one line of a log. first: the turn at time 0."""
     now = turn.snapshot
     if now is None:
         return f"  turn {turn.number} failed: {turn.error}"
@@ -101,9 +101,9 @@ def turn_line(turn: Turn, first: Turn, slo_s: float) -> str:
 
 
 def view(turns: Sequence[Turn], slo_s: float, phase: str = "") -> RenderableType:
-    """All that a glance should tell, from the turns so far.
+    """The current state of a run at a glance, from the turns so far.
 
-    slo_s: the latency wanted, in seconds; phase: what is being done.
+    slo_s: latency target, in seconds. phase: shown in the first line.
     """
     seen = [turn.snapshot for turn in turns if turn.snapshot is not None]
     head = Text("tidegate", style="bold")
@@ -116,7 +116,7 @@ def view(turns: Sequence[Turn], slo_s: float, phase: str = "") -> RenderableType
     rows.add_column(justify="right")
     rows.add_column()
     capacity = capacity_of(now)
-    room = "" if capacity is None else f"  of {capacity:.0f}/s that fit"
+    room = "" if capacity is None else f"  of {capacity:.0f}/s capacity"
     if _shed(turns[-1]):
         room += f", [red]{_shed(turns[-1]):.0%} is shed[/red]"
     rows.add_row("rate", f"{_number(rate_of(now))}/s", _spark([rate_of(s) for s in seen]) + room)
@@ -151,7 +151,7 @@ def view(turns: Sequence[Turn], slo_s: float, phase: str = "") -> RenderableType
 
 
 def _shed(turn: Turn) -> float:
-    """Share of the input that is dropped from this turn on."""
+    """Share of the input that is shed from this turn on."""
     return turn.plan.shed_fraction if turn.plan is not None else 0.0
 
 

@@ -1,4 +1,4 @@
-"""``tidegate profile``: what an application's operators cost, measured, as a topology file."""
+"""``tidegate profile``: measured costs of an application's operators, as a topology file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.lifecycle import INTERRUPTED, cleared, logs_into, signals
+from tidegate.cli.lifecycle import cleared, stoppable
 from tidegate.cli.output import console, print_json, table
 from tidegate.cli.run import AppName, Rate, Replay, Seed, show_value, the_application
 from tidegate.codec import to_plain
@@ -20,26 +20,25 @@ __all__ = ["profile_command"]
 def profile_command(
     name: AppName,
     rate: Rate = 1.0,
-    seconds: Annotated[float, typer.Option(help="How long to measure.")] = 60.0,
-    cores: Annotated[int, typer.Option(help="Task slots of the one process.")] = 2,
+    seconds: Annotated[float, typer.Option(help="Duration of the measurement, in seconds.")] = 60.0,
+    cores: Annotated[int, typer.Option(help="Task slots of the Spark process.")] = 2,
     replay: Replay = None,
     seed: Seed = 1,
     out: Annotated[
         Path | None,
-        typer.Option(help="Where the topology goes; out/APP-profile/topology.yaml by default."),
+        typer.Option(help="Topology file; out/APP-profile/topology.yaml by default."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure an application's operators: arrivals, service times, variability, ratios.
 
     [bold]tidegate profile max-price && tidegate allocate --topology out/… --t-max 2s[/bold]
 
-    Runs it in one Spark process at a steady rate, with nobody scaling it, and writes the topology
-    that allocate, backtest and run --topology read.
+    Runs it in one Spark process at a constant rate, without scaling, and writes the topology for
+    allocate, backtest and run --topology.
     """
     from tidegate.apps.live import LiveRun
     from tidegate.apps.profile import profile
-    from tidegate.lifecycle import Stop, Stopped
     from tidegate.spark.local.session import check_java
 
     finite(rate, "--rate", above=0)
@@ -50,26 +49,22 @@ def profile_command(
     folder = Path("out") / f"{app.name}-profile"
     file = out or folder / "topology.yaml"
     run = LiveRun(app, cleared(folder), rate=rate, seconds=seconds, slots=cores, seed=seed)
-    screen, stop = console(), Stop()
+    screen = console()
 
     def say(text: str) -> None:
         if not as_json:
             screen.print(f"[dim]{text}[/dim]")
 
-    with signals(stop, say), logs_into(run.out / "tidegate.log"):
-        try:
-            found = profile(run, say, stop)
-        except (Stopped, KeyboardInterrupt):
-            screen.print("stopped before there was anything to see")
-            raise typer.Exit(INTERRUPTED) from None
+    with stoppable(run.out / "tidegate.log", say) as stop:
+        found = profile(run, say, stop)
     heading = f"{app.name}, measured by tidegate profile for {found.seconds:.0f} s"
     save_topology(found.topology, file, heading)
     if as_json:
         print_json(to_plain(found))
         return
     shown = table(
-        "operator", "λ arrives/s", "μ one does/s", "an item", "CV", "batches' CV", "rows out",
-        "a batch", "limit", numbers=" rrrrrrrr",
+        "operator", "λ items/s", "μ per slot/s", "per item", "CV", "batches' CV", "rows out",
+        "per batch", "limit", numbers=" rrrrrrrr",
     )  # fmt: skip
     for operator in found.operators:
         service_s = operator.service_time_s
@@ -86,14 +81,13 @@ def profile_command(
         )
     screen.print(shown)
     screen.print(
-        "[dim]CV: how much the time of an item varies; it shows only where batches are small. a "
-        "batch: its time beside the work on its items. limit: partitions of its state.[/dim]"
+        "[dim]CV: variation of the time per item, measurable with small batches only. per batch: "
+        "time in addition to the work on its items. limit: partitions of the state.[/dim]"
     )
     unknown = [o.name for o in found.operators if o.service_time_s is None]
     if unknown:
         screen.print(
-            f"no batch of {', '.join(unknown)} had any rows: measure for longer, or with a higher "
-            "--rate"
+            f"no batch of {', '.join(unknown)} had rows: measure longer, or with a higher --rate"
         )
     screen.print(
         f"\ntopology: {file}\n"

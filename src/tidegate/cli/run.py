@@ -1,4 +1,4 @@
-"""``tidegate run``: an application of the papers, live under an autoscaler, beside a reference."""
+"""``tidegate run``: an application live under an autoscaler, compared with its reference."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.apps import APPLICATIONS
 from tidegate.cli.dashboard import Dashboard, attached
-from tidegate.cli.lifecycle import INTERRUPTED, cleared, executors_that_fit, logs_into, signals
+from tidegate.cli.lifecycle import (
+    INTERRUPTED,
+    NOTHING_SEEN,
+    cleared,
+    executors_that_fit,
+    logs_into,
+    signals,
+    stoppable,
+)
 from tidegate.cli.live_view import LiveView
 from tidegate.cli.output import console, table
 from tidegate.cli.report import show_summary
@@ -21,23 +30,23 @@ from tidegate.report.summary import summarise
 from tidegate.units import duration_s, finite, show_duration
 
 if TYPE_CHECKING:
-    from tidegate.apps.application import Application, Outcome
+    from tidegate.apps.application import Application, ResultCheck
     from tidegate.apps.live import LiveResult, LiveRun
     from tidegate.report.page import Page
 
-__all__ = ["run_command", "the_application"]
+__all__ = ["run_and_report", "run_command", "show_value", "the_application"]
 
-AppName = Annotated[
-    str, typer.Argument(help="ticks, max-price, factory, logos or patterns.", metavar="APP")
+AppName = Annotated[str, typer.Argument(help=f"One of {', '.join(APPLICATIONS)}.", metavar="APP")]
+Rate = Annotated[
+    float, typer.Option(help="Factor on the application's own rates.", metavar="FACTOR")
 ]
-Rate = Annotated[float, typer.Option(help="Times the application's own rates.", metavar="FACTOR")]
-Seed = Annotated[int, typer.Option(help="Of all that is drawn.")]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
 Bad = Annotated[
-    float, typer.Option(help="Share of bad rows to mix in, to see them set aside.", metavar="SHARE")
+    float, typer.Option(help="Share of bad rows to mix in; they are set aside.", metavar="SHARE")
 ]
 Replay = Annotated[
     Path | None,
-    typer.Option(help="ticks: a recorded day in place of the generator.", metavar="FILE"),
+    typer.Option(help="ticks: a recorded day instead of the generator.", metavar="FILE"),
 ]
 
 
@@ -45,27 +54,33 @@ def run_command(
     name: AppName,
     policy: Annotated[
         str | None,
-        typer.Option(help="Who decides, drs by default; see tidegate policies.", metavar="NAME"),
+        typer.Option(help="Policy, drs by default; see tidegate policies.", metavar="NAME"),
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="A parameter of the policy.", metavar="NAME=VALUE"),
     ] = None,
     slo: Annotated[
-        str | None, typer.Option(help="The latency wanted; the application's own by default.")
+        str | None, typer.Option(help="Latency target; the application's own by default.")
     ] = None,
     rate: Rate = 1.0,
-    minutes: Annotated[float, typer.Option(help="How long the input lasts.")] = 2.0,
-    executors: Annotated[int, typer.Option(help="Executors at most, of two slots each.")] = 3,
+    minutes: Annotated[float, typer.Option(help="Duration of the input, in minutes.")] = 2.0,
+    executors: Annotated[
+        int, typer.Option(help="Maximum number of executors, with two slots each.")
+    ] = 3,
     topology: Annotated[
         Path | None,
-        typer.Option(help="What tidegate profile wrote: known from the start.", metavar="FILE"),
+        typer.Option(help="Service times known in advance, from tidegate profile.", metavar="FILE"),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Decide, touch nothing, and add up in the end.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Decide but change nothing; report what would have happened."
+        ),
     ] = False,
     full_speed: Annotated[
-        bool, typer.Option("--full-speed", help="All executors on a backlog: items a second.")
+        bool,
+        typer.Option("--full-speed", help="Measure items per second: all executors, a backlog."),
     ] = False,
     bad: Bad = 0.0,
     replay: Replay = None,
@@ -74,20 +89,20 @@ def run_command(
     topics: Annotated[
         str | None,
         typer.Option(
-            help="In place of files; see the guide to topics.", metavar="kafka://HOST:PORT"
+            help="Kafka instead of files; see the guide to topics.", metavar="kafka://HOST:PORT"
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for all that it writes, out/APP by default; earlier runs go."),
+        typer.Option(help="Output folder, out/APP by default; replaces an earlier run."),
     ] = None,
 ) -> None:
-    """Run an application on a Spark cluster of its own and let a policy scale it.
+    """Run an application on a dedicated local Spark cluster and let a policy scale it.
 
     [bold]tidegate run max-price --policy adaptive-provisioning --set shed=true[/bold]
 
-    In the end its results are compared, row by row, with a reference computed from the same input.
-    Ctrl-C ends everything in order and still compares.
+    At the end, the results are compared row by row with a reference computed from the same input.
+    Ctrl-C stops everything in order and still compares.
     """
     from tidegate.apps.live import LiveRun, known_times
     from tidegate.spark.streams.locations import check_location
@@ -120,113 +135,130 @@ def run_command(
         _at_full_speed(run)
     else:
         with attached(dashboard, [run.journal], run.slo_s):
-            _live(run)
+            _introduce(run)
+            following = (
+                f"tidegate profile {app.name}      # what its operators cost, as a topology",
+                f"tidegate dashboard {run.journal}      # every decision, in a browser",
+                f"tidegate calibrate {run.journal}      # fit the simulator to this run",
+                f"tidegate replay {run.journal} --policy ds2      # where another would differ",
+            )
+            run_and_report(run, app.name, following)
 
 
 def the_application(name: str, replay: Path | None) -> Application:
-    """The application of that name, of a recording where one is given."""
-    from tidegate.apps.application import application
+    """The application of that name, fed from a recording if one is given."""
+    from tidegate.apps.application import application, has_setting
 
     if replay is None:
         return application(name)
-    if name != "ticks":
-        raise InputError("--replay", str(replay), "left out", "only ticks can be replayed")
+    if not has_setting(name, "replay"):
+        raise InputError("--replay", str(replay), "left out", f"{name} replays no recordings")
     return application(name, replay=replay)
 
 
-def _live(run: LiveRun) -> None:
+def _introduce(run: LiveRun) -> None:
+    app = run.application
+    rates = ", ".join(f"{source} {rate:.4g}/s" for source, rate in run.rates_per_s.items())
+    what = "would scale" if run.dry_run else "scales"
+    console().print(
+        f"[bold]{app.name}[/bold]: {app.summary} ({app.paper}).\n{rates} for "
+        f"{show_duration(run.seconds)}; {run.policy} {what} 1 to {run.max_hosts} executors for a "
+        f"latency target of {show_duration(run.slo_s)}.\n",
+        soft_wrap=True,
+    )
+
+
+def run_and_report(run: LiveRun, name: str, following: Sequence[str]) -> None:
+    """Run an application in view, then print and write the report.
+
+    Exits with an error when the results are wrong, and with code 130 when it was stopped early.
+
+    name: title of the report. following: commands to suggest at the end.
+    """
     from tidegate.apps.live import run_live
     from tidegate.lifecycle import Stop, Stopped
 
-    app = run.application
-    out = console()
-    rates = ", ".join(f"{source} {rate:.4g}/s" for source, rate in run.rates_per_s.items())
-    what = "would scale" if run.dry_run else "scales"
-    out.print(
-        f"[bold]{app.name}[/bold]: {app.summary} ({app.paper}).\n{rates} for "
-        f"{show_duration(run.seconds)}; {run.policy} {what} 1 to {run.max_hosts} executors for a "
-        f"latency of {show_duration(run.slo_s)}.\n",
-        soft_wrap=True,
-    )
-    view, stop = LiveView(run.slo_s), Stop()
+    out, view, stop = console(), LiveView(run.slo_s), Stop()
     result = None
     log, early = run.out / "tidegate.log", (Stopped, KeyboardInterrupt)
     with signals(stop, view.say), logs_into(log), view, contextlib.suppress(*early):
         result = run_live(run, view.say, view.turn, stop)
-    if result is None:
-        out.print("stopped before there was anything to see")
+    if result is None and not view.turns:
+        out.print(NOTHING_SEEN)
         raise typer.Exit(INTERRUPTED)
+    out.print()
+    if result is None:
+        out.print("stopped during the warm-up; until then:")
+    elif result.interrupted:
+        out.print("stopped early; until then:")
     if view.turns:
-        inside = any(
-            t.snapshot and result.from_s <= t.snapshot.time_s <= result.until_s for t in view.turns
-        )
-        from_s = result.from_s if inside else float("-inf")
-        summary = summarise(view.turns, run.slo_s, from_s, result.until_s)
-        out.print()
-        show_summary(summary)
-        page = live_page(app.name, view.turns, summary)
-        if result.outcome is not None:
-            _write_results(page, run, result, result.outcome)
-        file = page.write(run.out / "report.html")
-    _conclude(run, result)
-    if result.account:
-        out.print(f"\n{result.account}", soft_wrap=True)
+        file = _report(run, name, view, result)
+    if result is not None:
+        _conclude(run, result)
+        if result.account:
+            out.print(f"\n{result.account}", soft_wrap=True)
     if view.turns:
-        out.print(
-            f"\npictures and decisions: {file}\n"
-            f"next: tidegate profile {app.name}      # what its operators cost, as a topology\n"
-            f"      tidegate dashboard {run.journal}      # every decision, in a browser\n"
-            f"      tidegate calibrate {run.journal}      # what the simulator learnt of it\n"
-            f"      tidegate replay {run.journal} --policy ds2      # where another would differ",
-            soft_wrap=True,
-        )
+        commands = "\n      ".join(following)
+        out.print(f"\ncharts and decisions: {file}\nnext: {commands}", soft_wrap=True)
+    if result is None:
+        raise typer.Exit(INTERRUPTED)
     _exit(run, result)
+
+
+def _report(run: LiveRun, name: str, view: LiveView, result: LiveResult | None) -> Path:
+    """Print the summary of the turns and write the report; returns its file."""
+    if result is None:
+        summary = summarise(view.turns, run.slo_s)
+    else:
+        times = [turn.snapshot.time_s for turn in view.turns if turn.snapshot]
+        # A run that is shorter than a turn is summarised with its warm-up.
+        inside = any(result.from_s <= time_s <= result.until_s for time_s in times)
+        from_s = result.from_s if inside else float("-inf")
+        summary = summarise(view.turns, run.slo_s, from_s, result.until_s, result.measured)
+    show_summary(summary)
+    page = live_page(name, view.turns, summary)
+    if result is not None and result.check is not None:
+        _write_results(page, run, result, result.check)
+    return page.write(run.out / "report.html")
 
 
 def _at_full_speed(run: LiveRun) -> None:
     from tidegate.apps.full_speed import full_speed
-    from tidegate.lifecycle import Stop, Stopped
 
-    stop, out = Stop(), console()
-    with signals(stop, out.print), logs_into(run.out / "tidegate.log"):
-        try:
-            result = full_speed(run, lambda text: out.print(f"[dim]{text}[/dim]"), stop)
-        except (Stopped, KeyboardInterrupt):
-            out.print("stopped before there was anything to see")
-            raise typer.Exit(INTERRUPTED) from None
+    out = console()
+    with stoppable(run.out / "tidegate.log", out.print) as stop:
+        result = full_speed(run, lambda text: out.print(f"[dim]{text}[/dim]"), stop)
     _conclude(run, result)
     _exit(run, result)
 
 
 def _conclude(run: LiveRun, result: LiveResult) -> None:
-    """Throughput, what was set aside and shed, and how the results compare."""
+    """Print throughput, rows set aside and shed, and how the results compare."""
     out = console()
     out.print()
-    if result.interrupted:
-        out.print("stopped early; until then:")
     per_s = result.items / result.seconds if result.seconds else 0.0
     out.print(f"{result.items} items in {result.seconds:.1f} s: [bold]{per_s:.0f} items/s[/bold]")
     if result.dropped:
         seen = sum(count.seen for count in result.counts.values() if count.dropped)
         out.print(f"{result.dropped} of {seen} items were shed, {result.dropped / seen:.1%}")
-    if result.outcome is None:
-        out.print("not all of the input was worked off in time: nothing was compared")
+    if result.check is None:
+        out.print("not all of the input was processed in time: nothing was compared")
         return
-    out.print(f"\n[dim]{_ALL_OF_IT}[/dim]")
-    _show_table(BOOKS, result.books(run.application.topology))
-    if result.outcome.rejected:
+    out.print(f"\n[dim]{ITEMS}[/dim]")
+    _show_table(ITEM_COLUMNS, result.item_counts(run.application.topology))
+    if result.check.rejected:
         out.print()
-        _show_table(ASIDE, _rejected(result.outcome))
+        _show_table(ASIDE_COLUMNS, _rejected(result.check))
     out.print()
-    for sentence in run.application.tally(result.outcome.inputs, result.outcome.results):
+    for sentence in run.application.tally(result.check.inputs, result.check.results):
         out.print(sentence)
-    for text, exact in _verdicts(result.outcome):
+    for text, exact in _verdicts(result.check):
         out.print(text, style="green" if exact else "red")
 
 
-BOOKS = ("operator", "came", "= shed", "+ set aside", "+ worked on", "rows out")
-ASIDE = ("set aside by", "reason", "rows")
-_ALL_OF_IT = "Items by operator, warm-up and closing rows included:"
+ITEM_COLUMNS = ("operator", "received", "= shed", "+ set aside", "+ processed", "rows out")
+ASIDE_COLUMNS = ("set aside by", "reason", "rows")
+ITEMS = "Items by operator, including warm-up and closing rows:"
 
 
 def _show_table(columns: Sequence[str], rows: Sequence[Sequence[str | int]]) -> None:
@@ -237,56 +269,60 @@ def _show_table(columns: Sequence[str], rows: Sequence[Sequence[str | int]]) -> 
     console().print(shown)
 
 
-def _rejected(outcome: Outcome) -> list[tuple[str, str, int]]:
+def _rejected(check: ResultCheck) -> list[tuple[str, str, int]]:
     return [
         (operator, reason, count)
-        for operator, reasons in outcome.rejected.items()
+        for operator, reasons in check.rejected.items()
         for reason, count in sorted(reasons.items(), key=lambda pair: -pair[1])
     ]
 
 
-def _verdicts(outcome: Outcome) -> list[tuple[str, bool]]:
-    """How each result compares with the reference, and whether it is what it should be."""
-    if not outcome.compared:
-        return [("not compared with the reference: nobody can tell which items were shed", False)]
+def _verdicts(check: ResultCheck) -> list[tuple[str, bool]]:
+    """How each result compares with the reference, and whether it is right."""
+    if check.wrong is None:
+        return [("not compared with the reference: it is unknown which items were shed", False)]
     found = []
-    for name, (lacks, more) in outcome.wrong.items():
+    for name, (missing, extra) in check.wrong.items():
         text = "exactly those of the reference"
-        if lacks or more:
-            text = f"{lacks.total()} missing and {more.total()} too many"
-        found.append((f"{name}: {outcome.results[name].num_rows} rows, {text}", not lacks + more))
+        if missing or extra:
+            text = f"{missing.total()} missing and {extra.total()} too many"
+        found.append((f"{name}: {check.results[name].num_rows} rows, {text}", not missing + extra))
     return found
 
 
-def _write_results(page: Page, run: LiveRun, result: LiveResult, outcome: Outcome) -> None:
-    """The results, for the report: the same as in the terminal."""
+def _write_results(page: Page, run: LiveRun, result: LiveResult, check: ResultCheck) -> None:
+    """Add the results to the report, as they are printed in the terminal."""
     page.section("Results")
-    for text, _ in _verdicts(outcome):
+    for text, _ in _verdicts(check):
         page.text(f"{text}.")
-    for sentence in run.application.tally(outcome.inputs, outcome.results):
+    for sentence in run.application.tally(check.inputs, check.results):
         page.text(f"{sentence}.")
-    page.text(_ALL_OF_IT)
-    page.table(BOOKS, result.books(run.application.topology))
-    if outcome.rejected:
+    page.text(ITEMS)
+    page.table(ITEM_COLUMNS, result.item_counts(run.application.topology))
+    if check.rejected:
         page.section("Set aside", "These rows are in the topics of the operators named here.")
-        page.table(ASIDE, _rejected(outcome))
+        page.table(ASIDE_COLUMNS, _rejected(check))
 
 
 def _exit(run: LiveRun, result: LiveResult) -> None:
+    name, check = run.application.name, result.check
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
-    if result.outcome is None:
+    if check is None:
         raise BackendError(
-            f"the input of {run.application.name} was not worked off in time: give it more "
-            "--executors, or less with --rate"
+            f"the input of {name} was not processed in time: allow more --executors, or reduce the "
+            "--rate"
         )
-    if result.outcome.compared and not result.outcome.exact:
+    if check.wrong is not None and not check.exact:
+        measured, rows = result.measured, ""
+        if measured is not None and measured.lost is not None:
+            rows = f" ({measured.lost} input rows lost, {measured.repeated} repeated)"
         raise BackendError(
-            f"the results of {run.application.name} differ from the reference: please report this, "
-            f"with {run.journal} and {run.driver_log}"
+            f"the results of {name} differ from the reference{rows}: please report this, with "
+            f"{run.journal} and {run.driver_log}"
         )
 
 
 def show_value(value: float | None, text: str = "{:.3g}") -> str:
-    """A figure, or a dash where there is none."""
+    """A figure, or a dash if it is unknown."""
     return "–" if value is None else text.format(value)

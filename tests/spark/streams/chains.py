@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.types import LongType, StructField, StructType
 
+from tidegate.apps.exchange_day import imitate_call
 from tidegate.errors import BackendError
 from tidegate.spark.local.kafka_jars import connector_jars
 from tidegate.spark.streams.file_topics import FileTopic
@@ -49,17 +50,6 @@ def split(rows: DataFrame) -> DataFrame:
     """Two rows from one, and none from every seventh."""
     halves = fn.explode(fn.array(fn.lit(0), fn.lit(1))).alias("half")
     return rows.filter("id % 7 <> 0").select("id", "value", halves)
-
-
-def imitate_call(batch: DataFrame, wait_s: float) -> DataFrame:
-    """The same rows, each after a wait in seconds, as if a service had been called for it.
-
-    A waiting task occupies a slot but no processor, so a small machine carries many of them.
-    """
-    # Spark takes a call by reflection for not deterministic, so it is neither folded into a
-    # constant nor left out: a filter has to look. A void method yields the word "null".
-    waited = f"java_method('java.lang.Thread', 'sleep', {round(wait_s * 1000)}L)"
-    return batch.filter(f"coalesce({waited}, '') <> 'never'")
 
 
 def enrich(rows: DataFrame) -> DataFrame:

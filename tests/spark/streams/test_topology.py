@@ -23,12 +23,12 @@ from tests.spark.streams.chains import (
     ROWS,
     enrich,
     expected,
-    imitate_call,
     mark,
     sink,
     some,
     source,
 )
+from tidegate.apps.exchange_day import imitate_call
 from tidegate.errors import BackendError, TopologyError
 from tidegate.model import HostOffer
 from tidegate.model.topology import Resources

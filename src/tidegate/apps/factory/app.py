@@ -12,8 +12,8 @@ Science 3:e141, 2017, "Motivational scenario" and Tables 1 and 2.
     S3 temperature ──► O6 monitor ─────────────────────────┴──────────┴► O8 inform
 
 Table 1 gives rates "per minute"; the authors' data provider sent a minute's messages every 480 ms,
-which is the default here. O2 warns of *new* defects, as the paper says, one in fifty readings; the
-authors' code passed on 98 % of them.
+which is the default here. O2 warns of *new* defects, one in fifty readings, as the paper says; the
+authors' code forwarded 98 % of the readings.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import numpy as np
 
 from tidegate.apps.application import Application
 from tidegate.apps.factory import steps
+from tidegate.apps.factory.display import ReaderName, choose_reader
 from tidegate.apps.factory.plant import ITEMS_PER_TICK, Plant
-from tidegate.apps.factory.reader import ReaderName, choose_reader
 from tidegate.apps.factory.reference import as_read, reference, tally
 from tidegate.spark.streams.topology import StreamOperator, StreamTopology
 from tidegate.units import finite
@@ -43,7 +43,7 @@ SETTINGS = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.shuffle.partitions": "2",
-    # Commit what has changed instead of a snapshot of everything.
+    # Commit changes instead of full snapshots.
     f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
 }
 
@@ -60,12 +60,14 @@ def application(
 ) -> Application:
     """The factory as a streaming application.
 
-    machines: that report (the paper's patterns have two to eight, four on average).
-    tick_s: seconds between two reports of a machine's production; 60 is Table 1 to the letter.
-    values_per_report: OEE values that a PDF report covers when all come (Table 2: 300).
-    reports: folder for the reports, made when absent and shared by all executors.
-    reader: of images: "tesseract", "own", or "auto" for tesseract where it is installed.
-    bad_share: share of messages that are spoilt. state_partitions: of each stateful operator.
+    Args:
+        machines: Number of machines (the paper's patterns have two to eight, four on average).
+        tick_s: Seconds between two production reports of a machine; 60 is literally Table 1.
+        values_per_report: OEE values that a complete PDF report covers (Table 2: 300).
+        reports: Folder for the reports, created if missing and shared by all executors.
+        reader: Of images: "tesseract", "own", or "auto" for tesseract where it is installed.
+        bad_share: Share of spoilt messages.
+        state_partitions: Of each stateful operator.
     """
     plant = Plant(machines, tick_s, bad_share)
     finite(values_per_report, "values_per_report", low=machines)
@@ -96,78 +98,41 @@ def application(
 def _operators(
     plant: Plant, reports: Path, span_ms: int, reader: ReaderName, state_partitions: int
 ) -> tuple[StreamOperator, ...]:
-    """Service times are what the authors' code sleeps, where it does; O1, O7, O8, O9: a guess.
+    """The nine operators.
 
-    Outgoing ratios are those of Table 2. Each of O3, O4 and O5 reads all that O1 sends, which makes
-    its 1:3.
+    Service times are the sleeps in the authors' code where it sleeps, and a guess for O1, O7, O8
+    and O9. Outgoing ratios are those of Table 2. Each of O3, O4 and O5 reads everything that O1
+    sends, which is its ratio of 1:3.
     """
+    updates = partial(StreamOperator, state_partitions=state_partitions, output_mode="update")
+    read = partial(steps.parse_images, reader=reader)
+    performance = partial(steps.calculate_performance, ideal_s=plant.ideal_s)
+    report = partial(steps.generate_report, folder=reports, span_ms=span_ms)
     parts = ("O3-performance", "O4-availability", "O5-quality")
-    kept = state_partitions
+    warnings = ("O2-filter", "O6-temperature", "O9-report")
+    per_span = 1000 * plant.tick_s / plant.machines / span_ms
+    hot, defects = steps.monitor_temperature, steps.filter_availability
+    up, quality = steps.calculate_availability, steps.calculate_quality
     return (
+        StreamOperator("O1-parse", ("S2",), read, service_time_s=0.4),
+        updates("O2-filter", ("S1",), defects, ratio=1 / 50, service_time_s=0.02),
+        updates("O3-performance", ("O1-parse",), performance, service_time_s=0.05),
+        StreamOperator("O4-availability", ("O1-parse",), up, service_time_s=0.05),
+        StreamOperator("O5-quality", ("O1-parse",), quality, service_time_s=0.05),
+        updates("O6-temperature", ("S3",), hot, ratio=1 / 100, service_time_s=0.02),
+        updates("O7-oee", parts, steps.calculate_oee, ratio=1 / 3, service_time_s=0.005),
         StreamOperator(
-            "O1-parse", ("S2",), partial(steps.parse_images, reader=reader), service_time_s=0.4
-        ),
-        StreamOperator(
-            "O2-filter",
-            ("S1",),
-            steps.filter_availability,
-            state_partitions=kept,
-            output_mode="update",
-            ratio=1 / 50,
-            service_time_s=0.02,
-        ),
-        StreamOperator(
-            "O3-performance",
-            ("O1-parse",),
-            partial(steps.calculate_performance, ideal_s=plant.ideal_s),
-            state_partitions=kept,
-            output_mode="update",
-            service_time_s=0.05,
-        ),
-        StreamOperator(
-            "O4-availability", ("O1-parse",), steps.calculate_availability, service_time_s=0.05
-        ),
-        StreamOperator("O5-quality", ("O1-parse",), steps.calculate_quality, service_time_s=0.05),
-        StreamOperator(
-            "O6-temperature",
-            ("S3",),
-            steps.monitor_temperature,
-            state_partitions=kept,
-            output_mode="update",
-            ratio=1 / 100,
-            service_time_s=0.02,
-        ),
-        StreamOperator(
-            "O7-oee",
-            parts,
-            steps.calculate_oee,
-            state_partitions=kept,
-            output_mode="update",
-            ratio=1 / 3,
+            "O9-report", ("O7-oee",), report, state_partitions=1, ratio=per_span,
             service_time_s=0.005,
         ),
-        StreamOperator(
-            "O9-report",
-            ("O7-oee",),
-            partial(steps.generate_report, folder=reports, span_ms=span_ms),
-            state_partitions=1,
-            ratio=1000 * plant.tick_s / plant.machines / span_ms,
-            service_time_s=0.005,
-        ),
-        StreamOperator(
-            "O8-inform",
-            ("O2-filter", "O6-temperature", "O9-report"),
-            steps.inform_user,
-            ratio=0,
-            service_time_s=0.005,
-        ),
-    )
+        StreamOperator("O8-inform", warnings, steps.inform_user, ratio=0, service_time_s=0.005),
+    )  # fmt: skip
 
 
 def _closing(plant: Plant, span_ms: int, at_s: float) -> dict[str, pa.Table]:
-    """Two last reports of machine 0, far enough ahead that every span before `at_s` is over."""
+    """Two last reports of machine 0, late enough to close every span before `at_s`."""
     moments = at_s + (3 * span_ms / 1000 + plant.tick_s * np.arange(2))
-    number = int(1000 * at_s)  # above all others
+    number = int(1000 * at_s)  # higher than all others
     machine = np.zeros(2, np.int64)
     numbers = np.arange(number, number + 2, dtype=np.int64)
     images = plant.images(machine, moments, np.random.default_rng(number))

@@ -1,11 +1,11 @@
 """The plant that the sensors watch, and the messages that they send.
 
-What a machine has done up to a moment is a closed formula of the machine and the moment, so the
-displays count on from chunk to chunk and the three sensors agree with each other, whoever draws
-which part of the input. The factory's day begins at midnight UTC, and all counts with it.
+The state of a machine is a closed formula of the machine and the time. So the displays continue
+from one batch of input to the next, and the three sensors agree with each other, however the input
+is generated. The day of the factory begins at midnight UTC, and all counts with it.
 
-In ten reports of production a machine has one defect and overheats once, which are the paper's
-outgoing ratios of 50:1 for O2 and 100:1 for O6 at Table 1's rates.
+In ten production reports, a machine has one defect and overheats once. At the rates of Table 1
+these are the paper's outgoing ratios of 50:1 for O2 and 100:1 for O6.
 """
 
 from __future__ import annotations
@@ -37,18 +37,17 @@ BODY_BYTES = {"S1": 95, "S3": 90}
 STATUSES = ("AVAILABLE", "PLANNED", "DEFECT")
 DAY_S = 86_400.0
 IDEAL_CYCLE_SHARE = 0.04
-"""Ideal time for one good, as a share of a tick: 25 goods at best between two reports."""
+"""Ideal time for one good as a share of a tick: 25 goods at most between two reports."""
 _PERIOD = 10
 """Ticks in which a machine has one defect and overheats once."""
 
 
 @dataclass(frozen=True)
 class Plant:
-    """Machines, all alike but for their luck.
+    """Machines, all alike except for their defects.
 
-    machines: how many (the paper's patterns have up to eight). tick_s: seconds between two reports
-    of a machine's production. bad_share: share of messages that are spoilt, by lot, to show what
-    becomes of them.
+    machines: how many (the paper's patterns have up to eight). tick_s: seconds between two
+    production reports of a machine. bad_share: share of messages to spoil at random.
     """
 
     machines: int = 4
@@ -68,17 +67,17 @@ class Plant:
     # What the machines do
 
     def _period(self, machine: Ints, at_s: Floats) -> tuple[Floats, ...]:
-        """Whole periods since midnight, ticks since then, and when the defect begins and how long.
+        """Whole periods since midnight, ticks since then, and begin and length of the defect.
 
-        A defect begins in the first half of its period, so it never meets a planned downtime.
+        A defect begins in the first half of its period, so it never overlaps planned downtime.
         """
         since = (at_s % DAY_S) / self.tick_s
         whole = np.floor(since / _PERIOD)
-        lot = ((machine + 1) * 0.7548776662 + whole * 0.5698402910) % 1.0
-        return whole, since - whole * _PERIOD, 5 * lot, 0.5 + 0.25 * (machine % 4)
+        begin = ((machine + 1) * 0.7548776662 + whole * 0.5698402910) % 1.0
+        return whole, since - whole * _PERIOD, 5 * begin, 0.5 + 0.25 * (machine % 4)
 
     def displays(self, machine: Ints, at_s: Floats) -> list[Display]:
-        """What the machines' displays show at these moments."""
+        """The machines' displays at these moments."""
         whole, ticks, begins, lasts = self._period(machine, at_s)
         defect = whole * lasts + np.clip(ticks - begins, 0, lasts)
         # Every fifth period ends with two ticks of planned downtime.
@@ -101,14 +100,14 @@ class Plant:
         return [Display(*row) for row in np.stack(columns, axis=1).astype(np.int64).tolist()]
 
     def statuses(self, machine: Ints, at_s: Floats) -> list[str]:
-        """Whether the machines work at these moments."""
+        """The machines' statuses at these moments."""
         whole, ticks, begins, lasts = self._period(machine, at_s)
         defect = (ticks >= begins) & (ticks < begins + lasts)
         planned = (whole % 5 == 4) & (ticks >= 8)
         return [STATUSES[code] for code in np.where(defect, 2, planned.astype(int))]
 
     def temperatures(self, machine: Ints, at_s: Floats, random: np.random.Generator) -> list[float]:
-        """How hot the machines are, in degrees: too hot for about a tick of each period."""
+        """Temperatures in degrees Celsius: too hot for about one tick of each period."""
         _, ticks, begins, _ = self._period(machine, at_s)
         hot = 70 + 2.0 * (machine % 4) + 45 * np.exp(-((ticks - begins - 2) ** 2))
         return [round(t, 1) for t in (hot + random.normal(0, 0.3, len(at_s))).tolist()]
@@ -118,10 +117,10 @@ class Plant:
     def generate(
         self, source: str, moments: Floats, first_id: int, random: np.random.Generator
     ) -> pa.Table:
-        """One message for each moment; machines take turns, see `Application.generate`.
+        """One message for each moment, from the machines in turn; see `Application.generate`.
 
-        Each message comes in an envelope of the gateway: its number in the source, the machine that
-        it is from, its number among that machine's messages, and when it was received.
+        The gateway adds an envelope to each message: its number in the source, its machine, its
+        number among the messages of that machine, and the time when it was received.
         """
         if source not in ITEMS_PER_TICK:
             raise InputError("source", source, f"one of {', '.join(ITEMS_PER_TICK)}")
@@ -134,7 +133,7 @@ class Plant:
         return self.spoil(made, self.bad_share, random) if self.bad_share else made
 
     def spoil(self, messages: pa.Table, share: float, random: np.random.Generator) -> pa.Table:
-        """The messages of a source, about that share of them spoilt, by lot."""
+        """The messages of a source, with about that share of them spoilt at random."""
         import pyarrow as pa
 
         *_, column = messages.column_names
@@ -206,7 +205,7 @@ def body(source: str, machine: int, at_ms: int, value: str) -> str:
     return start.ljust(BODY_BYTES[source] - 2, ".") + '"}'
 
 
-# What can be wrong with a message: by source and kind, from plant, machine and moment to a payload.
+# Faults of a message: by source and kind, from plant, machine and moment to a payload.
 
 Spoil = Callable[[Plant, int, float, np.random.Generator], Payload]
 
@@ -254,4 +253,4 @@ SPOILT: Mapping[str, Mapping[str, Spoil]] = {
     },
     "S3": _readings("S3", '"celsius":120.5', '"celsius":NaN'),
 }
-"""Messages as they must not be, to show and to test what becomes of them."""
+"""Bad messages, to test and to show how they are set aside."""

@@ -1,7 +1,7 @@
-"""The factory's results from all of its input at once, in plain Python.
+"""The factory's results from the whole input at once, in plain Python.
 
-It reads no pixel: what an image shows is in its text chunk, where the generator has planted it. So
-it also tells how many images were read rightly.
+It reads no pixels: the numbers of an image are in its text chunk, where the generator has planted
+them. So it also knows how many images were read correctly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOTE = ("machine", "number", "at_ms", "kind", "value", "about")
 
 
 def reference(inputs: Tables, *, ideal_s: float, span_ms: int) -> dict[str, pa.Table]:
-    """The results of every operator. ideal_s: of one good; span_ms: of a report."""
+    """The results of every operator. ideal_s: time for one good; span_ms: span of a report."""
     import pyarrow as pa
 
     schemas = _schemas()
@@ -47,9 +47,9 @@ def set_aside(inputs: Tables, *, ideal_s: float, span_ms: int) -> dict[str, dict
 
 
 def as_read(inputs: Tables, results: Tables) -> Tables:
-    """The input without the images that O1 gave up on: as good as lost, and the tally counts them.
+    """The input without the images that O1 could not read; the tally counts them.
 
-    For a reader that errs now and then. What it read and got wrong still shows as a difference.
+    For a reader that sometimes fails. Images that it reads wrongly still show as differences.
     """
     import pyarrow as pa
 
@@ -61,7 +61,7 @@ def as_read(inputs: Tables, results: Tables) -> Tables:
 
 
 def tally(inputs: Tables, results: Tables) -> list[str]:
-    """What a run has brought, as sentences."""
+    """Sentences about the results of a run."""
     shown = {
         (row["machine"], row["number"]): planted
         for row in inputs["S2"].to_pylist()
@@ -77,7 +77,7 @@ def tally(inputs: Tables, results: Tables) -> list[str]:
     for row in results["O7-oee"].to_pylist():
         by_machine[row["machine"]].append(row["oee"])
     kinds = Counter(results["O8-inform"].column("kind").to_pylist())
-    sentences = [f"{right} of {images} images were read rightly and used"]
+    sentences = [f"{right} of {images} images were read correctly and used"]
     sentences += [
         f"machine {machine}: mean OEE {sum(values) / len(values):.1%} of {len(values)} values"
         for machine, values in sorted(by_machine.items())
@@ -128,7 +128,7 @@ def _everything(inputs: Tables, ideal_s: float, span_ms: int) -> dict[str, Rows]
 
 
 def _planted(image: bytes | None) -> dict[str, Any] | None:
-    """The truth that an image carries, None when it is none or a damaged one."""
+    """The truth that was planted in an image; None if it is no image or damaged."""
     from PIL import Image
 
     try:
@@ -176,7 +176,7 @@ def _part(row: Mapping[str, Any], value: float | None, why: str | None = None) -
 
 
 def _predecessors(rows: Rows, time: str) -> Callable[[dict[str, Any]], dict[str, Any] | None]:
-    """From a message to its machine's message before it, of the same ten minutes or the last."""
+    """From a message to the machine's previous message, of the same ten minutes or those before."""
 
     def span(row: Mapping[str, Any]) -> int:
         return int(row[time]) // 600_000

@@ -18,7 +18,7 @@ _BLUE, _GREY = "#1f6f8b", "#9aa5ab"
 
 
 def report_name(start_ms: int) -> str:
-    """The file of the report on the span that begins then; the same whoever writes it again.
+    """The file of the report on the span that begins at `start_ms`.
 
     >>> report_name(1_700_000_000_000)
     'oee-20231114T221320Z.pdf'
@@ -29,7 +29,7 @@ def report_name(start_ms: int) -> str:
 def write_report(
     folder: Path, start_ms: int, end_ms: int, values: Iterable[tuple[int, int, float]]
 ) -> Path:
-    """Draw the report of a span and put it in its place at once; repeated, the bytes are the same.
+    """Draw the report of a span and publish it atomically; a repeated call writes the same bytes.
 
     start_ms, end_ms: the span in Unix milliseconds. values: machine, Unix milliseconds and OEE.
     """
@@ -43,7 +43,7 @@ def write_report(
 
 
 def report_figure(start_ms: int, end_ms: int, values: Iterable[tuple[int, int, float]]) -> Figure:
-    """The page of a report as a figure of matplotlib, see `write_report`."""
+    """The page of a report as a matplotlib figure; see `write_report`."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import PercentFormatter
 

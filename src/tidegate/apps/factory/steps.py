@@ -1,7 +1,7 @@
 """The nine operators of the factory as functions on rows.
 
-Images are read and reports drawn in Python; all the rest are native expressions, with state in
-Spark's state store. Every function sets aside what it cannot use, with a reason.
+Images are read and reports are drawn in Python; everything else is a native expression, with state
+in Spark's state store. Every function sets unusable rows aside, with a reason.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as fn
-from pyspark.sql.types import StructType
 
+from tidegate.apps.application import columns
+from tidegate.apps.factory.display import ReaderName, Unreadable, read
 from tidegate.apps.factory.plant import STATUSES
-from tidegate.apps.factory.reader import ReaderName, Unreadable, read
-from tidegate.apps.factory.succession import with_predecessor
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,27 +37,23 @@ __all__ = [
 ]
 
 
-def _schema(**types: str) -> StructType:
-    schema = StructType()
-    for name, kind in types.items():
-        schema = schema.add(name, kind)
-    return schema
-
-
 _ENVELOPE = {"machine": "integer", "number": "long", "received_ms": "long"}
-READINGS = _schema(id="long", **_ENVELOPE, body="string")
-IMAGES = _schema(id="long", **_ENVELOPE, image="binary")
+READINGS = columns(id="long", **_ENVELOPE, body="string")
+IMAGES = columns(id="long", **_ENVELOPE, image="binary")
 _SHOWN = ("total_ms", "planned_ms", "defect_ms", "made", "bad")
-_DISPLAYS = _schema(
+_DISPLAYS = columns(
     **_ENVELOPE, shown="integer", at_ms="long", **dict.fromkeys(_SHOWN, "long"), why="string"
 )
 
 TOLERANCE_MS = 5000
-"""How far a machine's clock may be off the gateway's."""
+"""Maximum difference between the clocks of a machine and the gateway."""
 TOO_HOT = 100.0
-"""Degrees Celsius above which a warning is due."""
+"""Temperature of a warning, in degrees Celsius."""
+SPAN_MS = 600_000
+"""A predecessor counts if it is from the same span of this length, or the span before."""
+_KEPT = "30 minutes"
 _JOIN_WITHIN = "6 hours"
-"""How far in event time the three parts of an OEE may come apart before they are forgotten."""
+"""Maximum distance in event time between the three parts of an OEE."""
 
 NO_ENVELOPE = "no machine, number or time in the envelope"
 CLOCK_OFF = f"clock more than {TOLERANCE_MS // 1000} s off the gateway's"
@@ -67,7 +62,7 @@ ANOTHERS = "another machine's message"
 
 
 def _first_reason(*cases: tuple[Column, str]) -> Column:
-    """The reason of the first case that holds, null when none does."""
+    """The reason of the first case that holds; null if none holds."""
     return fn.coalesce(*(fn.when(case, fn.lit(reason)) for case, reason in cases))
 
 
@@ -80,11 +75,61 @@ def _envelope_faults(at_ms: Column, machine: Column) -> tuple[tuple[Column, str]
     )
 
 
+def with_predecessor(messages: DataFrame, time: str) -> DataFrame:
+    """Columns machine, number, here, before: each message with its machine's previous message.
+
+    Whether a defect is new, how long a reporting cycle was and whether a clock went backwards
+    depends on a message and its predecessor. Micro-batches do not keep the order of messages, but
+    the gateway has numbered them: a message waits in the state store for its predecessor. So the
+    result depends on the messages alone, not on batches, instances or restarts. It is an
+    aggregation, because native state is much cheaper than a Python processor
+    (`transformWithState`), which starts a process with each query and uses a socket.
+
+    messages: with the columns machine and number, which counts from 0 on each connection. All other
+    columns are gathered in `here`, and those of the predecessor in `before`, which is null for
+    number 0. A message whose predecessor is lost is left out; one without machine or number is
+    passed on alone.
+    time: column with Unix milliseconds; it only decides when state is dropped.
+    """
+    others = [name for name in messages.columns if name not in ("machine", "number")]
+    message = fn.struct(*others)
+    nothing = fn.lit(None).cast(messages.select(message.alias("m")).schema["m"].dataType)
+    number, span = fn.col("number"), fn.floor(fn.col(time) / SPAN_MS)
+    alone = fn.col("machine").isNull() | number.isNull()
+
+    # A message has its own role, and that of predecessor of the next one, in this span or the next.
+    roles = fn.array(
+        *(
+            fn.struct(
+                (number + later).alias("of"),
+                (span + ahead).alias("span"),
+                (message if not later else nothing).alias("here"),
+                (message if later else nothing).alias("before"),
+            )
+            for later, ahead in ((0, 0), (1, 0), (1, 1))
+        )
+    )
+    return (
+        messages.select(
+            "machine",
+            fn.when(alone, fn.xxhash64(message)).alias("alone"),
+            fn.explode(fn.when(alone, fn.slice(roles, 1, 1)).otherwise(roles)).alias("role"),
+        )
+        .select("machine", "alone", "role.*")
+        .withColumn("span", fn.timestamp_millis(fn.col("span") * SPAN_MS))
+        .withWatermark("span", _KEPT)
+        .groupBy("span", "machine", fn.col("of").alias("number"), "alone")
+        .agg(fn.max("here").alias("here"), fn.max("before").alias("before"))
+        .filter("here IS NOT NULL AND (before IS NOT NULL OR number = 0 OR alone IS NOT NULL)")
+        .select("machine", "number", "here", "before")
+    )
+
+
 # O1: parse and distribute data
 
 
 def parse_images(rows: DataFrame, reader: ReaderName) -> DataFrame:
-    """O1: what the displays show, one row an image; O3, O4 and O5 each read all of them."""
+    """O1: the numbers of the displays, one row per image; O3, O4 and O5 each read all of them."""
 
     def readings(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -113,7 +158,7 @@ def _read_all(batch: pa.RecordBatch, reader: ReaderName, schema: pa.Schema) -> p
             display = read(image, reader)
         except Unreadable as reason:
             why = str(reason)
-        except Exception as error:  # whatever one record does, the stream goes on
+        except Exception as error:  # one bad record must not stop the stream
             why = f"poison: {type(error).__name__}"
         for name, value in zip(names, (*(display or [None] * 7), why), strict=True):
             columns[name].append(value)
@@ -138,8 +183,8 @@ def filter_availability(rows: DataFrame) -> DataFrame:
 
 
 def monitor_temperature(rows: DataFrame) -> DataFrame:
-    """O6: a warning each time that a machine has become too hot."""
-    sensible = fn.col("said.celsius").between(-273.15, 2000)  # not a number is above all numbers
+    """O6: a warning each time a machine becomes too hot."""
+    sensible = fn.col("said.celsius").between(-273.15, 2000)  # NaN is greater than all numbers
     return _warnings(
         rows,
         ("celsius", "double"),
@@ -159,9 +204,9 @@ def _warnings(
     kind: str,
     value: Column,
 ) -> DataFrame:
-    """Readings that alarm where the one before them did not, and those that are set aside.
+    """Alarming readings whose predecessor is not alarming, and readings that are set aside.
 
-    A reading that was set aside is not known to have alarmed: better a warning twice than none.
+    A reading that is set aside does not count as alarming: a repeated warning is better than none.
     """
     name, kind_of = field
     fields = f"machine int, at_ms long, {name} {kind_of}, broken string"
@@ -199,10 +244,10 @@ def _warnings(
 
 
 def calculate_performance(rows: DataFrame, ideal_s: float) -> DataFrame:
-    """O3, equation 2: goods of the last reporting cycle against what is ideally possible.
+    """O3, equation 2: goods of the last reporting cycle relative to the ideal number.
 
-    The cycle is the time since the report before, or since the production began when this is the
-    first report of it. ideal_s: ideal production time of one good.
+    The cycle is the time since the previous report, or since the production began for its first
+    report. ideal_s: ideal production time of one good.
     """
     needed = rows.select("machine", "number", "at_ms", "total_ms", "made")
     pairs = with_predecessor(needed, "at_ms")
@@ -225,14 +270,14 @@ def calculate_performance(rows: DataFrame, ideal_s: float) -> DataFrame:
 
 
 def calculate_availability(rows: DataFrame) -> DataFrame:
-    """O4, equation 3: the share of the time since the production began that was not downtime."""
+    """O4, equation 3: the share of the production time that was not downtime."""
     total = fn.col("total_ms")
     up = total - fn.col("planned_ms") - fn.col("defect_ms")
     return _part(rows, "availability", up / total)
 
 
 def calculate_quality(rows: DataFrame) -> DataFrame:
-    """O5, equation 4: the share of all goods that are good; of no goods, none is bad."""
+    """O5, equation 4: the share of goods that are not bad; 1 if there are none."""
     made = fn.col("made")
     return _part(rows, "quality", fn.when(made == 0, 1.0).otherwise((made - fn.col("bad")) / made))
 
@@ -246,8 +291,8 @@ def _part(rows: DataFrame, kind: str, value: Column) -> DataFrame:
 def calculate_oee(rows: DataFrame) -> DataFrame:
     """O7, equation 5: the product of the three parts that have the same initial timestamp.
 
-    It is sent when its last part comes, not when a watermark has passed: that only forgets parts
-    whose siblings never came. It moves once an hour, so that it seldom asks for a batch of its own.
+    It is sent when its last part arrives. The watermark only drops parts that stay incomplete; it
+    moves once an hour, so that it rarely causes an extra batch.
     """
 
     def part(kind: str) -> Column:
@@ -271,13 +316,13 @@ def calculate_oee(rows: DataFrame) -> DataFrame:
     )
 
 
-# O8 and O9: people
+# O8 and O9: reports and messages
 
 
 def generate_report(rows: DataFrame, folder: Path, span_ms: int) -> DataFrame:
-    """O9: a PDF report on each span of time, once no value of it is to be expected any more.
+    """O9: a PDF report on each span of time, when its values are complete.
 
-    That is when a value of the next span but one has come: values may be late by a whole span.
+    That is when a value of the next span but one has arrived: values may be late by a whole span.
     folder: for the reports, shared by all executors. span_ms: length of a span.
     """
 
@@ -287,11 +332,11 @@ def generate_report(rows: DataFrame, folder: Path, span_ms: int) -> DataFrame:
         try:
             plain = [(v.machine, v.at_ms, v.oee) for v in values]
             return write_report(folder, start_ms, start_ms + span_ms, plain).name, None
-        except Exception as error:  # a report less, and the stream goes on
+        except Exception as error:  # a missing report must not stop the stream
             return None, f"report not written: {type(error).__name__}"
 
     start_ms = (fn.floor(fn.col("at_ms") / span_ms) * span_ms).cast("long")
-    write.__annotations__.clear()  # Spark would try to understand them, and warn
+    write.__annotations__.clear()  # Spark would interpret them and warn
     written = fn.udf(write, "about string, rejected string")
     return (
         rows.withColumn("span", fn.timestamp_millis(start_ms))
@@ -316,7 +361,7 @@ def generate_report(rows: DataFrame, folder: Path, span_ms: int) -> DataFrame:
 
 
 def inform_user(rows: DataFrame) -> DataFrame:
-    """O8: a sentence for the supervisor, of each warning and each report."""
+    """O8: a sentence for the supervisor about each warning and each report."""
     text = (
         fn.when(fn.col("kind") == "report", fn.concat(fn.lit("new report: "), fn.col("about")))
         .when(

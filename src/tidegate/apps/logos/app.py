@@ -4,10 +4,10 @@
 
     frames ──► extract ──► match ──► aggregate
 
-`extract` finds a frame's SIFT features and sends them on in packets: a frame full of detail makes
-more work for the next operator than an empty one. `match` compares a packet with the features of
-all logos. `aggregate` waits for all packets of a frame, in Spark's state store, and gives one row a
-frame with the logos that enough matches agree on.
+`extract` finds the SIFT features of a frame and sends them in packets: a detailed frame makes more
+work for the next operator than an empty one. `match` compares a packet with the features of all
+logos. `aggregate` collects all packets of a frame in Spark's state store, and returns one row per
+frame with the logos that have enough consistent matches.
 """
 
 from __future__ import annotations
@@ -17,14 +17,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, IntegerType, StructType
 
 from tidegate.apps.application import Application, Tables, columns
 from tidegate.apps.logos.frames import frames, spoiled
@@ -47,29 +40,21 @@ __all__ = ["PACKET", "application"]
 
 PACKET = 96
 """Features of a packet, at most."""
-FRAMES = columns(
-    id=LongType(), at_us=LongType(), picture=BinaryType(), planted=ArrayType(IntegerType())
-)
+FRAMES = columns(id="long", at_us="long", picture="binary", planted=ArrayType(IntegerType()))
 HEAD = {
-    "frame": LongType(),
-    "at_us": LongType(),
-    "stamp_us": LongType(),
-    "features": IntegerType(),
-    "packet": IntegerType(),
-    "packets": IntegerType(),
-}
-PACKETS = columns(**HEAD, points=BinaryType(), descriptors=BinaryType(), rejected=StringType())
-MATCHES = columns(**HEAD, matches=BinaryType())
-FOUND = columns(logo=IntegerType(), matches=IntegerType(), corners=ArrayType(IntegerType()))
-VERDICTS = columns(
-    frame=LongType(), at_us=LongType(), features=IntegerType(), found=ArrayType(FOUND)
-)
+    "frame": "long", "at_us": "long", "stamp_us": "long", "features": "integer",
+    "packet": "integer", "packets": "integer",
+}  # fmt: skip
+PACKETS = columns(**HEAD, points="binary", descriptors="binary", rejected="string")
+MATCHES = columns(**HEAD, matches="binary")
+FOUND = columns(logo="integer", matches="integer", corners=ArrayType(IntegerType()))
+VERDICTS = columns(frame="long", at_us="long", features="integer", found=ArrayType(FOUND))
 FORGET = "10 minutes"
-"""A frame of which a packet is lost is forgotten when frames so much younger have come."""
+"""A frame with a lost packet is dropped when frames this much younger have arrived."""
 
 
 def application(state_partitions: int = 2) -> Application:
-    """The application. state_partitions: of the operator that gathers a frame's packets."""
+    """The application. state_partitions: of the operator that collects packets."""
     topology = StreamTopology(
         sources={"frames": FRAMES},
         operators=(
@@ -100,8 +85,8 @@ def application(state_partitions: int = 2) -> Application:
 
 
 def _extract(rows: DataFrame) -> DataFrame:
-    """Packets of features of each frame; one that is bad is set aside."""
-    # The driver's clock, for forgetting only: a frame's own clock may stand anywhere.
+    """Packets of features of each frame; bad frames are set aside."""
+    # The driver's clock, which only drops old state: the clock of a frame may be wrong.
     stamped = rows.selectExpr(
         "id", "at_us", "picture", "unix_micros(current_timestamp()) AS stamp_us"
     )
@@ -131,7 +116,7 @@ def _packets(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _match(rows: DataFrame) -> DataFrame:
-    """The pairs of each packet's and the logos' features that look alike."""
+    """The pairs of similar features of each packet and the logos."""
     return rows.mapInArrow(_each(_matched, MATCHES), MATCHES)
 
 
@@ -142,7 +127,7 @@ def _matched(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _aggregate(rows: DataFrame) -> DataFrame:
-    """One row for each frame, in the batch in which its last packet comes."""
+    """One row for each frame, in the batch with its last packet."""
     from pyspark.sql import functions as fn
 
     gathered = (
@@ -159,7 +144,7 @@ def _aggregate(rows: DataFrame) -> DataFrame:
 
 
 def _judged(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    # In the order of the packets, once each: a frame may have been sent twice.
+    # In the order of the packets, each once: a frame may have been sent twice.
     parts = {part["packet"]: part["matches"] for part in row.pop("parts")}
     yield {**row, "found": _found(_pairs(b"".join(parts[n] for n in sorted(parts))))}
 
@@ -175,7 +160,7 @@ def _found(pairs: NDArray[np.float32]) -> list[dict[str, Any]]:
 def _each(
     function: Callable[[dict[str, Any]], Iterable[dict[str, Any]]], schema: StructType
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function of rows as one of Arrow batches; what a row lacks of the schema is null."""
+    """A function of rows as a function of Arrow batches; columns missing in a row are null."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -190,7 +175,7 @@ def _each(
 
 
 def _reference(inputs: Tables) -> Tables:
-    """The same sight, frame after frame in one loop: what streaming must not change."""
+    """The same detection, frame by frame in one loop."""
     import pyarrow as pa
 
     rows = []
@@ -204,7 +189,7 @@ def _reference(inputs: Tables) -> Tables:
 
 
 def _tally(inputs: Tables, results: Tables) -> list[str]:
-    """Precision and recall on what was planted, which is the check from outside."""
+    """Precision and recall relative to the planted logos, an independent check."""
     planted = {
         (row["id"], number)
         for row in inputs["frames"].select(["id", "planted"]).to_pylist()

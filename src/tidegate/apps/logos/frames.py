@@ -1,18 +1,20 @@
-"""Frames of a video that does not exist: textures, with logos in places that are written down.
+"""Frames of a synthetic video: textures with logos in known places.
 
-A logo is put in scaled, turned and in another light; over all lie noise and blur, from hardly any
-to so much that small logos drown in it. Some frames have a decoy, a logo of the same kind that
-nobody looks for. PNG and JPEG take turns.
+A logo is scaled, rotated and lit at random. Noise and blur are added to the frame, from almost none
+to enough to hide small logos. Some frames have a decoy, a similar logo that is not searched for.
+PNG and JPEG alternate.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tidegate.apps.logos.vision import LOGO_PX, LOGOS, logo
+from tidegate.apps.records import with_bad_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +34,7 @@ def frames(
 ) -> pa.Table:
     """One frame for each moment (see `tidegate.apps.application.Generate`).
 
-    planted: the logos that are in it, for the tally; no operator reads that.
+    planted: the logos in it, for the tally; no operator reads them.
     """
     import cv2
     import pyarrow as pa
@@ -54,7 +56,7 @@ def frames(
 
 
 def frame(random: np.random.Generator) -> tuple[NDArray[np.uint8], list[int]]:
-    """A colour picture, and the logos that were put into it."""
+    """A colour picture, and the logos in it."""
     import cv2
 
     x, y = (int(random.integers(0, 1024 - side)) for side in (WIDTH_PX, HEIGHT_PX))
@@ -63,7 +65,7 @@ def frame(random: np.random.Generator) -> tuple[NDArray[np.uint8], list[int]]:
     count = int(random.choice(4, p=(0.25, 0.4, 0.25, 0.1)))
     numbers = sorted(random.choice(LOGOS, count, replace=False).tolist())
     decoy = [LOGOS + int(random.integers(DECOYS))] if count < 3 and random.random() < 0.3 else []
-    # One column of the picture for each, so that none covers another.
+    # Each logo has its own column of the picture, so that none covers another.
     width = WIDTH_PX / max(1, len(numbers + decoy))
     for place, number in enumerate(random.permutation(numbers + decoy).tolist()):
         scale = min(random.uniform(*SCALES), width / (1.2 * LOGO_PX))
@@ -80,26 +82,26 @@ def frame(random: np.random.Generator) -> tuple[NDArray[np.uint8], list[int]]:
 
 def spoiled(table: pa.Table, share: float, random: np.random.Generator) -> pa.Table:
     """The frames with about that share of bad ones added, of every kind."""
-    import pyarrow as pa
-
-    count = int(random.binomial(table.num_rows, min(1.0, share)))
-    if not count:
-        return table
-    rows = table.take(random.integers(0, table.num_rows, count)).to_pylist()
-    for n, row in enumerate(rows):
-        row.update(planted=None)
-        _SPOIL[n % len(_SPOIL)](row)
-    return pa.concat_tables([table, pa.Table.from_pylist(rows, schema=table.schema)])
+    return with_bad_rows(table, share, random, _FAULTS)
 
 
 _BOMB = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x01\x00\x00\x00\x01\x00\x00\x08\x02\x00\x00\x00"
-"""The beginning of a picture of 65,536 by 65,536 pixels."""
-_SPOIL: tuple[Any, ...] = (
-    lambda row: row.update(picture=row["picture"][: len(row["picture"]) // 2]),  # torn
-    lambda row: row.update(picture=None),
-    lambda row: row.update(picture=b"\x00\xff" * 500),  # poison
-    lambda row: row.update(picture=_BOMB),
-    lambda row: row.update(id=None),
+"""The header of a picture of 65,536 by 65,536 pixels."""
+
+
+def _spoil(fault: Callable[[dict[str, Any]], dict[str, Any]], row: dict[str, Any]) -> None:
+    row.update(planted=None, **fault(row))
+
+
+_FAULTS = tuple(
+    partial(_spoil, fault)
+    for fault in (
+        lambda row: {"picture": row["picture"][: len(row["picture"]) // 2]},  # torn
+        lambda row: {"picture": None},
+        lambda row: {"picture": b"\x00\xff" * 500},  # poison
+        lambda row: {"picture": _BOMB},
+        lambda row: {"id": None},
+    )
 )
 
 
@@ -121,18 +123,18 @@ def _put(
     layer = cv2.warpAffine(logo(number).astype(np.float32) * light, shape, size)
     cover = cv2.warpAffine(np.ones((LOGO_PX, LOGO_PX), np.float32), shape, size)[:, :, None]
     picture *= 1 - cover
-    picture += layer.astype(np.float32)  # already faded out at its borders
+    picture += layer.astype(np.float32)  # already faded at its borders
 
 
 @lru_cache(maxsize=1)
 def _texture() -> NDArray[np.uint8]:
-    """A large background to cut frames from: noise in three sizes, mostly grey."""
+    """A large background to cut frames from: noise at three scales, mostly grey."""
     import cv2
 
-    lots = np.random.default_rng(7)
+    random = np.random.default_rng(7)
     total = np.zeros((1024, 1024, 3), np.float32)
     for sigma, weight in ((2.0, 12.0), (8.0, 25.0), (40.0, 40.0)):
-        noise = cv2.GaussianBlur(lots.normal(0, 1, total.shape).astype(np.float32), (0, 0), sigma)
+        noise = cv2.GaussianBlur(random.normal(0, 1, total.shape).astype(np.float32), (0, 0), sigma)
         noise = noise + 2.5 * noise.mean(axis=2, keepdims=True)
         total += weight * noise / noise.std()
     return np.clip(total + 120, 0, 255).astype(np.uint8)

@@ -1,9 +1,9 @@
-"""Seeing logos: SIFT features of a picture, their match with those of 16 logos, and a verdict.
+"""Logo detection: SIFT features of a picture, matches with 16 logos, and the logos found.
 
-Three pure functions, as the paper cuts the work: `features` finds the points of a picture that are
-recognised whatever their scale and rotation; `matches` compares their descriptors with those of the
-logos (L2); `verdict` says which logos are there. OpenCV works in one thread, because the tasks that
-call this are many already, and every sum is exact, so a picture gives the same result anywhere.
+Three pure functions divide the work as in the paper: `features` finds points that can be recognised
+at any scale and rotation; `matches` compares their descriptors with those of the logos (L2);
+`verdict` decides which logos are there. OpenCV uses one thread, because many tasks call it at the
+same time. Every sum is exact, so the result of a picture does not depend on the machine.
 """
 
 from __future__ import annotations
@@ -19,18 +19,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "DESCRIPTOR",
-    "LOGOS",
-    "LOGO_PX",
-    "Features",
-    "Found",
-    "features",
-    "grey",
-    "logo",
-    "matches",
-    "read_picture",
-    "verdict",
-]
+    "DESCRIPTOR", "LOGOS", "LOGO_PX", "Features", "Found", "features", "grey", "logo", "matches",
+    "read_picture", "verdict",
+]  # fmt: skip
 
 LOGOS = 16
 LOGO_PX = 96
@@ -38,16 +29,16 @@ LOGO_PX = 96
 DESCRIPTOR = 128
 """Bytes of a feature's descriptor."""
 MOST_PX, MOST_BYTES = 4096, 8_000_000
-"""A picture with a side or a size above these is not decoded: it may be a bomb."""
+"""A picture with a larger side or size is not decoded: it may be a decompression bomb."""
 MOST_FEATURES = 2000
 RATIO = 0.8
-"""A feature is matched when the next best logo is so much further away (Lowe's test)."""
+"""A match must be closer than this share of the distance to the next best logo (Lowe's test)."""
 FAR = 280.0
-"""L2 distance beyond which nothing is matched; descriptors have a length of about 512."""
+"""Maximum L2 distance of a match; descriptors have a length of about 512."""
 LEAST_MATCHES = 5
-"""Matches that agree on where the logo lies, at least."""
+"""Minimum number of matches that agree on the place of a logo."""
 WITHIN_PX = 4.0
-"""How far a match may be from where the others put it."""
+"""Maximum distance of a match from the place on which the others agree."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +51,7 @@ class Features:
 
 @dataclass(frozen=True)
 class Found:
-    """A logo in a picture. matches: that agree. corners: x and y of its four corners, pixels."""
+    """A logo in a picture. matches: how many agree. corners: x and y of its corners, in pixels."""
 
     logo: int
     matches: int
@@ -68,48 +59,48 @@ class Found:
 
 
 def logo(number: int) -> NDArray[np.uint8]:
-    """A logo as a colour picture; numbers from 16 on are logos that nobody looks for."""
+    """A logo as a colour picture; numbers from 16 on are decoys."""
     import cv2
 
-    lots = np.random.default_rng(1000 + number)
+    random = np.random.default_rng(1000 + number)
 
     def colour() -> tuple[int, ...]:
-        return tuple(int(c) for c in lots.integers(0, 256, 3))
+        return tuple(int(c) for c in random.integers(0, 256, 3))
 
     def point() -> tuple[int, int]:
-        x, y = lots.integers(6, LOGO_PX - 6, 2)
+        x, y = random.integers(6, LOGO_PX - 6, 2)
         return int(x), int(y)
 
-    picture = np.full((LOGO_PX, LOGO_PX, 3), lots.integers(190, 256, 3), np.uint8)
+    picture = np.full((LOGO_PX, LOGO_PX, 3), random.integers(190, 256, 3), np.uint8)
     for _ in range(26):
         x, y = point()
-        match lots.integers(4):
+        match random.integers(4):
             case 0:
-                cv2.circle(picture, (x, y), int(lots.integers(4, 14)), colour(), -1, cv2.LINE_AA)
+                cv2.circle(picture, (x, y), int(random.integers(4, 14)), colour(), -1, cv2.LINE_AA)
             case 1:
-                corner = (x + int(lots.integers(6, 26)), y + int(lots.integers(6, 26)))
+                corner = (x + int(random.integers(6, 26)), y + int(random.integers(6, 26)))
                 cv2.rectangle(picture, (x, y), corner, colour(), -1)
             case 2:
                 triangle = np.array([(x, y), point(), point()], np.int32)
                 cv2.fillPoly(picture, [triangle], colour(), cv2.LINE_AA)
             case _:
-                letter, size = chr(65 + int(lots.integers(26))), float(lots.uniform(0.6, 1.2))
+                letter, size = chr(65 + int(random.integers(26))), float(random.uniform(0.6, 1.2))
                 font = cv2.FONT_HERSHEY_DUPLEX
                 cv2.putText(picture, letter, (x, y), font, size, colour(), 2, cv2.LINE_AA)
-    frame = tuple(int(c) for c in lots.integers(0, 80, 3))
+    frame = tuple(int(c) for c in random.integers(0, 80, 3))
     cv2.rectangle(picture, (0, 0), (LOGO_PX - 1, LOGO_PX - 1), frame, 3)
     return picture
 
 
 def grey(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """A colour picture without its colours."""
+    """A colour picture in greyscale."""
     import cv2
 
     return cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY).astype(np.uint8)
 
 
 def read_picture(data: bytes | None) -> tuple[NDArray[np.uint8] | None, str | None]:
-    """The grey picture in PNG or JPEG bytes, or why there is none."""
+    """The greyscale picture in PNG or JPEG bytes, or the reason why there is none."""
     import cv2
 
     if not data:
@@ -121,7 +112,7 @@ def read_picture(data: bytes | None) -> tuple[NDArray[np.uint8] | None, str | No
         return None, "neither PNG nor JPEG"
     if not 16 <= min(size) <= max(size) <= MOST_PX:
         return None, f"a side not within 16 to {MOST_PX} pixels"
-    if not data.endswith((b"IEND\xaeB`\x82", b"\xff\xd9")):  # OpenCV would make up the rest
+    if not data.endswith((b"IEND\xaeB`\x82", b"\xff\xd9")):  # OpenCV would invent the rest
         return None, "a torn picture"
     try:
         picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
@@ -133,7 +124,7 @@ def read_picture(data: bytes | None) -> tuple[NDArray[np.uint8] | None, str | No
 
 
 def _size(data: bytes) -> tuple[int, int] | None:
-    """Width and height by the header alone, before memory is given to the pixels."""
+    """Width and height from the header, before memory is allocated for the pixels."""
     if data[:8] == b"\x89PNG\r\n\x1a\n" and len(data) >= 24:
         width, height = struct.unpack(">II", data[16:24])
         return width, height
@@ -150,7 +141,7 @@ def _size(data: bytes) -> tuple[int, int] | None:
 
 
 def features(picture: NDArray[np.uint8]) -> Features:
-    """The picture's SIFT features, the strongest ones if there are very many."""
+    """The SIFT features of a picture, the strongest `MOST_FEATURES` of them."""
     points, descriptors = _sift().detectAndCompute(picture, None)
     if descriptors is None:
         return Features(np.empty((0, 2), np.float32), np.empty((0, DESCRIPTOR), np.uint8))
@@ -159,9 +150,9 @@ def features(picture: NDArray[np.uint8]) -> Features:
 
 
 def matches(found: Features) -> NDArray[np.float32]:
-    """Pairs of features that look alike: n x 5, the logo, x and y in it, x and y in the picture.
+    """Pairs of similar features: n x 5, the logo, x and y in it, x and y in the picture.
 
-    Distances are exact: sums of whole numbers below 2²⁴ are, also as 32-bit floats.
+    Distances are exact, because sums of whole numbers below 2²⁴ are exact as 32-bit floats.
     """
     if not len(found.points):
         return np.empty((0, 5), np.float32)
@@ -181,7 +172,7 @@ def matches(found: Features) -> NDArray[np.float32]:
 
 
 def verdict(pairs: NDArray[np.float32]) -> list[Found]:
-    """The logos that enough matches put in the same place, shifted, turned and scaled."""
+    """The logos that enough matches put in the same place, after shift, rotation and scale."""
     import cv2
 
     found = []
@@ -189,12 +180,12 @@ def verdict(pairs: NDArray[np.float32]) -> list[Found]:
         here = pairs[pairs[:, 0] == number]
         if len(here) < LEAST_MATCHES:
             continue
-        # OpenCV draws its samples from a generator with a fixed seed.
+        # OpenCV samples with a fixed random seed.
         shape, agree = cv2.estimateAffinePartial2D(
             here[:, 1:3].copy(), here[:, 3:5].copy(), method=cv2.RANSAC,
             ransacReprojThreshold=WITHIN_PX,
         )  # fmt: skip
-        # Several pictures of one point of the logo are one piece of evidence.
+        # Several matches of one point of the logo count once.
         count = len(np.unique(here[agree[:, 0] > 0, 1:3], axis=0)) if shape is not None else 0
         if count < LEAST_MATCHES or not 0.3 < np.hypot(shape[0, 0], shape[1, 0]) < 3:
             continue
@@ -214,7 +205,7 @@ class _Index:
 
 @lru_cache(maxsize=1)
 def _index() -> _Index:
-    """The features of all logos, one logo after the other; once in each process."""
+    """The features of all logos, one logo after another; computed once per process."""
     each = [features(grey(logo(n))) for n in range(LOGOS)]
     descriptors = np.concatenate([f.descriptors for f in each]).astype(np.float32)
     starts = np.cumsum([0] + [len(f.points) for f in each[:-1]])

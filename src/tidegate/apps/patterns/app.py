@@ -1,17 +1,17 @@
 """patterns: the maximal frequent itemsets of the latest short texts, as they change (DRS, FPD).
 
-A pattern is a set of words; it is frequent when enough texts of the window contain it, and maximal
-when no frequent pattern contains it. The window is a number of texts and moves on by slides.
+A pattern is a set of words. It is frequent if enough texts of the window contain it, and maximal if
+no frequent pattern contains it. The window is a number of texts and moves on by slides.
 
 ::
 
     texts ──► generate ──► detect ──► report
                             ▲   │
-                            └───┘  which patterns have become frequent, and which no longer are
+                            └───┘  patterns that have become frequent or ceased to be
 
-`generate` makes each text's candidates, one row for each instance of the detector with those that
-it holds. An instance knows the counts of its own patterns alone; whether a pattern is maximal
-depends on larger ones, which other instances hold: they tell through the loop.
+`generate` makes the candidates of each text, one row for each instance of the detector with the
+candidates that it holds. An instance knows only the counts of the patterns that it holds. Whether a
+pattern is maximal depends on larger patterns, which other instances report through the loop.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType
+from pyspark.sql.types import ArrayType, StringType
 
 from tidegate.apps.application import Application, Tables, columns
-from tidegate.apps.patterns.detector import Event, Instance, Rules
+from tidegate.apps.patterns.detector import DetectorInstance, Event, Rules
 from tidegate.apps.patterns.texts import (
     AHEAD_S,
     BEHIND_S,
@@ -39,17 +39,12 @@ if TYPE_CHECKING:
 
 __all__ = ["application"]
 
-TEXTS = columns(id=LongType(), value=StringType(), sent_us=LongType())
+TEXTS = columns(id="long", value="string", sent_us="long")
 EVENTS = columns(
-    kind=StringType(),
-    slide=LongType(),
-    instance=IntegerType(),
-    patterns=ArrayType(StringType()),
-    gone=ArrayType(StringType()),
-    times=LongType(),
-    rejected=StringType(),
-)
-STATE = columns(state=BinaryType())
+    kind="string", slide="long", instance="integer", patterns=ArrayType(StringType()),
+    gone=ArrayType(StringType()), times="long", rejected="string",
+)  # fmt: skip
+STATE = columns(state="binary")
 
 
 def application(
@@ -62,11 +57,13 @@ def application(
 ) -> Application:
     """The application.
 
-    window, slide: in texts; the window is a multiple of the slide. (The paper's window is 50,000.)
-    support: share of a window's texts that a frequent pattern is in.
-    longest: words of a pattern at most; maximal means among patterns up to that length.
-    instances: parts that the detector's patterns are divided into, for the life of the state.
-    state_partitions: of these at most so many work at once.
+    Args:
+        window: Length in texts, a multiple of the slide. The paper's window is 50,000.
+        slide: Length in texts.
+        support: Share of the texts of a window that contain a frequent pattern.
+        longest: Words of a pattern at most; maximal means among patterns up to this length.
+        instances: Parts into which the detector's patterns are divided, fixed by the state.
+        state_partitions: Instances that work at the same time, at most.
     """
     rules = Rules(window, slide, support, longest, instances)
     topology = StreamTopology(
@@ -80,7 +77,7 @@ def application(
                 ("generate", "detect"),
                 lambda rows: _detect(rows, rules),
                 state_partitions=state_partitions,
-                ratio=0.01,  # a slide's changes and who has closed it, for a slide's texts
+                ratio=0.01,  # changes and reports of a slide, relative to its texts
                 schema=EVENTS,
             ),
             StreamOperator("report", ("detect",), lambda rows: _report(rows, rules), ratio=0.5),
@@ -101,7 +98,7 @@ def application(
 
 
 def _generate(rows: DataFrame, rules: Rules) -> DataFrame:
-    """Each text's candidate patterns, by instance; a bad text has none and is set aside as well."""
+    """The candidate patterns of each text, by instance; a bad text has none and is set aside."""
     words = "array_sort(array_distinct(regexp_extract_all(lower(text), '[a-z]+', 0)))"
     room = f"length(p) - length(replace(p, ' ', '')) < {rules.longest - 1}"
     patterns = f"""aggregate(words, cast(array() AS array<string>), (found, word) -> concat(
@@ -113,7 +110,7 @@ def _generate(rows: DataFrame, rules: Rules) -> DataFrame:
         rows.selectExpr("*", "try_parse_json(value) AS record")
         .selectExpr(
             "*",
-            # A number or an object is no text, though Spark would write it out as one.
+            # A number or an object is not a text, although Spark would convert it to one.
             "if(schema_of_variant(record) LIKE '%text: STRING%', "
             "try_variant_get(record, '$.text', 'string'), NULL) AS text",
             "try_variant_get(record, '$.at_us', 'bigint') - sent_us AS ahead_us",
@@ -146,7 +143,7 @@ def _generate(rows: DataFrame, rules: Rules) -> DataFrame:
 
 
 def _event(kind: str, instance: str, patterns: str, rejected: str) -> str:
-    """A row of `EVENTS` as SQL, from SQL."""
+    """A row of `EVENTS` as a SQL expression."""
     return f"""named_struct(
         'kind', {kind}, 'slide', slide, 'instance', {instance}, 'patterns', {patterns},
         'gone', cast(array() AS array<string>), 'times', cast(NULL AS long),
@@ -154,12 +151,14 @@ def _event(kind: str, instance: str, patterns: str, rejected: str) -> str:
 
 
 def _detect(rows: DataFrame, rules: Rules) -> DataFrame:
-    """Texts go to the instance that they are for; what an instance tells, to all of them."""
+    """Texts go to the instance that they are for; reports of an instance go to all instances."""
 
     def work(key: tuple[Any, ...], groups: Iterable[Any], state: Any) -> Iterator[Any]:
         import pandas as pd  # type: ignore[import-untyped]
 
-        instance = Instance.unpack(state.get[0]) if state.exists else Instance(int(key[0]))
+        instance = (
+            DetectorInstance.unpack(state.get[0]) if state.exists else DetectorInstance(int(key[0]))
+        )
         events = [
             Event(kind, int(slide), int(number), list(patterns), list(gone))
             for group in groups
@@ -173,17 +172,17 @@ def _detect(rows: DataFrame, rules: Rules) -> DataFrame:
         if len(made):
             yield made.astype({"slide": "Int64", "times": "Int64", "instance": "int32"})
 
-    whom = f"if(kind = 'text', array(instance), sequence(0, {rules.instances - 1}))"
+    receiver = f"if(kind = 'text', array(instance), sequence(0, {rules.instances - 1}))"
     return (
         rows.filter("kind IN ('text', 'closed')")
-        .selectExpr("*", f"explode({whom}) AS whom")
-        .groupBy("whom")
+        .selectExpr("*", f"explode({receiver}) AS receiver")
+        .groupBy("receiver")
         .applyInPandasWithState(work, EVENTS, STATE, "append", "NoTimeout")
     )
 
 
 def _report(rows: DataFrame, rules: Rules) -> DataFrame:
-    """The changes of the result, readable."""
+    """The changes of the result, in readable form."""
     return rows.filter("kind IN ('+', '-')").selectExpr(
         f"(slide + 1) * {rules.slide} AS until",
         "patterns[0] AS pattern",

@@ -1,16 +1,17 @@
-"""One instance of the pattern detector: its share of the counts, and what it tells the others.
+"""One instance of the pattern detector: its share of the counts, and its messages to the others.
 
-Texts come in *slides* of equal length; a window is so many slides. An instance holds the patterns
-whose checksum is its number. For each slide it goes two steps, both in the order of slides:
+Texts arrive in *slides* of equal length; a window consists of several slides. An instance holds the
+patterns whose checksum is its number. It takes two steps for each slide, in the order of slides:
 
-1. It *closes* a slide as soon as it has all texts of it, counts the window that ends there, and
-   tells all instances which of its patterns have become frequent and which no longer are.
-2. It *settles* a slide as soon as it has heard from all instances: then it knows how many of the
-   next larger patterns (one word more) are frequent for each of its own, and hence which of them
-   are maximal. What has changed is the result.
+1. It *closes* a slide when it has received all of its texts. It counts the window that ends there
+   and reports to all instances which of its patterns have become frequent and which have ceased to
+   be frequent.
+2. It *settles* a slide when all instances have reported. Then it knows how many of the next larger
+   patterns (one word more) are frequent for each of its patterns, and hence which of its patterns
+   are maximal. The changes are the result.
 
-Each step depends on what was received and not on when, so results are the same however the stream
-is cut into batches. There is neither a clock nor Spark in here.
+Each step depends on what was received and not on when, so the results do not depend on how the
+stream is divided into batches. This module uses neither a clock nor Spark.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from typing import Any, NamedTuple
 from tidegate.errors import InputError
 from tidegate.units import finite
 
-__all__ = ["Event", "Instance", "Rules", "instance_of", "next_smaller"]
+__all__ = ["DetectorInstance", "Event", "Rules", "instance_of", "next_smaller"]
 
 PATIENCE = 2
-"""A slide that lacks texts is closed after so many slides' worth of texts after it."""
+"""A slide that lacks texts is closed after the texts of this number of later slides."""
 LATE = "came after its window had closed"
 
 
 class Event(NamedTuple):
     """A row between operators.
 
-    kind: `text`: a text's candidates for one instance; `closed`: an instance has closed a slide;
-    `+`, `-`: a pattern has become maximal or no longer is; `bad`: set aside.
-    patterns: candidates; those that became frequent; the one that changed. gone: those that are no
-    longer frequent. times: texts of the window that contain the pattern.
+    kind: `text`: candidates of a text for one instance; `closed`: an instance has closed a slide;
+    `+`, `-`: a pattern has become maximal or has ceased to be; `bad`: set aside.
+    patterns: the candidates; those that became frequent; the one that changed. gone: those that are
+    no longer frequent. times: number of texts of the window that contain the pattern.
     """
 
     kind: str
@@ -52,10 +53,12 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """window, slide: their length in texts. support: share of a window's texts that makes a
-    pattern frequent. longest: words of a pattern at most; maximal means among patterns up to that.
-    instances: parts that the patterns are divided into.
-    """  # noqa: D205
+    """What counts as a pattern.
+
+    window, slide: length in texts. support: share of the texts of a window that makes a pattern
+    frequent. longest: words of a pattern at most; maximal means among patterns up to this length.
+    instances: parts into which the patterns are divided.
+    """
 
     window: int = 2000
     slide: int = 200
@@ -79,7 +82,7 @@ class Rules:
 
     @property
     def least(self) -> int:
-        """Texts of a window that a frequent pattern is in, at least; also while it fills.
+        """Texts of a window that contain a frequent pattern, at least; also while it fills.
 
         >>> Rules(window=2000, support=0.02).least
         40
@@ -88,7 +91,7 @@ class Rules:
 
 
 def instance_of(pattern: str, instances: int) -> int:
-    """The instance that holds a pattern, as Spark's own `crc32` says."""
+    """The instance that holds a pattern, by the same `crc32` as in Spark."""
     return zlib.crc32(pattern.encode()) % instances
 
 
@@ -105,16 +108,25 @@ def next_smaller(pattern: str) -> Iterator[str]:
 
 
 @dataclass
-class Instance:
+class DetectorInstance:
     """The state of one instance.
 
-    closed, settled: the last slide that is. texts: how many have come of each slide that is open,
-    and `fresh` their patterns. counted: patterns of the closed slides of the window, and `counts`
-    their sum, both packed: they are needed only when a slide closes, which most batches do not do.
-    frequent: in the last closed window. watched: for each slide that is closed and not settled, the
-    counts of all patterns that are or were frequent. heard: who has closed such a slide; `rising`:
-    what that does to the number of frequent patterns above each of ours, `above`.
-    maximal: in the last settled window.
+    Args:
+        number: Of the instance.
+        closed: The last closed slide.
+        settled: The last settled slide.
+        texts: Number of texts received, by open slide.
+        fresh: Their patterns, by open slide.
+        counted: Patterns of each closed slide of the window, packed: only closing a slide needs
+            them, which most batches do not do.
+        counts: Their sum, packed.
+        frequent: Patterns that are frequent in the last closed window.
+        watched: By slide that is closed and not settled, counts of all patterns that are or were
+            frequent.
+        heard: Instances that have closed such a slide, by slide.
+        rising: Change in the number of frequent patterns above each own pattern, by slide.
+        above: Number of frequent patterns above each own pattern.
+        maximal: Patterns that are maximal in the last settled window.
     """
 
     number: int
@@ -132,18 +144,18 @@ class Instance:
     maximal: set[str] = field(default_factory=set)
 
     def pack(self) -> bytes:
-        """For the state store."""
+        """Serialise for the state store."""
         return _pack(self)
 
     @staticmethod
-    def unpack(packed: bytes) -> Instance:
-        """What `pack` made."""
+    def unpack(packed: bytes) -> DetectorInstance:
+        """Deserialise what `pack` made."""
         found = pickle.loads(packed)
-        assert isinstance(found, Instance)
+        assert isinstance(found, DetectorInstance)
         return found
 
     def work(self, events: Sequence[Event], rules: Rules) -> Iterator[Event]:
-        """Take events in, in any order, and go on as far as they allow."""
+        """Receive events in any order, and take all steps that they allow."""
         for event in events:
             if event.kind == "closed":
                 self._hear(event, rules)
@@ -156,9 +168,9 @@ class Instance:
 
     def _take(self, event: Event) -> Iterator[Event]:
         slide = event.slide
-        assert slide is not None  # the generator sets texts without a number aside
+        assert slide is not None  # the generator sets aside texts without a number
         if slide <= self.closed:
-            if self.number == 0:  # every instance has got its share of the text: one tells
+            if self.number == 0:  # all instances got a share of the text: one reports
                 yield Event("bad", slide, 0, (), rejected=LATE)
             return
         self.texts[slide] += 1
@@ -167,7 +179,7 @@ class Instance:
     def _complete(self, slide: int, rules: Rules) -> bool:
         if self.texts[slide] >= rules.slide:
             return True
-        # Texts were lost or shed. One with a number far ahead is not enough to give up on them.
+        # Texts were lost or shed. A single text with a much higher number is not enough evidence.
         later = sum(count for number, count in self.texts.items() if number > slide)
         return later >= PATIENCE * rules.slide
 
@@ -209,7 +221,7 @@ class Instance:
             self.above[pattern] += change
             if not self.above[pattern]:
                 del self.above[pattern]
-        # This instance has closed the slide too: it hears itself through the loop.
+        # This instance has closed the slide too: it receives its own report through the loop.
         counts = self.watched.pop(slide)
         now = {p for p, n in counts.items() if n >= rules.least and p not in self.above}
         for kind, changed in (("+", now - self.maximal), ("-", self.maximal - now)):

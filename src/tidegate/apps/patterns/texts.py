@@ -1,7 +1,7 @@
 """Short texts with changing fashions, and their maximal frequent patterns by brute force.
 
-A text is a handful of words: some by chance from a skewed vocabulary, and often a phrase that is in
-fashion. Fashions come and go with the number of the text, so patterns become frequent and cease.
+A text has a few words: some at random from a skewed vocabulary, and often a phrase in fashion.
+Fashions change with the number of the text, so patterns become frequent and stop being frequent.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tidegate.apps.patterns.detector import PATIENCE, Rules
+from tidegate.apps.records import with_bad_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["BEHIND_S", "LIMIT", "MOST_WORDS", "brute_force", "maximal", "spoiled", "texts"]
 
 BEHIND_S, AHEAD_S = 3600, 60
-"""Seconds that a text's own clock may be behind and ahead of the time at which it was sent."""
+"""Seconds that a text's clock may be behind and ahead of the time when it was sent."""
 MOST_WORDS = 12
-"""Different words of a text; the number of its patterns grows exponentially with them."""
+"""Distinct words of a text at most; the number of its patterns grows exponentially with them."""
 LIMIT = 2**53
 """Numbers of texts are below this."""
 
@@ -37,7 +39,7 @@ WORDS = re.findall(
     cat video new album tour ticket queue bus delay snow ice road work boss lunch pizza
     cheese wine friday party dress shoes sale price bank rent flat garden dog walk park run
     marathon rest sleep early school exam result happy birthday cake candle film star red
-    carpet book page writer news vote debate answer market stock crash bike wheel helmet
+    carpet novel page writer news vote debate answer market stock crash bike wheel helmet
     river bridge boat storm wind power light dark moon cloud warm cold tea milk sugar bread
     oven recipe soup kitchen table chair window door key lost found street city map tower
     view photo camera lens smile baby tooth doctor clinic health sport team coach match win
@@ -46,7 +48,7 @@ WORDS = re.findall(
 )
 PHRASES = 24
 FASHION = 400
-"""Texts after which the next phrase is the one most in fashion."""
+"""Number of texts after which the next phrase comes into fashion."""
 
 
 def texts(
@@ -55,14 +57,14 @@ def texts(
     """One text for each moment (see `tidegate.apps.application.Generate`)."""
     import pyarrow as pa
 
-    lots = np.random.default_rng(17)  # the language is the same in every run
-    phrases = [lots.choice(WORDS, lots.integers(2, 5), replace=False) for _ in range(PHRASES)]
+    fixed = np.random.default_rng(17)  # the language is the same in every run
+    phrases = [fixed.choice(WORDS, fixed.integers(2, 5), replace=False) for _ in range(PHRASES)]
     shares = np.cumsum(1 / (np.arange(len(WORDS)) + 4.0))
     count = len(moments)
     sent_us = np.round(moments * 1e6).astype(np.int64)
     by_chance = np.searchsorted(shares, random.random((count, 3)) * shares[-1])
     how_many = random.integers(1, 4, count)
-    # Mostly one of the three phrases around the fashion of the hour, or the beginning of one.
+    # Mostly one of the three phrases around the current fashion, or the beginning of one.
     hour = (first_id + np.arange(count)) / FASHION + random.normal(0, 0.8, count)
     quoted = np.where(random.random(count) < 0.7, random.integers(1, 5, count), 0)
     first = random.random(count) < 0.5
@@ -79,35 +81,33 @@ def texts(
 def spoiled(table: pa.Table, share: float, random: np.random.Generator) -> pa.Table:
     """The texts with about that share of bad ones added, of every kind.
 
-    A bad one has no number of its own, so that the good ones stay where they are.
+    Bad texts have no number, so that the good ones keep their places.
     """
-    import pyarrow as pa
-
-    count = int(random.binomial(table.num_rows, min(1.0, share)))
-    if not count:
-        return table
-    rows = table.take(random.integers(0, table.num_rows, count)).to_pylist()
-    for n, row in enumerate(rows):
-        row["id"] = -1
-        _SPOIL[n % len(_SPOIL)](row)
-    return pa.concat_tables([table, pa.Table.from_pylist(rows, schema=table.schema)])
+    return with_bad_rows(table, share, random, _FAULTS)
 
 
-_SPOIL: tuple[Any, ...] = (
-    lambda row: row.update(value=row["value"][:-4]),  # torn
-    lambda row: row.update(value=None),
-    lambda row: row.update(value="\x00\ufffd" * 50),  # poison
-    lambda row: row.update(value='{"text": 12, "at_us": 1}'),
-    lambda row: row.update(value=row["value"].replace('"text": "', '"text": "1234 ! ')),
-    lambda row: row.update(sent_us=row["sent_us"] + 2_000_000 * BEHIND_S),  # its clock went back
-    lambda row: row.update(sent_us=row["sent_us"] - 2_000_000 * AHEAD_S),  # and forward
+def _spoil(fault: Callable[[dict[str, Any]], dict[str, Any]], row: dict[str, Any]) -> None:
+    row.update(id=-1, **fault(row))
+
+
+_FAULTS = tuple(
+    partial(_spoil, fault)
+    for fault in (
+        lambda row: {"value": row["value"][:-4]},  # torn
+        lambda row: {"value": None},
+        lambda row: {"value": "\x00\ufffd" * 50},  # poison
+        lambda row: {"value": '{"text": 12, "at_us": 1}'},
+        lambda row: {"value": row["value"].replace('"text": "', '"text": "1234 ! ')},
+        lambda row: {"sent_us": row["sent_us"] + 2_000_000 * BEHIND_S},  # the clock is behind
+        lambda row: {"sent_us": row["sent_us"] - 2_000_000 * AHEAD_S},  # and ahead
+    )
 )
 
 
 def brute_force(table: pa.Table, rules: Rules) -> list[dict[str, Any]]:
     """All changes of the maximal frequent patterns from window to window.
 
-    Every window is computed by itself, from nothing but its texts.
+    Every window is computed separately, from its texts alone.
     """
     slides: dict[int, list[list[str]]] = {}
     for row in table.to_pylist():
@@ -157,13 +157,13 @@ def maximal(window: list[list[str]], rules: Rules) -> tuple[Counter[str], dict[s
 
 
 def _closed(slide: int, slides: Mapping[int, list[list[str]]], rules: Rules) -> bool:
-    """Whether all texts of a slide have come, or many after it."""
+    """Whether all texts of a slide have arrived, or many after it."""
     later = sum(len(found) for number, found in slides.items() if number > slide)
     return len(slides.get(slide, [])) >= rules.slide or later >= PATIENCE * rules.slide
 
 
 def _words(row: Mapping[str, Any]) -> list[str]:
-    """The different words of a text, none when the text is bad."""
+    """The distinct words of a text; none if the text is bad."""
     try:
         record = json.loads(row["value"] or "")
     except ValueError:
