@@ -20,7 +20,7 @@ from typing import Any
 
 from tidegate.codec import to_json
 from tidegate.lab.sweep.cell import run_cells
-from tidegate.lab.sweep.definition import Grid, grid_from
+from tidegate.lab.sweep.grid import SweepGrid, grid_from
 from tidegate.lab.sweep.spark_run import Sweep, sweep_state
 from tidegate.spark.local.session import session_on
 
@@ -28,7 +28,7 @@ POLICIES = ("static", "ds2", "drs", "adaptive-provisioning")
 AIM_DAYS, AIM_S, AIM_RATIO = 10_000, 180.0, 1.8
 
 
-def grid_of(days: int, mode: str, fluid_step: str) -> Grid:
+def grid_of(days: int, mode: str, fluid_step: str) -> SweepGrid:
     plain: dict[str, Any] = {
         "policies": list(POLICIES),
         "traces": [{"workload": "exchange-day", "options": {"mean_per_s": 100}}],
@@ -42,7 +42,7 @@ def grid_of(days: int, mode: str, fluid_step: str) -> Grid:
     return grid_from(plain)
 
 
-def one_process(grid: Grid, sample: int) -> float:
+def one_process(grid: SweepGrid, sample: int) -> float:
     """Cells per second of this process alone."""
     traces = {name: trace.read() for name, trace in grid.trace.items()}.__getitem__
     cells = [to_json(cell) for _, cell in zip(range(sample), grid.cells(), strict=False)]
@@ -52,7 +52,7 @@ def one_process(grid: Grid, sample: int) -> float:
     return len(cells) / (time.perf_counter() - began_s)
 
 
-def on_spark(spark: Any, grid: Grid) -> tuple[float, int]:
+def on_spark(spark: Any, grid: SweepGrid) -> tuple[float, int]:
     """Seconds for the whole grid, and how many cells that were."""
     with tempfile.TemporaryDirectory() as folder:
         state = sweep_state(grid, Path(folder))
@@ -64,7 +64,7 @@ def on_spark(spark: Any, grid: Grid) -> tuple[float, int]:
     return took_s, len(state.todo)
 
 
-def compare(spark: Any, name: str, grid: Grid, sample: int) -> None:
+def compare(spark: Any, name: str, grid: SweepGrid, sample: int) -> None:
     before = one_process(grid, sample)
     took_s, cells = on_spark(spark, grid)
     after = one_process(grid, sample)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tidegate.lab.backtest import backtest, bound_of
 from tidegate.lab.backtest_report import backtest_page
-from tidegate.simulation.scenario import scenario_for
+from tidegate.lab.scenario_options import ScenarioOptions
 from tidegate.workloads import ExchangeDay, Scaled, series, sparkline
 
 TIMES = 10.0  # an exchange ten times as busy as Frankfurt
@@ -21,7 +21,7 @@ POLICIES = ("static", "spark-dynamic-allocation", "ds2", "drs")
 
 def main() -> None:
     day = Scaled(ExchangeDay(seed=1), rate_factor=TIMES)
-    scenario = scenario_for(day, slo_s=2.0, billing_unit_s=60.0)
+    scenario = ScenarioOptions(slo_s=2.0, billing_unit_s=60.0).build(day)
     print(f"exchange day {sparkline(series(day, 60.0), 60)}")
     bound = bound_of(scenario, time_limit_s=5.0)
     results = backtest(scenario, POLICIES, bound=bound, guards=GUARDS)

@@ -1,17 +1,18 @@
-"""Backtests: every policy on the same trace, beside the bound that none can undercut."""
+"""Backtests: policies on the same trace, compared with a lower bound of the cost."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tidegate.errors import InputError
 from tidegate.lab.bound import Bound, Demand, hindsight_bound
 from tidegate.loop.journal import Journal
-from tidegate.loop.stack import guarded
+from tidegate.loop.stack import GUARDS, guarded
 from tidegate.policies import create, policy_class
 from tidegate.policies.base import Policy
 from tidegate.simulation import RunReport
@@ -21,28 +22,41 @@ from tidegate.theory.microbatch import AIM, SUITED
 from tidegate.workloads import Workload, describe, series
 from tidegate.workloads.protocol import FloatArray
 
-__all__ = ["Result", "backtest", "bound_caveat", "bound_of", "pareto", "suited_settings"]
+__all__ = [
+    "Result",
+    "backtest",
+    "bound_caveat",
+    "bound_of",
+    "check_guards",
+    "guards_text",
+    "pareto",
+    "run_policy",
+    "suited_settings",
+    "suits_fluid",
+]
 
 MOST_SLOTS = 360
-"""Periods of the bound's program at most: more take minutes and change little."""
+"""Most periods of the bound's program: more take minutes and change little."""
 WHOLE_SLOTS = 150
-"""Periods up to which the bound insists on whole hosts; beyond, that takes too long to pay off."""
+"""Most periods with whole hosts in the bound; with more, that takes too long for what it gains."""
 MOST_ITEMS = 2e7
-"""Items up to which a backtest goes item by item unless told otherwise."""
+"""Most items that a backtest simulates one by one by default."""
 
 
 @dataclass(frozen=True)
 class Result:
     """One policy's run.
 
-    settings: parameters that differ from the defaults. regret: how much more it cost than the
-    bound, as a share; None without a bound.
+    settings: parameters that differ from the defaults. regret: cost above the bound, as a share
+    of the bound; None without a bound. stack: the policy with its guards, as `Policy.describe`
+    shows it.
     """
 
     policy: str
     settings: dict[str, Any]
     report: RunReport
     regret: float | None
+    stack: str = ""
 
     @property
     def cost_usd(self) -> float:
@@ -51,14 +65,14 @@ class Result:
 
     @property
     def slo_compliance(self) -> float:
-        """Share of all items that came in which were done in time."""
+        """Share of all arrived items that were done in time."""
         out = self.report.items_out
         in_time = out * (self.report.slo_compliance or 0.0)
         return in_time / self.report.items_in if self.report.items_in else 1.0
 
     @property
     def mean_hosts(self) -> float:
-        """Hosts leased on average."""
+        """Mean number of leased hosts."""
         return self.report.host_seconds / self.report.duration_s
 
 
@@ -98,25 +112,26 @@ def _busiest(scenario: Scenario) -> float:
 
 
 def bound_caveat(scenario: Scenario) -> str:
-    """Why the bound is only an estimate in a scenario, as a sentence; empty where it is a bound."""
-    lots = [o.name for o in scenario.topology.operators if o.service_scv > 0]
-    ways = [f"{e.origin} → {e.target}" for e in scenario.topology.edges if e.ratio % 1]
-    if not lots and not ways:
+    """Why the bound is only an estimate in a scenario; empty where it is a strict bound."""
+    varying = [o.name for o in scenario.topology.operators if o.service_scv > 0]
+    edges = [f"{e.origin} → {e.target}" for e in scenario.topology.edges if e.ratio % 1]
+    if not varying and not edges:
         return ""
-    what = f"service times vary ({', '.join(lots)})" if lots else ""
-    if ways:
-        what += (" and " if what else "") + f"ways are drawn by lot ({', '.join(ways)})"
+    why = f"service times vary ({', '.join(varying)})" if varying else ""
+    if edges:
+        why += (" and " if why else "") + f"items take edges at random ({', '.join(edges)})"
     return (
-        f"An estimate, not a strict bound: {what}, while it takes items in time for as much work "
-        "as others. A policy whose late items are the large ones may undercut it."
+        f"An estimate, not a strict bound: {why}, and the bound assumes that items in time need "
+        "as much work as late ones. A policy whose late items are the large ones may cost less."
     )
 
 
 def bound_of(scenario: Scenario, time_limit_s: float = 20.0, fluid: bool = False) -> Bound:
-    """The least that any policy can pay in a scenario.
+    """The lowest cost that any policy can reach in a scenario.
 
-    That holds strictly where all items take the same work; `bound_caveat` tells of the others.
-    fluid: for the fluid world, in which the expected items arrive and not those drawn by lot.
+    It is a strict bound if all items need the same work; otherwise see `bound_caveat`.
+    time_limit_s: for the solver, in seconds. fluid: for the fluid world, where items arrive at
+    their expected rate instead of at random.
     """
     period_s = max(scenario.interval_s, scenario.duration_s / MOST_SLOTS)
     rates = series(scenario.workload, period_s)
@@ -142,7 +157,7 @@ def bound_of(scenario: Scenario, time_limit_s: float = 20.0, fluid: bool = False
 
 
 def _arrived_per_s(workload: Workload, period_s: float, periods: int) -> FloatArray:
-    """Items per second that do arrive in each period, counted."""
+    """Items per second that actually arrive in each period."""
     import numpy as np
 
     found = (workload.arrivals(n * period_s, (n + 1) * period_s) for n in range(periods))
@@ -150,7 +165,7 @@ def _arrived_per_s(workload: Workload, period_s: float, periods: int) -> FloatAr
 
 
 def suits_fluid(scenario: Scenario) -> bool:
-    """Whether there are so many items that only the fluid world is quick enough."""
+    """Whether the scenario has too many items to simulate them one by one."""
     return scenario.batches is None and describe(scenario.workload).items > MOST_ITEMS
 
 
@@ -162,9 +177,15 @@ def run_policy(
     fluid: bool = False,
     journal: Path | None = None,
 ) -> RunReport:
-    """One run of a policy in a scenario. fluid: in the cheaper, less exact world.
+    """Run a policy in a scenario.
 
-    journal: a file to write the turns to.
+    Args:
+        scenario: What the policy is tested against.
+        policy: The policy, with its guards.
+        seed: Random seed of service times and start-up times.
+        progress: Called with the completed share of the run.
+        fluid: Use the faster, approximate world.
+        journal: File to write the turns to.
     """
     with nullcontext() if journal is None else Journal(journal) as file:
         return run(
@@ -184,6 +205,7 @@ def backtest(
     *,
     bound: Bound | None = None,
     guards: Mapping[str, Mapping[str, Any]] | None = None,
+    without_guards: Collection[str] = (),
     seed: int = 0,
     fluid: bool = False,
     progress: Callable[[str, float], None] | None = None,
@@ -191,34 +213,42 @@ def backtest(
 ) -> list[Result]:
     """Run policies on one scenario, the cheapest first.
 
-    names: policies, with the parameters that the scenario suggests. guards: by name with their
-    settings, around each of them. fluid: in the cheaper, less
-    exact world. progress: called with the policy and the share of its run that is done.
-    journals: a folder for a journal of each run, by the policy's name.
+    Args:
+        scenario: What the policies are tested against.
+        names: Policies; each gets the parameters that the scenario suggests.
+        bound: Lower bound of the cost that results are compared with.
+        guards: Settings of guards by name, for every policy.
+        without_guards: Names of guards to switch off.
+        seed: Random seed of service times and start-up times.
+        fluid: Use the faster, approximate world.
+        progress: Called with the policy's name and the completed share of its run.
+        journals: Folder for the journal of each run, named after the policy.
     """
+    guards = {key: value for key, value in (guards or {}).items() if key not in without_guards}
     results = []
     for name in names:
-        policy_class(name)  # refuse an unknown one before hours of work, not after
+        policy_class(name)  # refuse an unknown policy before hours of work
         if journals is not None:
-            (journals / f"{name}.jsonl").unlink(missing_ok=True)  # a journal would be continued
+            (journals / f"{name}.jsonl").unlink(missing_ok=True)  # Journal appends
     for name in names:
         settings = suited_settings(name, scenario)
         policy = guarded(create(name, **settings), guards or {})
 
-        def tell(share: float, name: str = name) -> None:
+        def report_progress(share: float, name: str = name) -> None:
             if progress is not None:
                 progress(name, share)
 
         journal = None if journals is None else journals / f"{name}.jsonl"
-        report = run_policy(scenario, policy, seed, tell, fluid, journal)
+        report = run_policy(scenario, policy, seed, report_progress, fluid, journal)
         cost = report.total_cost_usd
-        results.append(Result(name, settings, report, bound.regret(cost) if bound else None))
-        tell(1.0)
+        regret = bound.regret(cost) if bound else None
+        results.append(Result(name, settings, report, regret, policy.describe()))
+        report_progress(1.0)
     return sorted(results, key=lambda result: result.cost_usd)
 
 
 def pareto(results: Sequence[Result]) -> list[str]:
-    """The policies that none beats in both resource cost and compliance."""
+    """The policies that no other beats in both resource cost and compliance."""
     front = []
     for mine in results:
         beaten = any(
@@ -233,3 +263,31 @@ def pareto(results: Sequence[Result]) -> list[str]:
         if not beaten:
             front.append(mine.policy)
     return front
+
+
+def check_guards(names: Iterable[str], option: str) -> tuple[str, ...]:
+    """The names, or an InputError about the option for one that is not a guard."""
+    found = tuple(names)
+    for name in found:
+        if name not in GUARDS:
+            raise InputError(option, name, "the name of a guard", f"known are {', '.join(GUARDS)}")
+    return found
+
+
+def guards_text(stacks: Iterable[str]) -> str:
+    """The guards of policy stacks: by policy, or once if all have the same.
+
+    stacks: what `Policy.describe` returns.
+
+    >>> guards_text(["drs → bounds(max_hosts=8)", "ds2 → bounds(max_hosts=8)"])
+    'bounds(max_hosts=8)'
+    >>> guards_text(["drs", "ds2 → dry-run()"])
+    'drs: none; ds2: dry-run()'
+    """
+    by_policy = {}
+    for stack in stacks:
+        policy, *guards = stack.split(" → ")
+        by_policy[policy] = ", ".join(guards) or "none"
+    if len(set(by_policy.values())) == 1:
+        return next(iter(by_policy.values()))
+    return "; ".join(f"{policy}: {guards}" for policy, guards in by_policy.items())

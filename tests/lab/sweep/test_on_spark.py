@@ -25,10 +25,9 @@ from tests.spark.autoscaler.live import LIMIT_S, until
 from tidegate.codec import to_json
 from tidegate.errors import InputError
 from tidegate.lab.sweep.cell import ROW, run_cells
-from tidegate.lab.sweep.definition import grid_from
-from tidegate.lab.sweep.spark_figures import parse_heat, sweep_figures
+from tidegate.lab.sweep.figures import parse_heat, sweep_figures
+from tidegate.lab.sweep.grid import SweepTrace, grid_from
 from tidegate.lab.sweep.spark_run import Sweep, failed_cells, sweep_state, write_rows
-from tidegate.lab.sweep.traces import Trace
 from tidegate.spark import LocalCluster
 from tidegate.spark.local.shipping import code_finder, write_zip
 
@@ -99,8 +98,8 @@ class Deadly:
 def test_a_cell_that_takes_its_process_with_it_stops_nothing_else(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = Trace.read
-    monkeypatch.setattr(Trace, "read", lambda t: Deadly() if t.name == "deadly" else read(t))
+    read = SweepTrace.read
+    monkeypatch.setattr(SweepTrace, "read", lambda t: Deadly() if t.name == "deadly" else read(t))
     grid = grid_from(plain(policies=["ds2"], traces=[SHORT, SHORT | {"name": "deadly"}], seeds=3))
     Sweep(spark, grid, tmp_path, chunk=2).run(sweep_state(grid, tmp_path))
     rows = rows_in(tmp_path)
