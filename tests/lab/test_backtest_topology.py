@@ -1,4 +1,4 @@
-"""Backtests over a topology of one's own, which the trace drives."""
+"""Backtests with a topology that the trace drives."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The simulated cloud as a Gymnasium environment, to train one's own policy in.
+"""The simulated cloud as a Gymnasium environment, for training policies.
 
-Each step is one decision interval. The action changes the number of hosts by −1, 0 or +1 (or more,
-see `max_step`); the reward is minus what the interval cost, hosts and late items together.
+Each step is one decision interval. The action changes the number of hosts by −1, 0 or +1, or by
+more with `max_step`. The reward is the negative cost of the interval: hosts and late items.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ Observation = NDArray[np.float32]
 
 
 class TideEnv(gymnasium.Env[Observation, np.int64]):
-    """The question of every interval: how many hosts will the next one need.
+    """An environment in which an agent chooses the number of hosts for each interval.
 
-    Observation: hosts running, hosts starting, mean utilisation (−1 when it was not measured),
-    arrival rate and waiting items, each in units of what one host can do in a second (−1 when
-    missing), and the share of the run that is over.
+    Observation: running hosts, starting hosts, mean utilisation (−1 if not measured), arrival rate
+    and waiting items, both divided by the items that one host processes in a second (−1 if not
+    measured), and the completed share of the run.
 
-    scenario: what is simulated; fluid: in the cheaper world; max_step: hosts that one action may
-    add or release; max_hosts: hosts at most.
+    scenario: what is simulated, such as `ScenarioOptions(slo_s=2.0).build(workload)`. fluid: use
+    the faster, approximate world. max_step: most hosts that one action adds or releases.
+    max_hosts: most hosts.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012 - as Gymnasium declares it
@@ -52,7 +53,7 @@ class TideEnv(gymnasium.Env[Observation, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """A fresh world. seed: of service times and start-ups; the arrivals are the workload's."""
+        """A new world. seed: random seed of service and start-up times, not of the arrivals."""
         super().reset(seed=seed)
         number = int(self.np_random.integers(2**31))
         self._world = self.scenario.world("engines", number, self.fluid)
@@ -60,7 +61,7 @@ class TideEnv(gymnasium.Env[Observation, np.int64]):
         return self._observe(), {}
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Ask for more or fewer hosts and let one interval pass."""
+        """Change the number of hosts and simulate one interval."""
         if self._world is None:
             raise gymnasium.error.ResetNeeded("call reset() before step()")
         packing = Packing(self._world.observe())

@@ -111,8 +111,8 @@ class ScenarioOptions:
     def build(self, workload: Workload) -> Scenario:
         """The scenario in which the workload drives the source.
 
-        Operators without a latency target of their own get a share of `slo_s`, in proportion to
-        their service times.
+        An operator without a latency target gets a share of `slo_s`, in proportion to its service
+        time.
         """
         if self.world is not None:
             return batch_scenario(self.world, workload, self.slo_s, self.penalty_usd)

@@ -89,7 +89,7 @@ def test_rows_are_those_of_one_process_and_are_made_once(
 
 @dataclass(frozen=True)
 class Deadly:
-    """Whoever unpacks it dies."""
+    """A process that unpickles it dies."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return os._exit, (13,)

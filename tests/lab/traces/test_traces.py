@@ -188,7 +188,7 @@ def test_a_build_that_fails_leaves_what_was_there(spark: SparkSession, tmp_path:
     (out / "mine.txt").write_text("precious")
     with pytest.raises(InputError, match="holds something else"):
         build_trace(spark, find_log(str(log), None, "ts"), 1.0, out, overwrite=True)
-    for step_s, problem in ((1.0, "cut stray times off"), (1e10, "several")):
+    for step_s, problem in ((1.0, "remove stray times"), (1e10, "several")):
         with pytest.raises(InputError, match=problem):
             build_trace(spark, find_log(str(log), None, "ts"), step_s, tmp_path / "other")
     log.write_text("ts,k\nsoon,a\nlater,b\n")

@@ -88,7 +88,17 @@ class Standing(Value):
 
 @dataclass(frozen=True, slots=True)
 class CaseFigures(Value):
-    """The standings on one trace at one price, the cheapest first."""
+    """The standings of one case, the cheapest first.
+
+    Args:
+        trace: Name of the trace.
+        billing_unit_s: Billing time unit of a host, in seconds.
+        usd_per_h: Price of a host, in dollars per hour.
+        slo_s: Latency target, in seconds.
+        interval_s: Time between two decisions, in seconds.
+        mode: item or fluid.
+        standings: Settings of policies, the cheapest first.
+    """
 
     trace: str
     billing_unit_s: float
@@ -101,7 +111,16 @@ class CaseFigures(Value):
 
 @dataclass(frozen=True, slots=True)
 class HeatMap(Value):
-    """Mean cost of a policy by two parameters. costs: row by row; None without a result."""
+    """Mean cost of a policy by two parameters.
+
+    Args:
+        policy: Name of the policy.
+        x: Parameter of the columns.
+        y: Parameter of the rows.
+        columns: Values of `x`.
+        rows: Values of `y`.
+        costs: Mean costs by row and column; None without a result.
+    """
 
     policy: str
     x: str

@@ -290,7 +290,7 @@ class SweepGrid(Value):
         interval: Times between two decisions.
         slo: Latency targets, arrival to completion.
         startup: Time until a leased host runs.
-        topology: Operators, in a file of their own; default: one operator.
+        topology: Operators; default: one operator.
         rate_per_instance: As in `tidegate backtest`, like the options below.
         instances_per_host: Instances of each operator that fit on a host.
         max_hosts: Most hosts that can be leased.

@@ -37,7 +37,7 @@ MOST_CELLS = {"fluid": 32, "item": 4}
 """Most cells of a task: about a second of work, compared to 26 ms of overhead per task."""
 FEWEST_TASKS = 256
 DIED = re.compile(r"Task (\d+) in stage \S+ failed \d+ times[^:]*: *(.*)")
-Progress = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Sweep:
             self._context.pythonExec = sys.executable
         self._rows: queue.SimpleQueue[list[dict[str, Any]] | None] = queue.SimpleQueue()
 
-    def run(self, state: SweepState, progress: Progress = lambda done, failed: None) -> None:
+    def run(self, state: SweepState, progress: OnProgress = lambda done, failed: None) -> None:
         """Run the cells that are left.
 
         progress: called with the number of cells that this run has done, and of those that failed.
@@ -223,7 +223,7 @@ def _inbox(rows: queue.SimpleQueue[Any]) -> Any:
 class _Writer(threading.Thread):
     """Writes rows as they arrive: all rows in the queue go into one new file."""
 
-    def __init__(self, folder: Path, rows: queue.SimpleQueue[Any], progress: Progress) -> None:
+    def __init__(self, folder: Path, rows: queue.SimpleQueue[Any], progress: OnProgress) -> None:
         super().__init__(name="sweep writer", daemon=True)
         self._folder, self._rows, self._progress = folder, rows, progress
         self._written: set[str] = set()
