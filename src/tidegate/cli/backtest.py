@@ -243,7 +243,7 @@ def _introduce(name: str, scenario: Scenario, fluid: bool) -> None:
 def _simulation(scenario: Scenario, fluid: bool) -> str:
     if scenario.batches is not None:
         return f"micro-batches of at least {show_duration(scenario.batches.overhead_s)}\n"
-    return "fluid simulation, approximate; --mode items is exact\n" if fluid else "every item\n"
+    return "fluid simulation, approximate; --mode items is exact\n" if fluid else "item by item\n"
 
 
 def _leaderboard(results: list[Result], bound: Bound, scenario: Scenario) -> None:
