@@ -100,7 +100,9 @@ def run(
         except OSError as error:
             remedy = error.strerror or "choose another folder"
             raise InputError("--out", str(out), "a folder that can be written", remedy) from None
-        complete = _run(read, state, out, master, settings, chunk)
+        log = out / "driver.log"
+        console().print(f"[dim]starting Spark on {master}; its log is {log}[/dim]")
+        complete = _run(read, state, out, chunk, _session(master, log, settings))
         state = sweep_state(read, out, any_code)
         if not complete:
             console().print(
@@ -165,37 +167,25 @@ def _run(
     grid: SweepGrid,
     state: SweepState,
     out: Path,
-    master: str,
-    settings: dict[str, str],
     chunk: int | None,
+    session: contextlib.AbstractContextManager[SparkSession],
 ) -> bool:
-    """Run the remaining cells; False if it was interrupted.
-
-    Args:
-        grid: The sweep.
-        state: Which cells are left.
-        out: Folder of the results.
-        master: Spark master.
-        settings: Spark settings.
-        chunk: Cells per task; None: automatic.
-    """
+    """Run the remaining cells; False if it was interrupted."""
     from py4j.protocol import Py4JError
 
     from tidegate.lab.sweep.spark_run import Sweep
 
     stopped = threading.Event()
     progress = _Progress(len(state.todo))
-    log = out / "driver.log"
-    console().print(f"[dim]starting Spark on {master}; its log is {log}[/dim]")
     try:
-        with _session(master, log, settings) as spark, _signals(stopped, spark), progress:
+        with session as spark, _signals(stopped, spark), progress:
             Sweep(spark, grid, out, chunk=chunk).run(state, progress.update)
     except KeyboardInterrupt:
         return False
     except Py4JError as error:
         if stopped.is_set():
             return False
-        raise BackendError(f"the Spark job failed: {str(error)[:300]}; see {log}") from error
+        raise BackendError(f"the Spark job failed: {str(error)[:300]}; see its log") from error
     return not stopped.is_set()
 
 

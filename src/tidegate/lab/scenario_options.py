@@ -18,7 +18,7 @@ from tidegate.model import HostOffer
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.simulation import CloudSettings
 from tidegate.simulation.calibrate import BatchWorld, batch_scenario, calibrate, has_batches
-from tidegate.simulation.scenario import Scenario, bottleneck_s, instances_per_host
+from tidegate.simulation.scenario import Scenario
 from tidegate.simulation.trace_input import read_workload
 from tidegate.units import duration_s, finite
 from tidegate.workloads import Scaled, Workload, peak_per_s
@@ -127,16 +127,7 @@ class ScenarioOptions:
                 for o in topology.operators
             ),
         )
-        rounds, busiest_s = instances_per_host(topology, capacity), bottleneck_s(topology, visits)
-        first, peak = (
-            math.ceil(rate * busiest_s / (rounds * PLANNED_LOAD) - 1e-9)
-            for rate in (workload.rate(0.0), peak_per_s(workload))
-        )
-        penalty_usd = self.penalty_usd
-        if penalty_usd is None:
-            penalty_usd = 10 * self.usd_per_h / 3600 * busiest_s / rounds
-        limits = [o.max_instances for o in topology.operators if o.max_instances is not None]
-        return Scenario(
+        scenario = Scenario(
             topology=topology,
             offer=HostOffer(
                 capacity,
@@ -154,10 +145,22 @@ class ScenarioOptions:
                 instance_startup_s=(1.0, 1.0),
                 image_download_s=0.0,
                 end_to_end_slo_s=self.slo_s,
-                penalty_usd=penalty_usd,
                 decision_s=self.interval_s,
                 fluid_step_s=self.fluid_step_s,
             ),
+        )
+        rounds, busiest_s = scenario.rounds, scenario.bottleneck_s
+        first, peak = (
+            math.ceil(rate * busiest_s / (rounds * PLANNED_LOAD) - 1e-9)
+            for rate in (workload.rate(0.0), peak_per_s(workload))
+        )
+        penalty_usd = self.penalty_usd
+        if penalty_usd is None:
+            penalty_usd = 10 * self.usd_per_h / 3600 * busiest_s / rounds
+        limits = [o.max_instances for o in topology.operators if o.max_instances is not None]
+        return replace(
+            scenario,
+            settings=replace(scenario.settings, penalty_usd=penalty_usd),
             initial_hosts=max(1, first),
             shards=max(1, min(4 * rounds * max(1, peak) // 3, *limits, 10**6)),
         )

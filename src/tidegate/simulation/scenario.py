@@ -28,7 +28,7 @@ from tidegate.workloads.protocol import FloatArray, generator
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Scenario", "Sharded", "bottleneck_s", "instances_per_host"]
+__all__ = ["Scenario", "Sharded"]
 
 SHARD_CHUNK_S = 60.0
 
@@ -71,13 +71,25 @@ class Scenario:
 
     @cached_property
     def bottleneck_s(self) -> float:
-        """Service time per item from the source, at the busiest operator that can scale."""
-        return bottleneck_s(self.topology, self.visits)
+        """Service time per item from the source, at the busiest operator.
+
+        Operators with a limit of instances count only if all operators have one.
+        """
+        every = self.topology.operators
+        some = [o for o in every if o.max_instances is None] or every
+        return max(self.visits[o.name] * (o.service_time_s or 0.0) for o in some)
 
     @cached_property
     def rounds(self) -> int:
-        """Instances of every operator that fit on a host."""
-        return instances_per_host(self.topology, self.offer.capacity)
+        """Instances of every operator that fit on a host, at least 1."""
+        have = self.offer.capacity
+        want = sum((operator.demand for operator in self.topology.operators), Resources(0))
+        shares = [
+            getattr(have, name) / getattr(want, name)
+            for name in ("cpu_cores", "memory_mb", "network_mbps")
+            if getattr(want, name) > 0
+        ]
+        return max(1, math.floor(min(shares, default=1.0) + 1e-9))
 
     def world(
         self, style: Style, seed: int = 0, fluid: bool = False
@@ -128,38 +140,12 @@ class Scenario:
             for n, operator in enumerate(topology.operators):
                 placed.append(Instance(f"{operator.name}-1", operator.name, hosts[n % len(hosts)]))
             return Deployment(tuple(hosts), tuple(placed))
-        rounds = instances_per_host(topology, self.offer.capacity)
         for operator in topology.operators:
             most = operator.max_instances or 10**9
-            for n in range(1, min(most, rounds * len(hosts)) + 1):
+            for n in range(1, min(most, self.rounds * len(hosts)) + 1):
                 home = hosts[(n - 1) % len(hosts)]
                 placed.append(Instance(f"{operator.name}-{n}", operator.name, home))
         return Deployment(tuple(hosts), tuple(placed))
-
-
-def bottleneck_s(topology: Topology, visits: dict[str, float]) -> float:
-    """Service time per item from the source, at the busiest operator that can scale.
-
-    Operators with a limit of instances count only if all operators have one.
-    visits: items that each operator receives for one item from the source.
-    """
-    some = [o for o in topology.operators if o.max_instances is None] or topology.operators
-    return max(visits[o.name] * (o.service_time_s or 0.0) for o in some)
-
-
-def instances_per_host(topology: Topology, capacity: Resources) -> int:
-    """Instances of every operator that fit on a host of that capacity, at least 1."""
-    one_of_each = sum((operator.demand for operator in topology.operators), Resources(0))
-    shares = [
-        have / want
-        for have, want in (
-            (capacity.cpu_cores, one_of_each.cpu_cores),
-            (capacity.memory_mb, one_of_each.memory_mb),
-            (capacity.network_mbps, one_of_each.network_mbps),
-        )
-        if want > 0
-    ]
-    return max(1, math.floor(min(shares, default=1.0) + 1e-9))
 
 
 @dataclass(frozen=True)
