@@ -1,8 +1,8 @@
-"""How long the bound in hindsight takes: two hours and a day of minutes, at several billing units.
+"""Benchmark of the hindsight bound: two hours and a day, at several billing units.
 
-One noisy daily curve, up to 20 hosts of one core, items of 0.1 s, an SLO of 2 s, hosts billed
-while they run. Every row: the same cost per host-hour. `any` holds for leases that start at any
-moment, `slot` for policies that act on the minute, `fractions` allows fractions of hosts.
+A noisy daily curve, up to 20 hosts of one core, items of 0.1 s, an SLO of 2 s, hosts billed while
+they run. All rows have the same price per host-hour. With `any`, leases may start at any time; with
+`slot`, on the minute; `fractions` allows fractions of hosts.
 
     python benchmarks/bound.py [--quick] [--limit SECONDS]
 """

@@ -1,7 +1,7 @@
-"""How fast decisions are made, as ratios measured in one run: ``make bench``.
+"""Benchmark of decisions: ``make bench``.
 
-Machines are shared and noisy, so each figure is the best of several rounds, and what is compared
-runs in turns. Each line ends with the goal and whether it was reached.
+Each figure is the best of several rounds, since the machine may be shared. Each line ends with the
+goal and whether it was reached.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidegate.theory.placement import Item, first_fit_decreasing, select_to_move
 from tidegate.theory.queueing import Station, assign_processors
 
 PAPER_MS = {12: 0.083, 24: 0.158, 48: 0.323, 96: 0.665, 192: 1.250}
-"""DRS, Table II: scheduling time by K_max, on the authors' hardware."""
+"""DRS, Table II: scheduling time by K_max on the authors' hardware."""
 
 
 def best_ms(work: Callable[[], object], rounds: int) -> float:
@@ -77,31 +77,31 @@ def bench_assign(rows: Table) -> None:
             goal,
             verdict,
         )
-    lots = random.Random(1)
-    many = [Station(f"op{n}", lots.uniform(10, 80), 1.0) for n in range(1000)]
+    rng = random.Random(1)
+    many = [Station(f"op{n}", rng.uniform(10, 80), 1.0) for n in range(1000)]
     took = best_ms(lambda: assign_processors(many, 100_000), 5)
-    note(rows, "AssignProcessors, 100,000 processors, 1,000 operators", took, 100)
+    add_goal(rows, "AssignProcessors, 100,000 processors, 1,000 operators", took, 100)
 
 
 def bench_placement(rows: Table) -> None:
-    lots = random.Random(2)
+    rng = random.Random(2)
     items = [
-        Item(f"i{n}", f"o{n}", Resources(lots.uniform(0.05, 0.6), lots.uniform(50, 500), 5))
+        Item(f"i{n}", f"o{n}", Resources(rng.uniform(0.05, 0.6), rng.uniform(50, 500), 5))
         for n in range(10_000)
     ]
     room = [(4.0, 7168.0, 1000.0)] * 1000
     placed = first_fit_decreasing(items, room)  # compiles
     assert sum(j >= 0 for j in placed) > 9_000
     took = best_ms(lambda: first_fit_decreasing(items, room), 10)
-    note(rows, "first fit, 10,000 operators on 1,000 hosts", took, 50)
-    loads = {f"i{n}": lots.uniform(0.001, 0.02) for n in range(1000)}
+    add_goal(rows, "first fit, 10,000 operators on 1,000 hosts", took, 50)
+    loads = {f"i{n}": rng.uniform(0.001, 0.02) for n in range(1000)}
     took = best_ms(lambda: select_to_move(loads, 2.5), 50)
-    note(rows, "subset sum among 1,000 operators", took, 1)
+    add_goal(rows, "subset sum among 1,000 operators", took, 1)
 
 
 def big_snapshot(hosts: int = 1000, instances: int = 10_000) -> Snapshot:
-    """A fleet of which every tenth host is overloaded."""
-    lots = random.Random(3)
+    """A fleet in which every tenth host is overloaded."""
+    rng = random.Random(3)
     capacity = Resources(4, 7168, 1000)
     operators = tuple(
         Operator(f"q{n}", Resources(0.2, 100, 1), max_instances=1) for n in range(instances)
@@ -110,7 +110,7 @@ def big_snapshot(hosts: int = 1000, instances: int = 10_000) -> Snapshot:
     used = [0.0] * hosts
     for n in range(instances):
         host = n % hosts
-        cores = lots.uniform(0.28, 0.4) if host % 10 == 0 else lots.uniform(0.1, 0.3)
+        cores = rng.uniform(0.28, 0.4) if host % 10 == 0 else rng.uniform(0.1, 0.3)
         used[host] += cores
         readings.append(
             InstanceReading(f"q{n}-1", f"q{n}", f"host-{host}", load=Resources(cores, 100, 1))
@@ -133,7 +133,7 @@ def bench_turn(rows: Table) -> None:
         moved = 0
         with tempfile.TemporaryDirectory() as folder, Journal(f"{folder}/journal.jsonl") as journal:
             for _ in range(4):
-                snapshot = big_snapshot()  # fresh: nothing of it is cached yet
+                snapshot = big_snapshot()  # new: nothing is cached yet
                 controller = Controller(RecordedWorld([snapshot]), policy, journal)
                 start = time.perf_counter()
                 turn = controller.step()
@@ -141,7 +141,7 @@ def bench_turn(rows: Table) -> None:
                 assert turn.plan is not None, turn.error
                 moved = len(turn.plan.reasons)
         what = f"controller turn, 1,000 hosts, 10,000 instances, {name}"
-        note(rows, what, min(times), 200, extra=f"{moved} hosts relieved, journalled")
+        add_goal(rows, what, min(times), 200, extra=f"{moved} hosts relieved, with journal")
 
 
 def bench_import(rows: Table) -> None:
@@ -149,10 +149,10 @@ def bench_import(rows: Table) -> None:
         return best_ms(lambda: subprocess.run([sys.executable, "-c", code], check=True), 7)
 
     bare = run("pass")
-    note(rows, "import tidegate, more than bare Python", run("import tidegate") - bare, 150)
+    add_goal(rows, "import tidegate, more than bare Python", run("import tidegate") - bare, 150)
 
 
-def note(rows: Table, what: str, took_ms: float, goal_ms: float, extra: str = "") -> None:
+def add_goal(rows: Table, what: str, took_ms: float, goal_ms: float, extra: str = "") -> None:
     verdict = "reached" if took_ms <= goal_ms else "MISSED"
     rows.add_row(what, f"{took_ms:.3g} ms", extra, f"≤ {goal_ms:g} ms", verdict)
 

@@ -1,6 +1,7 @@
-"""The same models in SimPy and Ciw, for `simulation.py` to compare with.
+"""The models of `simulation.py` in SimPy and Ciw, for comparison.
 
-SimPy is written as quick as it allows: a deque a queue, an event of its own for each idle server.
+The SimPy model is as fast as SimPy allows: a deque per queue and a separate event for each idle
+server.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from tidegate.model.topology import Topology
 from tidegate.simulation import CloudSettings
-from tidegate.simulation.kernels import state as book
+from tidegate.simulation.kernels import state
 from tidegate.simulation.kernels.accounting import end_interval
 from tidegate.simulation.kernels.sketch import bucket_of
 from tidegate.simulation.network import ItemEngine
@@ -36,7 +37,7 @@ SERVERS = (10, 11, 1)
 def tandem_simpy(customers: int, seed: int) -> float:
     import simpy
 
-    lots = random.Random(seed)
+    rng = random.Random(seed)
     env = simpy.Environment()
     stations = [simpy.Resource(env, capacity=k) for k in SERVERS]
     total = 0.0
@@ -47,12 +48,12 @@ def tandem_simpy(customers: int, seed: int) -> float:
         for resource_, station in zip(stations, STATIONS, strict=True):
             with resource_.request() as turn:
                 yield turn
-                yield env.timeout(lots.expovariate(station.service_rate_per_s))
+                yield env.timeout(rng.expovariate(station.service_rate_per_s))
         total += env.now - born
 
     def source() -> Generator[Any, Any, None]:
         for _ in range(customers):
-            yield env.timeout(lots.expovariate(40))
+            yield env.timeout(rng.expovariate(40))
             env.process(customer())
 
     env.process(source())
@@ -80,19 +81,19 @@ def tandem_ciw(customers: int, seed: int) -> float:
     return statistics.fmean(left[i] - born[i] for i in born)
 
 
-_COUNTS = [book.ARRIVED, book.PROCESSED, book.LATE_1, book.LATE_2, book.LATE_5, book.SAMPLES]
-_SUMS = [book.DURATION_S, book.SERVICE_S, book.SERVICE_SQUARE]
-_GAPS = [book.GAP_S, book.GAP_SQUARE, book.LAST_ARRIVAL_S]
-_ADAPT = [book.ADAPTED, book.ADAPT_S, book.EPISODE_S, book.LATE_SINCE_S, book.LAST_LATE_S]
-_WHOLE = [book.IN, book.OUT, book.SOJOURN_S, book.SOJOURN_MAX_S]
+_COUNTS = [state.ARRIVED, state.PROCESSED, state.LATE_1, state.LATE_2, state.LATE_5, state.SAMPLES]
+_SUMS = [state.DURATION_S, state.SERVICE_S, state.SERVICE_SQUARE]
+_GAPS = [state.GAP_S, state.GAP_SQUARE, state.LAST_ARRIVAL_S]
+_ADAPT = [state.ADAPTED, state.ADAPT_S, state.EPISODE_S, state.LATE_SINCE_S, state.LAST_LATE_S]
+_WHOLE = [state.IN, state.OUT, state.SOJOURN_S, state.SOJOURN_MAX_S]
 
 
 class SimPyEngine(ItemEngine):
-    """The same network with SimPy moving the items, written to be as quick as SimPy allows.
+    """The same network with SimPy moving the items, as fast as SimPy allows.
 
-    A queue is a deque, and an idle server waits for an event of its own, so an item costs about
-    two SimPy events. Fleet, meter, policy and report are those of the simulated cloud, and so is
-    what is booked of each item.
+    A queue is a deque, and each idle server waits for a separate event, so an item costs about two
+    SimPy events. Hosts, meter, policy and report are those of the simulated cloud, with the same
+    accounting of each item.
     """
 
     def __init__(self, topology: Topology, settings: CloudSettings, seed: int) -> None:
@@ -100,7 +101,7 @@ class SimPyEngine(ItemEngine):
 
         super().__init__(topology, settings, seed)
         self.env = simpy.Environment()
-        self.lots = random.Random(seed)
+        self.rng = random.Random(seed)
         n = len(topology.operators)
         self.queues: list[deque[tuple[float, list[float]]]] = [deque() for _ in range(n)]
         self.idle: list[deque[Any]] = [deque() for _ in range(n)]
@@ -123,13 +124,13 @@ class SimPyEngine(ItemEngine):
         self.came = 0
 
     def start(self, operator: int, host: int, ready_s: float) -> int:
-        """As the engine's own, with a process that serves."""
+        """Start an instance and its server process."""
         slot = super().start(operator, host, ready_s)
         self.env.process(self._server(operator, slot, ready_s))
         return slot
 
     def stop(self, operator: int, slot: int, now_s: float) -> float:
-        """The server leaves after the item in hand."""
+        """Stop an instance; its server stops after the current item."""
         super().stop(operator, slot, now_s)
         self.alive[operator, slot] = False
         return now_s
@@ -137,9 +138,9 @@ class SimPyEngine(ItemEngine):
     def _server(self, o: int, slot: int, ready_s: float) -> Generator[Any, Any, None]:
         env, queue, idle = self.env, self.queues[o], self.idle[o]
         self.alive[o, slot] = True
-        mean = float(self.net.ops_f[o, book.MEAN_S])
-        busy, holds = self.net.slot_f[o, book.BUSY_S], self.net.slot_i[o, book.ROOT]
-        done, free = self.net.slot_i[o, book.DONE], self.net.slot_f[o, book.FREE_S]
+        mean = float(self.net.ops_f[o, state.MEAN_S])
+        busy, holds = self.net.slot_f[o, state.BUSY_S], self.net.slot_i[o, state.ROOT]
+        done, free = self.net.slot_i[o, state.DONE], self.net.slot_f[o, state.FREE_S]
         if ready_s > env.now:
             yield env.timeout(ready_s - env.now)
         while self.alive[o, slot]:
@@ -155,7 +156,7 @@ class SimPyEngine(ItemEngine):
             holds[slot] = -1
             done[slot] += 1
             self._leave(o, came, root, mean)
-        if queue and idle:  # it was woken for an item and has left: somebody else takes it
+        if queue and idle:  # woken for an item but stopped: another server takes it
             idle.popleft().succeed()
 
     def _put(self, o: int, root: list[float]) -> None:
@@ -190,7 +191,7 @@ class SimPyEngine(ItemEngine):
             adapt[2] += now - adapt[3]
             adapt[3] = -1.0
         if counts[1] % 10 == 0:
-            self.net.recent[o, counts[5] % book.RECENT] = duration
+            self.net.recent[o, counts[5] % state.RECENT] = duration
             counts[5] += 1
             self.sums[o][1] += service
             self.sums[o][2] += service * service
@@ -200,7 +201,7 @@ class SimPyEngine(ItemEngine):
     def _send(self, edges: list[tuple[int, float]], root: list[float]) -> None:
         for target, ratio in edges:
             copies = int(ratio)
-            if ratio > copies and self.lots.random() < ratio - copies:
+            if ratio > copies and self.rng.random() < ratio - copies:
                 copies += 1
             for _ in repeat(None, copies):
                 root[1] += 1
@@ -221,25 +222,25 @@ class SimPyEngine(ItemEngine):
             self._send(self.into[source], root)
 
     def run(self, arrivals: Mapping[int, Floats], end_s: float, shed_fraction: float) -> Floats:
-        """Let SimPy run, and bring the books up to date at each monitoring interval."""
+        """Run SimPy and update the accounting at each monitoring interval."""
         for source, times in arrivals.items():
             self.env.process(self._source(source, times.tolist()))
         rows = self._empty_rows(end_s)
         filled = 0
         net = self.net
-        while net.whole[book.NOW] < end_s:
-            stop = min(end_s, float(net.whole[book.NEXT_MONITOR]))
+        while net.whole[state.NOW] < end_s:
+            stop = min(end_s, float(net.whole[state.NEXT_MONITOR]))
             self.env.run(until=stop)
             net.tally[:, _COUNTS] = self.counts
             net.tally[:, _SUMS] = self.sums
-            net.tally[:, book.GAPS] = net.tally[:, book.ARRIVED]
+            net.tally[:, state.GAPS] = net.tally[:, state.ARRIVED]
             net.tally[:, _GAPS] = self.gaps
             net.tally[:, _ADAPT] = self.adapt
             for o, queue in enumerate(self.queues):
                 net.ends[o] = 0, len(queue)
             net.whole[_WHOLE] = self.came, self.done, self.sojourn, self.longest
-            net.whole[book.NOW] = stop
-            if stop >= net.whole[book.NEXT_MONITOR]:
+            net.whole[state.NOW] = stop
+            if stop >= net.whole[state.NEXT_MONITOR]:
                 end_interval(
                     stop, rows[filled], self._before, net.ops_f, net.ends, net.slot_f,
                     net.slot_i, net.hosts, net.tally, net.whole, net.sketch,

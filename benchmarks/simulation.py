@@ -1,14 +1,14 @@
-"""How fast the simulation is, side by side with SimPy and Ciw in one run on one machine.
+"""Benchmark of the simulation, compared with SimPy and Ciw in one run on one machine.
 
     python benchmarks/simulation.py            # everything, a few minutes
-    python benchmarks/simulation.py --quick    # fewer items for the slow ones, under a minute
+    python benchmarks/simulation.py --quick    # fewer items for the slow engines, under a minute
     python benchmarks/simulation.py tandem visp fluid memory
 
-Times are processor time (one thread), for the machine may be shared; look at the ratios. All
-engines do the same work on the same arrivals, compilation is excluded (it is cached on disk), and
-each fast engine shows the best of several rounds interleaved with the slow ones. What the imports
-left in memory is hidden from the garbage collector (`gc.freeze`) for all engines alike. The models
-in SimPy and Ciw are in `peers.py`.
+Times are processor time of one thread, so the ratios are meaningful even on a shared machine. All
+engines do the same work on the same arrivals. Compilation is excluded, as it is cached on disk.
+Each fast engine shows the best of several rounds, interleaved with the slow engines. Imported
+modules are exempt from garbage collection (`gc.freeze`) for all engines. The models in SimPy and
+Ciw are in `peers.py`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ EVENTS_PER_CUSTOMER = 4
 
 
 def tandem_cloud(customers: int, seed: int) -> float:
-    """The same through the whole simulated cloud, with its books."""
+    """The tandem in the whole simulated cloud, with its accounting."""
     names = [station.name for station in STATIONS]
     topology = Topology(
         tuple(Operator(s.name, Resources(0.1), 1 / s.service_rate_per_s) for s in STATIONS),
@@ -111,7 +111,7 @@ def tandem(quick: bool) -> None:
 # --- VISP: nine operators, 120 minutes ----------------------------------------------------------
 
 # cores and megabytes from the authors' code, SLO from the paper; service times are assumptions of
-# this benchmark (how much of a published duration occupies an instance is not known).
+# this benchmark (the published durations do not say how long an instance is busy).
 OPERATORS = (
     ("O1", 0.9, 554, 0.4, 1.5),
     ("O2", 0.4, 629, 0.1, 0.6),
@@ -149,7 +149,7 @@ OFFER = HostOffer(Resources(4, 6451), billing_unit_s=600, price_per_unit_usd=1.0
 
 
 class Stepwise:
-    """The stepwise pattern: all machines send at the same moment, every 480 ms."""
+    """The stepwise pattern: all machines send at the same time, every 480 ms."""
 
     def arrivals(self, start_s: float, end_s: float) -> dict[str, Floats]:
         """Bursts at whole ticks."""
@@ -159,7 +159,7 @@ class Stepwise:
         return {name: np.repeat(times, machines * count) for name, count in ITEMS.items()}
 
     def expected(self, edges_s: Floats) -> dict[str, Floats]:
-        """The same, counted."""
+        """Number of arrivals between each edge and the next."""
         counts = self.arrivals(float(edges_s[0]), float(edges_s[-1]))
         return {name: np.histogram(times, edges_s)[0] for name, times in counts.items()}
 
@@ -180,7 +180,7 @@ def visp(quick: bool) -> None:
 
 def visp_with(policy: Policy, length: float) -> None:
     topology = visp_topology()
-    # Arrivals are fetched for ten minutes at a time; which they are does not depend on it.
+    # Arrivals are fetched ten minutes at a time; this does not change them.
     settings = CloudSettings(arrival_chunk_s=600.0)
     times: dict[str, list[float]] = {"SimPy": [], "items": [], "fluid": []}
     reports: dict[str, RunReport] = {}

@@ -1,12 +1,12 @@
-"""How fast a sweep is: one process beside Spark on the cores at hand, fluid beside item by item.
+"""Benchmark of sweeps: Spark compared with one process, fluid and item by item.
 
     python benchmarks/sweep.py                                  # 10,000 fluid days (minutes)
     python benchmarks/sweep.py --days 200 --sample 40 --item-days 4     # small
 
-A cell is a trading day of 511 minutes with a decision a minute, on hosts of one instance each; four
-policies take turns. The aims: 10,000 fluid days in under three minutes on two cores, and at least
-1.8 times one process. The rate of one process is that of a sample of the same cells, run before and
-after Spark; look at the ratios, for the machine may be shared.
+A cell is a trading day of 511 minutes with one decision per minute, on hosts of one instance each,
+for one of four policies. Goals on two cores: 10,000 fluid days in under three minutes, and at least
+1.8 times the rate of one process. That rate is measured on a sample of the same cells, before and
+after Spark. The ratios are meaningful even on a shared machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from tidegate.codec import to_json
 from tidegate.lab.sweep.cell import run_cells
-from tidegate.lab.sweep.definition import Grid, grid_from
+from tidegate.lab.sweep.grid import SweepGrid, grid_from
 from tidegate.lab.sweep.spark_run import Sweep, sweep_state
 from tidegate.spark.local.session import session_on
 
@@ -28,7 +28,7 @@ POLICIES = ("static", "ds2", "drs", "adaptive-provisioning")
 AIM_DAYS, AIM_S, AIM_RATIO = 10_000, 180.0, 1.8
 
 
-def grid_of(days: int, mode: str, fluid_step: str) -> Grid:
+def grid_of(days: int, mode: str, fluid_step: str) -> SweepGrid:
     plain: dict[str, Any] = {
         "policies": list(POLICIES),
         "traces": [{"workload": "exchange-day", "options": {"mean_per_s": 100}}],
@@ -42,7 +42,7 @@ def grid_of(days: int, mode: str, fluid_step: str) -> Grid:
     return grid_from(plain)
 
 
-def one_process(grid: Grid, sample: int) -> float:
+def one_process(grid: SweepGrid, sample: int) -> float:
     """Cells per second of this process alone."""
     traces = {name: trace.read() for name, trace in grid.trace.items()}.__getitem__
     cells = [to_json(cell) for _, cell in zip(range(sample), grid.cells(), strict=False)]
@@ -52,8 +52,8 @@ def one_process(grid: Grid, sample: int) -> float:
     return len(cells) / (time.perf_counter() - began_s)
 
 
-def on_spark(spark: Any, grid: Grid) -> tuple[float, int]:
-    """Seconds for the whole grid, and how many cells that were."""
+def on_spark(spark: Any, grid: SweepGrid) -> tuple[float, int]:
+    """Seconds for the whole grid, and its number of cells."""
     with tempfile.TemporaryDirectory() as folder:
         state = sweep_state(grid, Path(folder))
         began_s = time.perf_counter()
@@ -64,7 +64,7 @@ def on_spark(spark: Any, grid: Grid) -> tuple[float, int]:
     return took_s, len(state.todo)
 
 
-def compare(spark: Any, name: str, grid: Grid, sample: int) -> None:
+def compare(spark: Any, name: str, grid: SweepGrid, sample: int) -> None:
     before = one_process(grid, sample)
     took_s, cells = on_spark(spark, grid)
     after = one_process(grid, sample)
@@ -77,7 +77,7 @@ def compare(spark: Any, name: str, grid: Grid, sample: int) -> None:
     )
     if name == "fluid":
         print(
-            f"{'':12} {AIM_DAYS} days take {AIM_DAYS / rate:.0f} s at that rate; the aims on two "
+            f"{'':12} {AIM_DAYS} days take {AIM_DAYS / rate:.0f} s at that rate; the goals on two "
             f"cores are {AIM_S:.0f} s and {AIM_RATIO} times",
             flush=True,
         )
@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=AIM_DAYS, help="fluid days")
     parser.add_argument("--item-days", type=int, default=40, help="days item by item")
     parser.add_argument("--sample", type=int, default=400, help="fluid days in one process")
-    parser.add_argument("--fluid-step", default="1s", help="of the fluid mode")
+    parser.add_argument("--fluid-step", default="1s", help="time step of the fluid mode")
     parser.add_argument("--master", default="local[2]")
     args = parser.parse_args()
     print(f"{args.master} of {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
@@ -98,7 +98,7 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         session_on(args.master, Path(folder) / "driver.log", settings, "sweep benchmark") as spark,
     ):
-        print(f"Spark was up after {time.perf_counter() - began_s:.1f} s")
+        print(f"Spark started after {time.perf_counter() - began_s:.1f} s")
         warm = grid_of(8 * spark.sparkContext.defaultParallelism, "fluid", args.fluid_step)
         took_s, _ = on_spark(spark, warm)
         print(f"the first cells, imports included, took {took_s:.1f} s")

@@ -1,9 +1,9 @@
-"""How fast a log becomes a trace: rows a second and core, and whether twice the rows take twice.
+"""Benchmark of `tidegate traces build`: rows per second and core, and how time grows with rows.
 
-Writes CSV logs of ticks (a day in milliseconds, a thousand symbols, few of which have most of the
-ticks, one row in ten thousand spoilt) and builds traces with a step of a second of them, the
-smallest once more before, to warm up. A core's rows a second are by the JVM's processor time, which
-other work on the machine changes little; the wall clock stands beside it. Fails when a row is lost.
+Writes logs of ticks (one day in milliseconds, a thousand symbols with a skewed distribution, one
+invalid row in ten thousand) and builds traces with a step of one second from them, after a warm-up
+with the smallest log. Rows per second and core use the processor time of the JVM, which other work
+on the machine changes little; the wall-clock time is printed too. Fails if a row is lost.
 
     python benchmarks/traces.py [--millions 4,16] [--format csv|json|parquet] [--master local[2]]
 """
@@ -33,7 +33,7 @@ AIM_PER_S = 200_000
 
 
 def write_log(path: Path, rows: int) -> None:
-    """A log of so many rows, a million at a time; in Parquet a spoilt time is a missing one."""
+    """Write a log with that number of rows, a million at a time."""
     random = np.random.default_rng(1)
     writer: pyarrow.parquet.ParquetWriter | None = None
     with path.open("wb") as file:
@@ -41,11 +41,11 @@ def write_log(path: Path, rows: int) -> None:
             n = min(PIECE, rows - begin)
             t = 1_700_000_000_000 + np.sort(random.integers(0, DAY_MS, n)) * n // rows
             t += begin * DAY_MS // rows
-            spoilt = np.arange(begin, begin + n) % ONE_IN == 0
+            invalid = np.arange(begin, begin + n) % ONE_IN == 0
             names = np.array([f"S{i}" for i in range(1000)])
             table = pa.table(
                 {
-                    "ts": pa.array(t, mask=spoilt),
+                    "ts": pa.array(t, mask=invalid),
                     "symbol": names[random.zipf(1.3, n) % 1000],
                     "price": np.round(random.uniform(1, 200, n), 2),
                     "qty": random.integers(1, 1000, n),
@@ -69,7 +69,7 @@ def write_log(path: Path, rows: int) -> None:
 
 
 def jvm_cpu_s() -> float:
-    """Processor time of the driver's JVM, which does the work of a local master, in seconds."""
+    """Processor time of the driver's JVM, which does all work of a local master, in seconds."""
     gateway = SparkContext._gateway
     assert gateway is not None
     fields = Path(f"/proc/{gateway.proc.pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -102,15 +102,15 @@ def main() -> None:
                 out = Path(folder) / "out"
                 known = build_trace(spark, log, 1.0, out, overwrite=True).provenance
                 wall_s, cpu_s = time.perf_counter() - begun, jvm_cpu_s() - cpu_s
-                spoilt = -(-rows // ONE_IN)
+                invalid = -(-rows // ONE_IN)
                 seen = (known["rows"], known["rows_used"], known["rejected"])
-                assert seen == (rows, rows - spoilt, {"missing time": spoilt}), seen
+                assert seen == (rows, rows - invalid, {"missing time": invalid}), seen
                 if number:
                     figures.append((rows, cpu_s))
                 size_mb = path.stat().st_size / 1e6
                 print(
                     f"{rows:10,} {size_mb:7.0f} {wall_s:8.1f} {rows / wall_s:12,.0f}"
-                    f" {cpu_s:7.1f} {rows / cpu_s:16,.0f}{'' if number else '  (warming up)'}",
+                    f" {cpu_s:7.1f} {rows / cpu_s:16,.0f}{'' if number else '  (warm-up)'}",
                     flush=True,
                 )
     (small, small_s), (large, large_s) = figures[0], figures[-1]

@@ -1,6 +1,6 @@
-"""A first backtest: policies on a generated exchange day, beside the bound in hindsight.
+"""A first backtest: policies on a generated exchange day, compared with the hindsight bound.
 
-Covers: a workload, a scenario around it, the bound, a guard around all policies, a backtest and its
+Covers: a workload, a scenario around it, the bound, the guards of all policies, a backtest and its
 report with pictures.
 """
 
@@ -11,20 +11,21 @@ from pathlib import Path
 
 from tidegate.lab.backtest import backtest, bound_of
 from tidegate.lab.backtest_report import backtest_page
-from tidegate.simulation.scenario import scenario_for
+from tidegate.lab.scenario_options import ScenarioOptions
+from tidegate.loop.stack import StackOptions
 from tidegate.workloads import ExchangeDay, Scaled, series, sparkline
 
 TIMES = 10.0  # an exchange ten times as busy as Frankfurt
-GUARDS = {"stabilisation": {"down_s": "5m"}}
+OPTIONS = StackOptions(stabilise_s=300.0)
 POLICIES = ("static", "spark-dynamic-allocation", "ds2", "drs")
 
 
 def main() -> None:
     day = Scaled(ExchangeDay(seed=1), rate_factor=TIMES)
-    scenario = scenario_for(day, slo_s=2.0, billing_unit_s=60.0)
+    scenario = ScenarioOptions(slo_s=2.0, billing_unit_s=60.0).build(day)
     print(f"exchange day {sparkline(series(day, 60.0), 60)}")
     bound = bound_of(scenario, time_limit_s=5.0)
-    results = backtest(scenario, POLICIES, bound=bound, guards=GUARDS)
+    results = backtest(scenario, POLICIES, bound=bound, options=OPTIONS)
     print(
         f"{'policy':26} {'cost':>7} {'in time':>8} {'rescales':>9} {'hosts':>6} {'over bound':>11}"
     )

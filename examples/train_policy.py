@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.lab.environment import TideEnv
-from tidegate.simulation.scenario import Scenario, scenario_for
+from tidegate.lab.scenario_options import ScenarioOptions
+from tidegate.simulation.scenario import Scenario
 from tidegate.workloads import RateTrace
 
 ROUNDS, CANDIDATES, ELITE = 3, 8, 3
@@ -23,7 +24,7 @@ def tide(seed: int) -> Scenario:
     """An hour whose rate rises and falls twice."""
     t = np.arange(0.0, HOURS * 3600.0, 60.0)
     rate = 60 + 45 * np.sin(2 * math.pi * 2 * t / t[-1])
-    return scenario_for(RateTrace(t, rate, seed=seed), slo_s=2.0, interval_s=30.0)
+    return ScenarioOptions(slo_s=2.0, interval_s=30.0).build(RateTrace(t, rate, seed=seed))
 
 
 def cost_of(env: TideEnv, thresholds: NDArray[np.float64]) -> float:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tidegate.lab.backtest import backtest
+from tidegate.lab.scenario_options import ScenarioOptions
 from tidegate.report.charts import Series, lines
 from tidegate.report.page import standalone
-from tidegate.simulation.scenario import scenario_for
 from tidegate.workloads import ExchangeDay, Scaled
 
 TARGET = Path(__file__).parent.parent / "docs" / "img" / "tide.svg"
@@ -20,7 +20,7 @@ TARGET = Path(__file__).parent.parent / "docs" / "img" / "tide.svg"
 def main() -> None:
     """Simulate the day and write the picture."""
     day = Scaled(ExchangeDay(seed=1), rate_factor=10.0)
-    scenario = scenario_for(day, slo_s=2.0, billing_unit_s=60.0)
+    scenario = ScenarioOptions(slo_s=2.0, billing_unit_s=60.0).build(day)
     guards = {"stabilisation": {"down_s": "5m"}}
     results = {r.policy: r for r in backtest(scenario, ("static", "drs"), guards=guards)}
     per_host = scenario.rounds / scenario.bottleneck_s

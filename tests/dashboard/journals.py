@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from tidegate.lab.scenario_options import ScenarioOptions
 from tidegate.loop.journal import Journal, Turn
 from tidegate.loop.stack import wrapped
 from tidegate.model.topology import Edge, Operator, Source, Topology
 from tidegate.policies import create
 from tidegate.policies.base import Policy
 from tidegate.simulation.run import run
-from tidegate.simulation.scenario import Scenario, scenario_for, scenario_on
+from tidegate.simulation.scenario import Scenario
 from tidegate.workloads import ExchangeDay, Scaled, Workload
 
 SPEED = 12.0
@@ -46,8 +47,10 @@ def _write(path: Path, scenario: Scenario, policy: Policy) -> Path:
 
 def make_journals(folder: Path) -> dict[str, Path]:
     """`drs` and `btu` on three operators, and `sarsa`, which learns; some 170 turns each."""
-    chain = scenario_on(TOPOLOGY, _day("clicks"), 1.0, interval_s=15, instances_per_host=2)
-    single = scenario_for(_day("input"), 2.0, interval_s=15)
+    chain = ScenarioOptions(1.0, topology=TOPOLOGY, interval_s=15, instances_per_host=2).build(
+        _day("clicks")
+    )
+    single = ScenarioOptions(2.0, interval_s=15).build(_day("input"))
     guards = {"stabilisation": {"down_s": 60}, "bounds": {"max_hosts": 8}}
     return {
         "drs": _write(folder / "drs.jsonl", chain, wrapped(create("drs", t_max_s=0.4), guards)),

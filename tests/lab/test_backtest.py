@@ -11,12 +11,13 @@ import pytest
 from tests.cli.test_cli import tidegate
 from tidegate.errors import UnknownPolicy
 from tidegate.lab.backtest import backtest, bound_of, pareto, run_policy, suited_settings
+from tidegate.lab.scenario_options import ScenarioOptions
 from tidegate.lab.tune import config_text, tune
 from tidegate.loop.journal import Journal
 from tidegate.loop.stack import load_policy
 from tidegate.policies import available, create
 from tidegate.simulation.run import run
-from tidegate.simulation.scenario import Scenario, Sharded, scenario_for
+from tidegate.simulation.scenario import Scenario, Sharded
 from tidegate.simulation.trace_input import read_workload
 from tidegate.workloads import RateTrace
 
@@ -26,7 +27,7 @@ RATES = 50 + 40 * np.sin(2 * math.pi * MINUTES / 1200)
 
 @pytest.fixture(scope="module")
 def tide() -> Scenario:
-    return scenario_for(RateTrace(MINUTES, RATES, seed=5), slo_s=2.0)
+    return ScenarioOptions(slo_s=2.0).build(RateTrace(MINUTES, RATES, seed=5))
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def test_an_unknown_policy_is_refused_before_anything_runs(tide: Scenario) -> No
 
 
 def test_shards_deal_out_the_same_items_however_time_is_cut(tide: Scenario) -> None:
-    sharded = Sharded(tide.workload, shards=7)
+    sharded = Sharded(tide.workload, tuple(f"shard-{n}" for n in range(7)))
     whole = sharded.arrivals(0.0, 300.0)
     pieces = [sharded.arrivals(t, t + 37.5) for t in np.arange(0.0, 300.0, 37.5)]
     for name, items in whole.items():
@@ -117,7 +118,8 @@ def test_the_command_prints_a_leaderboard_and_writes_pictures(trace: Path, tmp_p
     options = ("--policies", "drs,static", "--bound-time", "2s", "--report", page)
     done = tidegate("backtest", trace, *options)
     assert done.returncode == 0, done.stderr
-    assert "bound in hindsight" in done.stdout
+    assert "hindsight bound" in done.stdout
+    assert "guards: none" in done.stdout
     assert f"next: tidegate backtest {trace} --tune " in done.stdout  # however long the path is
     rows = [line.split() for line in done.stdout.splitlines()]
     costs = [float(row[-9]) for row in rows if row and row[0] in ("drs", "static")]
@@ -186,6 +188,7 @@ def test_the_scenario_tells_what_defaults_cannot(tide: Scenario) -> None:
         (("--price", "-1"), "--price is -1"),
         (("--speed", "0"), "--speed is 0"),
         (("--stabilise", "long"), "--stabilise is 'long'"),
+        (("--without-guard", "bound"), "--without-guard is 'bound'"),
     ],
 )
 def test_a_bad_option_is_one_sentence(trace: Path, options: tuple[str, ...], words: str) -> None:

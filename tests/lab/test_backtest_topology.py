@@ -1,4 +1,4 @@
-"""Backtests over a topology of one's own, which the trace drives."""
+"""Backtests with a topology that the trace drives."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import pytest
 from tests.cli.test_cli import tidegate
 from tidegate.errors import TopologyError
 from tidegate.lab.backtest import backtest, bound_caveat, bound_of, suited_settings
-from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.lab.scenario_options import ScenarioOptions
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology, sharded_topology
 from tidegate.policies import available
-from tidegate.simulation.scenario import Scenario, scenario_on, sharded_topology
+from tidegate.simulation.scenario import Scenario
 from tidegate.workloads import RateTrace
 
 PARSE = Operator("parse", Resources(0.5, 128), 0.02, 0.0)
@@ -45,7 +46,7 @@ def tide(seed: int = 3) -> RateTrace:
 
 @pytest.fixture(scope="module")
 def shop() -> Scenario:
-    return scenario_on(SHOP, tide(), slo_s=2.0)
+    return ScenarioOptions(2.0, topology=SHOP).build(tide())
 
 
 def test_a_host_has_room_for_each_operator_and_carries_what_its_busiest_can(shop: Scenario) -> None:
@@ -56,7 +57,7 @@ def test_a_host_has_room_for_each_operator_and_carries_what_its_busiest_can(shop
     assert shop.initial_hosts == 3  # 20 a second, 7 for each host
     assert suited_settings("static", shop) == {"hosts": 9}
     assert suited_settings("lag", shop)["threshold"] == pytest.approx(10.0)
-    wide = scenario_on(SHOP, tide(), slo_s=2.0, instances_per_host=3)
+    wide = ScenarioOptions(2.0, topology=SHOP, instances_per_host=3).build(tide())
     assert wide.rounds == 3 and wide.initial_hosts == 1
 
 
@@ -77,7 +78,7 @@ def test_shards_are_whole_copies_that_carry_the_same_rates() -> None:
 
 def test_no_more_shards_than_an_operator_may_have_instances() -> None:
     one = replace(SHOP, operators=(PARSE, ENRICH, replace(STORE, max_instances=2)))
-    assert scenario_on(one, tide(), slo_s=2.0).shards == 2
+    assert ScenarioOptions(2.0, topology=one).build(tide()).shards == 2
 
 
 def test_every_policy_runs_and_none_undercuts_the_bound(shop: Scenario) -> None:
@@ -111,7 +112,7 @@ def test_the_bound_counts_the_items_that_came_and_not_those_expected(shop: Scena
     ],
 )
 def test_lots_make_the_bound_an_estimate_and_it_says_so(topology: Topology, words: str) -> None:
-    caveat = bound_caveat(scenario_on(topology, tide(), slo_s=2.0))
+    caveat = bound_caveat(ScenarioOptions(2.0, topology=topology).build(tide()))
     assert caveat.startswith("An estimate, not a strict bound") and words in caveat
 
 
@@ -134,7 +135,7 @@ def test_lots_make_the_bound_an_estimate_and_it_says_so(topology: Topology, word
 )
 def test_what_a_trace_cannot_drive_is_refused(topology: Topology, words: str) -> None:
     with pytest.raises(TopologyError) as caught:
-        scenario_on(topology, tide(), slo_s=2.0)
+        ScenarioOptions(2.0, topology=topology).build(tide())
     assert words in str(caught.value)
 
 
@@ -155,7 +156,7 @@ def test_the_command_runs_a_topology_of_ones_own(files: tuple[Path, Path], tmp_p
     topology.write_text(FILE.replace("target: store", "target: store, ratio: 0.5"))
     done = tidegate("backtest", trace, *words, "--report", tmp_path / "page.html")
     shown = " ".join(done.stdout.split())
-    assert "3 operators; a host of 2.5 cores runs 1 instance of each, which carries 10/s" in shown
+    assert "3 operators; a host of 2.5 cores runs 1 instance of each, which process 10/s" in shown
     assert "An estimate, not a strict bound" in shown
     assert "An estimate, not a strict bound" in (tmp_path / "page.html").read_text()
 

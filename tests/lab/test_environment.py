@@ -6,7 +6,8 @@ import warnings
 import numpy as np
 import pytest
 
-from tidegate.simulation.scenario import Scenario, scenario_for
+from tidegate.lab.scenario_options import ScenarioOptions
+from tidegate.simulation.scenario import Scenario
 from tidegate.workloads import RateTrace
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -16,7 +17,7 @@ gymnasium = pytest.importorskip("gymnasium")
 def hour() -> Scenario:
     t = np.arange(0.0, 3600.0, 60.0)
     rates = 60 + 50 * np.sin(2 * math.pi * t / 3600)
-    return scenario_for(RateTrace(t, rates, seed=1), slo_s=2.0, interval_s=60.0)
+    return ScenarioOptions(slo_s=2.0, interval_s=60.0).build(RateTrace(t, rates, seed=1))
 
 
 def test_the_environment_passes_gymnasiums_own_checker(hour: Scenario) -> None:

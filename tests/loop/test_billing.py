@@ -12,6 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tidegate.dashboard.view import RowBuilder
+from tidegate.lab.scenario_options import ScenarioOptions
 from tidegate.loop.backend import Outcome
 from tidegate.loop.billing import Bill
 from tidegate.loop.controller import Controller
@@ -26,7 +27,6 @@ from tidegate.report.metrics import Metrics
 from tidegate.report.summary import summarise
 from tidegate.simulation import BatchSettings, QueryCloud, QueryCost, QuerySettings
 from tidegate.simulation.calibrate import BatchWorld, batch_scenario
-from tidegate.simulation.scenario import scenario_for
 from tidegate.spark.autoscaler.autoscaler import DryRunAccount
 from tidegate.testing import steady_snapshot
 from tidegate.workloads import RateTrace
@@ -107,16 +107,15 @@ QUERIES = tuple(f"q{n}" for n in range(4))
 
 
 def by_item(policy: Policy, failures_s: tuple[float, ...] = ()) -> Any:
-    scenario = scenario_for(
-        TIDE,
-        2.0,
+    scenario = ScenarioOptions(
+        slo_s=2.0,
         rate_per_instance=10,
         instances_per_host=2,
         startup_s=20,
         interval_s=10,
         max_hosts=8,
         service_scv=1.0,
-    )
+    ).build(TIDE)
     settings = replace(scenario.settings, host_failures_s=failures_s)
     return replace(scenario, settings=settings).world(policy.style)
 

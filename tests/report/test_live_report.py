@@ -16,6 +16,7 @@ from tests.cli.test_cli import tidegate
 from tests.loop.test_journal import record as imagined
 from tidegate.cli.live_view import LiveView, turn_line, view
 from tidegate.errors import JournalError
+from tidegate.lab.scenario_options import ScenarioOptions
 from tidegate.loop.journal import Journal, Turn, read_journal
 from tidegate.loop.stack import wrapped
 from tidegate.model import Latency
@@ -24,7 +25,6 @@ from tidegate.report.live import figures, live_page
 from tidegate.report.summary import Measured, capacity_of, decisions_of, lag_of, rate_of, summarise
 from tidegate.simulation import RunReport
 from tidegate.simulation.run import run
-from tidegate.simulation.scenario import scenario_for
 from tidegate.workloads import RateTrace
 
 SLO_S = 2.0
@@ -33,15 +33,14 @@ SLO_S = 2.0
 def record(path: Path) -> RunReport:
     """A tide of ten minutes in the simulated cloud, with hosts of two slots."""
     tide = RateTrace(np.array([0.0, 200.0, 400.0]), np.array([20.0, 90.0, 20.0]), seed=1)
-    scenario = scenario_for(
-        tide,
+    scenario = ScenarioOptions(
         SLO_S,
         rate_per_instance=10,
         instances_per_host=2,
         startup_s=20,
         interval_s=10,
         max_hosts=8,
-    )
+    ).build(tide)
     policy = wrapped(create("drs", t_max_s=SLO_S / 2), {"stabilisation": {"down_s": "60s"}})
     world = scenario.world(policy.style)
     with Journal(path) as journal:

@@ -10,12 +10,11 @@ import pytest
 from tests.simulation.helpers import check_world, conserved, drive
 from tidegate.errors import InputError, SettingError
 from tidegate.model import Deployment, HostOffer, Instance, Plan
-from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology, sharded_topology
 from tidegate.packing import Packing
 from tidegate.packing.sizing import set_engines
 from tidegate.policies import create
 from tidegate.simulation import BatchSettings, MicroBatchCloud, Poisson
-from tidegate.simulation.scenario import sharded_topology
 from tidegate.theory.microbatch import BatchQuery
 from tidegate.workloads import ConstantRate
 

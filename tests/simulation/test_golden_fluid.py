@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tidegate.lab.backtest import backtest
+from tidegate.lab.scenario_options import ScenarioOptions
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
-from tidegate.simulation.scenario import scenario_for, scenario_on
 from tidegate.workloads import ExchangeDay
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fluid.json"
@@ -45,8 +45,10 @@ def fluid_rows() -> dict[str, dict[str, float | None]]:
     """Figures by policy and topology."""
     day = ExchangeDay(mean_per_s=100.0, seed=3)
     worlds = {
-        "one operator": scenario_for(day, 10.0, interval_s=300.0, instances_per_host=2),
-        "three operators": scenario_on(CHAIN, day, 10.0, interval_s=300.0, instances_per_host=4),
+        "one operator": ScenarioOptions(10.0, interval_s=300.0, instances_per_host=2).build(day),
+        "three operators": ScenarioOptions(
+            10.0, topology=CHAIN, interval_s=300.0, instances_per_host=4
+        ).build(day),
     }
     rows = {}
     for world, scenario in worlds.items():

@@ -1,4 +1,4 @@
-"""The command line. One module a command; mistakes end in one sentence and exit code 2."""
+"""The command line: one module per command. Errors are one sentence and exit code 2."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="tidegate",
-    help="Capacity that follows the tide: elastic stream processing on Apache Spark.",
+    help="An autoscaler for Spark Structured Streaming.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -66,11 +66,11 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Read the options that all commands share."""
+    """Read the global options."""
 
 
 def main() -> None:
-    """Run the command line; what is wrong with the input becomes one sentence."""
+    """Run the command line and turn errors into one sentence."""
     if len(sys.argv) == 1:
         sys.argv.append("--help")
     try:
@@ -79,7 +79,7 @@ def main() -> None:
         _complain(str(error))
     except typer.Abort:
         sys.exit(130)  # Ctrl-C
-    except Exception as error:  # an option that Typer itself could not read
+    except Exception as error:  # an option that Typer could not parse
         if not hasattr(error, "format_message"):
             raise
         _complain(f"{error.format_message().rstrip('.')}. See tidegate --help.")

@@ -1,4 +1,4 @@
-"""``tidegate allocate``: how many processors, and where (DRS)."""
+"""``tidegate allocate``: the processors of each operator, by the queueing model of DRS."""
 
 from __future__ import annotations
 
@@ -37,49 +37,49 @@ def allocate(
     ] = None,
     topology: Annotated[
         Path | None,
-        typer.Option(help="A YAML file with operators, sources and edges instead.", metavar="FILE"),
+        typer.Option(help="Operators, sources and edges in YAML instead.", metavar="FILE"),
     ] = None,
     processors: Annotated[
-        int | None, typer.Option(help="Distribute so many processors.", metavar="K")
+        int | None, typer.Option(help="Distribute this number of processors.", metavar="K")
     ] = None,
     t_max: Annotated[
         str | None,
-        typer.Option(help="Find the fewest for this mean latency, e.g. 500ms.", metavar="TIME"),
+        typer.Option(help="Find the fewest for this mean latency, such as 500ms.", metavar="TIME"),
     ] = None,
     external: Annotated[
         float | None,
         typer.Option(
-            help="Items per second from outside; default: the first operator's arrival rate, or "
-            "what the file says, which otherwise is scaled.",
+            help="Input rate, items per second; default: the first operator's arrival rate, or "
+            "that of the file. The rates of the file are scaled to it.",
             metavar="RATE",
         ),
     ] = None,
     per_machine: Annotated[
         int | None,
-        typer.Option(help="Processors of one machine: round up to whole machines.", metavar="N"),
+        typer.Option(help="Processors per machine; rounds up to whole machines.", metavar="N"),
     ] = None,
     reserved: Annotated[
-        int, typer.Option(help="Processors taken by something else, on all machines together.")
+        int, typer.Option(help="Processors of all machines that are used otherwise.")
     ] = 0,
     model: Annotated[
-        str, typer.Option(help="mmk: exponential; ggk: with variability (Allen–Cunneen).")
+        str, typer.Option(help="mmk: exponential times; ggk: general variability (Allen–Cunneen).")
     ] = "mmk",
     arrival_scv: Annotated[
-        float, typer.Option(help="Variability of arrivals for --model ggk; 1 is Poisson.")
+        float, typer.Option(help="Variability of arrivals for --model ggk; 1: Poisson.")
     ] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """How many processors each operator needs, by the queueing model of the DRS paper.
+    """Compute the processors that each operator needs, by the queueing model of the DRS paper.
 
     [bold]tidegate allocate extract:13:5 match:13:4.407 aggregate:13:1300 --processors 22[/bold]
 
-    Give either --processors, to distribute what there is for the least latency, or --t-max, to
-    find the fewest that keep the mean latency within a bound.
+    Use --processors to distribute a number of processors for the lowest latency, or --t-max to
+    find the fewest processors that keep the mean latency within a limit.
     """
     stations, outside = _read_input(operators or [], topology, external, model, arrival_scv)
     if (processors is None) == (t_max is None):
         given = "neither" if processors is None else "both"
-        remedy = "distribute processors that you have, or find the fewest for a latency"
+        remedy = "distribute a number of processors, or find the fewest for a latency"
         raise InputError("--processors or --t-max", given, "exactly one of the two", remedy)
     if per_machine is not None:
         finite(per_machine, "--per-machine", low=1)
@@ -123,7 +123,7 @@ def _read_input(
     model: str,
     arrival_scv: float,
 ) -> tuple[tuple[Station, ...], float]:
-    """Stations and the rate from outside, from the words or the file."""
+    """Stations and the input rate, from the arguments or the file."""
     if model not in ("mmk", "ggk"):
         raise InputError("--model", model, "mmk or ggk")
     if bool(words) == (file is not None):
@@ -145,7 +145,7 @@ def _read_input(
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError("operator", twice, "named once", "rename one of the two")
         outside = external if external is not None else stations[0].arrival_rate_per_s
-    rate = finite(outside or 0.0, "--external", above=0, remedy="items per second from outside")
+    rate = finite(outside or 0.0, "--external", above=0, remedy="give the input rate")
     scv = arrival_scv
     if model == "mmk":
         return tuple(replace(s, arrival_scv=1.0, service_scv=1.0) for s in stations), rate
@@ -167,7 +167,7 @@ def _station(word: str) -> Station:
 
 
 def _with_rate(topology: Topology, rate_per_s: float) -> Topology:
-    """The topology with so much from outside, shared by its sources as it was."""
+    """The topology with that input rate, divided over its sources in the same proportions."""
     declared = [source.rate_per_s or 0.0 for source in topology.sources]
     if not sum(declared):
         declared = [1.0] * len(declared)
@@ -182,7 +182,7 @@ def _stations(topology: Topology) -> tuple[Station, ...]:
     for operator in topology.operators:
         if operator.service_time_s is None:
             key = f"operator {operator.name}: service_time_s"
-            remedy = "seconds that one processor needs for one item, or service_rate_per_s"
+            remedy = "write the seconds for one item on one processor, or service_rate_per_s"
             raise TopologyError(key, None, "given", remedy)
         stations.append(
             Station(
@@ -208,16 +208,9 @@ def _show(
 ) -> None:
     out = console()
     shown = table(
-        "operator",
-        "arrives/s",
-        "one does/s",
-        "processors",
-        "busy",
-        "",
-        "waiting",
-        "sojourn",
+        "operator", "arrivals/s", "service/s", "processors", "busy", "", "waiting", "sojourn",
         numbers=" rrr rrr",
-    )
+    )  # fmt: skip
     for station, count in zip(stations, allocation, strict=True):
         busy = station.load / count
         waiting = waiting_items(count, station)
@@ -242,7 +235,7 @@ def _show(
         out.print(f" on {machines} machines", end="")
     out.print(f", mean latency {show_duration(sojourn_s(stations, allocation, outside), 4)}")
     if fewest is not None and fewest != total:
-        out.print(f"{fewest} processors would be enough; the machines have room for {total}")
+        out.print(f"{fewest} processors are enough; the machines have {total}")
     out.print(
         f"one processor fewer: {_neighbour(stations, total, outside, -1)}; "
         f"one more: {_neighbour(stations, total, outside, 1)}",
@@ -254,8 +247,8 @@ def _neighbour(stations: tuple[Station, ...], total: int, outside: float, side: 
     try:
         counts = assign_processors(stations, total + side)
     except NotEnoughProcessors:
-        return "queues without end"
+        return "unbounded queues"
     if sum(counts) != total + side:
-        return "of no use"
+        return "no effect"
     latency_s = sojourn_s(stations, counts, outside)
-    return show_duration(latency_s, 4) if math.isfinite(latency_s) else "queues without end"
+    return show_duration(latency_s, 4) if math.isfinite(latency_s) else "unbounded queues"

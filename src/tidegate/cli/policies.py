@@ -1,4 +1,4 @@
-"""``tidegate policies``: what there is to choose from."""
+"""``tidegate policies``: the installed policies and their parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def policies(
     name: Annotated[
         str | None, typer.Argument(help="Show one policy with its parameters.", show_default=False)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the installed policies with their papers, parameters and defaults."""
     names = available() if name is None else (name,)
@@ -28,11 +28,11 @@ def policies(
         return
     out = console()
     if name is None:
-        shown = table("policy", "from", "parameters and defaults")
+        shown = table("policy", "source", "parameters and defaults")
         for policy in described:
             shown.add_row(policy["name"], policy["paper"], _defaults(policy["parameters"]))
         out.print(shown)
-        out.print("\n[dim]tidegate policies NAME tells more about one[/dim]")
+        out.print("\n[dim]tidegate policies NAME shows the details of one[/dim]")
         return
     policy = described[0]
     out.print(f"[bold]{policy['name']}[/bold] — {policy['paper']}")
@@ -64,7 +64,7 @@ def _plain(parameter: Parameter) -> dict[str, Any]:
 
 
 def describe_default(default: Any) -> str:
-    """A default as people write it."""
+    """A default value as text."""
     if default is None:
         return "none"
     return f"{default:g}" if isinstance(default, float) else str(default) or "none"
@@ -75,7 +75,7 @@ def _defaults(parameters: list[dict[str, Any]]) -> str:
 
 
 def describe_range(parameter: Parameter) -> str:
-    """What a parameter may be."""
+    """The allowed values of a parameter as text."""
     if parameter.choices:
         return " | ".join(parameter.choices)
     low, high = parameter.low, parameter.high

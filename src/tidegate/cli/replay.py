@@ -4,41 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import track
 
+from tidegate.cli.backtest import WithoutGuard
 from tidegate.cli.output import console, print_json, table
+from tidegate.cli.submit import chosen_policy
 from tidegate.codec import to_plain
 from tidegate.errors import InputError
+from tidegate.lab.backtest import check_guards
 from tidegate.loop.journal import Turn, read_journal
 from tidegate.loop.replay import Comparison
 from tidegate.loop.replay import replay as compare
-from tidegate.loop.stack import load_policy
-from tidegate.policies import create
-from tidegate.policies.base import Policy
+from tidegate.loop.stack import StackOptions, build_stack
+from tidegate.policies.base import Policy, Situation
 
-__all__ = ["chosen_policy", "replay"]
+__all__ = ["replay"]
 
 
-def chosen_policy(name: str | None, settings: list[str], config: Path | None) -> Policy:
-    """Return a policy from ``--policy`` with ``--set`` pairs, or from a file with guards."""
-    if (name is None) == (config is None):
-        given = "neither" if name is None else "both"
-        raise InputError("--policy or --config", given, "exactly one of the two")
-    if config is not None:
-        if settings:
-            remedy = "write the parameter into the file"
-            raise InputError("--set", settings[0], "left out with --config", remedy)
-        return load_policy(config)
-    pairs = {}
-    for word in settings:
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise InputError("--set", word, "a pair", "write it as parameter=value")
-        pairs[key] = value
-    return create(str(name), **pairs)
+def _stack(choice: dict[str, Any], journal: Path, without: list[str]) -> Policy:
+    """The policy with its guards, as it would run live with the journal's latency target."""
+    turn = next((turn for turn in read_journal(journal) if turn.snapshot is not None), None)
+    readings = turn.snapshot.operators if turn is not None and turn.snapshot is not None else ()
+    batches = any(reading.batches is not None for reading in readings)
+    situation = Situation(None if turn is None else turn.slo_s, micro_batches=batches)
+    options = StackOptions(choice.get("parameters") or {}, choice.get("guards") or {}, without)
+    return build_stack(choice["policy"], situation, options)
 
 
 def replay(
@@ -53,6 +46,7 @@ def replay(
     config: Annotated[
         Path | None, typer.Option(help="File with policy, parameters and guards.", metavar="FILE")
     ] = None,
+    without_guard: WithoutGuard = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -61,7 +55,11 @@ def replay(
     The snapshots were taken while the recorded policy decided, so this shows where the two
     policies disagree, not what the outcome would have been.
     """
-    other = chosen_policy(policy, settings or [], config)
+    if policy is None and config is None:
+        raise InputError("--policy or --config", "neither", "one of the two")
+    choice = chosen_policy(policy, settings or [], config)
+    without = check_guards(without_guard or (), "--without-guard")
+    other = _stack(choice, journal, list(without))
     turns = _with_progress(read_journal(journal), quiet=as_json)
     rows = list(compare(turns, other, seed))
     if not rows:

@@ -1,4 +1,4 @@
-"""``tidegate sweep``: a grid of simulations over a Spark cluster, and what came of it."""
+"""``tidegate sweep``: a grid of simulations on a Spark cluster, and its report."""
 
 from __future__ import annotations
 
@@ -7,32 +7,35 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from tidegate.cli.backtest import WithoutGuard
 from tidegate.cli.output import console, print_json, table
 from tidegate.errors import BackendError, InputError, TidegateError
+from tidegate.lab.backtest import check_guards, guards_text
 from tidegate.units import finite, show_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.lab.sweep.definition import Grid
     from tidegate.lab.sweep.figures import SweepFigures
+    from tidegate.lab.sweep.grid import SweepGrid
     from tidegate.lab.sweep.spark_run import SweepState
 
 __all__ = ["sweep"]
 
 INTERRUPTED = 130
 LINE_S = 10.0
-"""Where there is no terminal, a line of progress each so many seconds."""
+"""Seconds between two lines of progress if there is no terminal."""
 
 
 class _RunByDefault(TyperGroup):
-    """``sweep grid.yaml`` is ``sweep run grid.yaml``."""
+    """``sweep grid.yaml`` means ``sweep run grid.yaml``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, "--help"):
@@ -63,42 +66,48 @@ def run(
     master: Master = "local[*]",
     conf: Conf = None,
     chunk: Annotated[
-        int | None, typer.Option(help="Cells of a Spark task; default: about a second's work.")
+        int | None, typer.Option(help="Cells per Spark task; default: about a second of work.")
     ] = None,
-    retry_failed: Annotated[bool, typer.Option(help="Run failed cells once more.")] = False,
+    retry_failed: Annotated[bool, typer.Option(help="Run failed cells again.")] = False,
     any_code: Annotated[
-        bool, typer.Option(help="Keep results that another version of the code has made.")
+        bool, typer.Option(help="Keep results of other versions of the code.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option(help="Only say what there is to do.")] = False,
+    without_guard: WithoutGuard = None,
+    dry_run: Annotated[bool, typer.Option(help="Only print what would run.")] = False,
 ) -> None:
-    """Run a grid of simulations on Spark; the same command goes on where the last one ended.
+    """Run a grid of simulations on Spark; the same command resumes an interrupted sweep.
 
     [bold]tidegate sweep grid.yaml --master spark://host:7077 --out results[/bold]
     """
-    from tidegate.lab.sweep.definition import load_grid
+    from tidegate.lab.sweep.grid import load_grid
     from tidegate.lab.sweep.spark_run import sweep_state
 
     if chunk is not None:
         finite(chunk, "--chunk", low=1)
     read = load_grid(grid)
+    if without_guard:
+        names = (*read.without_guards, *check_guards(without_guard, "--without-guard"))
+        read = replace(read, without_guards=tuple(dict.fromkeys(names)))
     state = sweep_state(read, out, any_code, retry_failed)
     _introduce(read, state)
     if state.todo and not dry_run:
         settings = _settings(conf)
         for trace in read.traces:
-            trace.read()  # what is wrong with a file is said now, not by the executors
+            trace.read()  # report a bad file now, not on the executors
         try:
             out.mkdir(parents=True, exist_ok=True)
             (out / "grid.yaml").write_bytes(grid.read_bytes())
         except OSError as error:
-            remedy = error.strerror or "choose another"
+            remedy = error.strerror or "choose another folder"
             raise InputError("--out", str(out), "a folder that can be written", remedy) from None
-        complete = _run(read, state, out, master, settings, chunk)
+        log = out / "driver.log"
+        console().print(f"[dim]starting Spark on {master}; its log is {log}[/dim]")
+        complete = _run(read, state, out, chunk, _session(master, log, settings))
         state = sweep_state(read, out, any_code)
         if not complete:
             console().print(
-                f"stopped: {state.finished} cells are done, {len(state.todo)} are left; the same "
-                "command goes on with them"
+                f"stopped: {state.finished} cells are done, {len(state.todo)} are left; run the "
+                "same command to continue"
             )
             raise typer.Exit(INTERRUPTED)
     if not dry_run:
@@ -116,7 +125,7 @@ def _settings(conf: Sequence[str] | None) -> dict[str, str]:
     return settings
 
 
-def _introduce(grid: Grid, state: SweepState) -> None:
+def _introduce(grid: SweepGrid, state: SweepState) -> None:
     done = f", {state.finished} of them done" if state.finished else ""
     out = console()
     out.print(
@@ -125,16 +134,19 @@ def _introduce(grid: Grid, state: SweepState) -> None:
         f"{len(grid.policies)} policies, {len(grid.traces)} traces, {len(grid.seeds)} seeds, "
         f"{len(grid.prices)} prices; {grid.mode} mode"
     )
+    out.print(
+        f"guards: {guards_text(policy.stack(grid.without_guards) for policy in grid.policies)}"
+    )
     if state.outdated:
         out.print(
-            f"{state.outdated} of the cells to do have results of other code, which do not count "
-            "(--any-code counts them)"
+            f"{state.outdated} of the remaining cells have results of other code; --any-code keeps "
+            "them"
         )
 
 
 @contextlib.contextmanager
 def _session(master: str, log: Path, settings: dict[str, str]) -> Iterator[SparkSession]:
-    """A session, or one sentence about why there is none."""
+    """A Spark session; a failure to start becomes a BackendError."""
     from tidegate.spark.local.processes import spark_home
     from tidegate.spark.local.session import check_java, session_on
 
@@ -150,45 +162,42 @@ def _session(master: str, log: Path, settings: dict[str, str]) -> Iterator[Spark
     except Exception as error:
         if opened:
             raise
-        raise BackendError(f"there is no session on {master}: see {log}") from error
+        raise BackendError(f"Spark did not start on {master}; see {log}") from error
 
 
 def _run(
-    grid: Grid,
+    grid: SweepGrid,
     state: SweepState,
     out: Path,
-    master: str,
-    settings: dict[str, str],
     chunk: int | None,
+    session: contextlib.AbstractContextManager[SparkSession],
 ) -> bool:
-    """Run what is to do; False when it was interrupted."""
+    """Run the remaining cells; False if it was interrupted."""
     from py4j.protocol import Py4JError
 
     from tidegate.lab.sweep.spark_run import Sweep
 
     stopped = threading.Event()
     progress = _Progress(len(state.todo))
-    log = out / "driver.log"
-    console().print(f"[dim]starting Spark on {master}; its log is {log}[/dim]")
     try:
-        with _session(master, log, settings) as spark, _signals(stopped, spark), progress:
-            Sweep(spark, grid, out, chunk=chunk).run(state, progress.tell)
+        with session as spark, _signals(stopped, spark), progress:
+            Sweep(spark, grid, out, chunk=chunk).run(state, progress.update)
     except KeyboardInterrupt:
         return False
     except Py4JError as error:
         if stopped.is_set():
             return False
-        raise BackendError(f"the sweep's job failed: {str(error)[:300]}; see {log}") from error
+        raise BackendError(f"the Spark job failed: {str(error)[:300]}; see its log") from error
     return not stopped.is_set()
 
 
 @contextlib.contextmanager
 def _signals(stopped: threading.Event, spark: SparkSession) -> Iterator[None]:
-    """Ctrl-C and a kind kill cancel the job; what is finished has been written."""
+    """Cancel the job on Ctrl-C and SIGTERM; finished cells are already written."""
 
     def end(number: int, frame: Any) -> None:
         stopped.set()
-        # Not here: the handler may have interrupted a call to the JVM in its middle.
+        # In a thread: the handler may have interrupted a call to the JVM.
         threading.Thread(target=spark.sparkContext.cancelAllJobs, daemon=True).start()
 
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -200,14 +209,14 @@ def _signals(stopped: threading.Event, spark: SparkSession) -> Iterator[None]:
 
 
 class _Progress:
-    """Cells done of all, their rate and the time that is left: a bar, or lines in a log."""
+    """Cells done, their rate and the remaining time: a progress bar, or lines in a log."""
 
     def __init__(self, total: int) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         self._total, self._console = total, console()
         self._line_s = 0.0
-        self._first: tuple[float, int] | None = None  # when the first cells came, and how many
+        self._first: tuple[float, int] | None = None  # time and number of the first cells
         columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
         self._bar = Progress(
             *columns, console=self._console, transient=True, disable=not self._console.is_terminal
@@ -221,10 +230,10 @@ class _Progress:
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
 
-    def tell(self, done: int, failed: int) -> None:
-        """So many cells of this run are done, and so many of them failed."""
+    def update(self, done: int, failed: int) -> None:
+        """Show the number of cells that are done, and how many of them failed."""
         now_s = time.monotonic()
-        # From the first cells on: before them Spark starts, and after them it does not.
+        # Measured from the first cells on, so that Spark's start-up does not count.
         since_s, before = self._first = self._first or (now_s, done)
         what = ""
         if done > before and now_s > since_s:
@@ -252,41 +261,41 @@ def _show_failed(out: Path, state: SweepState) -> None:
     for row in failed[:20]:
         shown.add_row(*(str(row[key]) for key in ("policy", "setting", "trace", "seed", "error")))
     here = console()
-    here.print(f"\n{state.failed} cells failed (--retry-failed runs them once more):")
+    here.print(f"\n{state.failed} cells failed; --retry-failed runs them again:")
     here.print(shown)
     if len(failed) > 20:
-        here.print(f"… and {len(failed) - 20} more: status and error are in {out / 'cells'}")
+        here.print(f"… and {len(failed) - 20} more; all errors are in {out / 'cells'}")
 
 
 @sweep.command("report")
 def report_command(
-    folder: Annotated[Path, typer.Argument(help="What `tidegate sweep --out` has written.")],
+    folder: Annotated[Path, typer.Argument(help="Folder written by `tidegate sweep --out`.")],
     page: Annotated[
         Path | None,
         typer.Option(
             "--page",
-            help="Where to write the HTML, default: in the folder; with .svg the front alone.",
+            help="HTML page to write, default: in the folder; .svg: only the Pareto front.",
         ),
     ] = None,
     heat: Annotated[
         list[str] | None,
         typer.Option(
-            help="A heat map of two parameters; default: of each policy with two in the grid.",
+            help="Heat map of two parameters; default: each policy with two varied ones.",
             metavar="POLICY:X,Y",
         ),
     ] = None,
     master: Master = "local[*]",
     conf: Conf = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines; writes no page.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; write no page.")] = False,
 ) -> None:
-    """Say what a sweep came to: leaderboards with intervals, Pareto fronts and heat maps."""
+    """Show the results of a sweep: leaderboards with intervals, Pareto fronts and heat maps."""
+    from tidegate.lab.sweep.figures import parse_heat, sweep_figures
     from tidegate.lab.sweep.page import front_picture, sweep_page
-    from tidegate.lab.sweep.spark_figures import parse_heat, sweep_figures
     from tidegate.report.page import standalone
 
     if not list((folder / "cells").glob("*.parquet")):
         remedy = "run `tidegate sweep grid.yaml --out DIR` first"
-        raise InputError("folder", str(folder), "one with results of a sweep", remedy)
+        raise InputError("folder", str(folder), "a folder with results of a sweep", remedy)
     asked = [parse_heat(text) for text in heat or ()]
     settings = {"spark.sql.shuffle.partitions": "4"} | _settings(conf)
     with _session(master, folder / "report.log", settings) as spark:
@@ -301,7 +310,7 @@ def report_command(
         page.write_text(standalone(front_picture(figures.overall)), encoding="utf-8")
     else:
         sweep_page(figures).write(page)
-    console().print(f"\npictures: {page}")
+    console().print(f"\nreport: {page}")
 
 
 def _leaderboard(figures: SweepFigures) -> None:
@@ -323,7 +332,7 @@ def _leaderboard(figures: SweepFigures) -> None:
         )
     out.print(shown)
     if len(figures.overall) > 25:
-        out.print(f"… and {len(figures.overall) - 25} more in the page", style="dim")
+        out.print(f"… and {len(figures.overall) - 25} more on the page", style="dim")
     out.print(figures.legend(), style="dim")
     if figures.failed:
         out.print(f"{figures.failed} cells failed; the page lists them", style="dim")

@@ -1,4 +1,4 @@
-"""``tidegate traces``: rate traces from event logs of any size, and what they are like."""
+"""``tidegate traces``: build rate traces from event logs of any size, and describe them."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ traces = typer.Typer(
     name="traces", help="Rate traces from event logs of any size.", no_args_is_help=True
 )
 _TASK_BYTES = 32 << 20
-"""Of input for a task: small enough that the bar moves and all cores end together."""
+"""Input per task: small enough for steady progress and an even load of the cores."""
 _SMALL_BYTES = 8 << 20
-"""Of input: below it, a JVM that optimises its code is over before that pays."""
+"""Input size below which the JVM's optimising compiler does not pay off."""
 
 
 @traces.command()
@@ -45,50 +45,50 @@ def build(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="INPUT", help="CSV, JSON lines or Parquet, also .gz: file, folder or 'pattern'."
+            metavar="INPUT",
+            help="CSV, JSON lines or Parquet, also .gz: a file, folder or 'pattern'.",
         ),
     ],
-    time: Annotated[str, typer.Option(help="The column with the time.", metavar="COLUMN")],
-    out: Annotated[Path, typer.Option(help="Folder to write, which appears when all is done.")],
-    key: Annotated[
-        str | None, typer.Option(help="The column to tell events apart by.", metavar="COLUMN")
-    ] = None,
-    step: Annotated[str, typer.Option(help="Time that a rate is taken over.")] = "1s",
+    time: Annotated[str, typer.Option(help="Column of the time.", metavar="COLUMN")],
+    out: Annotated[Path, typer.Option(help="Folder to write; it appears when it is complete.")],
+    key: Annotated[str | None, typer.Option(help="Column of the key.", metavar="COLUMN")] = None,
+    step: Annotated[str, typer.Option(help="Length of a step of the trace.")] = "1s",
     count: Annotated[
         str | None,
-        typer.Option(
-            help="The column with a row's number of events; default: 1.", metavar="COLUMN"
-        ),
+        typer.Option(help="Column of the number of events of a row; default: 1.", metavar="COLUMN"),
     ] = None,
     unit: Annotated[
-        str, typer.Option(help="Of the time: s, ms, us, ns or min, iso for text, or auto.")
+        str, typer.Option(help="Unit of the time: s, ms, us, ns or min; iso for text; or auto.")
     ] = "auto",
-    time_zone: Annotated[str, typer.Option(help="Of times without an offset.")] = "UTC",
+    time_zone: Annotated[str, typer.Option(help="Time zone of times without an offset.")] = "UTC",
     start: Annotated[
-        str | None, typer.Option("--from", help="First moment that counts: ISO 8601 or seconds.")
+        str | None, typer.Option("--from", help="Start of the trace: ISO 8601 or seconds.")
     ] = None,
-    end: Annotated[str | None, typer.Option("--until", help="Moment that counts no more.")] = None,
+    end: Annotated[str | None, typer.Option("--until", help="End of the trace, excluded.")] = None,
     format: Annotated[
-        str | None, typer.Option(help="csv, json or parquet; default: by the files' endings.")
+        str | None, typer.Option(help="csv, json or parquet; default: by file extension.")
     ] = None,
     columns: Annotated[
-        str | None, typer.Option(help="Names, for CSV without a header line.", metavar="A,B,…")
+        str | None,
+        typer.Option(help="Column names, for CSV without a header line.", metavar="A,B,…"),
     ] = None,
     tables: Annotated[
-        str, typer.Option("--table", help="csv or parquet, for the trace and the keys.")
+        str, typer.Option("--table", help="Format of the trace and the keys: csv or parquet.")
     ] = "csv",
-    max_keys: Annotated[int, typer.Option(help="Keys with statistics, the largest.")] = 100_000,
-    master: Annotated[str, typer.Option(help="The Spark cluster.")] = "local[*]",
+    max_keys: Annotated[
+        int, typer.Option(help="Most keys with statistics, the largest first.")
+    ] = 100_000,
+    master: Annotated[str, typer.Option(help="Spark master.", metavar="URL")] = "local[*]",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an earlier build in the folder.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Count a log's events by step and key: a trace for backtests, and statistics of the keys.
+    """Count a log's events by step and key, for a trace and statistics of the keys.
 
     [bold]tidegate traces build 'logs/*.csv.gz' --time ts --key symbol --step 1s --out day[/bold]
 
-    Rows that cannot be used are counted by reason and kept in OUT/rejected.
+    Unusable rows are counted by reason and written to OUT/rejected.
     """
     from tidegate.lab.traces.build import build_trace, refuse_to_replace
     from tidegate.lab.traces.read import UNITS, find_log
@@ -137,7 +137,7 @@ def build(
         f"\n{known['rows']:,} rows in {known['seconds']:.0f} s, times read as {known['unit']}"
     )
     if rejected:
-        where = f"; kept in {out / REJECTED}"
+        where = f"; see {out / REJECTED}"
         screen.print(f"[bold]{rejected:,} rows rejected[/bold]: {reasons}{where}")
     screen.print(
         f"next: tidegate traces describe {out}\n      tidegate backtest {built.file} --slo 2s",
@@ -148,17 +148,15 @@ def build(
 @traces.command("describe")
 def describe_command(
     trace: Annotated[
-        Path, typer.Argument(help="A folder that traces build wrote, or any trace file.")
+        Path, typer.Argument(help="Folder written by `traces build`, or a trace file.")
     ],
-    report: Annotated[
-        Path, typer.Option(help="Where to write the HTML report; .svg: the rate alone.")
-    ] = Path("out/trace.html"),
-    top: Annotated[int, typer.Option(help="Keys to list.")] = 10,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="For machines; writes no report.")
-    ] = False,
+    report: Annotated[Path, typer.Option(help="HTML report to write; .svg: only the rate.")] = Path(
+        "out/trace.html"
+    ),
+    top: Annotated[int, typer.Option(help="Number of keys to list.")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; write no report.")] = False,
 ) -> None:
-    """Draw a trace: rate, peak to mean, burstiness at several scales, and the largest keys."""
+    """Describe a trace: rate, peak to mean, burstiness at several scales, and largest keys."""
     built = read_built(trace)
     if as_json:
         from tidegate.codec import to_plain
@@ -171,7 +169,7 @@ def describe_command(
         report.write_text(standalone(rate_picture(built)), encoding="utf-8")
     else:
         trace_page(trace.stem, built).write(report)
-    steps = f"\npictures: {report}\nnext: tidegate backtest {built.file} --slo 2s"
+    steps = f"\nreport: {report}\nnext: tidegate backtest {built.file} --slo 2s"
     console().print(steps, soft_wrap=True)
 
 
@@ -202,7 +200,7 @@ def _zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         remedy = "write it as Europe/Berlin or UTC"
-        raise InputError("--time-zone", name, "a time zone's name", remedy) from None
+        raise InputError("--time-zone", name, "the name of a time zone", remedy) from None
 
 
 def _moment_us(text: str | None, option: str, zone: ZoneInfo) -> int | None:
@@ -216,13 +214,13 @@ def _moment_us(text: str | None, option: str, zone: ZoneInfo) -> int | None:
         moment = datetime.fromisoformat(text)
     except ValueError:
         remedy = "write 2026-07-01T09:00:00, or seconds"
-        raise InputError(option, text, "a moment", remedy) from None
+        raise InputError(option, text, "a time", remedy) from None
     return round((moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp() * 1e6)
 
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """Have SIGTERM end the block as Ctrl-C does: in order, with nothing left behind."""
+    """Make SIGTERM end the block as Ctrl-C does, so that temporary files are removed."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -236,7 +234,7 @@ def _terminable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _spark(master: str, log: Log) -> Iterator[SparkSession]:
-    """A session for the job, with as many shuffle partitions as its input asks for."""
+    """A Spark session with shuffle partitions for the size of the input."""
     from tidegate.spark.local.session import session_on
 
     folder = Path(tempfile.mkdtemp(prefix="tidegate-traces-"))
@@ -256,7 +254,7 @@ def _spark(master: str, log: Log) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def _watched(spark: SparkSession, quiet: bool) -> Iterator[None]:
-    """A bar with the tasks of the stages at work, while the block runs."""
+    """Show the tasks of the active stages while the block runs."""
     over = threading.Event()
     with progress_bar(quiet) as progress:
         watcher = threading.Thread(target=_watch, args=(spark, progress, over), daemon=True)
@@ -269,14 +267,18 @@ def _watched(spark: SparkSession, quiet: bool) -> Iterator[None]:
 
 
 def _watch(spark: SparkSession, progress: Progress, over: threading.Event) -> None:
-    task = progress.add_task("looking at the log", total=None)
+    task = progress.add_task("inspecting the log", total=None)
     tracker = spark.sparkContext.statusTracker()
-    with contextlib.suppress(Exception):  # the session may end while it is asked
+    with contextlib.suppress(Exception):  # the session may stop during the call
         while not over.wait(0.3):
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             known = [stage for stage in stages if stage is not None]
             if known:
                 done = sum(stage.numCompletedTasks for stage in known)
                 total = sum(stage.numTasks for stage in known)
-                what = "reading the log" if min(s.stageId for s in known) < 4 else "keys and steps"
+                what = (
+                    "reading the log"
+                    if min(s.stageId for s in known) < 4
+                    else "counting keys and steps"
+                )
                 progress.update(task, description=what, completed=done, total=total)

@@ -1,17 +1,18 @@
-"""Backtests: every policy on the same trace, beside the bound that none can undercut."""
+"""Backtests: policies on the same trace, compared with a lower bound of the cost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tidegate.errors import InputError
 from tidegate.lab.bound import Bound, Demand, hindsight_bound
 from tidegate.loop.journal import Journal
-from tidegate.loop.stack import wrapped
-from tidegate.policies import create, policy_class
+from tidegate.loop.stack import ALL, WRAPPERS, StackOptions, build_stack, suggested
+from tidegate.policies import policy_class
 from tidegate.policies.base import Policy, Situation
 from tidegate.simulation import RunReport
 from tidegate.simulation.run import run
@@ -19,28 +20,42 @@ from tidegate.simulation.scenario import Scenario
 from tidegate.workloads import Workload, describe, series
 from tidegate.workloads.protocol import FloatArray
 
-__all__ = ["Result", "backtest", "bound_caveat", "bound_of", "pareto", "suited_settings"]
+__all__ = [
+    "Result",
+    "backtest",
+    "bound_caveat",
+    "bound_of",
+    "check_guards",
+    "guards_text",
+    "pareto",
+    "run_policy",
+    "stack_for",
+    "suited_settings",
+    "suits_fluid",
+]
 
 MOST_SLOTS = 360
-"""Periods of the bound's program at most: more take minutes and change little."""
+"""Most periods of the bound's program: more take minutes and change little."""
 WHOLE_SLOTS = 150
-"""Periods up to which the bound insists on whole hosts; beyond, that takes too long to pay off."""
+"""Most periods with whole hosts in the bound; with more, that takes too long for what it gains."""
 MOST_ITEMS = 2e7
-"""Items up to which a backtest goes item by item unless told otherwise."""
+"""Most items that a backtest simulates one by one by default."""
 
 
 @dataclass(frozen=True)
 class Result:
     """One policy's run.
 
-    settings: parameters that differ from the defaults. regret: how much more it cost than the
-    bound, as a share; None without a bound.
+    settings: parameters that differ from the defaults. regret: cost above the bound, as a share
+    of the bound; None without a bound. stack: the policy with its guards, as `Policy.describe`
+    shows it.
     """
 
     policy: str
     settings: dict[str, Any]
     report: RunReport
     regret: float | None
+    stack: str = ""
 
     @property
     def cost_usd(self) -> float:
@@ -49,20 +64,36 @@ class Result:
 
     @property
     def slo_compliance(self) -> float:
-        """Share of all items that came in which were done in time."""
+        """Share of all arrived items that were done in time."""
         out = self.report.items_out
         in_time = out * (self.report.slo_compliance or 0.0)
         return in_time / self.report.items_in if self.report.items_in else 1.0
 
     @property
     def mean_hosts(self) -> float:
-        """Hosts leased on average."""
+        """Mean number of leased hosts."""
         return self.report.host_seconds / self.report.duration_s
 
 
 def suited_settings(name: str, scenario: Scenario) -> dict[str, Any]:
     """The parameters that a policy suggests for a scenario; all others keep their defaults."""
-    return policy_class(name).suggested(situation_of(scenario))
+    return suggested(name, situation_of(scenario))
+
+
+def stack_for(
+    name: str, scenario: Scenario, options: StackOptions | None = None
+) -> tuple[dict[str, Any], Policy]:
+    """A policy with its guards for a scenario, and all parameters that were set.
+
+    The stack is the one that runs live: the default guards, with the scenario's largest number of
+    hosts as the upper bound.
+    """
+    options = options or StackOptions()
+    if options.max_hosts is None:
+        options = replace(options, max_hosts=scenario.offer.max_hosts)
+    situation = situation_of(scenario)
+    settings = suggested(name, situation) | dict(options.parameters)
+    return settings, build_stack(name, situation, options)
 
 
 def situation_of(scenario: Scenario) -> Situation:
@@ -87,25 +118,26 @@ def _busiest(scenario: Scenario) -> float:
 
 
 def bound_caveat(scenario: Scenario) -> str:
-    """Why the bound is only an estimate in a scenario, as a sentence; empty where it is a bound."""
-    lots = [o.name for o in scenario.topology.operators if o.service_scv > 0]
-    ways = [f"{e.origin} → {e.target}" for e in scenario.topology.edges if e.ratio % 1]
-    if not lots and not ways:
+    """Why the bound is only an estimate in a scenario; empty where it is a strict bound."""
+    varying = [o.name for o in scenario.topology.operators if o.service_scv > 0]
+    edges = [f"{e.origin} → {e.target}" for e in scenario.topology.edges if e.ratio % 1]
+    if not varying and not edges:
         return ""
-    what = f"service times vary ({', '.join(lots)})" if lots else ""
-    if ways:
-        what += (" and " if what else "") + f"ways are drawn by lot ({', '.join(ways)})"
+    why = f"service times vary ({', '.join(varying)})" if varying else ""
+    if edges:
+        why += (" and " if why else "") + f"items take edges at random ({', '.join(edges)})"
     return (
-        f"An estimate, not a strict bound: {what}, while it takes items in time for as much work "
-        "as others. A policy whose late items are the large ones may undercut it."
+        f"An estimate, not a strict bound: {why}, and the bound assumes that items in time need "
+        "as much work as late ones. A policy whose late items are the large ones may cost less."
     )
 
 
 def bound_of(scenario: Scenario, time_limit_s: float = 20.0, fluid: bool = False) -> Bound:
-    """The least that any policy can pay in a scenario.
+    """The lowest cost that any policy can reach in a scenario.
 
-    That holds strictly where all items take the same work; `bound_caveat` tells of the others.
-    fluid: for the fluid world, in which the expected items arrive and not those drawn by lot.
+    It is a strict bound if all items need the same work; otherwise see `bound_caveat`.
+    time_limit_s: for the solver, in seconds. fluid: for the fluid world, where items arrive at
+    their expected rate instead of at random.
     """
     period_s = max(scenario.interval_s, scenario.duration_s / MOST_SLOTS)
     rates = series(scenario.workload, period_s)
@@ -131,7 +163,7 @@ def bound_of(scenario: Scenario, time_limit_s: float = 20.0, fluid: bool = False
 
 
 def _arrived_per_s(workload: Workload, period_s: float, periods: int) -> FloatArray:
-    """Items per second that do arrive in each period, counted."""
+    """Items per second that actually arrive in each period."""
     import numpy as np
 
     found = (workload.arrivals(n * period_s, (n + 1) * period_s) for n in range(periods))
@@ -139,7 +171,7 @@ def _arrived_per_s(workload: Workload, period_s: float, periods: int) -> FloatAr
 
 
 def suits_fluid(scenario: Scenario) -> bool:
-    """Whether there are so many items that only the fluid world is quick enough."""
+    """Whether the scenario has too many items to simulate them one by one."""
     return scenario.batches is None and describe(scenario.workload).items > MOST_ITEMS
 
 
@@ -151,9 +183,15 @@ def run_policy(
     fluid: bool = False,
     journal: Path | None = None,
 ) -> RunReport:
-    """One run of a policy in a scenario. fluid: in the cheaper, less exact world.
+    """Run a policy in a scenario.
 
-    journal: a file to write the turns to.
+    Args:
+        scenario: What the policy is tested against.
+        policy: The policy, with its guards.
+        seed: Random seed of service times and start-up times.
+        progress: Called with the completed share of the run.
+        fluid: Use the faster, approximate world.
+        journal: File to write the turns to.
     """
     with nullcontext() if journal is None else Journal(journal) as file:
         return run(
@@ -172,7 +210,7 @@ def backtest(
     names: Sequence[str],
     *,
     bound: Bound | None = None,
-    guards: Mapping[str, Mapping[str, Any]] | None = None,
+    options: StackOptions | None = None,
     seed: int = 0,
     fluid: bool = False,
     progress: Callable[[str, float], None] | None = None,
@@ -180,34 +218,39 @@ def backtest(
 ) -> list[Result]:
     """Run policies on one scenario, the cheapest first.
 
-    names: policies, with the parameters that the scenario suggests. guards: by name with their
-    settings, around each of them. fluid: in the cheaper, less
-    exact world. progress: called with the policy and the share of its run that is done.
-    journals: a folder for a journal of each run, by the policy's name.
+    Args:
+        scenario: What the policies are tested against.
+        names: Policies; each gets the parameters that the scenario suggests.
+        bound: Lower bound of the cost that results are compared with.
+        options: Guards of every policy; the default ones if None.
+        seed: Random seed of service times and start-up times.
+        fluid: Use the faster, approximate world.
+        progress: Called with the policy's name and the completed share of its run.
+        journals: Folder for the journal of each run, named after the policy.
     """
     results = []
     for name in names:
-        policy_class(name)  # refuse an unknown one before hours of work, not after
+        policy_class(name)  # refuse an unknown policy before hours of work
         if journals is not None:
-            (journals / f"{name}.jsonl").unlink(missing_ok=True)  # a journal would be continued
+            (journals / f"{name}.jsonl").unlink(missing_ok=True)  # Journal appends
     for name in names:
-        settings = suited_settings(name, scenario)
-        policy = wrapped(create(name, **settings), guards or {})
+        settings, policy = stack_for(name, scenario, options)
 
-        def tell(share: float, name: str = name) -> None:
+        def report_progress(share: float, name: str = name) -> None:
             if progress is not None:
                 progress(name, share)
 
         journal = None if journals is None else journals / f"{name}.jsonl"
-        report = run_policy(scenario, policy, seed, tell, fluid, journal)
+        report = run_policy(scenario, policy, seed, report_progress, fluid, journal)
         cost = report.total_cost_usd
-        results.append(Result(name, settings, report, bound.regret(cost) if bound else None))
-        tell(1.0)
+        regret = bound.regret(cost) if bound else None
+        results.append(Result(name, settings, report, regret, policy.describe()))
+        report_progress(1.0)
     return sorted(results, key=lambda result: result.cost_usd)
 
 
 def pareto(results: Sequence[Result]) -> list[str]:
-    """The policies that none beats in both resource cost and compliance."""
+    """The policies that no other beats in both resource cost and compliance."""
     front = []
     for mine in results:
         beaten = any(
@@ -222,3 +265,32 @@ def pareto(results: Sequence[Result]) -> list[str]:
         if not beaten:
             front.append(mine.policy)
     return front
+
+
+def check_guards(names: Iterable[str], option: str) -> tuple[str, ...]:
+    """The names, or an InputError about the option for one that is not a guard."""
+    found = tuple(names)
+    for name in found:
+        if name not in (*WRAPPERS, ALL):
+            remedy = f"known guards are {', '.join(WRAPPERS)}, and all"
+            raise InputError(option, name, "the name of a guard", remedy)
+    return found
+
+
+def guards_text(stacks: Iterable[str]) -> str:
+    """The guards of policy stacks: by policy, or once if all have the same.
+
+    stacks: what `Policy.describe` returns.
+
+    >>> guards_text(["drs → bounds(max_hosts=8)", "ds2 → bounds(max_hosts=8)"])
+    'bounds(max_hosts=8)'
+    >>> guards_text(["drs", "ds2 → dry-run()"])
+    'drs: none; ds2: dry-run()'
+    """
+    by_policy = {}
+    for stack in stacks:
+        policy, *guards = stack.split(" → ")
+        by_policy[policy] = ", ".join(guards) or "none"
+    if len(set(by_policy.values())) == 1:
+        return next(iter(by_policy.values()))
+    return "; ".join(f"{policy}: {guards}" for policy, guards in by_policy.items())

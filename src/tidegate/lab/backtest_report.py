@@ -1,4 +1,4 @@
-"""The backtest's report: the answer, then rate against capacity, latency and the Pareto picture."""
+"""The HTML page of a backtest: summary, Pareto front, table, then rate and latency by policy."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["backtest_page"]
 def backtest_page(
     name: str, scenario: Scenario, results: Sequence[Result], bound: Bound | None
 ) -> Page:
-    """A page about one backtest. results: the cheapest first."""
+    """The page of one backtest. results: the cheapest first."""
     best = results[0]
-    over = f", {best.regret:.0%} above the bound in hindsight" if best.regret is not None else ""
+    over = f", {best.regret:.0%} above the hindsight bound" if best.regret is not None else ""
     page = Page(
         f"Which policy for {name}?",
-        f"{best.policy} costs ${best.cost_usd:.2f} with late items counted{over}, and has "
-        f"{best.slo_compliance:.1%} of the items done within {show_duration(scenario.slo_s)}.",
+        f"{best.policy} costs ${best.cost_usd:.2f} including late items{over}, and completes "
+        f"{best.slo_compliance:.1%} of the items within {show_duration(scenario.slo_s)}.",
     )
     page.section("Cost against service")
     points = [(r.policy, r.report.resource_cost_usd, 100 * r.slo_compliance) for r in results]
     page.picture(
         scatter(points, "Cost of hosts and items in time", "$", "% in time", pareto(results)),
-        "The dashed line joins the policies that none beats in both.",
+        "The dashed line connects policies that no other beats in both.",
     )
     page.table(
         ["policy", "cost $", "hosts $", "in time", "p50 s", "p95 s", "p99 s", "rescales", "hosts",
@@ -50,13 +50,13 @@ def backtest_page(
         ],
     )  # fmt: skip
     if bound is not None:
-        gap = "" if bound.gap is None else f", within {bound.gap:.1%} of a plan that reaches it"
+        gap = "" if bound.gap is None else f", within {bound.gap:.1%} of an ideal plan"
         caveat = bound_caveat(scenario)
         page.text(
-            f"No policy can pay less than ${bound.cost_usd:.2f} here, not even one that knows the "
-            f"whole trace in advance ({bound.method}{gap})."
+            f"No policy can cost less than ${bound.cost_usd:.2f} here, even if it knows the whole "
+            f"trace in advance ({bound.method}{gap})."
             if not caveat
-            else f"Bound in hindsight: ${bound.cost_usd:.2f} ({bound.method}{gap}). {caveat}"
+            else f"Hindsight bound: ${bound.cost_usd:.2f} ({bound.method}{gap}). {caveat}"
         )
     per_host = scenario.rounds / scenario.bottleneck_s
     for result in results:

@@ -1,19 +1,22 @@
-"""The simulated cloud as a Gymnasium environment, to train one's own policy in.
+"""The simulated cloud as a Gymnasium environment, for training policies.
 
-Each step is one decision interval. The action changes the number of hosts by −1, 0 or +1 (or more,
-see `max_step`); the reward is minus what the interval cost, hosts and late items together.
+Each step is one decision interval. The action changes the number of hosts by −1, 0 or +1, or by
+more with `max_step`. The reward is the negative cost of the interval: hosts and late items.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegate.packing import Packing
-from tidegate.packing.sizing import set_engines
+from tidegate.lab.backtest import situation_of
+from tidegate.loop.stack import StackOptions, build_stack
+from tidegate.policies.base import Policy
+from tidegate.policies.static import Static
 from tidegate.simulation import MicroBatchCloud, SimulatedCloud
 from tidegate.simulation.scenario import Scenario
 
@@ -23,25 +26,37 @@ Observation = NDArray[np.float32]
 
 
 class TideEnv(gymnasium.Env[Observation, np.int64]):
-    """The question of every interval: how many hosts will the next one need.
+    """An environment in which an agent chooses the number of hosts for each interval.
 
-    Observation: hosts running, hosts starting, mean utilisation (−1 when it was not measured),
-    arrival rate and waiting items, each in units of what one host can do in a second (−1 when
-    missing), and the share of the run that is over.
+    Observation: running hosts, starting hosts, mean utilisation (−1 if not measured), arrival rate
+    and waiting items, both divided by the items that one host processes in a second (−1 if not
+    measured), and the completed share of the run.
 
-    scenario: what is simulated; fluid: in the cheaper world; max_step: hosts that one action may
-    add or release; max_hosts: hosts at most.
+    The action passes through the same default guards as the decision of a policy that runs live, so
+    that a trained agent meets them in training.
+
+    scenario: what is simulated, such as `ScenarioOptions(slo_s=2.0).build(workload)`. fluid: use
+    the faster, approximate world. max_step: most hosts that one action adds or releases.
+    max_hosts: most hosts. without_guards: names of default guards to switch off, or ``all``.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012 - as Gymnasium declares it
 
     def __init__(
-        self, scenario: Scenario, fluid: bool = True, max_step: int = 1, max_hosts: int = 40
+        self,
+        scenario: Scenario,
+        fluid: bool = True,
+        max_step: int = 1,
+        max_hosts: int = 40,
+        without_guards: Collection[str] = (),
     ) -> None:
         self.scenario = scenario
         self.fluid = fluid
         self.max_step = max_step
         self.max_hosts = max_hosts
+        self._situation = situation_of(scenario)
+        self._options = StackOptions(without=without_guards, max_hosts=max_hosts)
+        self._memory: Any = None
         service_s = sum(o.service_time_s or 0.0 for o in scenario.topology.operators)
         self._host_rate = scenario.offer.capacity.cpu_cores / service_s
         self.action_space = gymnasium.spaces.Discrete(2 * max_step + 1)
@@ -52,27 +67,33 @@ class TideEnv(gymnasium.Env[Observation, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """A fresh world. seed: of service times and start-ups; the arrivals are the workload's."""
+        """A new world. seed: random seed of service and start-up times, not of the arrivals."""
         super().reset(seed=seed)
         number = int(self.np_random.integers(2**31))
         self._world = self.scenario.world("engines", number, self.fluid)
+        self._memory = self._stack(1).initial_memory(number)
         self._spent = self._world.report().total_cost_usd
         return self._observe(), {}
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Ask for more or fewer hosts and let one interval pass."""
+        """Change the number of hosts and simulate one interval."""
         if self._world is None:
             raise gymnasium.error.ResetNeeded("call reset() before step()")
-        packing = Packing(self._world.observe())
-        wanted = len(packing.hosts) + int(action) - self.max_step
-        set_engines(packing, min(self.max_hosts, max(1, wanted)))
-        self._world.apply(packing.plan())
+        snapshot = self._world.observe()
+        wanted = len(snapshot.requested.hosts) + int(action) - self.max_step
+        stack = self._stack(min(self.max_hosts, max(1, wanted)))
+        plan, self._memory = stack.decide(snapshot, self._memory)
+        self._world.apply(plan)
         left_s = self.scenario.duration_s - self._world.time_s
         self._world.advance(min(self.scenario.interval_s, left_s))
         spent = self._world.report().total_cost_usd
         reward, self._spent = self._spent - spent, spent
         over = self._world.time_s >= self.scenario.duration_s - 1e-9
         return self._observe(), reward, False, over, {"cost_usd": spent}
+
+    def _stack(self, hosts: int) -> Policy:
+        """The agent's choice as a policy, inside the guards."""
+        return build_stack(Static(hosts), self._situation, self._options)
 
     def _observe(self) -> Observation:
         assert self._world is not None

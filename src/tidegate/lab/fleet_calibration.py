@@ -1,8 +1,8 @@
-"""A fleet's journal: what the run came to, and the simulated fleet that it describes.
+"""Calibration of a simulated fleet from the journal of a live one.
 
-`summarise` reads live and simulated journals alike, so that the two can be laid side by side;
-`calibrate_fleet` reads off a live one what batches, rows and moves cost, and says on how many
-turns each figure rests.
+`summarise` reads live and simulated journals, so that the two can be compared. `calibrate_fleet`
+estimates from a live journal what batches, rows and moves cost, and reports the number of turns
+behind each estimate.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ __all__ = [
 Floats = NDArray[np.float64]
 FEWEST = 5
 ROUNDS, CLOSE, MOST_CORES = 6, 0.03, 8.0
-"""Of matching lengths: trials at most, a share that is near enough, cores of a batch at most."""
+"""Matching of batch lengths: most trials, tolerance as a share, most cores of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSummary(Value):
-    """What a run came to.
+    """The results of a run.
 
-    utilisation: least, mean and greatest of the hosts at each turn, averaged over the turns.
-    latency_s: 10th percentile, median and 90th over the batches of all queries, each counted once.
-    hosts: leased on average; moves: that were decided, done or not; turns: that were counted.
+    utilisation: lowest, mean and highest utilisation of the hosts, averaged over the turns.
+    latency_s: 10th percentile, median and 90th percentile over the batches of all queries.
+    hosts: mean number of leased hosts. moves: number of decided moves. turns: number of turns.
     """
 
     utilisation: tuple[float, float, float]
@@ -58,7 +58,7 @@ class FleetSummary(Value):
 
 
 def summarise(turns: Iterable[Turn], from_s: float, until_s: float) -> FleetSummary:
-    """Sum up the turns between two moments of the journal's clock, in seconds."""
+    """Summarise the turns between two times of the journal, in seconds."""
     seen = [t.snapshot for t in turns if t.snapshot and from_s <= t.snapshot.time_s <= until_s]
     busy = []
     for snapshot in seen:
@@ -81,7 +81,7 @@ def summarise(turns: Iterable[Turn], from_s: float, until_s: float) -> FleetSumm
 
 
 def _fresh_of(seen: Sequence[Snapshot]) -> list[float]:
-    """The latency of each batch, once; those before the first snapshot are left out."""
+    """The latency of each batch, without those before the first snapshot."""
     known: dict[str, tuple[float, ...]] = {}
     found: list[float] = []
     for snapshot in seen:
@@ -94,7 +94,7 @@ def _fresh_of(seen: Sequence[Snapshot]) -> list[float]:
 
 
 def _fresh(before: Sequence[float], after: Sequence[float]) -> Sequence[float]:
-    """What is in the second of two looks at the end of a growing list, and not in the first.
+    """The new values of `after`, where both are the last values of one growing list.
 
     >>> _fresh((1.0, 2.0, 3.0), (2.0, 3.0, 5.0))
     (5.0,)
@@ -112,9 +112,16 @@ def _moved(before: Snapshot, after: Snapshot) -> int:
 
 @dataclass(frozen=True)
 class FleetModel(Value):
-    """A simulated fleet, as a journal describes it, and the fits that it is made of.
+    """A simulated fleet that is calibrated from a journal.
 
-    shares: rows that each query reads of a row that comes; initial: what ran at the beginning.
+    Args:
+        topology: Queries.
+        offer: Hosts that can be leased.
+        costs: Costs of each query's batches and rows.
+        shares: Rows that each query reads per row that arrives.
+        settings: Behaviour of the simulated fleet.
+        initial: Deployment at the start.
+        fits: The estimates and the turns that they rest on.
     """
 
     topology: Topology
@@ -135,11 +142,12 @@ def calibrate_fleet(
 ) -> FleetModel:
     """Fit the simulated fleet to the turns of a live one.
 
-    rows_per_s: that came on average, of which each query reads a share. pauses_s: of moves, from
-    their log. machine_cores: that all hosts share, where they are processes of one machine.
+    The costs of a batch and of a row are fitted to all queries together, and each query gets its
+    own factor.
 
-    All queries are taken to be of one kind: the costs of a batch and of a row are fitted to all of
-    them together, and each query has a factor of its own.
+    rows_per_s: mean input rate, of which each query reads a share. pauses_s: pauses of moves, from
+    their log, in seconds. machine_cores: cores that all hosts share if they are processes of one
+    machine.
     """
     seen = [turn.snapshot for turn in turns if turn.snapshot is not None]
     points = [point for snapshot in seen for point in _points(snapshot)]
@@ -148,7 +156,7 @@ def calibrate_fleet(
         raise JournalError("journal", f"{len(points)} measurements", f"at least {FEWEST}", remedy)
     first, last = seen[0], seen[-1]
     batch_s, row_s, residual = _work(points)
-    # The usual one: the first batch after a move is nearer to the next than the trigger says.
+    # The median: after a move, two batches are closer together than the trigger interval.
     trigger_s = statistics.median(point.period_s for point in points)
     took = {name: _durations(seen, name) for name in last.topology.by_name}
     costs, shares, usual_s = {}, {}, {}
@@ -194,10 +202,10 @@ def calibrate_fleet(
 def simulate_fleet(
     model: FleetModel, policy: Policy, rows: Floats, step_s: float = 1.0, seed: int = 0
 ) -> list[Turn]:
-    """The turns of a policy in the simulated fleet. rows: that come in each `step_s` seconds.
+    """The turns of a policy in the simulated fleet. rows: arrivals in each `step_s` seconds.
 
-    Two triggers' time goes before them, with the rows of the beginning and without decisions: a
-    fleet that has just come up seems idle.
+    Two trigger intervals precede them, with the first rows and without decisions, because a fleet
+    that has just started appears idle.
     """
     interval_s = model.settings.interval_s
     settling = math.ceil(2 * model.settings.trigger_s / interval_s)
@@ -232,10 +240,10 @@ def simulate_fleet(
 def match_lengths(
     model: FleetModel, turns: Iterable[Turn], policy: Policy, rows: Floats, step_s: float = 1.0
 ) -> FleetModel:
-    """The model with batches as long, in the median, as those of the live turns.
+    """The model with the median batch length of the live turns.
 
-    How long a batch would take on an empty host cannot be read off a crowded one, so it is found by
-    trial: simulate, compare, correct.
+    A crowded host does not show how long a batch takes on an empty one. The length is therefore
+    found by trial: simulate, compare, correct.
     """
     live_s = _median_length([turn.snapshot for turn in turns if turn.snapshot])
     for seed in range(ROUNDS):
@@ -261,7 +269,7 @@ def _median_length(seen: Sequence[Snapshot]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """A query in a turn: seconds from batch to batch, rows a second, and the cores that it took."""
+    """A query in a turn: seconds between two batches, rows per second and cores in use."""
 
     query: str
     period_s: float
@@ -281,12 +289,12 @@ def _points(snapshot: Snapshot) -> list[_Point]:
 
 
 def _work(points: Sequence[_Point]) -> tuple[float, float, float]:
-    """CPU seconds of a batch and of a row, none below zero; and how far the turns are from it."""
+    """CPU seconds of a batch and of a row, neither negative, and the relative residual."""
     table = np.array([(1 / p.period_s, p.rows_per_s) for p in points])
     cores = np.array([p.cores for p in points])
     best = np.zeros(2)
     least = math.inf
-    for columns in ([0, 1], [0], [1]):  # both costs, or one of them where the other came out as < 0
+    for columns in ([0, 1], [0], [1]):  # both costs, or one if the other is negative
         found, *_ = np.linalg.lstsq(table[:, columns], cores, rcond=None)
         error = float(((table[:, columns] @ found - cores) ** 2).sum())
         if (found >= 0).all() and error < least:
@@ -303,9 +311,9 @@ def _durations(seen: Sequence[Snapshot], name: str) -> list[float]:
 
 
 def _usual(durations_s: Sequence[float]) -> tuple[float, float]:
-    """What a batch takes when it is not held up, and the squared variation of its work.
+    """The length of an undisturbed batch, and the squared coefficient of variation of its work.
 
-    Quartiles, since waiting for others makes batches longer and never shorter.
+    Estimated by quartiles, because waiting for others only makes batches longer.
     """
     low, middle = _quantile(durations_s, 0.25) or 1.0, _quantile(durations_s, 0.5) or 1.0
     return low, min(1.0, (2 * (middle - low) / 1.35 / middle) ** 2)
@@ -316,7 +324,7 @@ def _quantile(values: Sequence[float], share: float) -> float | None:
 
 
 def _cold(seen: Sequence[Snapshot], usual_s: Mapping[str, float]) -> tuple[float, int]:
-    """How many times the usual a query's first batch after a move took, over so many moves."""
+    """Length of the first batch after a move, as a multiple of the usual; and number of moves."""
     ratios = []
     for name, alone_s in usual_s.items():
         moved = False
@@ -334,7 +342,7 @@ def _cold(seen: Sequence[Snapshot], usual_s: Mapping[str, float]) -> tuple[float
 
 
 def _startup(seen: Sequence[Snapshot]) -> tuple[float | None, int]:
-    """Seconds from a host's lease to its work, to the nearest turn."""
+    """Seconds from a host's lease until it runs, to the nearest turn; and number of hosts."""
     leased: dict[str, float] = {}
     took = []
     for snapshot in seen:

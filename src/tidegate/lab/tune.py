@@ -1,8 +1,7 @@
-"""Choose for me: search a policy's parameters for the settings worth having.
+"""Search the parameters of a policy for the settings that no others beat.
 
-A random search over the numeric parameters, seeded with the defaults, on the same trace for every
-candidate. What comes back is the Pareto front: no other candidate was both cheaper and more often
-in time.
+A random search over the numeric parameters that starts with the defaults. All candidates run on
+the same trace. The result is the Pareto front of the cost of hosts and the share of items in time.
 """
 
 from __future__ import annotations
@@ -10,11 +9,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tidegate.errors import SettingError
-from tidegate.lab.backtest import Result, pareto, run_policy, suited_settings
-from tidegate.policies import Parameter, create, policy_class
+from tidegate.lab.backtest import Result, pareto, run_policy, stack_for, suited_settings
+from tidegate.loop.stack import StackOptions
+from tidegate.policies import Parameter, policy_class
 from tidegate.simulation.scenario import Scenario
 
 __all__ = ["config_text", "tune"]
@@ -23,23 +24,31 @@ __all__ = ["config_text", "tune"]
 def tune(
     scenario: Scenario,
     name: str,
+    options: StackOptions | None = None,
     candidates: int = 24,
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> list[Result]:
     """The Pareto front of a policy's settings, the cheapest first.
 
-    candidates: how many settings are tried, the suggested ones first; seed: of the search.
+    Args:
+        scenario: What the policy is tested against.
+        name: The policy.
+        options: Its guards; the default ones if None.
+        candidates: Number of settings to try, the suggested ones first.
+        seed: Random seed of the search.
+        progress: Called with the completed share.
     """
-    lots = random.Random(f"{seed}:{name}")
+    rng = random.Random(f"{seed}:{name}")
     suggested = suited_settings(name, scenario)
     parameters = policy_class(name).parameters()
+    chosen = options or StackOptions()
     tried: list[Result] = []
     for number in range(candidates):
-        settings = suggested if number == 0 else _drawn(lots, parameters, suggested)
+        settings = suggested if number == 0 else _drawn(rng, parameters, suggested)
         try:
-            policy = create(name, **settings)
-        except SettingError:  # thresholds that cross, and the like
+            _, policy = stack_for(name, scenario, replace(chosen, parameters=settings))
+        except SettingError:  # such as a lower threshold above the upper one
             continue
         report = run_policy(scenario, policy)
         tried.append(Result(f"{name} #{number}", settings, report, None))
@@ -51,17 +60,17 @@ def tune(
 
 
 def _drawn(
-    lots: random.Random, parameters: tuple[Parameter, ...], suggested: dict[str, Any]
+    rng: random.Random, parameters: tuple[Parameter, ...], suggested: dict[str, Any]
 ) -> dict[str, Any]:
-    """About half of the numeric parameters, moved by up to a factor of three."""
+    """The suggested settings, with about half of the numeric ones changed up to threefold."""
     settings = dict(suggested)
     for parameter in parameters:
         value = suggested.get(parameter.name, parameter.default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
-        if parameter.name not in suggested and lots.random() < 0.5:
+        if parameter.name not in suggested and rng.random() < 0.5:
             continue
-        moved = float(value) * math.exp(lots.uniform(-math.log(3), math.log(3)))
+        moved = float(value) * math.exp(rng.uniform(-math.log(3), math.log(3)))
         if parameter.low is not None:
             moved = max(parameter.low, moved)
         if parameter.high is not None:
@@ -72,16 +81,14 @@ def _drawn(
 
 
 def config_text(name: str, settings: dict[str, Any]) -> str:
-    """Settings as the configuration file that the live system reads.
+    """Settings in the form of a configuration file.
 
     >>> print(config_text("drs", {"t_max_s": 0.5}), end="")
     policy: drs
     parameters:
       t_max_s: 0.5
-    guards:
-      missing-metrics: {}
     """
     lines = [f"policy: {name}"]
     if settings:
         lines += ["parameters:", *(f"  {key}: {value}" for key, value in settings.items())]
-    return "\n".join([*lines, "guards:", "  missing-metrics: {}", ""])
+    return "\n".join([*lines, ""])

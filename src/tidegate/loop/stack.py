@@ -30,7 +30,15 @@ from tidegate.policies.base import Policy
 from tidegate.policies.trend import Trend
 from tidegate.policies.wrapper import PolicyWrapper
 
-__all__ = ["WRAPPERS", "StackOptions", "build_stack", "load_policy", "policy_from", "wrapped"]
+__all__ = [
+    "ALL",
+    "WRAPPERS",
+    "StackOptions",
+    "build_stack",
+    "load_policy",
+    "policy_from",
+    "wrapped",
+]
 
 _ORDER: tuple[type[PolicyWrapper], ...] = (Trend, *GUARDS)
 WRAPPERS = {kind.name: kind for kind in _ORDER}
@@ -51,6 +59,9 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
 
 Settings = Mapping[str, Any]
 
+ALL = "all"
+"""In place of a name: all default wrappers."""
+
 
 @dataclass(frozen=True)
 class StackOptions:
@@ -59,7 +70,7 @@ class StackOptions:
     Attributes:
         parameters: Parameters of the policy, by name.
         guards: Further guards, or other settings of default ones, by name.
-        without: Names of default wrappers to switch off.
+        without: Names of default wrappers to switch off; ``all`` for all of them.
         min_hosts: Smallest number of hosts (executors).
         max_hosts: Largest number of hosts (executors); None for no limit.
         stabilise_s: A host is released only after it was not needed for this time, in seconds.
@@ -104,8 +115,11 @@ def build_stack(
             del settings["stabilisation"]
     settings["bounds"] = {"min_hosts": options.min_hosts, "max_hosts": options.max_hosts}
     for name in options.without:
-        _known(name, "without")
-        settings.pop(name, None)
+        if name == ALL:
+            settings.clear()
+        else:
+            _known(name, "without")
+            settings.pop(name, None)
     settings |= options.guards
     if dry_run:
         settings["dry-run"] = {}

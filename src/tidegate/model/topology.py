@@ -8,14 +8,14 @@ equations* λ_i = γ_i + Σ_j λ_j · ratio_ji, where γ_i is what the sources s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tidegate.codec import Value
 from tidegate.errors import TopologyError
 from tidegate.units import finite
 
-__all__ = ["Edge", "Operator", "Resources", "Source", "Topology"]
+__all__ = ["Edge", "Operator", "Resources", "Source", "Topology", "sharded_topology"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,3 +308,27 @@ class Topology(Value):
             return seen
 
         return ", ".join(name for name in self.by_name if name in reachable(name))
+
+
+def sharded_topology(topology: Topology, shards: int) -> Topology:
+    """A topology copied into shards, each fed by its own source.
+
+    Every operator has one instance in each shard, with an eighth of its memory and network.
+    """
+    point = "." if len(topology.operators) > 1 else ""
+    sources = {source.name for source in topology.sources}
+    entry = f"to-{topology.operators[0].name}{point}"
+    operators: list[Operator] = []
+    edges: list[Edge] = []
+    for n in range(1, shards + 1):
+        for whole in topology.operators:
+            size = whole.demand
+            demand = Resources(size.cpu_cores, size.memory_mb / 8, size.network_mbps / 8)
+            name, image = f"{whole.name}{point}{n}", whole.image_name
+            operators.append(replace(whole, name=name, demand=demand, image=image, max_instances=1))
+        for edge in topology.edges:
+            origin = f"{entry}{n}" if edge.origin in sources else f"{edge.origin}{point}{n}"
+            edges.append(Edge(origin, f"{edge.target}{point}{n}", edge.ratio))
+    return Topology(
+        tuple(operators), tuple(Source(f"{entry}{n + 1}") for n in range(shards)), tuple(edges)
+    )

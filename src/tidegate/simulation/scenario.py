@@ -1,8 +1,8 @@
-"""A scenario: what arrives, what processes it, what can be leased, and what counts as in time.
+"""A scenario: what arrives, what processes it, what can be leased, and the latency target.
 
 The same scenario suits every style of policy. Policies of style ``engines`` and ``instances``
-scale operators; those of style ``placement`` move operators that each have one instance, so for
-them the topology is cut into shards and the same items are dealt out to these.
+scale operators. Policies of style ``placement`` move operators that have one instance each, so
+for them the topology is copied into shards and the same items are distributed over the shards.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tidegate.errors import TopologyError
 from tidegate.model import Deployment, HostOffer, Instance
-from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.model.topology import Resources, Topology, sharded_topology
 from tidegate.packing import Style
 from tidegate.simulation import (
     BatchSettings,
@@ -23,27 +22,35 @@ from tidegate.simulation import (
     MicroBatchCloud,
     SimulatedCloud,
 )
-from tidegate.units import finite
-from tidegate.workloads import Workload, peak_per_s
+from tidegate.workloads import Workload
 from tidegate.workloads.protocol import FloatArray, generator
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Scenario", "Sharded", "scenario_for", "scenario_on"]
+__all__ = ["Scenario", "Sharded"]
 
 SHARD_CHUNK_S = 60.0
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """All that a policy is tried on.
+    """Everything that a policy is tested against.
 
-    topology, offer, workload: as everywhere. slo_s: an item is in time when all that came of it is
-    done so many seconds after its arrival. interval_s: time between two decisions.
-    duration_s: how long it runs. initial_hosts: hosts at the start, each running the operators.
-    shards: copies of the topology, with one instance of each operator, that placement policies get.
-    batches: where the world is a Spark application in micro-batches, how that behaves.
+    Args:
+        topology: Operators, with one source that the workload drives.
+        offer: Hosts that can be leased.
+        workload: Items that arrive.
+        slo_s: Latency target from an item's arrival until everything that follows from it is
+            done, in seconds.
+        interval_s: Time between two decisions, in seconds.
+        duration_s: Length of the run, in seconds.
+        settings: Behaviour of the simulated cloud.
+        initial_hosts: Hosts at the start, each running all operators.
+        shards: Copies of the topology for placement policies; each operator of a copy has one
+            instance.
+        batches: Behaviour of a Spark application that works in micro-batches; None: items are
+            processed one by one.
     """
 
     topology: Topology
@@ -59,36 +66,45 @@ class Scenario:
 
     @cached_property
     def visits(self) -> dict[str, float]:
-        """How often an item from outside comes to each operator, on average."""
+        """Mean number of items that each operator receives for one item from the sources."""
         return self.topology.arrival_rates({source.name: 1.0 for source in self.topology.sources})
 
     @cached_property
     def bottleneck_s(self) -> float:
-        """Time for which an item from outside keeps an instance of the busiest operator busy.
+        """Service time per item from the source, at the busiest operator.
 
-        Operators that cannot have more instances count only where no other is.
+        Operators with a limit of instances count only if all operators have one.
         """
-        return _bottleneck_s(self.topology, self.visits)
+        every = self.topology.operators
+        some = [o for o in every if o.max_instances is None] or every
+        return max(self.visits[o.name] * (o.service_time_s or 0.0) for o in some)
 
     @cached_property
     def rounds(self) -> int:
-        """Instances of every operator that a host has room for."""
-        return _rounds(self.topology, self.offer.capacity)
+        """Instances of every operator that fit on a host, at least 1."""
+        have = self.offer.capacity
+        want = sum((operator.demand for operator in self.topology.operators), Resources(0))
+        shares = [
+            getattr(have, name) / getattr(want, name)
+            for name in ("cpu_cores", "memory_mb", "network_mbps")
+            if getattr(want, name) > 0
+        ]
+        return max(1, math.floor(min(shares, default=1.0) + 1e-9))
 
     def world(
         self, style: Style, seed: int = 0, fluid: bool = False
     ) -> SimulatedCloud | MicroBatchCloud:
-        """A fresh world for a policy of that style.
+        """A new simulated world for a policy of that style.
 
-        seed: of service times and start-ups; fluid: the cheaper, less exact world, where there is
-        one.
+        seed: random seed of service times and start-up times. fluid: use the faster, approximate
+        world; ignored for micro-batches.
         """
         if self.batches is not None:
             return self._batch_world(self.batches, style, seed)
         topology, workload = self.topology, self.workload
         if style == "placement":
             topology = sharded_topology(topology, self.shards)
-            workload = Sharded(workload, self.shards, _prefix(self.topology))
+            workload = Sharded(workload, tuple(source.name for source in topology.sources))
         return (FluidCloud if fluid else SimulatedCloud)(
             topology,
             self.offer,
@@ -99,7 +115,7 @@ class Scenario:
         )
 
     def _batch_world(self, batches: BatchSettings, style: Style, seed: int) -> MicroBatchCloud:
-        # A chain has no shards: each of its queries would have a single slot.
+        # A chain is not sharded: each of its queries would have a single slot.
         pooled = style == "placement" and len(self.topology.operators) == 1
         topology = self.topology
         if pooled:
@@ -124,88 +140,32 @@ class Scenario:
             for n, operator in enumerate(topology.operators):
                 placed.append(Instance(f"{operator.name}-1", operator.name, hosts[n % len(hosts)]))
             return Deployment(tuple(hosts), tuple(placed))
-        rounds = _rounds(topology, self.offer.capacity)
         for operator in topology.operators:
             most = operator.max_instances or 10**9
-            for n in range(1, min(most, rounds * len(hosts)) + 1):
+            for n in range(1, min(most, self.rounds * len(hosts)) + 1):
                 home = hosts[(n - 1) % len(hosts)]
                 placed.append(Instance(f"{operator.name}-{n}", operator.name, home))
         return Deployment(tuple(hosts), tuple(placed))
 
 
-def _bottleneck_s(topology: Topology, visits: dict[str, float]) -> float:
-    some = [o for o in topology.operators if o.max_instances is None] or topology.operators
-    return max(visits[o.name] * (o.service_time_s or 0.0) for o in some)
-
-
-def _together(topology: Topology) -> Resources:
-    """What one instance of each operator takes."""
-    return sum((operator.demand for operator in topology.operators), Resources(0))
-
-
-def _rounds(topology: Topology, capacity: Resources) -> int:
-    """How often a host can run one instance of every operator."""
-    together = _together(topology)
-    shares = [
-        have / want
-        for have, want in (
-            (capacity.cpu_cores, together.cpu_cores),
-            (capacity.memory_mb, together.memory_mb),
-            (capacity.network_mbps, together.network_mbps),
-        )
-        if want > 0
-    ]
-    return max(1, math.floor(min(shares, default=1.0) + 1e-9))
-
-
-def _prefix(topology: Topology) -> str:
-    """How the sources of shards begin, after ``to-``."""
-    return topology.operators[0].name + ("." if len(topology.operators) > 1 else "")
-
-
-def sharded_topology(topology: Topology, shards: int) -> Topology:
-    """A topology cut into shards: whole copies of it that are fed by a source each.
-
-    Every operator has one instance in each shard, with an eighth of the memory and network.
-    """
-    point = "." if len(topology.operators) > 1 else ""
-    sources = {source.name for source in topology.sources}
-    entry = f"to-{_prefix(topology)}"
-    operators: list[Operator] = []
-    edges: list[Edge] = []
-    for n in range(1, shards + 1):
-        for whole in topology.operators:
-            size = whole.demand
-            demand = Resources(size.cpu_cores, size.memory_mb / 8, size.network_mbps / 8)
-            name, image = f"{whole.name}{point}{n}", whole.image_name
-            operators.append(replace(whole, name=name, demand=demand, image=image, max_instances=1))
-        for edge in topology.edges:
-            origin = f"{entry}{n}" if edge.origin in sources else f"{edge.origin}{point}{n}"
-            edges.append(Edge(origin, f"{edge.target}{point}{n}", edge.ratio))
-    return Topology(
-        tuple(operators), tuple(Source(f"{entry}{n + 1}") for n in range(shards)), tuple(edges)
-    )
-
-
 @dataclass(frozen=True)
 class Sharded:
-    """The items of a workload with one source, dealt out by lot to the sources of the shards.
+    """A workload with one source, its items distributed at random over the sources of shards.
 
-    The lots are fixed for each minute, so the same item always goes to the same shard.
-    name: what stands between ``to-`` and the number in the names of these sources.
+    The random choice is fixed for each minute, so the same item always goes to the same shard.
+    sources: names of the shards' sources.
     """
 
     base: Workload
-    shards: int
-    name: str = "work"
+    sources: tuple[str, ...]
 
     @property
     def duration_s(self) -> float:
-        """As long as the base."""
+        """The duration of the base."""
         return self.base.duration_s
 
     def rate(self, t_s: float) -> float:
-        """As the base."""
+        """The rate of the base."""
         return self.base.rate(t_s)
 
     def arrivals(self, start_s: float, end_s: float) -> dict[str, FloatArray]:
@@ -215,157 +175,14 @@ class Sharded:
         times: list[FloatArray] = []
         shards: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
         chunk = math.floor(start_s / SHARD_CHUNK_S)
+        count = len(self.sources)
         while chunk * SHARD_CHUNK_S < end_s:
             bounds = (chunk * SHARD_CHUNK_S, (chunk + 1) * SHARD_CHUNK_S)
             (items,) = self.base.arrivals(*bounds).values()
-            lots = generator(self.shards, chunk).integers(0, self.shards, len(items))
+            chosen = generator(count, chunk).integers(0, count, len(items))
             inside = (items >= start_s) & (items < end_s)
             times.append(items[inside])
-            shards.append(lots[inside])
+            shards.append(chosen[inside])
             chunk += 1
-        every, to = np.concatenate(times), np.concatenate(shards)
-        return {f"to-{self.name}{n + 1}": every[to == n] for n in range(self.shards)}
-
-
-def scenario_for(
-    workload: Workload,
-    slo_s: float,
-    *,
-    billing_unit_s: float = 60.0,
-    usd_per_h: float = 1.0,
-    rate_per_instance: float | None = None,
-    instances_per_host: int = 4,
-    startup_s: float = 45.0,
-    interval_s: float = 15.0,
-    max_hosts: int | None = None,
-    penalty_usd: float | None = None,
-    service_scv: float = 0.0,
-) -> Scenario:
-    """A scenario around a trace of which nothing but the rate is known.
-
-    slo_s: end-to-end, in seconds. billing_unit_s, usd_per_h: of a host. startup_s: of a host.
-    rate_per_instance: items per second that one instance can do; None: so many that ten hosts carry
-    the peak at 70 % utilisation. instances_per_host: cores of a host.
-    interval_s: between decisions. penalty_usd: for each late item; None: ten times what it costs
-    to process one. service_scv: variability of service times (0 constant, 1 exponential).
-    """
-    finite(instances_per_host, "instances_per_host", low=1)
-    if rate_per_instance is None:
-        rate_per_instance = peak_per_s(workload) / (10 * instances_per_host * 0.7)
-    finite(rate_per_instance, "rate_per_instance", above=0)
-    source = _source_of(workload)
-    work = Operator("work", Resources(1.0, 256), 1 / rate_per_instance, service_scv)
-    return scenario_on(
-        Topology((work,), (Source(source),), (Edge(source, "work"),)),
-        workload,
-        slo_s,
-        capacity=Resources(instances_per_host, 256 * 8 * instances_per_host, 1000),
-        billing_unit_s=billing_unit_s,
-        usd_per_h=usd_per_h,
-        startup_s=startup_s,
-        interval_s=interval_s,
-        max_hosts=max_hosts,
-        penalty_usd=penalty_usd,
-    )
-
-
-def scenario_on(
-    topology: Topology,
-    workload: Workload,
-    slo_s: float,
-    *,
-    instances_per_host: int = 1,
-    capacity: Resources | None = None,
-    billing_unit_s: float = 60.0,
-    usd_per_h: float = 1.0,
-    startup_s: float = 45.0,
-    interval_s: float = 15.0,
-    max_hosts: int | None = None,
-    penalty_usd: float | None = None,
-) -> Scenario:
-    """A scenario in which a trace drives the source of a topology.
-
-    topology: with one source, named as the workload's, and service times. capacity: of a host;
-    None: room for `instances_per_host` instances of every operator. An operator without an SLO of
-    its own gets a share of `slo_s`, in proportion to its service time. The others are as in
-    `scenario_for`.
-    """
-    finite(slo_s, "slo_s", above=0)
-    finite(instances_per_host, "instances_per_host", low=1)
-    _check(topology, _source_of(workload))
-    (source,) = topology.sources
-    visits = topology.arrival_rates({source.name: 1.0})
-    whole_s = math.fsum(visits[o.name] * (o.service_time_s or 0.0) for o in topology.operators)
-    topology = replace(
-        topology,
-        operators=tuple(
-            replace(o, slo_s=o.slo_s or slo_s * ((o.service_time_s or 0.0) / whole_s))
-            for o in topology.operators
-        ),
-    )
-    capacity = capacity or _host_for(topology, instances_per_host)
-    rounds = _rounds(topology, capacity)
-    per_host_s = _bottleneck_s(topology, visits)
-    first, peak = (
-        math.ceil(rate * per_host_s / (rounds * 0.7) - 1e-9)
-        for rate in (workload.rate(0.0), peak_per_s(workload))
-    )
-    if penalty_usd is None:
-        penalty_usd = 10 * usd_per_h / 3600 * per_host_s / rounds
-    limits = [o.max_instances for o in topology.operators if o.max_instances is not None]
-    return Scenario(
-        topology=topology,
-        offer=HostOffer(
-            capacity,
-            billing_unit_s=billing_unit_s,
-            price_per_unit_usd=usd_per_h * billing_unit_s / 3600,
-            startup_s=startup_s,
-            max_hosts=max_hosts,
-        ),
-        workload=workload,
-        slo_s=slo_s,
-        interval_s=interval_s,
-        duration_s=workload.duration_s,
-        settings=CloudSettings(
-            host_startup_s=(startup_s, startup_s),
-            instance_startup_s=(1.0, 1.0),
-            image_download_s=0.0,
-            end_to_end_slo_s=slo_s,
-            penalty_usd=penalty_usd,
-            decision_s=interval_s,
-        ),
-        initial_hosts=max(1, first),
-        shards=max(1, min(4 * rounds * max(1, peak) // 3, *limits, 10**6)),
-    )
-
-
-def _source_of(workload: Workload) -> str:
-    return next(iter(workload.arrivals(0.0, min(1.0, workload.duration_s))))
-
-
-def _check(topology: Topology, driven: str) -> None:
-    """Refuse what a trace cannot drive."""
-    names = [source.name for source in topology.sources]
-    if names != [driven]:
-        remedy = "a trace drives one source: keep that one, and edges from it"
-        raise TopologyError("sources", ", ".join(names), f"one, {driven}", remedy)
-    if not any(edge.origin == driven for edge in topology.edges):
-        remedy = "add an edge from it, or nothing arrives"
-        raise TopologyError(f"source {driven}: edges", 0, "at least 1", remedy)
-    for operator in topology.operators:
-        if operator.service_time_s is None:
-            remedy = "write the seconds for one item, or service_rate_per_s"
-            raise TopologyError(f"operator {operator.name}: service_time_s", None, "given", remedy)
-        if operator.demand.cpu_cores <= 0:
-            key, cores = f"operator {operator.name}: cpu_cores", operator.demand.cpu_cores
-            raise TopologyError(key, cores, "above 0", "say what an instance keeps busy")
-
-
-def _host_for(topology: Topology, instances: int) -> Resources:
-    """Room for so many instances of every operator, with 2 GB a core at least."""
-    one = _together(topology)
-    return Resources(
-        one.cpu_cores * instances,
-        max(one.memory_mb, 2048 * one.cpu_cores) * instances,
-        max(1000.0, one.network_mbps * instances),
-    )
+        every, shard = np.concatenate(times), np.concatenate(shards)
+        return {name: every[shard == n] for n, name in enumerate(self.sources)}

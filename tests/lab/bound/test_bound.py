@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 
 from tidegate.codec import from_json, to_json
 from tidegate.errors import Infeasible, InputError
-from tidegate.lab.bound import Bound, Demand, Stream, cheapest_for_share, hindsight_bound
+from tidegate.lab.bound import Bound, Demand, Stream, hindsight_bound
 from tidegate.model import HostOffer
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 
@@ -26,7 +26,7 @@ def offer(
 
 
 def demand(*host_periods: float, size: float = 1.0) -> Demand:
-    """So many hosts' work in each minute, in items of `size` core-seconds."""
+    """The work of that number of hosts in each minute, in items of `size` core-seconds."""
     work = [n * PERIOD_S for n in host_periods]
     return Demand.of([w / size for w in work], work, period_s=PERIOD_S)
 
@@ -147,8 +147,10 @@ def test_beyond_all_hosts_the_rest_is_late() -> None:
     assert bound.late_items == pytest.approx(5 * 60 - 3 * 62)
     assert bound.cost_usd == pytest.approx(6 + 5 * 60 - 3 * 62, rel=1e-5)
     with pytest.raises(Infeasible, match="smaller share"):
-        cheapest_for_share(demand(5), offer(), 2, 0.9)
-    assert cheapest_for_share(demand(5), offer(), 2, 0.6).cost_usd == pytest.approx(3, rel=1e-5)
+        hindsight_bound(demand(5), offer(), 2, 0, share=0.9)
+    assert hindsight_bound(demand(5), offer(), 2, 0, share=0.6).cost_usd == pytest.approx(
+        3, rel=1e-5
+    )
 
 
 def test_unit_longer_than_the_trace_is_paid_once_per_host() -> None:
@@ -202,10 +204,10 @@ def test_units_that_fit_no_slot_are_rounded_for_the_policy() -> None:
 
 def test_share_lies_on_the_penalty_curve() -> None:
     load = demand(1, 2.5, 0.5, 3)
-    whole = cheapest_for_share(load, offer(), 2, 1.0, starts="slot")
+    whole = hindsight_bound(load, offer(), 2, 0, share=1.0, starts="slot")
     assert whole.late_items == pytest.approx(0, abs=1e-6)
     assert whole.cost_usd == pytest.approx(1 + 3 + 1 + 3, rel=1e-5)
-    costs = [cheapest_for_share(load, offer(), 2, q).cost_usd for q in (0, 0.3, 0.6, 0.9, 1)]
+    costs = [hindsight_bound(load, offer(), 2, 0, share=q).cost_usd for q in (0, 0.3, 0.6, 0.9, 1)]
     assert costs == sorted(costs)
     assert costs[0] == 0
 
@@ -220,8 +222,10 @@ def test_late_items_are_the_large_ones() -> None:
     least = float(np.sort(sizes)[:3600].sum())  # 90 % of the items, the smallest ones
     second = offer(60 / 10, 0.01, hosts=None)
     fluid_price = 0.01 / 6
-    chosen = cheapest_for_share(real, second, 1, 0.9, whole_hosts=False).cost_usd / fluid_price
-    blind = cheapest_for_share(mean, second, 1, 0.9, whole_hosts=False).cost_usd / fluid_price
+    chosen = (
+        hindsight_bound(real, second, 1, 0, share=0.9, whole_hosts=False).cost_usd / fluid_price
+    )
+    blind = hindsight_bound(mean, second, 1, 0, share=0.9, whole_hosts=False).cost_usd / fluid_price
     assert blind == pytest.approx(0.9 * sizes.sum(), rel=1e-4)
     assert 0.94 * least < chosen <= least * (1 + 1e-6)
 
@@ -289,7 +293,7 @@ def test_bound_survives_json() -> None:
         (lambda: hindsight_bound(demand(1), offer(), 1, -1), "penalty_usd"),
         (lambda: hindsight_bound(demand(1), offer(), 1, 1, method="dp"), "starts='slot'"),
         (lambda: hindsight_bound(demand(1), offer(), 1, 1, starts="x"), "any or slot"),  # type: ignore[arg-type]
-        (lambda: cheapest_for_share(demand(1), offer(), 1, 1.5), "share"),
+        (lambda: hindsight_bound(demand(1), offer(), 1, 0, share=1.5), "share"),
     ],
 )
 def test_what_cannot_be_used_is_refused(make: object, message: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.lab.bound import Demand, cheapest_for_share, hindsight_bound
+from tidegate.lab.bound import Demand, hindsight_bound
 from tidegate.lab.bound.slots import Starts
 from tidegate.model import HostOffer
 from tidegate.model.topology import Resources
@@ -175,11 +175,12 @@ def check(seed: int, *, sizes: str, grid: bool) -> None:
             share = 1 - late / len(w.items)
             shares[share] = min(units, shares.get(share, math.inf))
     for share, units in sorted(shares.items())[-2:]:
-        least = cheapest_for_share(
+        least = hindsight_bound(
             w.demand,
             w.offer,
             w.slo_s,
-            share * (1 - 1e-12),
+            0.0,
+            share=share * (1 - 1e-12),
             starts="slot" if grid else "any",
             whole_hosts=False,
         )

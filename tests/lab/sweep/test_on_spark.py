@@ -25,10 +25,9 @@ from tests.spark.autoscaler.live import LIMIT_S, until
 from tidegate.codec import to_json
 from tidegate.errors import InputError
 from tidegate.lab.sweep.cell import ROW, run_cells
-from tidegate.lab.sweep.definition import grid_from
-from tidegate.lab.sweep.spark_figures import parse_heat, sweep_figures
+from tidegate.lab.sweep.figures import parse_heat, sweep_figures
+from tidegate.lab.sweep.grid import SweepTrace, grid_from
 from tidegate.lab.sweep.spark_run import Sweep, failed_cells, sweep_state, write_rows
-from tidegate.lab.sweep.traces import Trace
 from tidegate.spark import LocalCluster
 from tidegate.spark.local.shipping import code_finder, write_zip
 
@@ -65,11 +64,11 @@ def test_rows_are_those_of_one_process_and_are_made_once(
 ) -> None:
     grid = plain(policies=["ds2", CROSSING])
     state = sweep_state(grid_from(grid), tmp_path)
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     Sweep(spark, grid_from(grid), tmp_path, chunk=1).run(
-        state, lambda done, failed: told.append((done, failed))
+        state, lambda done, failed: calls.append((done, failed))
     )
-    assert told[-1] == (4, 2)
+    assert calls[-1] == (4, 2)
     assert without_places(rows_in(tmp_path)) == here(grid, state.code)
     failed = failed_cells(tmp_path, state.code)
     assert {row["error"].split(":")[0] for row in failed} == {"SettingError"}
@@ -90,7 +89,7 @@ def test_rows_are_those_of_one_process_and_are_made_once(
 
 @dataclass(frozen=True)
 class Deadly:
-    """Whoever unpacks it dies."""
+    """A process that unpickles it dies."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return os._exit, (13,)
@@ -99,8 +98,8 @@ class Deadly:
 def test_a_cell_that_takes_its_process_with_it_stops_nothing_else(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = Trace.read
-    monkeypatch.setattr(Trace, "read", lambda t: Deadly() if t.name == "deadly" else read(t))
+    read = SweepTrace.read
+    monkeypatch.setattr(SweepTrace, "read", lambda t: Deadly() if t.name == "deadly" else read(t))
     grid = grid_from(plain(policies=["ds2"], traces=[SHORT, SHORT | {"name": "deadly"}], seeds=3))
     Sweep(spark, grid, tmp_path, chunk=2).run(sweep_state(grid, tmp_path))
     rows = rows_in(tmp_path)
@@ -179,7 +178,7 @@ def test_the_code_arrives_with_its_times(tmp_path: Path, monkeypatch: pytest.Mon
     assert "drs = tidegate.policies.drs:Drs" in points.read_text()
 
 
-def invented(seed: int, case: str, policy: str, setting: str, lots: Any) -> dict[str, Any]:
+def invented(seed: int, case: str, policy: str, setting: str, rng: Any) -> dict[str, Any]:
     x, y = setting.split(",")
     return dict.fromkeys(ROW) | {
         "cell": f"{seed} {case} {policy} {setting}", "case": case, "policy": policy,
@@ -187,16 +186,16 @@ def invented(seed: int, case: str, policy: str, setting: str, lots: Any) -> dict
         "seed": seed, "billing_unit_s": 60.0, "usd_per_h": 1.0, "mode": "fluid", "slo_s": 2.0,
         "interval_s": 60.0, "version": "0.1.0", "code": "c", "status": "done", "error": None,
         "finished_s": time.time(), "wall_s": 1.0, "duration_s": 60.0,
-        "cost_usd": float(lots.gamma(9.0) + float(x)), "resource_cost_usd": float(lots.gamma(5.0)),
-        "slo_compliance": float(lots.beta(20, 1)), "latency_p95_s": float(lots.gamma(2.0)),
+        "cost_usd": float(rng.gamma(9.0) + float(x)), "resource_cost_usd": float(rng.gamma(5.0)),
+        "slo_compliance": float(rng.beta(20, 1)), "latency_p95_s": float(rng.gamma(2.0)),
     }  # fmt: skip
 
 
 def test_the_figures_are_those_of_numpy(spark: SparkSession, tmp_path: Path) -> None:
-    lots = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     settings = [("lag", f"{x},{y}") for x in (1, 2) for y in ("a", "b")] + [("drs", "3,a")]
     rows = [
-        invented(seed, case, *setting, lots)
+        invented(seed, case, *setting, rng)
         for seed in range(7) for case in ("monday", "tuesday") for setting in settings
     ]  # fmt: skip
     old = rows[0] | {"cost_usd": 1e9, "finished_s": 1.0}
@@ -250,7 +249,7 @@ def test_the_figures_are_those_of_numpy(spark: SparkSession, tmp_path: Path) -> 
         for x, cost in zip(heat.columns, line, strict=True):
             some = [r["cost_usd"] for r in rows if r["setting"] == f"{x},{y}"]
             assert cost == pytest.approx(np.mean(some), rel=1e-12)
-    with pytest.raises(InputError, match="the sweep must have varied both"):
+    with pytest.raises(InputError, match="the sweep must vary both"):
         sweep_figures(spark, tmp_path / "cells", [("lag", "x", "z")])
     with pytest.raises(InputError, match="--heat is 'lag'; it must be POLICY:X,Y"):
         parse_heat("lag")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,8 @@ import pytest
 from tidegate.codec import from_json, to_json
 from tidegate.errors import InputError
 from tidegate.lab.backtest import backtest
+from tidegate.lab.scenario_options import ScenarioOptions
 from tidegate.lab.sweep.cell import ROW, code_digest, run_cells
-from tidegate.lab.sweep.definition import Cell, PolicyGrid, grid_from, load_grid
 from tidegate.lab.sweep.figures import (
     CaseFigures,
     HeatMap,
@@ -21,8 +23,8 @@ from tidegate.lab.sweep.figures import (
     Standing,
     SweepFigures,
 )
+from tidegate.lab.sweep.grid import PolicyGrid, SweepCell, grid_from, load_grid
 from tidegate.lab.sweep.page import sweep_page
-from tidegate.simulation.scenario import scenario_for
 from tidegate.workloads import read_trace
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "sweep.yaml"
@@ -81,7 +83,7 @@ def test_ranges_are_linear_or_in_equal_ratios() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"sede": 3}, "Grid.sede is 3; it must be left out: no such key is known"),
+        ({"sede": 3}, "SweepGrid.sede is 3; it must be left out: no such key is known"),
         ({"policies": ["dsr"]}, "policy is 'dsr'; it must be the name of an installed policy"),
         ({"policies": [{"name": "static", "parameters": {"hosts": [3, -1]}}]},
          "static: hosts is -1; it must be a number of at least 1"),
@@ -93,8 +95,11 @@ def test_ranges_are_linear_or_in_equal_ratios() -> None:
         ({"traces": ["constant"]}, "traces: options is {}; it must be complete"),
         ({"traces": [SHORT, SHORT]}, "traces: name is 'constant'; it must be different"),
         ({"traces": [{"name": "x"}]}, "traces is 'x'; it must be either a file or a workload"),
-        ({"mode": "items"}, "Grid.mode is 'items'; it must be 'item' or 'fluid'"),
+        ({"mode": "items"}, "SweepGrid.mode is 'items'; it must be 'item' or 'fluid'"),
         ({"slo": "soon"}, "slo is 'soon'; it must be a positive duration"),
+        ({"without_guards": ["bound"]}, "without_guards is 'bound'; it must be the name of a"),
+        ({"max_hosts": 0}, "max_hosts is 0; it must be a number of at least 1"),
+        ({"prices": [{"billing_unit": "often"}]}, "prices: billing_unit is 'often'; it must be a"),
         ({"seeds": 0}, "seeds is 0; it must be a number of at least 1"),
         ({"prices": []}, "prices is []; it must be a list of at least one"),
         ({"prices": [{"usd_per_h": -1}]}, "prices: usd_per_h is -1.0; it must be a number of at"),
@@ -115,10 +120,28 @@ def test_the_example_is_a_grid() -> None:
 def test_a_cell_is_known_by_all_that_its_result_depends_on() -> None:
     (one, _), (other, _) = (list(grid_from(small(slo=s)).cells()) for s in ("1s", "2s"))
     assert one.id != other.id and one.case != other.case
-    assert from_json(Cell, to_json(one)) == one
+    assert from_json(SweepCell, to_json(one)) == one
     again, next_seed = grid_from(small(slo="1s")).cells()
     assert again.id == one.id and next_seed.case == one.case
     assert code_digest(["ds2"]) == code_digest(["drs"]) != ""
+
+
+def test_cells_keep_the_identifiers_of_version_0_1_0() -> None:
+    cell = next(iter(grid_from(small(policies=["drs"], seeds=1)).cells()))
+    assert (cell.id, cell.case) == ("2c5d8ceeaf0fefdf", "441b658d476c6c66")
+    bare = next(iter(grid_from(small(seeds=1, without_guards=["bounds"])).cells()))
+    assert bare.setting == "without bounds" and bare.id != cell.id and bare.case == cell.case
+    assert from_json(SweepCell, to_json(bare)) == bare
+
+
+def test_the_code_digest_leaves_out_only_what_simulations_do_not_import() -> None:
+    code = (
+        "import sys, tidegate.lab.sweep.cell as cell; "
+        "print([m for m in sys.modules if m.startswith('tidegate.') "
+        "and m.split('.')[1] in cell._UNUSED])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_a_trace_file_is_known_by_its_content(tmp_path: Path) -> None:
@@ -142,7 +165,7 @@ def test_a_row_has_a_backtests_result_to_the_last_bit(tmp_path: Path, mode: str)
     assert [set(row) for row in rows] == [set(ROW)] * 4
     for row in rows:
         workload = read_trace(tmp_path / "day.csv", seed=row["seed"])
-        scenario = scenario_for(workload, 1.0, interval_s=60.0)
+        scenario = ScenarioOptions(1.0, interval_s=60.0).build(workload)
         (known,) = backtest(scenario, [row["policy"]], seed=row["seed"], fluid=mode == "fluid")
         report = known.report
         assert row["status"] == "done" and row["mode"] == mode
@@ -184,7 +207,7 @@ def test_the_page_has_the_answer_first_and_says_what_chance_may_have_done() -> N
             20, 1, (("lag", "a=1", "day", 3, "SettingError: no"),), ("0.1.0 abc",), 3600.0, 2.0,
         )
     ).html()  # fmt: skip
-    answer = page.index("drs hosts=&lt;4&gt; costs least over 2 cases, $10.00 ± 1.00")
-    assert answer < page.index("<svg") and "which is within chance" in page
+    answer = page.index("drs hosts=&lt;4&gt; costs least over 2 cases: $10.00 ± 1.00")
+    assert answer < page.index("<svg") and "which may be chance" in page
     assert "SettingError: no" in page and "<script" not in page and "http" not in page
     assert len(page) < 2_000_000

@@ -186,9 +186,9 @@ def test_a_build_that_fails_leaves_what_was_there(spark: SparkSession, tmp_path:
     out = tmp_path / "out"
     out.mkdir()
     (out / "mine.txt").write_text("precious")
-    with pytest.raises(InputError, match="holds something else"):
+    with pytest.raises(InputError, match="holds other files"):
         build_trace(spark, find_log(str(log), None, "ts"), 1.0, out, overwrite=True)
-    for step_s, problem in ((1.0, "cut stray times off"), (1e10, "several")):
+    for step_s, problem in ((1.0, "remove stray times"), (1e10, "several")):
         with pytest.raises(InputError, match=problem):
             build_trace(spark, find_log(str(log), None, "ts"), step_s, tmp_path / "other")
     log.write_text("ts,k\nsoon,a\nlater,b\n")
@@ -201,7 +201,7 @@ def test_a_build_that_fails_leaves_what_was_there(spark: SparkSession, tmp_path:
 
 
 def test_inputs_that_are_refused_before_spark_starts(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="a pattern needs quotes"):
+    with pytest.raises(InputError, match="quote patterns in a shell"):
         find_log(str(tmp_path / "*.csv"), None, "ts")
     (tmp_path / "a.csv").write_text("ts,k\n1,a\n")
     (tmp_path / "b.csv").write_text("k,ts\na,1\n")

@@ -1,19 +1,8 @@
-"""The bound in hindsight: what no policy can undercut."""
+"""The hindsight bound: a cost that no policy can undercut."""
 
 from __future__ import annotations
 
-from tidegate.lab.bound.hindsight import (
-    Bound,
-    Demand,
-    Stream,
-    cheapest_for_share,
-    hindsight_bound,
-)
+from tidegate.lab.bound.demand import Demand, Stream
+from tidegate.lab.bound.hindsight import Bound, hindsight_bound
 
-__all__ = [
-    "Bound",
-    "Demand",
-    "Stream",
-    "cheapest_for_share",
-    "hindsight_bound",
-]
+__all__ = ["Bound", "Demand", "Stream", "hindsight_bound"]

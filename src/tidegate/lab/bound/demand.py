@@ -1,9 +1,8 @@
-"""What a trace asks for: items that arrive in each period and the CPU work that they bring.
+"""Demand: the items that arrive in each period and the CPU work that they need.
 
-A bound in hindsight needs no more than this. A *stream* is a set of items that one cannot tell
-apart: all items of a single operator, all items of a source with the work of their whole way
-through the topology, or the items of one size. Their arrivals come from the trace and do not
-depend on the policy.
+The hindsight bound needs nothing else about a trace. A *stream* is a set of interchangeable items:
+all items of one operator, all items of a source with the work of their whole path through the
+topology, or all items of one size. Arrivals come from the trace and do not depend on the policy.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ __all__ = ["Demand", "Stream"]
 
 @dataclass(frozen=True, slots=True)
 class Stream(Value):
-    """Items of one kind, period by period.
+    """Items of one kind, by period.
 
-    items: how many arrive in each period; work_core_s: the CPU work, in core-seconds, that those
-    items need until they are finished. The work is spread evenly over a period's items.
-    slo_s: seconds from arrival within which an item is in time, None: the bound's own `slo_s`.
-    after: streams that feed this one, each with the most items here that one item there can lead
-    to. A late item there excuses that many here (they then arrive later than the trace says).
+    items: arrivals in each period. work_core_s: CPU work of those arrivals, in core-seconds,
+    spread evenly over them. slo_s: latency target, in seconds; None: that of the bound.
+    after: streams that feed this one, each with the most items here that follow from one item
+    there. A late item there excuses that many items here, since they arrive later than in the
+    trace.
     """
 
     name: str
@@ -56,7 +55,7 @@ class Stream(Value):
 class Demand(Value):
     """All streams of a trace over the same periods.
 
-    period_s: length of a period in seconds; nothing is assumed of when in it the items arrive.
+    period_s: length of a period, in seconds. Items may arrive at any time within it.
 
     >>> Demand.of([30, 90], [60, 180], period_s=60).work_core_s
     240.0
@@ -76,7 +75,7 @@ class Demand(Value):
                 raise InputError(f"stream {stream.name}", len(stream.items), allowed)
             for name, _ in stream.after:
                 if name not in seen:
-                    remedy = "name streams that come before it; a loop has no such order"
+                    remedy = "name streams that precede it; a loop has no such order"
                     raise InputError(f"stream {stream.name}: after", name, "known", remedy)
             if stream.name in seen:
                 raise InputError("stream", stream.name, "unique by name")
@@ -84,17 +83,17 @@ class Demand(Value):
 
     @property
     def periods(self) -> int:
-        """How many periods there are."""
+        """Number of periods."""
         return len(self.streams[0].items)
 
     @cached_property
     def items(self) -> float:
-        """All items of all streams."""
+        """Number of items of all streams."""
         return math.fsum(n for stream in self.streams for n in stream.items)
 
     @cached_property
     def work_core_s(self) -> float:
-        """The CPU work of all of them, in core-seconds."""
+        """CPU work of all items, in core-seconds."""
         return math.fsum(w for stream in self.streams for w in stream.work_core_s)
 
     @classmethod
@@ -106,7 +105,7 @@ class Demand(Value):
         period_s: float,
         name: str = "items",
     ) -> Demand:
-        """One stream. items, work_core_s: per period; period_s: its length in seconds."""
+        """One stream. items, work_core_s: by period. period_s: length of a period, in seconds."""
         stream = Stream(name, tuple(map(float, items)), tuple(map(float, work_core_s)))
         return cls(period_s, (stream,))
 
@@ -120,16 +119,16 @@ class Demand(Value):
         periods: int,
         sizes: int = 6,
     ) -> Demand:
-        """The demand that was realised, from the items themselves: rigorous for random sizes.
+        """The demand of individual items, which is rigorous for random sizes.
 
-        With luck it is the large items that are late, so a bound must not take the mean size for
-        those in time. The items are therefore sorted into streams of equal size: an item
-        between two grid sizes is split between them so that count and work stay the same, which
-        only ever makes the cheapest choice of items cheaper.
+        The late items of a policy may happen to be the large ones, so a bound must not assume the
+        mean size for those in time. Items are therefore grouped into streams of equal size. An
+        item between two sizes is split between them so that count and work stay the same, which
+        can only lower the bound.
 
-        arrival_s: when each item enters, in seconds from zero; work_core_s: what it needs on its
-        whole way, in core-seconds. periods: how many; items after the last are left out.
-        sizes: how many grid sizes (1: every item the mean size, as if sizes did not vary).
+        arrival_s: arrival times, in seconds from zero. work_core_s: work of each item on its whole
+        path, in core-seconds. period_s: length of a period, in seconds. periods: number of
+        periods; later items are ignored. sizes: number of sizes; 1: all items have the mean size.
 
         >>> three = Demand.from_items([1, 2, 61], [1, 3, 2], period_s=60, periods=2, sizes=2)
         >>> [(stream.items, stream.work_core_s) for stream in three.streams]
@@ -152,7 +151,7 @@ class Demand(Value):
             count = np.bincount(period, minlength=periods)
             total = np.bincount(period, weights=work, minlength=periods)
             return cls.of(count.tolist(), total.tolist(), period_s=period_s)
-        # Even in work, not in count: the many small items need few grid sizes.
+        # Sizes are spaced evenly in work, not in count: the many small items need few of them.
         ordered = np.sort(work)
         reached = np.cumsum(ordered) / ordered.sum()
         at = np.searchsorted(reached, np.linspace(0, 1, sizes)[1:-1])
@@ -177,12 +176,12 @@ class Demand(Value):
         period_s: float,
         confidence: float | None = None,
     ) -> Demand:
-        """The demand to expect end to end: one stream per source, each item with its whole way.
+        """The expected demand end to end: one stream per source, each item with its whole path.
 
-        rates_per_s: items per second by source, one rate per period, taken as what did arrive.
-        confidence: None takes the mean work. A probability such as 0.99 takes less, so that with
-        at least this probability no period's work falls short of it (Maurer's inequality for
-        sums of positive numbers, all periods together).
+        rates_per_s: items per second by source and period; they count as actual arrivals.
+        period_s: length of a period, in seconds. confidence: None assumes the mean work. A
+        probability such as 0.99 assumes less work, so that with at least this probability no
+        period has less (Maurer's inequality for sums of positive numbers, over all periods).
         """
         streams = []
         cells = sum(len(rates) for rates in rates_per_s.values())
@@ -205,14 +204,14 @@ class Demand(Value):
         slo_s: float,
         confidence: float | None = None,
     ) -> Demand:
-        """The demand where each operator has its own SLO and each operator's late items cost.
+        """The demand if each operator has a latency target and late items of each operator cost.
 
-        An item that has not been late so far reaches the end of an operator within the sum of
-        the SLOs on its way, so that is the stream's window. One that was late may come at any
-        time: it excuses what follows from it. Ratios are taken as exact.
+        An item that was never late leaves an operator within the sum of the latency targets on its
+        path, so that sum is the stream's window. An item that was late may arrive at any time and
+        excuses the items that follow from it. Ratios count as exact.
 
-        slo_s: for operators without their own, in seconds; the others as in `from_rates`.
-        Raises InputError for a topology with a loop.
+        slo_s: latency target of operators without their own, in seconds. The other parameters are
+        as in `from_rates`. Raises InputError for a topology with a loop.
         """
         periods = max((len(rates) for rates in rates_per_s.values()), default=0)
         arrivals = [
@@ -267,7 +266,7 @@ def _work_of_item(topology: Topology, name: str) -> tuple[float, float]:
 
 
 def _work_of_one(topology: Topology, source: str) -> tuple[float, float]:
-    """The same, over the whole way of one item of a source."""
+    """The same, over the whole path of one item of a source."""
     inflow: dict[str, float] = {}
     for edge in topology.edges:
         if edge.origin == source:

@@ -1,9 +1,9 @@
-"""The clairvoyant's optimum by dynamic programming: exact, for few hosts and short units.
+"""The optimum in hindsight by dynamic programming: exact, for few hosts and short units.
 
-The state after a slot is which units still run (by age) and how much unexpired work waits (by due
-slot). For given hosts, serving the oldest work first and dropping what is overdue puts the most
-work in time; with items of one size that is the most items. So only the leases are decided, and
-two ways into the same state are the same future: the cheaper one stays.
+The state after a slot is the running units by age and the waiting work by due slot. With a given
+number of hosts, processing the oldest work first and dropping overdue work completes the most work
+in time, and with items of one size the most items. So only the leases must be chosen, and of two
+paths into the same state the cheaper one is kept.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tidegate.lab.bound.slots import Grid
+from tidegate.lab.bound.slots import SlotGrid
 
 __all__ = ["Optimum", "optimum", "tractable"]
 
@@ -22,21 +22,19 @@ Path = tuple["Path", int] | None
 
 @dataclass(frozen=True)
 class Optimum:
-    """The optimum: its cost, the hosts by slot and the items that are late."""
+    """The optimum: cost, hosts by slot and late items."""
 
     cost_usd: float
     hosts: tuple[float, ...]
     late: float
 
 
-def tractable(grid: Grid, most_states: float = 3e4) -> bool:
-    """Whether the dynamic program fits the question, and its states are likely to be few."""
+def tractable(grid: SlotGrid, most_states: float = 3e4) -> bool:
+    """Whether the dynamic program applies and is likely to have at most `most_states` states."""
     sizes = {round(w.size, 12) for w in grid.windows if w.due is not None}
     fits = grid.starts == "slot" and grid.whole and not grid.lost and len(sizes) <= 1
     fits = fits and (grid.closed == 0 or grid.initial == math.inf) and not any(grid.after)
-    if not fits or grid.max_hosts > 12:
-        return False
-    if grid.unit > 64:
+    if not fits or grid.max_hosts > 12 or grid.unit > 64:
         return False
     hosts = int(grid.max_hosts)
     ages = math.comb(hosts + grid.unit - 1, grid.unit - 1)
@@ -45,8 +43,8 @@ def tractable(grid: Grid, most_states: float = 3e4) -> bool:
     return ages * waiting <= most_states
 
 
-def optimum(grid: Grid, penalty_usd: float) -> Optimum:
-    """The cheapest plan of all that start whole units at slots. penalty_usd: per late item."""
+def optimum(grid: SlotGrid, penalty_usd: float) -> Optimum:
+    """The cheapest plan that starts whole units at slots. penalty_usd: cost of a late item."""
     size = max((w.size for w in grid.windows if w.due is not None), default=0.0)
     arriving: dict[int, list[tuple[int, float]]] = {}
     parts = {w.due_part for w in grid.windows if w.due is not None} or {0.0}
@@ -71,7 +69,7 @@ def optimum(grid: Grid, penalty_usd: float) -> Optimum:
         states = following
     best: tuple[float, float, Path] = (math.inf, 0.0, None)
     for (_, queue), (cost, late, path) in states.items():
-        overdue = math.fsum(work for _, work in queue)  # all of it due at the end
+        overdue = math.fsum(work for _, work in queue)  # all due at the end
         if cost + overdue * late_cost < best[0]:
             best = (cost + overdue * late_cost, late + overdue, path)
     series: list[float] = []
@@ -83,7 +81,7 @@ def optimum(grid: Grid, penalty_usd: float) -> Optimum:
 
 
 def _serve(waiting: Queue, hosts: int, slot: int, part: float) -> tuple[Queue, float]:
-    """What waits after a slot, and what became overdue at its due point."""
+    """The work that waits after a slot, and the work that became overdue in it."""
     rest = _work_off(waiting, hosts * part)
     overdue = math.fsum(work for due, work in rest if due <= slot)
     return _work_off(tuple(w for w in rest if w[0] > slot), hosts * (1 - part)), overdue

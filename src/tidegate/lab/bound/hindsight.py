@@ -1,10 +1,11 @@
-"""What no policy can undercut: the clairvoyant optimum in hindsight, as a true lower bound.
+"""The hindsight bound: a lower bound of the cost of every policy.
 
-Whoever knew the whole trace in advance, could split work over hosts as a fluid, and had nothing to
-lose by packing, migration or starting instances, would still have to lease hosts that do the work
-of the items in time, and pay for the others. The cheapest way to do that is found as a
-mixed-integer program (HiGHS); what is reported is its *dual* bound, which holds even when the
-time limit strikes first. designs/005-hindsight-bound.md has the proof and says what is relaxed.
+Assume a policy that knows the whole trace in advance, can split work over hosts like a fluid, and
+loses nothing by packing, migration or starting instances. It must still lease hosts for the work
+of the items in time, and pay the penalty for the others. The cheapest way to do so is the solution
+of a mixed-integer program (HiGHS). The reported bound is the *dual* bound of that program, which
+holds even if the solver reaches its time limit. designs/005-hindsight-bound.md has the proof and
+lists the relaxations.
 """
 
 from __future__ import annotations
@@ -15,28 +16,32 @@ from typing import Literal
 
 from tidegate.codec import Value
 from tidegate.errors import InputError
-from tidegate.lab.bound import dp as exact
-from tidegate.lab.bound import milp as program
-from tidegate.lab.bound.demand import Demand, Stream
-from tidegate.lab.bound.slots import BilledFrom, Grid, Starts, lay
+from tidegate.lab.bound import dp, milp
+from tidegate.lab.bound.demand import Demand
+from tidegate.lab.bound.slots import BilledFrom, SlotGrid, Starts, slot_grid
 from tidegate.model import HostOffer
 from tidegate.units import finite
 
-__all__ = ["Bound", "Demand", "Stream", "cheapest_for_share", "hindsight_bound"]
+__all__ = ["Bound", "hindsight_bound"]
 
 Method = Literal["auto", "milp", "dp"]
 
 
 @dataclass(frozen=True, slots=True)
 class Bound(Value):
-    """A lower bound of cost, and the clairvoyant's plan that comes close to it.
+    """A lower bound of the cost, and an idealised plan that comes close to it.
 
-    cost_usd: no policy costs less. method: ``milp`` (whole hosts), ``lp`` (fractions) or ``dp``.
-    gap: how far `plan_usd` lies above `cost_usd`, as a share of `plan_usd`; None without a plan.
-    plan_usd: cost of the plan found; its resource_usd and late_items.
-    hosts: hosts of the plan per slot of slot_s seconds (the mean over the slot).
+    The plan uses every relaxation of the bound, so no policy can follow it exactly.
 
-    The plan uses every freedom that the bound grants, so it is a picture, not a recipe.
+    Args:
+        cost_usd: No policy costs less.
+        method: ``milp`` (whole hosts), ``lp`` (fractions of hosts) or ``dp``.
+        gap: Distance from `cost_usd` to `plan_usd`, as a share of `plan_usd`; None without a plan.
+        plan_usd: Cost of the plan; None if the solver found none in time.
+        resource_usd: Cost of the plan's hosts.
+        late_items: Late items of the plan.
+        hosts: Mean number of the plan's hosts in each slot.
+        slot_s: Length of a slot, in seconds.
     """
 
     cost_usd: float
@@ -49,7 +54,7 @@ class Bound(Value):
     slot_s: float
 
     def regret(self, cost_usd: float) -> float:
-        """How much more a policy paid, as a share of the bound; infinite where that is zero."""
+        """Cost of a policy above the bound, as a share of the bound; infinite if that is zero."""
         if self.cost_usd > 0:
             return cost_usd / self.cost_usd - 1
         return 0.0 if cost_usd <= 0 else math.inf
@@ -69,22 +74,31 @@ def hindsight_bound(
     time_limit_s: float = 20.0,
     gap: float = 1e-3,
     method: Method = "auto",
+    share: float | None = None,
 ) -> Bound:
-    """The least that resources and penalties for late items can cost together.
+    """The lowest cost of hosts and penalties for late items together.
 
-    demand: what arrives. offer: what can be leased, how fast, at what price. slo_s: seconds from
-    arrival until an item is late. penalty_usd: what each late (or dropped) item costs.
-    run_s: when the world stops, billing and counting, in seconds from the first period; None:
-    when the last item is in time or late. Items that may be due later count as in time.
-    starts: ``any`` holds for leases that start at any moment, ``slot`` only where leases start
-    and end with the slots (policies that act once a period, start-up a multiple of it).
-    billed_from: the lease is paid from the request or from when the host runs; ``running`` holds
-    for both. initial_hosts: hosts that run at time zero; None: as many as one likes.
-    whole_hosts: False also allows fractions of hosts: quicker and a little lower. Take it for more
-    than some hundred slots, where whole hosts gain little and their plan is poor.
-    time_limit_s, gap: when HiGHS may stop. method: ``dp`` demands the dynamic program.
+    Args:
+        demand: What arrives.
+        offer: Hosts that can be leased, with start-up time and price.
+        slo_s: Latency target, in seconds.
+        penalty_usd: Cost of each late or dropped item, in dollars.
+        run_s: End of the run, for billing and counting, in seconds from the first period; None:
+            when the last item is done or late. Items that are due after it count as in time.
+        starts: ``any``: leases may start at any time. ``slot``: leases start and end with slots,
+            as for policies that act once per period with a start-up time of whole periods.
+        billed_from: Leases are paid from the request, or from when the host runs. ``running`` is a
+            bound for both.
+        initial_hosts: Hosts that run at time zero; None: any number.
+        whole_hosts: False allows fractions of hosts, which is faster and gives a slightly lower
+            bound. With more than a few hundred slots, whole hosts gain little.
+        time_limit_s: Time limit of the solver, in seconds.
+        gap: Relative gap at which the solver may stop.
+        method: ``dp`` requires the dynamic program.
+        share: Share of all items that must be in time; None: any. With a penalty of zero this is
+            the lowest cost of hosts for that share. Raises Infeasible if it is out of reach.
 
-    Eight host-minutes of work; a minute's SLO lets the peak spill over, so eight units do:
+    Eight host-minutes of work; a latency target of one minute spreads the peak over eight units:
 
     >>> from tidegate.model.topology import Resources
     >>> offer = HostOffer(Resources(1), billing_unit_s=60, price_per_unit_usd=1, max_hosts=10)
@@ -94,12 +108,23 @@ def hindsight_bound(
     (8.0, 8.0)
     """
     finite(penalty_usd, "penalty_usd", low=0)
-    grid = _grid(demand, offer, slo_s, run_s, starts, billed_from, initial_hosts)
-    if method == "dp" and not exact.tractable(grid):
+    if share is not None:
+        finite(share, "share", low=0, high=1)
+    grid = slot_grid(
+        demand,
+        offer,
+        slo_s,
+        run_s=run_s,
+        starts=starts,
+        billed_from=billed_from,
+        initial_hosts=initial_hosts,
+    )
+    fits = share is None and dp.tractable(grid)
+    if method == "dp" and not fits:
         remedy = "it needs starts='slot', one stream of one item size, few hosts and short units"
         raise InputError("method", method, "auto or milp here", remedy)
-    if method == "dp" or (method == "auto" and whole_hosts and exact.tractable(grid, 2e3)):
-        best = exact.optimum(grid, penalty_usd)
+    if method == "dp" or (method == "auto" and whole_hosts and fits and dp.tractable(grid, 2e3)):
+        best = dp.optimum(grid, penalty_usd)
         resource = best.cost_usd - penalty_usd * best.late
         return Bound(
             _safe(best.cost_usd),
@@ -111,10 +136,10 @@ def hindsight_bound(
             best.hosts,
             grid.slot_s,
         )
-    found = program.solve(
+    found = milp.solve(
         grid,
         penalty_usd,
-        late_at_most=None,
+        late_at_most=None if share is None else (1 - share) * demand.items * (1 + 1e-12),
         whole_hosts=whole_hosts,
         time_limit_s=time_limit_s,
         gap=gap,
@@ -122,59 +147,7 @@ def hindsight_bound(
     return _bound(grid, found, whole_hosts, penalty_usd)
 
 
-def cheapest_for_share(
-    demand: Demand,
-    offer: HostOffer,
-    slo_s: float,
-    share: float,
-    *,
-    run_s: float | None = None,
-    starts: Starts = "any",
-    billed_from: BilledFrom = "running",
-    initial_hosts: int | None = None,
-    whole_hosts: bool = True,
-    time_limit_s: float = 20.0,
-    gap: float = 1e-3,
-) -> Bound:
-    """The least that resources cost for anyone who has at least a share of all items in time.
-
-    share: 0 to 1; the other parameters as in `hindsight_bound`.
-    Raises Infeasible when nobody can, such as with too few hosts.
-    """
-    finite(share, "share", low=0, high=1)
-    grid = _grid(demand, offer, slo_s, run_s, starts, billed_from, initial_hosts)
-    found = program.solve(
-        grid,
-        0.0,
-        late_at_most=(1 - share) * demand.items * (1 + 1e-12),
-        whole_hosts=whole_hosts,
-        time_limit_s=time_limit_s,
-        gap=gap,
-    )
-    return _bound(grid, found, whole_hosts, 0.0)
-
-
-def _grid(
-    demand: Demand,
-    offer: HostOffer,
-    slo_s: float,
-    run_s: float | None,
-    starts: Starts,
-    billed_from: BilledFrom,
-    initial_hosts: int | None,
-) -> Grid:
-    return lay(
-        demand,
-        offer,
-        slo_s,
-        run_s=run_s,
-        starts=starts,
-        billed_from=billed_from,
-        initial_hosts=initial_hosts,
-    )
-
-
-def _bound(grid: Grid, found: program.Solution, whole: bool, penalty_usd: float) -> Bound:
+def _bound(grid: SlotGrid, found: milp.Solution, whole: bool, penalty_usd: float) -> Bound:
     cost = _safe(found.dual_usd)
     method: Literal["milp", "lp"] = "milp" if whole and grid.whole else "lp"
     if found.plan_usd is None:
@@ -185,5 +158,5 @@ def _bound(grid: Grid, found: program.Solution, whole: bool, penalty_usd: float)
 
 
 def _safe(cost_usd: float) -> float:
-    """A millionth less: what the solver's tolerances can amount to."""
+    """The cost less a millionth, for the solver's tolerances."""
     return max(0.0, cost_usd * (1 - 1e-6))

@@ -1,15 +1,16 @@
-"""The mixed-integer program of the clairvoyant: which units to start, which items to serve.
+"""The optimum in hindsight by a mixed-integer program: units to start and items to process.
 
-Variables by slot m (all linear rows are sparse, each state is kept by a recursion):
+Variables by slot m (all rows are sparse, because each state is defined by a recursion):
 
 - ``start[m]``: billing units that start in the slot, whole numbers.
-- ``early[m]``: of those, the part that counts as starting at the slot's begin; the rest counts as
-  starting at its end. A unit that starts a share f into slot m covers of every slot exactly what
-  (1−f) of a unit started at m and f of one started at m+1 cover together.
-- ``hosts[m]``: mean number of hosts in the slot; ``lost[m]``: of those, still starting up.
-- per window ``served``: items in time; per window length, work done before (``head``) and after
-  (``tail``) the due point of each slot, with what waits (``queue``) and what is done beyond what
-  is due (``ahead``), both at least zero.
+- ``early[m]``: the part of them that counts as starting at the begin of the slot; the rest counts
+  as starting at its end. A unit that starts a share f into slot m covers the same part of every
+  slot as (1−f) of a unit that starts at m and f of a unit that starts at m+1.
+- ``hosts[m]``: mean number of hosts in the slot; ``lost[m]``: those of them that are starting up.
+- ``served``, per window: items in time.
+- Per window length, the work done before (``head``) and after (``tail``) the due point of each
+  slot, the waiting work (``queue``) and the work done beyond what is due (``ahead``), both at
+  least zero.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.errors import Infeasible
-from tidegate.lab.bound.slots import Grid, Window
+from tidegate.lab.bound.slots import SlotGrid, Window
 
 __all__ = ["Solution", "solve"]
 
@@ -29,10 +30,10 @@ Term = tuple[int, float]
 
 @dataclass(frozen=True)
 class Solution:
-    """What HiGHS proved and found.
+    """The result of the solver.
 
-    dual_usd: no plan costs less; plan_usd: what the plan found costs, None when none was found
-    in time; values: its variables. hosts: per slot; late: items late in the plan.
+    dual_usd: no plan costs less. plan_usd: cost of the plan; None if none was found in time.
+    values: variables of the plan. hosts: hosts of the plan by slot. late: its late items.
     """
 
     dual_usd: float
@@ -43,7 +44,7 @@ class Solution:
 
 
 class _Rows:
-    """A linear program as it is written down: columns, then rows of terms."""
+    """A linear program under construction: columns, then rows of terms."""
 
     def __init__(self) -> None:
         self.cost: list[float] = []
@@ -73,7 +74,7 @@ class _Rows:
 
 
 def solve(
-    grid: Grid,
+    grid: SlotGrid,
     penalty_usd: float,
     *,
     late_at_most: float | None,
@@ -81,10 +82,15 @@ def solve(
     time_limit_s: float,
     gap: float,
 ) -> Solution:
-    """The cheapest plan on the grid, or a bound of it when the time is over.
+    """The cheapest plan, or a lower bound of its cost if the time limit is reached.
 
-    penalty_usd: per late item. late_at_most: late items allowed, None: any number.
-    gap: relative gap at which HiGHS may stop; the bound is on the safe side of it.
+    Args:
+        grid: Demand and offer in slots.
+        penalty_usd: Cost of a late item.
+        late_at_most: Most late items; None: any number.
+        whole_hosts: Whether hosts are whole numbers.
+        time_limit_s: Time limit of the solver, in seconds.
+        gap: Relative gap at which the solver may stop; the bound accounts for it.
     """
     p = _Rows()
     start, hosts, usable = _leases(p, grid, whole_hosts and grid.whole)
@@ -101,8 +107,8 @@ def solve(
     return replace(found, dual_usd=dual, hosts=series, late=late)
 
 
-def _leases(p: _Rows, grid: Grid, whole: bool) -> tuple[range, range, list[list[Term]]]:
-    """Units, hosts and, by slot, the terms of the hosts that can work."""
+def _leases(p: _Rows, grid: SlotGrid, whole: bool) -> tuple[range, range, list[list[Term]]]:
+    """Columns of units and hosts, and by slot the terms of the hosts that can work."""
     slots, unit, lost = grid.slots, grid.unit, grid.lost
     start = p.columns(slots, cost=grid.price_usd, whole=whole)
     hosts = p.columns(slots, high=math.inf if lost else grid.max_hosts)
@@ -110,7 +116,7 @@ def _leases(p: _Rows, grid: Grid, whole: bool) -> tuple[range, range, list[list[
     early = p.columns(slots) if free else start
 
     def begun(m: int, units: range, at_once: range) -> list[Term]:
-        """The units that count as starting at the begin of slot m."""
+        """Terms of the units that count as starting at the begin of slot m."""
         if m < 0:
             return []
         terms = [(at_once[m], 1.0)]
@@ -119,7 +125,7 @@ def _leases(p: _Rows, grid: Grid, whole: bool) -> tuple[range, range, list[list[
         return terms
 
     def running(total: range, m: int, length: int, units: range, at_once: range) -> None:
-        """total[m] counts what began in the last `length` slots."""
+        """Make total[m] the number of units that began in the last `length` slots."""
         terms = [(total[m], 1.0), *_times(-1.0, begun(m, units, at_once))]
         if m > 0:
             terms.append((total[m - 1], -1.0))
@@ -135,7 +141,7 @@ def _leases(p: _Rows, grid: Grid, whole: bool) -> tuple[range, range, list[list[
         new_early = p.columns(slots) if free else new
         starting = p.columns(slots)
         for m in range(slots):
-            # What is not new goes on with a unit that ends here, or was there from the start.
+            # A unit that is not new continues one that ends here, or a host of the start.
             old = [(start[m], 1.0), (new[m], -1.0)]
             ended = [(start[m - unit], -1.0)] if m >= unit else []
             p.row(old + ended, 0.0 if not ended else -math.inf, grid.initial if m == 0 else 0.0)
@@ -154,9 +160,9 @@ def _leases(p: _Rows, grid: Grid, whole: bool) -> tuple[range, range, list[list[
 
 
 def _service(
-    p: _Rows, grid: Grid, start: range, usable: list[list[Term]], late_cost: float
+    p: _Rows, grid: SlotGrid, start: range, usable: list[list[Term]], late_cost: float
 ) -> list[int]:
-    """The items in time and their work; returns the columns that count items not late."""
+    """Add the items in time and their work; returns the columns that count them."""
     by_key: dict[tuple[int, int], int] = {}
     counted: list[int] = []
     pools: dict[tuple[int, float], list[tuple[Window, int]]] = {}
@@ -189,7 +195,7 @@ def _service(
             before = [(ahead[m - 1], -1.0), (tail[m - 1], -1.0)] if m else []
             first = [(head[m], -1.0)] if head else []
             p.row([(ahead[m], 1.0), *before, *first, *due[m]], 0.0, 0.0)
-        if due[grid.slots]:  # due exactly at the end
+        if due[grid.slots]:  # due at the very end
             end = grid.slots - 1
             p.row([(ahead[end], 1.0), (tail[end], 1.0), *_times(-1.0, due[grid.slots])], low=0.0)
         if head:
@@ -202,11 +208,11 @@ def _service(
 
 def _excused(
     p: _Rows,
-    grid: Grid,
+    grid: SlotGrid,
     by_key: dict[tuple[int, int], int],
     late_cost: float,
 ) -> list[int]:
-    """Items that come later than the trace says because one before them was late."""
+    """Add items that arrive later than in the trace because a preceding item was late."""
     windows = {(w.stream, w.period): w for w in grid.windows}
     columns: list[int] = []
     for (stream, period), served in by_key.items():
@@ -229,14 +235,14 @@ def _excused(
 
 def _heads(
     p: _Rows,
-    grid: Grid,
+    grid: SlotGrid,
     start: range,
     usable: list[list[Term]],
     heads: list[tuple[float, range]],
 ) -> None:
-    """In a part of a slot no more is done than the hosts that exist do in that part.
+    """Limit the work in a part of a slot to what the existing hosts can do in that part.
 
-    Hosts that can come and go within the slot are counted by the units that touch it.
+    Hosts that can start and stop within the slot are counted by the units that overlap it.
     """
     heads.sort(key=lambda pair: pair[0])
     touching = p.columns(grid.slots) if heads and grid.starts == "any" and grid.whole else None
@@ -263,9 +269,10 @@ def _times(factor: float, terms: list[Term]) -> list[Term]:
 
 
 def _highs(p: _Rows, offset: float, time_limit_s: float, gap: float) -> Solution:
-    """First with fractions, which an interior-point method does in seconds even for a day.
+    """Solve the relaxation, then the program with whole hosts.
 
-    Whole hosts then have the time limit to raise that bound and to find a plan.
+    An interior-point method solves the relaxation of a whole day in seconds. The program with
+    whole hosts then has the time limit to raise that bound and to find a plan.
     """
     import numpy as np
     from scipy.optimize import Bounds, LinearConstraint, linprog, milp
@@ -289,14 +296,14 @@ def _highs(p: _Rows, offset: float, time_limit_s: float, gap: float) -> Solution
     )
     if relaxed.status == 2:
         raise Infeasible(
-            "that share of items cannot be in time, whatever is leased: ask for a smaller share, "
-            "or allow more hosts or a longer SLO"
+            "that share of items cannot be in time with any number of hosts: ask for a smaller "
+            "share, or allow more hosts or a longer SLO"
         )
     solved = relaxed.status == 0
     dual = float(relaxed.fun) + offset if solved else 0.0
     if not any(p.whole):
         return Solution(dual, dual if solved else None, relaxed.x if solved else None)
-    # The last column is the offset, so that HiGHS takes its gap of the true cost.
+    # The last column is the offset, so that the gap refers to the true cost.
     found = milp(
         np.append(cost, offset),
         integrality=np.append(p.whole, 0),

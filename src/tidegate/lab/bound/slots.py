@@ -1,8 +1,8 @@
-"""A demand and an offer laid on a grid of equal slots, every rounding in the policy's favour.
+"""Demand and offer in equal time slots, with all rounding in the policy's favour.
 
-The slots divide the demand's periods so that a billing unit is a whole number of them. Work is
-counted in *host-slots*: what one host does in one slot. A *window* is a period's items of one
-stream with the slots in which the work of those in time can have been done.
+The slots divide the demand's periods so that a billing unit is a whole number of slots. Work is
+counted in *host-slots*, the work of one host in one slot. A *window* holds the items of one stream
+in one period, and the slots in which those in time can be processed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidegate.lab.bound.demand import Demand
 from tidegate.model import HostOffer
 from tidegate.units import finite
 
-__all__ = ["BilledFrom", "Grid", "Starts", "Window", "lay"]
+__all__ = ["BilledFrom", "SlotGrid", "Starts", "Window", "slot_grid"]
 
 Starts = Literal["any", "slot"]
 BilledFrom = Literal["request", "running"]
@@ -26,10 +26,16 @@ _MOST_SLOTS_PER_PERIOD = 12
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Items of one period whose work, if they are in time, falls into certain slots.
+    """Items of one period, and the slots in which those in time are processed.
 
-    size: host-slots per item. The work is done from the start of slot `release` until the
-    fraction `due_part` of slot `due`; due None: only after the run, nobody sees them late.
+    Args:
+        stream: Number of the stream.
+        period: Number of the period.
+        items: Items that arrive in the period.
+        size: Host-slots per item.
+        release: Slot in which processing can start.
+        due: Slot in which the items become late; None: after the run, so they never count as late.
+        due_part: Share of slot `due` before they become late.
     """
 
     stream: int
@@ -42,15 +48,23 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Grid:
-    """All that the programs need, in slots.
+class SlotGrid:
+    """The input of the optimisation programs, in slots.
 
-    unit: slots of a billing unit; price_usd: of one unit.
-    whole: units are counted whole; False where a unit is shorter than a slot, so that `price_usd`
-    buys a slot and fractions of it.
-    lost: whole slots that a new host pays for and cannot use.
-    closed: whole slots at the start in which only `initial` hosts can run.
-    after: by stream, the streams that feed it, each with its ratio.
+    Args:
+        slot_s: Length of a slot, in seconds.
+        slots: Number of slots.
+        unit: Slots of a billing unit.
+        price_usd: Price of a unit, in dollars.
+        whole: Whether units are bought whole. False if a unit is shorter than a slot; then
+            `price_usd` buys one slot, or a fraction of it.
+        starts: When leases may start.
+        max_hosts: Most hosts.
+        lost: Whole slots that a new host is paid for and cannot work.
+        closed: Whole slots at the start in which only `initial` hosts can run.
+        initial: Hosts at the start.
+        windows: Items and the slots in which they can be processed.
+        after: For each stream, the streams that feed it with their ratios.
     """
 
     slot_s: float
@@ -67,7 +81,7 @@ class Grid:
     after: tuple[tuple[tuple[int, float], ...], ...]
 
 
-def lay(
+def slot_grid(
     demand: Demand,
     offer: HostOffer,
     slo_s: float,
@@ -76,8 +90,18 @@ def lay(
     starts: Starts,
     billed_from: BilledFrom,
     initial_hosts: int | None,
-) -> Grid:
-    """The grid for a demand and an offer; parameters as in `hindsight_bound`."""
+) -> SlotGrid:
+    """The slots of a demand and an offer.
+
+    Args:
+        demand: What arrives.
+        offer: Hosts that can be leased.
+        slo_s: Latency target, in seconds.
+        run_s: End of the run, as in `hindsight_bound`, like the parameters below.
+        starts: When leases may start.
+        billed_from: When billing starts.
+        initial_hosts: Hosts that run at time zero.
+    """
     finite(slo_s, "slo_s", above=0)
     if starts not in ("any", "slot"):
         raise InputError("starts", starts, "any or slot")
@@ -94,7 +118,7 @@ def lay(
     startup = _down(offer.startup_s / slot_s)
     paid_startup = billed_from == "request" and exact
     limit = math.inf if offer.max_hosts is None else float(offer.max_hosts)
-    return Grid(
+    return SlotGrid(
         slot_s=slot_s,
         slots=_up(run / slot_s),
         unit=unit,
@@ -131,10 +155,10 @@ def _windows(
 
 
 def _slots_of_unit(period_s: float, offer: HostOffer) -> tuple[int, int, float, bool, bool]:
-    """Slots per period, slots per unit, price of such a unit, whether it is whole, and exact.
+    """Slots per period, slots per unit, price of a unit, whether it is whole, whether it is exact.
 
-    Where no division fits, a longer unit at the same price, or for very short units slots sold
-    by the fraction at the same price per second, is the policy's gain.
+    If no division fits, the policy gets a longer unit at the same price. If units are very short,
+    it gets fractions of slots at the same price per second.
     """
     ratio = offer.billing_unit_s / period_s
     for parts in range(1, _MOST_SLOTS_PER_PERIOD + 1):

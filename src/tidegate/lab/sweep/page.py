@@ -1,4 +1,4 @@
-"""The page about a sweep: the answer, the front, the leaderboard, maps, then case by case."""
+"""The HTML page of a sweep: summary, Pareto front, leaderboard, heat maps, then each case."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ MOST_CASES = 60
 
 
 def sweep_page(figures: SweepFigures) -> Page:
-    """A page about a sweep."""
+    """The page of a sweep."""
     page = Page("Which policy, with which settings?", _answer(figures))
     if figures.overall:
         page.section("Cost against service")
         page.picture(
-            front_picture(figures.overall), "The dashed line joins what none beats in both."
+            front_picture(figures.overall),
+            "The dashed line connects settings that no other beats in both.",
         )
         page.section("Leaderboard", figures.legend() + ".")
         _table(page, figures.overall[:MOST_ROWS])
         if len(figures.overall) > MOST_ROWS:
-            page.text(f"{len(figures.overall) - MOST_ROWS} more are not shown.")
+            page.text(f"{len(figures.overall) - MOST_ROWS} more settings are not shown.")
     if figures.maps:
-        page.section("Two parameters at a time", "Mean cost in dollars; the least is framed.")
+        page.section("Cost by two parameters", "Mean cost in dollars; the lowest is framed.")
         for m in figures.maps:
             page.picture(heat(m.columns, m.rows, m.costs, m.policy, m.x, m.y))
     if len(figures.cases) > 1:
@@ -37,12 +38,12 @@ def sweep_page(figures: SweepFigures) -> Page:
             page.picture(front_picture(case.standings))
             _table(page, case.standings[:ROWS_OF_A_CASE])
     if figures.failures:
-        page.section("Failed cells", f"{figures.failed} cells failed; the first of them:")
+        page.section("Failed cells", f"{figures.failed} cells failed. The first ones:")
         page.table(["policy", "setting", "trace", "seed", "error"], figures.failures)
-    page.section("How it was made")
+    page.section("Provenance")
     page.text(
-        f"{figures.done} simulations of {show_duration(figures.simulated_s)} in all, which took "
-        f"{show_duration(figures.wall_s)} of one core; tidegate {', '.join(figures.made_by)} "
+        f"{figures.done} simulations covered {show_duration(figures.simulated_s)} and took "
+        f"{show_duration(figures.wall_s)} on one core; tidegate {', '.join(figures.made_by)} "
         "(version and digest of the code)."
     )
     return page
@@ -50,11 +51,11 @@ def sweep_page(figures: SweepFigures) -> Page:
 
 def _answer(figures: SweepFigures) -> str:
     if not figures.overall:
-        return f"No cell has been done; {figures.failed} failed."
+        return f"No cell succeeded; {figures.failed} failed."
     best = figures.overall[0]
     where = f"over {len(figures.cases)} cases" if len(figures.cases) > 1 else "here"
     text = (
-        f"{best.name} costs least {where}, ${best.cost.text(2)} with late items counted, and has "
+        f"{best.name} costs least {where}: ${best.cost.text(2)} including late items, with "
         f"{best.in_time.mean:.1%} of the items in time."
     )
     if len(figures.overall) > 1:
@@ -63,20 +64,20 @@ def _answer(figures: SweepFigures) -> str:
         if behind is not None:
             sure = behind.half is not None and behind.mean > behind.half
             text += f" {second.name} is ${behind.text(2)} behind on the same seeds"
-            text += "." if sure else ", which is within chance: more seeds would tell."
+            text += "." if sure else ", which may be chance: run more seeds."
     return text
 
 
 def _title(case: CaseFigures) -> str:
     return (
-        f"{case.trace}, ${case.usd_per_h:g}/h by {show_duration(case.billing_unit_s)}, SLO "
-        f"{show_duration(case.slo_s)}, a decision each {show_duration(case.interval_s)}, "
+        f"{case.trace}, ${case.usd_per_h:g}/h billed by {show_duration(case.billing_unit_s)}, SLO "
+        f"{show_duration(case.slo_s)}, decisions every {show_duration(case.interval_s)}, "
         f"{case.mode} mode"
     )
 
 
 def front_picture(standings: Sequence[Standing]) -> str:
-    """Settings by cost and service, with the front of those that none beats in both."""
+    """Settings by cost and items in time, with their Pareto front."""
     points = [(row.name, row.resource.mean, 100 * row.in_time.mean) for row in standings]
     front = [row.name for row in standings if row.on_front]
     title = "Cost of hosts and items in time"
@@ -85,7 +86,7 @@ def front_picture(standings: Sequence[Standing]) -> str:
 
 
 def _whole(value: Mean) -> str:
-    return value.text(2).replace(" ", "\u00a0")  # not to be broken into two lines
+    return value.text(2).replace(" ", "\u00a0")  # no line break inside
 
 
 def _table(page: Page, standings: Sequence[Standing]) -> None:

@@ -1,9 +1,9 @@
-"""Sweeps over a Spark cluster: each cell a simulation on an executor, each result a row.
+"""Sweeps on a Spark cluster: each cell is a simulation on an executor, each result a row.
 
-A task runs a chunk of cells in a Python process that stays for the next chunk, with its kernels
-compiled and loaded. Rows come back with the end of their task, through an accumulator, and the
-driver writes them at once: a crash loses the chunks that were not finished, and executors need no
-file system in common with the driver or with each other.
+A task runs a chunk of cells in a Python process that is kept for the next chunk, with its kernels
+compiled and loaded. Rows return at the end of their task, through an accumulator, and the driver
+writes them at once. A crash loses only unfinished chunks, and executors need no file system in
+common with the driver or with each other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.codec import to_json
 from tidegate.errors import BackendError
 from tidegate.lab.sweep.cell import ROW, code_digest, failed_row
-from tidegate.lab.sweep.definition import Grid
+from tidegate.lab.sweep.grid import SweepGrid
 from tidegate.spark.local.shipping import code_finder, write_zip
 
 if TYPE_CHECKING:
@@ -34,17 +34,19 @@ if TYPE_CHECKING:
 __all__ = ["Sweep", "SweepState", "sweep_state"]
 
 MOST_CELLS = {"fluid": 32, "item": 4}
-"""Cells of a task at most: a second or so of work, beside which the 26 ms of a task are little."""
+"""Most cells of a task: about a second of work, compared to 26 ms of overhead per task."""
 FEWEST_TASKS = 256
 DIED = re.compile(r"Task (\d+) in stage \S+ failed \d+ times[^:]*: *(.*)")
-Tell = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class SweepState:
-    """Where a sweep stands. finished: cells by id that need not run again; todo: as JSON, in order.
+    """The state of a sweep.
 
-    outdated: results of other code that are not counted. failed: of the finished ones.
+    code: digest of the code. todo: cells to run, as JSON. finished: number of cells that need not
+    run again; failed: how many of those failed. outdated: number of cells to run that have a
+    result of other code.
     """
 
     code: str
@@ -55,14 +57,16 @@ class SweepState:
 
 
 def cells_folder(out: Path) -> Path:
-    """Where the results of a sweep are."""
+    """The folder of a sweep's results."""
     return out / "cells"
 
 
-def sweep_state(grid: Grid, out: Path, any_code: bool = False, again: bool = False) -> SweepState:
-    """What a folder has of a grid, and what is still to do.
+def sweep_state(
+    grid: SweepGrid, out: Path, any_code: bool = False, again: bool = False
+) -> SweepState:
+    """Which cells of a grid have results in a folder, and which are left.
 
-    any_code: count results of other code too. again: do failed cells once more.
+    any_code: also count results of other code. again: run failed cells again.
     """
     code = code_digest(policy.name for policy in grid.policies)
     found: dict[str, str] = {}
@@ -85,7 +89,7 @@ def sweep_state(grid: Grid, out: Path, any_code: bool = False, again: bool = Fal
 
 
 def _results(out: Path) -> Iterator[tuple[str, str, str]]:
-    """Cell, status and code of every row that there is."""
+    """Cell, status and code of every row."""
     import pyarrow.parquet as pq
 
     for file in sorted(cells_folder(out).glob("*.parquet")):
@@ -94,16 +98,16 @@ def _results(out: Path) -> Iterator[tuple[str, str, str]]:
 
 
 class Sweep:
-    """A sweep on a session.
+    """A sweep on a Spark session.
 
-    out: the folder of the results, on the driver. ship: bring the code to the executors, for those
-    that do not read this machine's files. chunk: cells of a task; None: as many as suit.
+    out: folder of the results, on the driver. ship: send the code to executors that cannot read
+    the driver's files; None: unless the master is local. chunk: cells per task; None: automatic.
     """
 
     def __init__(
         self,
         spark: SparkSession,
-        grid: Grid,
+        grid: SweepGrid,
         out: Path,
         ship: bool | None = None,
         chunk: int | None = None,
@@ -112,17 +116,20 @@ class Sweep:
         self._grid, self._out, self._chunk = grid, out, chunk
         local = (self._context.master or "").startswith("local")
         self._ship = not local if ship is None else ship
-        if local:  # the interpreter that has what this one has; elsewhere its path may not exist
+        if local:  # this interpreter has all packages; on other machines its path may not exist
             self._context.pythonExec = sys.executable
         self._rows: queue.SimpleQueue[list[dict[str, Any]] | None] = queue.SimpleQueue()
 
-    def run(self, state: SweepState, tell: Tell = lambda done, failed: None) -> None:
-        """Do what is to do. tell: called with the cells done and failed so far, of this run."""
+    def run(self, state: SweepState, progress: OnProgress = lambda done, failed: None) -> None:
+        """Run the cells that are left.
+
+        progress: called with the number of cells that this run has done, and of those that failed.
+        """
         cells_folder(self._out).mkdir(parents=True, exist_ok=True)
         traces = {name: trace.read() for name, trace in self._grid.trace.items()}
         sent = self._context.broadcast({name: pickle.dumps(t) for name, t in traces.items()})
         accumulator = self._context.accumulator([], _inbox(self._rows))
-        writer = _Writer(cells_folder(self._out), self._rows, tell)
+        writer = _Writer(cells_folder(self._out), self._rows, progress)
         writer.start()
         try:
             with tempfile.TemporaryDirectory() as scratch:
@@ -151,7 +158,7 @@ class Sweep:
         code: str,
         writer: _Writer,
     ) -> None:
-        """Run all chunks. One that takes its process with it, time and again, is taken apart."""
+        """Run all chunks. A chunk whose process dies repeatedly is split into single cells."""
         from py4j.protocol import Py4JJavaError
 
         while chunks:
@@ -160,12 +167,12 @@ class Sweep:
                 jobs.foreachPartition(work)
                 return
             except Py4JJavaError as error:
-                told = DIED.search(str(error))
-                if told is None or writer.error is not None:
+                died = DIED.search(str(error))
+                if died is None or writer.error is not None:
                     raise
-                bad = chunks[int(told[1])]
+                bad = chunks[int(died[1])]
                 if len(bad) == 1:
-                    what = f"its process died with it: {told[2][:300]}"
+                    what = f"its process died: {died[2][:300]}"
                     self._rows.put([failed_row(bad[0], code, what)])
                 done = writer.settled()
                 left = [c for c in chunks if c is not bad and not set(c) <= done]
@@ -175,7 +182,7 @@ class Sweep:
 def _work(
     find_code: Callable[[], None], sent: Any, accumulator: Any, code: str
 ) -> Callable[[Iterable[list[str]]], None]:
-    """What a task does. It is sent whole, as there may be no `tidegate` yet where it arrives."""
+    """The function of a task. It imports `tidegate` only after `find_code` has found it."""
 
     def work(chunks: Iterable[list[str]]) -> None:
         find_code()
@@ -192,9 +199,9 @@ def _work(
 
 
 def _inbox(rows: queue.SimpleQueue[Any]) -> Any:
-    """What becomes of a finished task's rows: on the driver they go into a queue.
+    """An accumulator that puts the rows of finished tasks into a queue on the driver.
 
-    Executors only gather them, with what PySpark has for that: this class may be unknown there.
+    Executors collect rows with a class of PySpark's, as they may not have this one.
     """
     from pyspark.accumulators import AccumulatorParam, AddingAccumulatorParam
 
@@ -214,24 +221,24 @@ def _inbox(rows: queue.SimpleQueue[Any]) -> Any:
 
 
 class _Writer(threading.Thread):
-    """Writes rows as they come: all that have gathered meanwhile into one new file."""
+    """Writes rows as they arrive: all rows in the queue go into one new file."""
 
-    def __init__(self, folder: Path, rows: queue.SimpleQueue[Any], tell: Tell) -> None:
+    def __init__(self, folder: Path, rows: queue.SimpleQueue[Any], progress: OnProgress) -> None:
         super().__init__(name="sweep writer", daemon=True)
-        self._folder, self._rows, self._tell = folder, rows, tell
+        self._folder, self._rows, self._progress = folder, rows, progress
         self._written: set[str] = set()
         self._failed = 0
         self.error: Exception | None = None
 
     def settled(self) -> set[str]:
-        """Definitions of the cells whose rows have come so far, when all of those are written."""
+        """Definitions of the cells whose rows have arrived, once those are written."""
         written = threading.Event()
         self._rows.put([written])
         written.wait()
         return set(self._written)
 
     def run(self) -> None:
-        """Until None comes."""
+        """Write until None arrives."""
         more = True
         while more:
             found = [self._rows.get()]
@@ -246,15 +253,15 @@ class _Writer(threading.Thread):
                     write_rows(self._folder, rows)
                     self._written.update(row["definition"] for row in rows)
                     self._failed += sum(row["status"] == "failed" for row in rows)
-                    self._tell(len(self._written), self._failed)
-            except Exception as error:  # told by the driver, which is waiting for the job
+                    self._progress(len(self._written), self._failed)
+            except Exception as error:  # raised by the driver after the job
                 self.error = error
             for mark in marks:
                 mark.set()
 
 
 def write_rows(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    """Rows as a new Parquet file, which is there whole or not at all."""
+    """Write rows as a new Parquet file, atomically."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -271,7 +278,7 @@ def write_rows(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
 
 
 def failed_cells(out: Path, code: str) -> list[dict[str, Any]]:
-    """The rows of cells that failed under a code and have not been done since."""
+    """The rows of cells that failed with that code and have not succeeded since."""
     import pyarrow.parquet as pq
 
     shown = ["policy", "setting", "trace", "seed", "error"]

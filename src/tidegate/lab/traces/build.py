@@ -1,9 +1,9 @@
-"""From an event log of any size to a rate trace and statistics of its keys, in one scan.
+"""Build a rate trace and statistics of its keys from an event log of any size, in one scan.
 
-The scan counts events by key and by *octet*, eight steps side by side in one row: all later work,
-for rates, rejected rows and burstiness at eight scales, is arithmetic on these rows. Only what is
-bounded comes to the driver: the counts by step, the largest keys, and how many keys have which
-size (of n rows there are at most √(2n) sizes).
+The scan counts events by key and by *octet*, eight consecutive steps in one row. Rates, rejected
+rows and burstiness at eight scales follow from these rows by arithmetic. Only bounded results are
+collected on the driver: the counts by step, the largest keys, and the number of keys of each size
+(n rows have at most √(2n) sizes).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST_KEYS", "build_trace", "refuse_to_replace"]
 
 MOST_KEYS = 100_000
-"""Keys with statistics of their own, the largest first; the others are counted in the skew."""
+"""Most keys with statistics, the largest first; the skew includes all keys."""
 _WIDTH = 8
 _CELLS = [f"c{i}" for i in range(_WIDTH)]
 
@@ -59,17 +59,27 @@ def build_trace(
 ) -> BuiltTrace:
     """Count a log's events by step and key, and write the folder that `read_built` reads.
 
-    step_s: seconds of a step, whole microseconds; steps begin at multiples of it. A step inside
-    the span without an event is a true zero.
-    out: the folder, which appears when all is done; overwrite: replace an earlier one.
-    time_zone: of times without an offset. table: csv or parquet, for trace and keys.
-    given: the input as the user wrote it, for the provenance.
+    Args:
+        spark: Session that runs the scan.
+        log: The log.
+        step_s: Length of a step, in seconds; whole microseconds. Steps begin at multiples of it.
+            A step without events within the span counts as zero.
+        out: Folder to write. It appears only when it is complete.
+        time_zone: Time zone of times without an offset.
+        overwrite: Replace an earlier build.
+        table: Format of the trace and the keys: csv or parquet.
+        most_keys: Most keys with statistics.
+        given: The input as the user wrote it, for the provenance.
     """
     begun = time.perf_counter()
     step_us = round(step_s * 1e6)
     if step_us < 1 or abs(step_us - step_s * 1e6) > 1e-6:
         raise InputError("--step", step_s, "a whole number of microseconds, at least one")
-    with _session_zone(spark, time_zone), _in_place_of(Path(out), overwrite) as folder, _said():
+    with (
+        _session_zone(spark, time_zone),
+        _in_place_of(Path(out), overwrite) as folder,
+        _spark_errors(),
+    ):
         rows, unit = log.rows(spark)
         octets = _octets(rows, step_us).persist()
         try:
@@ -111,7 +121,7 @@ def build_trace(
 
 
 def _octets(rows: DataFrame, step_us: int) -> DataFrame:
-    """Events by key and eight steps. A rejected row is a key of its own, with a reason."""
+    """Events by key and eight steps. A rejected row is a separate key with a reason."""
     from pyspark.sql import functions as fn
 
     slot = fn.expr(f"(time_us - pmod(time_us, {step_us})) div {step_us}")
@@ -131,7 +141,7 @@ def _octet(number: Column) -> Column:
 
 
 def _by_step(octets: DataFrame, step_us: int) -> tuple[Any, int, dict[str, Any]]:
-    """Events in each step of the span, the number of its first step, and what was seen in all."""
+    """Events in each step of the span, the number of its first step, and totals."""
     from pyspark.sql import functions as fn
 
     most = MOST_STEPS // _WIDTH + len(REASONS) + 2
@@ -151,14 +161,14 @@ def _by_step(octets: DataFrame, step_us: int) -> tuple[Any, int, dict[str, Any]]
         span = f"from {_clock(start * step_us, 'iso')} to {_clock(stop * step_us, 'iso')}"
         raise InputError(
             *("--step", step_us / 1e6, f"long enough for at most {MOST_STEPS:,} steps {span}"),
-            "raise it, or cut stray times off with --from and --until",
+            "raise it, or remove stray times with --from and --until",
         )
     counts = np.zeros(stop - start)
     counts.reshape(-1, _WIDTH)[octet - octet.min()] = cells
     occupied = np.flatnonzero(counts)
     if len(occupied) == 0 or occupied[0] == occupied[-1]:
-        remedy = "take a shorter step: one does not make a trace"
-        raise InputError("--step", step_us / 1e6, "such that the events fall into several", remedy)
+        remedy = "all events fall into one step; choose a shorter one"
+        raise InputError("--step", step_us / 1e6, "short enough for several steps", remedy)
     counts = counts[occupied[0] : occupied[-1] + 1]
     seen = {
         "rows": int(rows.sum()),
@@ -171,7 +181,7 @@ def _by_step(octets: DataFrame, step_us: int) -> tuple[Any, int, dict[str, Any]]
 
 def _nothing_usable(octets: DataFrame, rejected: dict[str, int]) -> InputError:
     if not rejected:
-        return InputError("INPUT", 0, "at least one row", "it has none below its header")
+        return InputError("INPUT", 0, "at least one row", "it has none after its header")
     example = octets.select("key").head()
     shown = ", ".join(f"{number:,} x {reason}" for reason, number in rejected.items())
     remedy = f"{shown}; such as {example.key[:120] if example else ''!r}"
@@ -181,7 +191,7 @@ def _nothing_usable(octets: DataFrame, rejected: dict[str, int]) -> InputError:
 def _keys(
     octets: DataFrame, steps: int, first: int, step_s: float, most: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Statistics of the largest keys, and how unequal all keys are."""
+    """Statistics of the largest keys, and the skew of all keys."""
     from pyspark.sql import functions as fn
 
     scales = usable_scales(steps, first) or [1]
@@ -199,7 +209,7 @@ def _keys(
         np.stack([np.array(largest[f"square{m}"]) for m in scales], axis=1),
     )
     total = float((size * number).sum())
-    statistics["share"] = events / total  # of all events, also of keys that are not listed
+    statistics["share"] = events / total  # of all events, including keys that are not listed
     grid = np.linspace(0, 1, 101)
     skew = {
         "keys": int(number.sum()),
@@ -218,7 +228,7 @@ def _keys(
 def _moments(octets: DataFrame, steps: int, first: int, scales: list[int]) -> DataFrame:
     """Sums of events and of their squares by key, in whole blocks of 1, 2, 4 … steps.
 
-    A row of eight cells gives three scales; then eight rows become the cells of one.
+    A row of eight cells gives three scales. Then eight rows become the cells of one row.
     """
     from pyspark.sql import functions as fn
 
@@ -278,7 +288,7 @@ def _write_rejected(octets: DataFrame, folder: Path) -> None:
 
 
 def _clock(us: int, unit: str) -> str | float:
-    """A moment for people; a number of seconds where times do not count from 1970."""
+    """A time as ISO 8601; as seconds if times do not count from 1970."""
     if unit != "iso" and us < 86_400e6 * 366:
         return us / 1e6
     try:
@@ -300,28 +310,25 @@ def _session_zone(spark: SparkSession, zone: str) -> Iterator[None]:
 
 
 def refuse_to_replace(out: Path, overwrite: bool) -> None:
-    """InputError when a folder is in the way: without `overwrite`, or of another origin."""
+    """Raise InputError if `out` exists without `overwrite`, or is not an earlier build."""
     if out.exists() and not overwrite:
-        remedy = "choose another, or replace it with --overwrite"
-        raise InputError("--out", str(out), "a folder that is not there yet", remedy)
-    if (
-        out.exists()
-        and not (out / PROVENANCE).is_file()
-        and (not out.is_dir() or any(out.iterdir()))
-    ):
-        remedy = "it holds something else, which is not deleted: choose another"
+        remedy = "choose another folder, or replace it with --overwrite"
+        raise InputError("--out", str(out), "a folder that does not exist", remedy)
+    foreign = out.exists() and not (out / PROVENANCE).is_file()
+    if foreign and (not out.is_dir() or any(out.iterdir())):
+        remedy = "it holds other files, which are not deleted: choose another folder"
         raise InputError("--out", str(out), "new, or a folder of an earlier build", remedy)
 
 
 @contextlib.contextmanager
 def _in_place_of(out: Path, overwrite: bool) -> Iterator[Path]:
-    """A hidden folder that becomes `out` at the end of the block, and is gone if that fails."""
+    """A hidden folder that becomes `out` at the end of the block; removed on failure."""
     refuse_to_replace(out, overwrite)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         hidden = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent.resolve()))
     except OSError as error:
-        remedy = error.strerror or "choose another"
+        remedy = error.strerror or "choose another folder"
         raise InputError("--out", str(out), "a folder that can be written", remedy) from None
     new, old = hidden / "new", hidden / "old"
     new.mkdir()
@@ -335,8 +342,8 @@ def _in_place_of(out: Path, overwrite: bool) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _said() -> Iterator[None]:
-    """Spark's errors as one sentence of ours."""
+def _spark_errors() -> Iterator[None]:
+    """Turn Spark's errors into a BackendError of one sentence."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -1,7 +1,7 @@
-"""Event logs as a Spark table of (key, time in microseconds), with what is wrong with each row.
+"""Event logs as a Spark table of keys and times in microseconds.
 
-A row is a line of CSV or JSON, or a row of Parquet. Nothing is dropped: a row that cannot be used
-keeps its text and gets a reason. All of it is native expressions, in the one scan of the input.
+A row is a line of CSV or JSON, or a row of Parquet. No row is dropped: an unusable row keeps its
+text and gets a reason. Everything is done by native expressions in a single scan of the input.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FORMATS = {
     "parquet": ("parquet", "pq"),
 }
 UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 0.001, "min": 60_000_000}
-"""Microseconds in a unit of a numeric time."""
+"""Microseconds in each unit of numeric times."""
 _PACKED = ("gz", "bz2", "zst", "zstd", "lz4", "snappy", "deflate")
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
 _SAMPLE = 1000
@@ -42,13 +42,19 @@ REASONS = (
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Where a log is and how to read it.
+    """Location and format of an event log.
 
-    paths: files, or what Spark shall find by itself (a remote address); format: csv, json or
-    parquet; time, key, count: names of columns (no key: all events are alike; no count: a row is
-    one event); unit: of numeric times, one of `UNITS`, "iso" for text, "auto" to look;
-    columns: names, for CSV without a header line; start_us, end_us: the span that counts, in
-    microseconds, the end excluded; size_bytes: of the files, None when that is not known.
+    Args:
+        paths: Files, or a remote address that Spark resolves.
+        format: csv, json or parquet.
+        time: Column of the time.
+        key: Column of the key; None: events have no key.
+        count: Column of the number of events of a row; None: one event per row.
+        unit: Unit of numeric times, one of `UNITS`; "iso" for text; "auto" to detect it.
+        columns: Column names, for CSV without a header line.
+        start_us: Start of the span, in microseconds; earlier rows are rejected.
+        end_us: End of the span, in microseconds, excluded.
+        size_bytes: Size of the files; None if unknown.
     """
 
     paths: tuple[str, ...]
@@ -65,7 +71,7 @@ class Log:
     def rows(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The log as (key, time_us, events, reason, file), and the unit of its times.
 
-        Where there is a reason, key is the row's text and time_us is missing.
+        For a row with a reason, key is the row's text and time_us is missing.
         """
         from pyspark.sql import functions as fn
 
@@ -116,7 +122,7 @@ class Log:
             self._check(names)
             if not self.columns:
                 lines = lines.filter((value != header) & (value != "\ufeff" + header))
-            # Positions, not names: a header may have a name twice, or none.
+            # By position: a header may repeat a name or leave it empty.
             schema = _named(f"c{i}" for i in range(len(names)))
             parsed = fn.from_csv(value, schema, _OPTIONS | {"sep": separator})
             picked = {name: fn.col("parsed").getField(f"c{i}") for i, name in enumerate(names)}
@@ -144,7 +150,7 @@ class Log:
             (fn.col(_quoted(self.key)).cast("string") if self.key else fn.lit("all")).alias("key"),
             _events(fn.col(_quoted(self.count)) if self.count else None).alias("events"),
             fn.lit(False).alias("broken"),
-            # The columns in use and the row's number: to keep all columns would be to read them.
+            # Only the columns in use and the row's number, so that Spark reads no others.
             fn.to_json(fn.struct(where, *used), {"ignoreNullFields": "false"}).alias("row"),
             fn.col("_metadata.file_path").alias("file"),
         )
@@ -153,11 +159,11 @@ class Log:
         known = list(names)
         for option, name in (("--time", self.time), ("--key", self.key), ("--count", self.count)):
             if name is not None and name not in known:
-                remedy = "name one of them, or give --columns when the file has no header line"
+                remedy = "name one of them, or use --columns if the file has no header line"
                 raise InputError(option, name, "a column of " + ", ".join(known), remedy)
 
     def _unit(self, raw: DataFrame) -> str:
-        """What times are, by the column's type and name and else by the first rows."""
+        """The unit of times, by the column's type and name, or else by the first rows."""
         kind = dict(raw.dtypes)["time"]
         if kind.startswith(("timestamp", "date")):
             return "iso"
@@ -189,7 +195,7 @@ def _named(names: Iterable[str]) -> str:
 
 
 def _events(column: Column | None) -> Column:
-    """How many events a row stands for; missing when that is no whole number of at least 0."""
+    """The number of events of a row; missing unless it is a whole number of at least 0."""
     from pyspark.sql import functions as fn
 
     if column is None:
@@ -199,17 +205,17 @@ def _events(column: Column | None) -> Column:
 
 
 def _microseconds(time: Column, kind: str, unit: str) -> Column:
-    """A time as whole microseconds (so that steps are exact), missing where it is none."""
+    """A time as whole microseconds, so that steps are exact; missing if it is invalid."""
     from pyspark.sql import functions as fn
 
     if kind.startswith(("timestamp", "date")):
         return fn.unix_micros(time.cast("timestamp"))
-    if unit == "iso":  # by the session's time zone where it has no offset
+    if unit == "iso":  # without an offset, in the session's time zone
         text = fn.trim(time.cast("string"))
         return fn.unix_micros(fn.when(text.like("____-%"), text.try_cast("timestamp")))
     if kind == "string":
         time = fn.trim(time)
-        # Java also reads 12d, NaN and Infinity as numbers.
+        # Java also parses 12d, NaN and Infinity as numbers.
         fraction = fn.when(fn.right(time, fn.lit(1)) <= "9", time.try_cast("double"))
     else:
         fraction = time.try_cast("double")
@@ -227,7 +233,8 @@ def _microseconds(time: Column, kind: str, unit: str) -> Column:
 def find_log(given: str, format: str | None, time: str, **options: Any) -> Log:
     """A log by its path: a file, a folder, a pattern with ``*``, or an address such as hdfs://….
 
-    format: csv, json or parquet; by default told by the files' names. options: as in `Log`.
+    time: column of the time. format: csv, json or parquet; None: by the file names. options: as in
+    `Log`.
     """
     if format is not None and format not in FORMATS:
         raise InputError("--format", format, "one of " + ", ".join(FORMATS))
@@ -242,21 +249,21 @@ def find_log(given: str, format: str | None, time: str, **options: Any) -> Log:
         found = [path] if path.exists() else sorted(root.glob(str(path.relative_to(root))))
     found = [f for f in found if f.is_file() and f.stat().st_size]
     if not found:
-        remedy = "check the path; a pattern needs quotes in a shell"
+        remedy = "check the path; quote patterns in a shell"
         raise InputError(
             "INPUT", given, "a file that is not empty, a folder of files or a pattern", remedy
         )
     format = format or _format([f.name for f in found], given)
     if format == "csv" and not options.get("columns"):
         _check_headers(found)
-    # What Hadoop would take for a pattern is part of a name here.
+    # Escape characters that Hadoop would read as a pattern.
     paths = tuple(re.sub(r"([\[\]{}*?\\])", r"\\\1", str(f.resolve())) for f in found)
     size = sum(f.stat().st_size for f in found)
     return Log(paths, format, time, size_bytes=size, **options)
 
 
 def _hidden(file: Path, folder: Path) -> bool:
-    """What Spark passes over too: its own marks and checksums."""
+    """Whether Spark ignores the file too, such as its markers and checksums."""
     return any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
 
 
@@ -268,12 +275,12 @@ def _format(names: Sequence[str], given: str) -> str:
         formats.add(next((f for f, endings in FORMATS.items() if ending in endings), None))
     if len(formats) == 1 and (only := formats.pop()) is not None:
         return only
-    remedy = "say it with --format csv, json or parquet, or give a pattern that fits one kind"
-    raise InputError("INPUT", given, "files of one known ending", remedy)
+    remedy = "choose --format csv, json or parquet, or a pattern of one kind of file"
+    raise InputError("INPUT", given, "files of one known kind", remedy)
 
 
 def _check_headers(files: Sequence[Path]) -> None:
-    """Refuse CSV files whose columns differ: one header serves all."""
+    """Refuse CSV files with different headers."""
     first: str | None = None
     for file in files:
         if file.suffix not in (".csv", ".tsv", ".txt", *_OPENERS):
@@ -288,7 +295,7 @@ def _check_headers(files: Sequence[Path]) -> None:
         if first is None:
             first = header
         elif header != first and header:
-            remedy = "build traces of files with the same columns, or give --columns without header"
+            remedy = "use files with the same columns, or --columns for files without a header"
             raise TraceError(
                 str(file), 1, "header", header, f"{first!r} as in {files[0].name}", remedy
             )

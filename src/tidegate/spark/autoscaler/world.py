@@ -24,7 +24,7 @@ from tidegate.model import (
     Snapshot,
 )
 from tidegate.model.steps import diff
-from tidegate.model.topology import Operator, Resources, Topology
+from tidegate.model.topology import Operator, Resources, Topology, sharded_topology
 from tidegate.packing import Style
 from tidegate.spark.autoscaler.executors import ExecutorManager
 from tidegate.spark.autoscaler.gateway import Gateway
@@ -230,8 +230,6 @@ class SparkWorld:
         """The topology in the policy's style, and the query of each of its operators."""
         if self.style != "placement" or len(topology.operators) > 1:
             return topology, {name: name for name in topology.by_name}
-        from tidegate.simulation.scenario import sharded_topology
-
         cut = sharded_topology(topology, self.shards)
         whole = topology.operators[0].name
         return cut, dict.fromkeys(cut.by_name, whole)
