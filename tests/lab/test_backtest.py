@@ -110,7 +110,9 @@ def test_tuning_gives_settings_that_the_configuration_accepts(
     assert compliances == sorted(compliances)
     path = tmp_path / "settings.yaml"
     path.write_text(config_text("queue-threshold", front[0].settings))
-    assert load_policy(path).describe() == "queue-threshold → missing-metrics()"
+    chosen = load_policy(path)
+    assert chosen == create("queue-threshold", **front[0].settings)
+    assert "guards" not in path.read_text()  # the builder of stacks adds them
 
 
 def test_the_command_prints_a_leaderboard_and_writes_pictures(trace: Path, tmp_path: Path) -> None:
@@ -119,7 +121,10 @@ def test_the_command_prints_a_leaderboard_and_writes_pictures(trace: Path, tmp_p
     done = tidegate("backtest", trace, *options)
     assert done.returncode == 0, done.stderr
     assert "hindsight bound" in done.stdout
-    assert "guards: none" in done.stdout
+    default = (
+        "trend(), missing-metrics(), stabilisation(down_s=60.0), useful-hosts(), effect(), bounds()"
+    )
+    assert f"guards: {default}" in " ".join(done.stdout.split())
     assert f"next: tidegate backtest {trace} --tune " in done.stdout  # however long the path is
     rows = [line.split() for line in done.stdout.splitlines()]
     costs = [float(row[-9]) for row in rows if row and row[0] in ("drs", "static")]

@@ -26,11 +26,12 @@ __all__ = ["replay"]
 
 def _stack(choice: dict[str, Any], journal: Path, without: list[str]) -> Policy:
     """The policy with its guards, as it would run live with the journal's latency target."""
+    options = StackOptions(choice.get("parameters") or {}, choice.get("guards") or {}, without)
+    build_stack(choice["policy"], Situation(), options)  # errors in settings come first
     turn = next((turn for turn in read_journal(journal) if turn.snapshot is not None), None)
     readings = turn.snapshot.operators if turn is not None and turn.snapshot is not None else ()
     batches = any(reading.batches is not None for reading in readings)
     situation = Situation(None if turn is None else turn.slo_s, micro_batches=batches)
-    options = StackOptions(choice.get("parameters") or {}, choice.get("guards") or {}, without)
     return build_stack(choice["policy"], situation, options)
 
 
