@@ -11,6 +11,7 @@ import pytest
 from tidegate.lab.papers.claims import claims
 from tidegate.lab.papers.visp import experiment as visp
 from tidegate.lab.papers.visp import tables as visp_tables
+from tidegate.lab.papers.visp.original import OriginalBtu
 from tidegate.lab.papers.visp.runs import (
     BTU10,
     CODED,
@@ -34,7 +35,7 @@ from tidegate.lab.papers.visp.world import (
 )
 from tidegate.model import HostOffer
 from tidegate.model.topology import Resources
-from tidegate.policies.btu import QUIRKS, Btu
+from tidegate.policies.btu import Btu
 from tidegate.policies.queue_threshold import QueueThreshold
 from tidegate.simulation import SimulatedCloud
 from tidegate.workloads import VispPattern
@@ -129,9 +130,7 @@ def test_the_readings_reach_the_policies() -> None:
     assert PUBLISHED_WAY.policy(BTU10) == Btu()
     assert PUBLISHED_WAY.policy(THR10) == QueueThreshold()
     coded = CODED.policy(BTU10)
-    assert isinstance(coded, Btu)
-    assert coded.quirks.split(",") == list(QUIRKS)
-    assert coded.penalty == 0.01
+    assert coded == OriginalBtu(penalty=0.01)
     assert CODED.policy(THR10) == QueueThreshold(up=250, double=1250, down=20)
 
 

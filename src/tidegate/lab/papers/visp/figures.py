@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import fmean
 
+from tidegate.lab.papers.visp.original import DIFFERENCES
 from tidegate.lab.papers.visp.runs import CODED, PUBLISHED_WAY, Results, Summary, alone
 from tidegate.lab.papers.visp.tables import (
     COLUMNS,
@@ -15,7 +16,6 @@ from tidegate.lab.papers.visp.tables import (
     total_errors,
 )
 from tidegate.lab.papers.visp.world import PATTERNS, Variant
-from tidegate.policies.btu import QUIRKS
 from tidegate.report import Series, bars, lines
 from tidegate.workloads import VispPattern
 
@@ -37,7 +37,7 @@ def draw(results: Results) -> tuple[Figure, ...]:
     return (
         _nearness(tables),
         *_tables(tables),
-        *_quirks(results),
+        *_differences(results),
         _patterns(),
         *_panels(results, PUBLISHED_WAY),
         *_panels(results, CODED),
@@ -100,9 +100,9 @@ def _tables(tables: dict[str, Table]) -> Iterator[Figure]:
         )
 
 
-def _quirks(results: Results) -> Iterator[Figure]:
+def _differences(results: Results) -> Iterator[Figure]:
     """What each thing that the code does differently changes by itself, where that was run."""
-    names = [q for q in QUIRKS if (alone(q).name, "stepwise", "BTU10", 1) in results.runs]
+    names = [q for q in DIFFERENCES if (alone(q).name, "stepwise", "BTU10", 1) in results.runs]
     if not names:
         return
     cells = [results.runs[alone(q).name, "stepwise", "BTU10", 1].cells["BTU10"] for q in names]

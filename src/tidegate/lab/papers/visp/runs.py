@@ -13,6 +13,7 @@ from statistics import fmean
 
 import numpy as np
 
+from tidegate.lab.papers.visp.original import DIFFERENCES
 from tidegate.lab.papers.visp.tables import COLUMNS, Cell, Table
 from tidegate.lab.papers.visp.world import (
     CONFIGURATIONS,
@@ -24,7 +25,6 @@ from tidegate.lab.papers.visp.world import (
     Variant,
     drive,
 )
-from tidegate.policies.btu import QUIRKS
 from tidegate.workloads.visp import Pattern
 
 __all__ = [
@@ -42,7 +42,7 @@ __all__ = [
 PUBLISHED_WAY = Variant("as published")
 CODED = Variant(
     "as coded",
-    quirks=frozenset(QUIRKS),
+    differences=frozenset(DIFFERENCES),
     thresholds=(250.0, 1250.0, 20.0),
     unacknowledged=True,
     penalty=0.01,
@@ -192,7 +192,7 @@ def _floats(values: Iterable[float | None]) -> np.ndarray[tuple[int], np.dtype[n
 
 
 def jobs(quick: bool, seeds: int) -> list[Job]:
-    """Every run of the experiment; quick: the exact clock with one seed, no quirks one by one."""
+    """Every run of the experiment; quick: fewer seeds, no single differences."""
     chosen = range(1, seeds + 1)
     few = range(1, 2) if quick else chosen
     found = [
@@ -209,13 +209,13 @@ def jobs(quick: bool, seeds: int) -> list[Job]:
     found += [Job(variant, "stepwise", THR10, 1) for variant in (BROKER, COMMITTED)]
     if not quick:
         found.append(Job(CODE_DEMANDS, "stepwise", BTU10, 1))
-        found += [Job(alone(quirk), "stepwise", BTU10, 1) for quirk in QUIRKS]
+        found += [Job(alone(difference), "stepwise", BTU10, 1) for difference in DIFFERENCES]
     return found
 
 
-def alone(quirk: str) -> Variant:
+def alone(difference: str) -> Variant:
     """The algorithms as published, but for one thing that the code does."""
-    return replace(PUBLISHED_WAY, name=f"with {quirk}", quirks=frozenset({quirk}))
+    return replace(PUBLISHED_WAY, name=f"with {difference}", differences=frozenset({difference}))
 
 
 def run_all(

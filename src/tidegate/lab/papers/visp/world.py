@@ -18,12 +18,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tidegate.errors import BackendError
+from tidegate.lab.papers.visp.original import OriginalBtu
 from tidegate.loop.backend import Outcome
 from tidegate.loop.controller import Controller
 from tidegate.model import HostOffer, Plan, Snapshot
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.policies.base import Policy
-from tidegate.policies.btu import QUIRKS, Btu
+from tidegate.policies.btu import Btu
 from tidegate.policies.queue_threshold import QueueThreshold
 from tidegate.simulation import CloudSettings, RunReport, SimulatedCloud
 from tidegate.workloads import VispPattern
@@ -135,17 +136,23 @@ CONFIGURATIONS = tuple(
 class Variant:
     """One reading of what was run.
 
-    quirks: of the BTU-based policy, by name; thresholds: up, double and down of the baseline.
-    occupancy: how long an item keeps an instance, see `service_s`; code_demands: reserve what the
-    code's sample configuration says instead of Table 2, on hosts with 90 % of their memory.
-    whole_seconds: senders' clocks show whole seconds. unacknowledged: what the broker reports as
-    waiting includes the items that are being worked on. penalty: P of Algorithm 3.
-    turn_delay_s: see `drive`; literal_window: the policy is not told when the next turn is, so it
-    looks at a host only in the last 5 % of its unit even if no turn falls into them.
+    Args:
+        name: Name of the reading.
+        differences: What the BTU-based policy does as the authors' code does, by name.
+        thresholds: Up, double and down of the baseline, in waiting items.
+        occupancy: How long an item occupies an instance, see `service_s`.
+        code_demands: Reserve the resources of the code's sample configuration instead of those of
+            Table 2, on hosts with 90 % of their memory.
+        whole_seconds: Senders' clocks show whole seconds.
+        unacknowledged: The broker counts items that are being processed as waiting.
+        turn_delay_s: Longest delay of a turn, see `drive`, in seconds.
+        literal_window: The policy does not know when the next turn is, so it considers a host only
+            in the last 5 % of its billing unit even if no turn falls into them.
+        penalty: P of Algorithm 3.
     """
 
     name: str
-    quirks: frozenset[str] = frozenset()
+    differences: frozenset[str] = frozenset()
     thresholds: tuple[float, float, float] = (50.0, 250.0, 1.0)
     occupancy: Occupancy = "durations"
     code_demands: bool = False
@@ -158,7 +165,9 @@ class Variant:
     def policy(self, configuration: Configuration) -> Policy:
         """The policy of a column."""
         if configuration.btu:
-            return Btu(quirks=",".join(q for q in QUIRKS if q in self.quirks), penalty=self.penalty)
+            if self.differences:
+                return OriginalBtu(penalty=self.penalty, differences=self.differences)
+            return Btu(penalty=self.penalty)
         up, double, down = self.thresholds
         return QueueThreshold(up=up, double=double, down=down)
 
