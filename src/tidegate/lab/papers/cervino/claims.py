@@ -18,47 +18,36 @@ UNTESTABLE = Answer(
 
 
 @claim(
-    "C-01",
-    "Fig. 2",
-    "mean jitter below 2.5 us and independent of the stream rate",
-    published="< 2.5 us",
-    criterion="not testable without wide-area sites",
-)
+    "C-01", "Fig. 2", "mean jitter below 2.5 us and independent of the stream rate",
+    published="< 2.5 us", criterion="not testable without wide-area sites",
+)  # fmt: skip
 def jitter(results: CervinoResults) -> Answer:
     return UNTESTABLE
 
 
 @claim(
-    "C-02",
-    "Fig. 3",
-    "application-level delay is dominated by network round-trip time",
-    published="dominated",
-    criterion="as C-01",
-)
+    "C-02", "Fig. 3", "application-level delay is dominated by network round-trip time",
+    published="dominated", criterion="as C-01",
+)  # fmt: skip
 def delay(results: CervinoResults) -> Answer:
     return UNTESTABLE
 
 
 @claim(
-    "C-03",
-    "Fig. 4",
-    "throughput is stable over the day; latency has outliers",
-    published="stable",
+    "C-03", "Fig. 4", "throughput is stable over the day; latency has outliers", published="stable",
     criterion="as C-01",
-)
+)  # fmt: skip
 def stability(results: CervinoResults) -> Answer:
     return UNTESTABLE
 
 
 @claim(
-    "C-04",
-    "Fig. 5",
+    "C-04", "Fig. 5",
     "throughput follows 100000 to 200000 tuples/s by adding VMs; fewer large than small ones are "
     "needed",
-    published="linear",
-    criterion="offered rate carried within 2 % at each step; large < small",
+    published="linear", criterion="offered rate carried within 2 % at each step; large < small",
     partly="one size of VM, the comparison, or some seeds",
-)
+)  # fmt: skip
 def throughput(results: CervinoResults) -> Answer:
     holds: dict[str, list[bool]] = {}
     parts = []
@@ -77,14 +66,13 @@ def throughput(results: CervinoResults) -> Answer:
 
 
 @claim(
-    "C-05",
-    "Fig. 7a",
+    "C-05", "Fig. 7a",
     "with small VMs N follows the rate up and down; tuples drop only until the change is noticed",
     published="follows",
     criterion="N returns to the same level after each step; drops outside two periods after a "
     "rise are zero",
     partly=SOMEWHERE,
-)
+)  # fmt: skip
 def small_vms_follow(results: CervinoResults) -> Answer:
     holds, parts = {}, []
     for name, runs in results.with_small.items():
@@ -109,13 +97,10 @@ def small_vms_follow(results: CervinoResults) -> Answer:
 
 
 @claim(
-    "C-06",
-    "V",
-    "processing latency stays low throughout because excess is shed",
-    published="7-28 us",
-    criterion="p99 latency under overload within 4 times that without",
+    "C-06", "V", "processing latency stays low throughout because excess is shed",
+    published="7-28 us", criterion="p99 latency under overload within 4 times that without",
     partly=SOMEWHERE,
-)
+)  # fmt: skip
 def low_latency(results: CervinoResults) -> Answer:
     holds, parts = {}, []
     for name, pairs in results.overload.items():
@@ -137,13 +122,9 @@ def low_latency(results: CervinoResults) -> Answer:
 
 
 @claim(
-    "C-07",
-    "Fig. 7b",
-    "with large VMs one suffices for the whole run with few drops",
-    published="N = 1",
-    criterion="N = 1 and drops below 1 %",
-    partly=SOMEWHERE,
-)
+    "C-07", "Fig. 7b", "with large VMs one suffices for the whole run with few drops",
+    published="N = 1", criterion="N = 1 and drops below 1 %", partly=SOMEWHERE,
+)  # fmt: skip
 def one_large_vm(results: CervinoResults) -> Answer:
     holds, parts = {}, []
     for name, runs in results.with_large.items():
@@ -154,13 +135,11 @@ def one_large_vm(results: CervinoResults) -> Answer:
 
 
 @claim(
-    "C-08",
-    "V",
+    "C-08", "V",
     "an invocation period of 30 s is a good trade-off between misestimates and slow reaction",
-    published="30 s",
-    criterion="drops plus waste are lower at 30 s than at 5 s and at 120 s",
+    published="30 s", criterion="drops plus waste are lower at 30 s than at 5 s and at 120 s",
     partly=WORLDS,
-)
+)  # fmt: skip
 def period(results: CervinoResults) -> Answer:
     holds, parts = {}, []
     for name, periods in results.periods.items():

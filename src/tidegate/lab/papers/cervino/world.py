@@ -161,12 +161,12 @@ class Stepped:
 
     @property
     def drop_share(self) -> float:
-        """Dropped of offered."""
+        """Dropped tuples as a share of the offered ones."""
         return self.dropped / self.offered
 
     @property
     def cost(self) -> float:
-        """Drops plus waste, as a share of what was offered."""
+        """Drops plus waste, as a share of the offered tuples."""
         return (self.dropped + self.waste) / self.offered
 
 

@@ -32,25 +32,18 @@ BURSTS = (
 
 
 @claim(
-    "D-01",
-    "Fig. 6",
+    "D-01", "Fig. 6",
     "10:11:1 has the lowest mean sojourn time of the six allocations (logo detection)",
-    published="lowest",
-    criterion="lowest in simulation; live where it runs",
-    partly=WORLDS,
-)
+    published="lowest", criterion="lowest in simulation; live where it runs", partly=WORLDS,
+)  # fmt: skip
 def lowest_for_logos(results: DrsResults) -> Answer:
     return lowest(results.logos, BURSTS)
 
 
 @claim(
-    "D-02",
-    "Fig. 6",
-    "6:13:3 has the lowest (frequent patterns)",
-    published="lowest",
-    criterion="as D-01",
-    partly=WORLDS,
-)
+    "D-02", "Fig. 6", "6:13:3 has the lowest (frequent patterns)", published="lowest",
+    criterion="as D-01", partly=WORLDS,
+)  # fmt: skip
 def lowest_for_patterns(results: DrsResults) -> Answer:
     return lowest(results.patterns)
 
@@ -71,13 +64,9 @@ def lowest(sixes: Mapping[str, Six], why: str = "") -> Answer:
 
 
 @claim(
-    "D-03",
-    "Fig. 6",
-    "the recommended allocations also have the smallest standard deviation",
-    published="smallest",
-    criterion="both",
-    partly=WORLDS,
-)
+    "D-03", "Fig. 6", "the recommended allocations also have the smallest standard deviation",
+    published="smallest", criterion="both", partly=WORLDS,
+)  # fmt: skip
 def smallest_deviation(results: DrsResults) -> Answer:
     holds, parts = {}, []
     for name, six in results.six.items():
@@ -91,13 +80,9 @@ def smallest_deviation(results: DrsResults) -> Answer:
 
 
 @claim(
-    "D-04",
-    "Fig. 7",
-    "estimated and measured sojourn times are strictly monotonic",
-    published="monotonic",
-    criterion="rank correlation 1.0 over the six",
-    partly=WORLDS,
-)
+    "D-04", "Fig. 7", "estimated and measured sojourn times are strictly monotonic",
+    published="monotonic", criterion="rank correlation 1.0 over the six", partly=WORLDS,
+)  # fmt: skip
 def monotonic(results: DrsResults) -> Answer:
     holds = {name: [six.correlation > 1 - 1e-12] for name, six in results.six.items()}
     measured = "rank correlation " + "; ".join(
@@ -107,13 +92,9 @@ def monotonic(results: DrsResults) -> Answer:
 
 
 @claim(
-    "D-05",
-    "Fig. 7",
-    "estimates for logo detection are accurate with slight underestimation",
-    published="slight",
-    criterion="ratio measured/estimated between 1.0 and 1.25",
-    partly=WORLDS,
-)
+    "D-05", "Fig. 7", "estimates for logo detection are accurate with slight underestimation",
+    published="slight", criterion="ratio measured/estimated between 1.0 and 1.25", partly=WORLDS,
+)  # fmt: skip
 def accurate(results: DrsResults) -> Answer:
     ratios = {name: [row.ratio for row in six.rows] for name, six in results.logos.items()}
     holds = {name: [all(1.0 <= r <= 1.25 for r in some)] for name, some in ratios.items()}
@@ -124,13 +105,9 @@ def accurate(results: DrsResults) -> Answer:
 
 
 @claim(
-    "D-06",
-    "Fig. 7",
-    "frequent patterns are underestimated more because of network cost",
-    published="more",
-    criterion="ratio above D-05's",
-    partly=WORLDS,
-)
+    "D-06", "Fig. 7", "frequent patterns are underestimated more because of network cost",
+    published="more", criterion="ratio above D-05's", partly=WORLDS,
+)  # fmt: skip
 def patterns_underestimated_more(results: DrsResults) -> Answer:
     logos = results.logos["13 frames/s"].ratio
     holds = {name: [six.ratio > logos] for name, six in results.patterns.items()}
@@ -146,13 +123,10 @@ def patterns_underestimated_more(results: DrsResults) -> Answer:
 
 
 @claim(
-    "D-07",
-    "Fig. 8",
-    "underestimation falls as total CPU time grows from 0.567 to 309.1 ms",
-    published="falls",
-    criterion="monotone over the six workloads",
+    "D-07", "Fig. 8", "underestimation falls as total CPU time grows from 0.567 to 309.1 ms",
+    published="falls", criterion="monotone over the six workloads",
     partly="at some of the five steps",
-)
+)  # fmt: skip
 def underestimation_falls(results: DrsResults) -> Answer:
     ratios = results.ratios
     middle = [mean(ratios[cpu]) for cpu in sorted(ratios)]
@@ -165,14 +139,12 @@ def underestimation_falls(results: DrsResults) -> Answer:
 
 
 @claim(
-    "D-08",
-    "Fig. 9",
+    "D-08", "Fig. 9",
     "from bad starts re-balancing at minute 14 reaches the recommended allocation and its sojourn "
     "time",
-    published="all curves meet",
-    criterion="within 5 % after minute 16",
+    published="all curves meet", criterion="within 5 % after minute 16",
     partly="times meet from some starts or seeds, or all after another allocation",
-)
+)  # fmt: skip
 def curves_meet(results: DrsResults) -> Answer:
     near, reached, parts = {}, {}, []
     for name, start in results.starts.items():
@@ -199,13 +171,10 @@ def curves_meet(results: DrsResults) -> Answer:
 
 
 @claim(
-    "D-09",
-    "Fig. 9",
-    "re-balancing takes seconds; its cost is negligible within one minute",
-    published="seconds",
-    criterion="pause below 10 s; minute mean up by less than 50 %",
+    "D-09", "Fig. 9", "re-balancing takes seconds; its cost is negligible within one minute",
+    published="seconds", criterion="pause below 10 s; minute mean up by less than 50 %",
     partly=SOMEWHERE,
-)
+)  # fmt: skip
 def short_pauses(results: DrsResults) -> Answer:
     runs = {f"{name}, ours": start.runs for name, start in results.starts.items()}
     runs |= {f"{name}, as Storm": start.restarted for name, start in results.starts.items()}
@@ -228,13 +197,10 @@ def short_pauses(results: DrsResults) -> Answer:
 
 
 @claim(
-    "D-10",
-    "Fig. 10",
+    "D-10", "Fig. 10",
     "ExpA: Tmax 500 ms with 4 workers (17) is exceeded; one machine is added; 10:11:1 holds it",
-    published="17 to 22",
-    criterion="allocations and both sides of 500 ms",
-    partly=SOMEWHERE,
-)
+    published="17 to 22", criterion="allocations and both sides of 500 ms", partly=SOMEWHERE,
+)  # fmt: skip
 def adds_a_machine(results: DrsResults) -> Answer:
     why = (
         "At the stated 13 frames/s, 17 executors wait for almost nothing: 500 ms are not exceeded "
@@ -245,13 +211,9 @@ def adds_a_machine(results: DrsResults) -> Answer:
 
 
 @claim(
-    "D-11",
-    "Fig. 10",
-    "ExpB: Tmax 1000 ms with 5 workers (22) releases one; 8:8:1 still holds it",
-    published="22 to 17",
-    criterion="allocations and below 1000 ms",
-    partly=SOMEWHERE,
-)
+    "D-11", "Fig. 10", "ExpB: Tmax 1000 ms with 5 workers (22) releases one; 8:8:1 still holds it",
+    published="22 to 17", criterion="allocations and below 1000 ms", partly=SOMEWHERE,
+)  # fmt: skip
 def removes_a_machine(results: DrsResults) -> Answer:
     why = (
         "17 executors are 94 % busy at the scaled rates, so the mean of a single minute strays far "
@@ -296,13 +258,9 @@ def machines(
 
 
 @claim(
-    "D-12",
-    "Fig. 10",
-    "peak minute of the change: adding a machine costs more than removing one",
-    published="4777; 1113 ms",
-    criterion="order; values reported",
-    partly=SOMEWHERE,
-)
+    "D-12", "Fig. 10", "peak minute of the change: adding a machine costs more than removing one",
+    published="4777; 1113 ms", criterion="order; values reported", partly=SOMEWHERE,
+)  # fmt: skip
 def adding_costs_more(results: DrsResults) -> Answer:
     ours, storm = results.machines["scaled"], results.storm
     runs = {
@@ -326,13 +284,11 @@ def adding_costs_more(results: DrsResults) -> Answer:
 
 
 @claim(
-    "D-13",
-    "Table II",
-    "scheduling time for K 12 24 48 96 192",
+    "D-13", "Table II", "scheduling time for K 12 24 48 96 192",
     published="0.083 0.158 0.323 0.665 1.250 ms",
     criterion="faster at each K and no worse than linear",
     partly="faster at some K, or linear up to some",
-)
+)  # fmt: skip
 def fast_scheduling(results: DrsResults) -> Answer:
     took_ms = results.took_ms
     base, most = min(took_ms), max(took_ms)
@@ -350,26 +306,18 @@ def fast_scheduling(results: DrsResults) -> Answer:
 
 
 @claim(
-    "D-14",
-    "Theorem 1",
-    "AssignProcessors is optimal",
-    published="optimal",
-    criterion="equals exhaustive search on random instances",
-    partly="on some instances",
-)
+    "D-14", "Theorem 1", "AssignProcessors is optimal", published="optimal",
+    criterion="equals exhaustive search on random instances", partly="on some instances",
+)  # fmt: skip
 def optimal(results: DrsResults) -> Answer:
     solved, worst = results.optimal
     return _exact(solved, results.instances, f", worst excess {worst:.1g}")
 
 
 @claim(
-    "D-15",
-    "Program 6",
-    "fewest processors for Tmax",
-    published="minimal",
-    criterion="equals exhaustive search on random instances",
-    partly="on some instances",
-)
+    "D-15", "Program 6", "fewest processors for Tmax", published="minimal",
+    criterion="equals exhaustive search on random instances", partly="on some instances",
+)  # fmt: skip
 def minimal(results: DrsResults) -> Answer:
     return _exact(results.minimal, results.instances)
 

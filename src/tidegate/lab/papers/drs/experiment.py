@@ -49,11 +49,11 @@ NOTES = (
     "every minute on those of the last; every tenth service time is measured. Fig. 9: min_gain 0, "
     "as the authors' code rebalances at any difference. Fig. 10: 5 machines of 5 executors at "
     "most, 3 reserved. A host starts in 30 to 60 s, an executor in 5 to 10 s, 20 s for an image.",
-    "Two ways to rebalance: ours, which starts and stops only what changes; and Storm's, which "
-    "starts every executor anew (what waits goes on waiting).",
+    "Two ways to rebalance: ours, which starts and stops only the executors that change; and "
+    "Storm's, which restarts every executor (waiting items keep waiting).",
     "Chosen after a first look at results: at most 5 machines (the paper's cluster), room kept for "
     "the reserved executors, turns of 5 minutes as a second world for D-11, the third world of "
-    "D-12, and that D-10 and D-11 ask for machines that stay. All runs of Fig. 9 with one seed "
+    "D-12, and that D-10 and D-11 require the machines to stay. All runs of Fig. 9 with one seed "
     "share arrivals and service times, so that curves with equal allocations nearly coincide.",
     "Table II: our times on this machine against the authors' on theirs; ratios, not a race.",
 )

@@ -39,12 +39,9 @@ def table_one() -> float:
 
 
 @claim(
-    "F-01",
-    "Table I",
-    "Sarsa update of (0.70; no action) after utilisation 0.90",
-    published="0.822",
-    criterion="exact 0.8233 (0.822 with the paper's rounding of the errors)",
-)
+    "F-01", "Table I", "Sarsa update of (0.70; no action) after utilisation 0.90",
+    published="0.822", criterion="exact 0.8233 (0.822 with the paper's rounding of the errors)",
+)  # fmt: skip
 def sarsa_update(_: FuguResults) -> Answer:
     value = table_one()
     good = abs(value - 0.8233) < 5e-5
@@ -53,13 +50,12 @@ def sarsa_update(_: FuguResults) -> Answer:
 
 
 @claim(
-    "F-02",
-    "Fig. 4",
+    "F-02", "Fig. 4",
     "local thresholds at 0.3/0.8 target 0.6 day 1: mean utilisation and p90 latency",
     published="0.52; 1850 ms",
     criterion="utilisation within 0.05; latency reported (its absolute value depends on the "
     "machines)",
-)
+)  # fmt: skip
 def local_thresholds(results: FuguResults) -> Answer:
     case = Case("local")
     load = results.of(case, UTILISATION)
@@ -91,25 +87,19 @@ def _shift(results: FuguResults, name: str, up: int) -> Answer:
 
 
 @claim(
-    "F-03",
-    "Fig. 4",
-    "lowering the lower threshold to 0.2 lowers utilisation and latency",
+    "F-03", "Fig. 4", "lowering the lower threshold to 0.2 lowers utilisation and latency",
     published="both fall",
     criterion="both directions hold in the mean over seeds with their interval shown",
     partly="one of its two parts",
-)
+)  # fmt: skip
 def lower_threshold_down(results: FuguResults) -> Answer:
     return _shift(results, "lower 0.2", -1)
 
 
 @claim(
-    "F-04",
-    "Fig. 4",
-    "raising the lower threshold to 0.4 raises utilisation and latency",
-    published="both rise",
-    criterion="as F-03",
-    partly="one of its two parts",
-)
+    "F-04", "Fig. 4", "raising the lower threshold to 0.4 raises utilisation and latency",
+    published="both rise", criterion="as F-03", partly="one of its two parts",
+)  # fmt: skip
 def lower_threshold_up(results: FuguResults) -> Answer:
     return _shift(results, "lower 0.4", 1)
 
@@ -129,37 +119,28 @@ def _dearer(results: FuguResults, name: str, what: str, label: str) -> Answer:
 
 
 @claim(
-    "F-05",
-    "Fig. 4",
-    "upper threshold 0.7 raises latency because moves become frequent",
-    published="rises",
-    criterion="p90 latency and number of moves both above the default's",
+    "F-05", "Fig. 4", "upper threshold 0.7 raises latency because moves become frequent",
+    published="rises", criterion="p90 latency and number of moves both above the default's",
     partly="one of its two parts",
-)
+)  # fmt: skip
 def upper_threshold_down(results: FuguResults) -> Answer:
     return _dearer(results, "upper 0.7", "moves", "moves")
 
 
 @claim(
-    "F-06",
-    "Fig. 4",
-    "upper threshold 0.9 raises latency because of overloads",
-    published="rises",
+    "F-06", "Fig. 4", "upper threshold 0.9 raises latency because of overloads", published="rises",
     criterion="p90 latency and overload share both above the default's",
     partly="one of its two parts",
-)
+)  # fmt: skip
 def upper_threshold_up(results: FuguResults) -> Answer:
     return _dearer(results, "upper 0.9", "overload", "overload share")
 
 
 @claim(
-    "F-07",
-    "Fig. 5",
-    "global thresholds at the default: mean utilisation and p90 latency",
-    published="0.49; 2340 ms",
-    criterion="utilisation within 0.05 and p90 latency above local's",
+    "F-07", "Fig. 5", "global thresholds at the default: mean utilisation and p90 latency",
+    published="0.49; 2340 ms", criterion="utilisation within 0.05 and p90 latency above local's",
     partly="one of its two parts",
-)
+)  # fmt: skip
 def global_thresholds(results: FuguResults) -> Answer:
     case, base = Case("global"), Case("local")
     load, latency = results.of(case, UTILISATION), results.of(case, P90)
@@ -175,13 +156,10 @@ def global_thresholds(results: FuguResults) -> Answer:
 
 
 @claim(
-    "F-08",
-    "Fig. 5",
+    "F-08", "Fig. 5",
     "global thresholds have worse latency than local in the other four configurations",
-    published="4 of 4",
-    criterion="all four",
-    partly="some of the four",
-)
+    published="4 of 4", criterion="all four", partly="some of the four",
+)  # fmt: skip
 def global_is_slower(results: FuguResults) -> Answer:
     ratios = {
         name: results.mean(Case("global", name), P90) / results.mean(Case("local", name), P90)
@@ -198,14 +176,11 @@ def global_is_slower(results: FuguResults) -> Answer:
 
 
 @claim(
-    "F-09",
-    "Figs. 4-5",
+    "F-09", "Figs. 4-5",
     "mean of the maximal host load exceeds 0.7 in all global configurations and stays below it in "
     "all local ones",
-    published="5 of 5; 5 of 5",
-    criterion="all ten",
-    partly="some of the ten",
-)
+    published="5 of 5; 5 of 5", criterion="all ten", partly="some of the ten",
+)  # fmt: skip
 def greatest_load(results: FuguResults) -> Answer:
     high = {
         policy: [results.of(Case(policy, name), "load_max") for name in CONFIGURATIONS]
@@ -232,13 +207,11 @@ def greatest_load(results: FuguResults) -> Answer:
 
 
 @claim(
-    "F-10",
-    "Fig. 6",
-    "learning: utilisation and mean latency over the five configurations",
+    "F-10", "Fig. 6", "learning: utilisation and mean latency over the five configurations",
     published="0.56-0.62; 1300-2400 ms",
     criterion="spread of utilisation at most 0.06 and smaller than local's",
     partly="one of its two parts",
-)
+)  # fmt: skip
 def learning_spread(results: FuguResults) -> Answer:
     load = {
         policy: [results.mean(Case(policy, name), UTILISATION) for name in CONFIGURATIONS]
@@ -271,13 +244,10 @@ def _beats(results: FuguResults, case: Case, base: Case, by: float) -> tuple[boo
 
 
 @claim(
-    "F-11",
-    "Fig. 6",
+    "F-11", "Fig. 6",
     "learning improves utilisation by at least 0.05 over local with equal or lower p90 latency",
-    published=">= 0.05 in 5 of 5",
-    criterion="all five",
-    partly="some of the five",
-)
+    published=">= 0.05 in 5 of 5", criterion="all five", partly="some of the five",
+)  # fmt: skip
 def learning_improves(results: FuguResults) -> Answer:
     pairs = [(Case("sarsa", name), Case("local", name)) for name in CONFIGURATIONS]
     holds = [_beats(results, case, base, 0.05) for case, base in pairs]
@@ -293,12 +263,9 @@ def learning_improves(results: FuguResults) -> Answer:
 
 
 @claim(
-    "F-12",
-    "V-A",
-    "hosts saved by learning against local",
-    published="0.5",
+    "F-12", "V-A", "hosts saved by learning against local", published="0.5",
     criterion="between 0.2 and 1.0",
-)
+)  # fmt: skip
 def hosts_saved(results: FuguResults) -> Answer:
     saved = [-more for more in results.more(Case("sarsa"), Case("local"), "hosts")]
     good = 0.2 <= float(np.mean(saved)) <= 1.0
@@ -320,12 +287,9 @@ def _by_day(results: FuguResults, policy: str) -> np.ndarray[tuple[int, int], np
 
 
 @claim(
-    "F-13",
-    "Fig. 7",
-    "local thresholds: latency of the worst day over day 1",
-    published="nearly 2",
+    "F-13", "Fig. 7", "local thresholds: latency of the worst day over day 1", published="nearly 2",
     criterion="ratio above 1.4 on at least one day",
-)
+)  # fmt: skip
 def worst_day(results: FuguResults) -> Answer:
     days = _by_day(results, "local")
     worst = (days[1:] / days[0]).max(axis=0)
@@ -339,12 +303,9 @@ def worst_day(results: FuguResults) -> Answer:
 
 
 @claim(
-    "F-14",
-    "Fig. 8",
-    "learning is more stable across days than local",
-    published="smaller spread",
+    "F-14", "Fig. 8", "learning is more stable across days than local", published="smaller spread",
     criterion="relative spread of p90 latency smaller than local's",
-)
+)  # fmt: skip
 def stable_days(results: FuguResults) -> Answer:
     spread = {}
     for policy in ("sarsa", "local"):
@@ -369,13 +330,10 @@ def stable_days(results: FuguResults) -> Answer:
 
 
 @claim(
-    "F-15",
-    "Fig. 9",
-    "learning switched on: utilisation and latency",
-    published="0.55 to 0.58; 2100 to 1700 ms",
-    criterion="utilisation rises and latency falls",
+    "F-15", "Fig. 9", "learning switched on: utilisation and latency",
+    published="0.55 to 0.58; 2100 to 1700 ms", criterion="utilisation rises and latency falls",
     partly="one of its two parts",
-)
+)  # fmt: skip
 def learning_on(results: FuguResults) -> Answer:
     case, base = Case("sarsa"), Case("sarsa", learning="none")
     load, latency = (results.more(case, base, what) for what in (UTILISATION, P90))
@@ -392,14 +350,12 @@ def learning_on(results: FuguResults) -> Answer:
 
 
 @claim(
-    "F-16",
-    "Fig. 9",
+    "F-16", "Fig. 9",
     "more intensive (imp 0.5) and longer (dur 160) learning are both worse than default; impact "
     "hurts more",
-    published="order",
-    criterion="order holds in utilisation and latency",
+    published="order", criterion="order holds in utilisation and latency",
     partly="one of its two parts",
-)
+)  # fmt: skip
 def intensity_and_duration(results: FuguResults) -> Answer:
     cases = [Case("sarsa", learning=name) for name in ("default", "dur 160", "imp 0.5")]
     load = [results.mean(case, UTILISATION) for case in cases]
@@ -422,13 +378,9 @@ def intensity_and_duration(results: FuguResults) -> Answer:
 
 
 @claim(
-    "F-17",
-    "V-C",
-    "every learning setting beats local thresholds",
-    published="3 of 3",
-    criterion="all three in utilisation at no higher p90 latency",
-    partly="some of the three",
-)
+    "F-17", "V-C", "every learning setting beats local thresholds", published="3 of 3",
+    criterion="all three in utilisation at no higher p90 latency", partly="some of the three",
+)  # fmt: skip
 def every_setting(results: FuguResults) -> Answer:
     cases = [Case("sarsa", learning=name) for name in ("default", "imp 0.5", "dur 160")]
     pairs = [_beats(results, case, Case("local"), 0.0) for case in cases]
@@ -441,12 +393,9 @@ def every_setting(results: FuguResults) -> Answer:
 
 
 @claim(
-    "F-18",
-    "IV-B",
-    "a global threshold triggers fewer scaling decisions than a local one",
-    published="fewer",
-    criterion="count over a day",
-)
+    "F-18", "IV-B", "a global threshold triggers fewer scaling decisions than a local one",
+    published="fewer", criterion="count over a day",
+)  # fmt: skip
 def fewer_decisions(results: FuguResults) -> Answer:
     counts = {policy: results.of(Case(policy), "decisions") for policy in ("global", "local")}
     good = float(np.mean(counts["global"])) < float(np.mean(counts["local"]))

@@ -1,6 +1,6 @@
 """The runs of FUGU's experiments and their measurements.
 
-As in the paper, a run has about 700 measurement points. At each the least, mean and greatest host
+As in the paper, a run has about 700 measurement points. At each, the least, mean and greatest host
 load are taken, and the mean latency of every query since the point before; the latency of the
 point is the mean over the queries. Loads are averaged over the points, of latencies the median,
 the 10th and the 90th percentile are taken.
@@ -52,7 +52,7 @@ LEARNING = {
     "dur 160": (0.2, 160.0),
 }
 RECENT_TURNS = 3
-"""A move is held responsible for the latency of its turn and of the two after it."""
+"""Latency within this number of turns, from the turn of a move on, is attributed to the move."""
 
 
 @dataclass(frozen=True, order=True)
@@ -194,7 +194,7 @@ def run_case(seed: int, case: Case, points: int, days: tuple[RecordedDay, ...] =
 def _mean_latency(
     before: Mapping[str, tuple[int, float]], now: Mapping[str, tuple[int, float]]
 ) -> float:
-    """Mean over the queries of each one's mean latency since then; NaN when all were silent."""
+    """Mean over the queries of their mean latency since `before`; NaN without any result."""
     means = [
         (seconds - before[query][1]) / (count - before[query][0])
         for query, (count, seconds) in now.items()

@@ -210,51 +210,42 @@ def real_time_ratio(cell: TableCell) -> float:
 
 
 @visp_claim(
-    "V-01",
-    "Tables 3-6",
+    "V-01", "Tables 3-6",
     "SLA compliance in three levels for four patterns and four configurations",
     published="48 values",
     criterion="each within 5 points (with the 1-s timestamp switch on) ; share of the 48 is the "
     "figure",
     why=f"{SHUFFLED} {CLOCK}",
-)
+)  # fmt: skip
 def compliances(reading: Reading) -> Finding:
     return within(in_time_errors(reading.table), 5.0, "points")
 
 
 @visp_claim(
-    "V-02",
-    "Tables 3-6",
-    "resource cost for four patterns and six configurations",
-    published="24 values",
-    criterion="each within 10 %; share of the 24 is the figure",
+    "V-02", "Tables 3-6", "resource cost for four patterns and six configurations",
+    published="24 values", criterion="each within 10 %; share of the 24 is the figure",
     why=f"{SHUFFLED} Hence too few hosts are paid for.",
-)
+)  # fmt: skip
 def resource_costs(reading: Reading) -> Finding:
     return within(resource_errors(reading.table), 0.10, "%", 100)
 
 
 @visp_claim(
-    "V-03",
-    "Tables 3-6",
-    "total cost in three levels for four patterns and six configurations",
+    "V-03", "Tables 3-6", "total cost in three levels for four patterns and six configurations",
     published="72 values",
     criterion="each within 10 % (Table 4's 155.43 is a slip for about 115.43); share of the 72 is "
     "the figure",
     why="Errors of the hosts' cost (V-02) and of the penalties (V-01) have opposite signs.",
-)
+)  # fmt: skip
 def total_costs(reading: Reading) -> Finding:
     return within(total_errors(reading.table), 0.10, "%", 100)
 
 
 @visp_claim(
-    "V-04",
-    "Conclusion of evaluation",
+    "V-04", "Conclusion of evaluation",
     "BTU-based compliance beats threshold-based in every configuration and level",
-    published="36 of 36",
-    criterion="all",
-    why=SHUFFLED,
-)
+    published="36 of 36", criterion="all", why=SHUFFLED,
+)  # fmt: skip
 def always_better(reading: Reading) -> Finding:
     gains = [b.in_time[n] - t.in_time[n] for _, _, b, t in _pairs(reading.table) for n in range(3)]
     held = sum(gain > 0 for gain in gains)
@@ -263,13 +254,9 @@ def always_better(reading: Reading) -> Finding:
 
 
 @visp_claim(
-    "V-05",
-    "Stepwise",
-    "compliance gain from BTU10 real-time to BTU60 relaxed (stepwise)",
-    published="9 to 24 points",
-    criterion="between 5 and 28 points and growing",
-    why=SHUFFLED,
-)
+    "V-05", "Stepwise", "compliance gain from BTU10 real-time to BTU60 relaxed (stepwise)",
+    published="9 to 24 points", criterion="between 5 and 28 points and growing", why=SHUFFLED,
+)  # fmt: skip
 def growing_gain(reading: Reading) -> Finding:
     cell = {column: reading.table["stepwise", column] for column in COLUMNS}
     first = cell["BTU10"].in_time[0] - cell["THR10"].in_time[0]
@@ -279,13 +266,10 @@ def growing_gain(reading: Reading) -> Finding:
 
 
 @visp_claim(
-    "V-06",
-    "Conclusion of evaluation",
-    "total cost is lower with BTU-based except real-time BTU10",
-    published="all but one kind",
-    criterion="all others lower (ties within 1 %)",
+    "V-06", "Conclusion of evaluation", "total cost is lower with BTU-based except real-time BTU10",
+    published="all but one kind", criterion="all others lower (ties within 1 %)",
     why=f"{SHUFFLED} The penalties for that exceed what the hosts save.",
-)
+)  # fmt: skip
 def cheaper_in_all(reading: Reading) -> Finding:
     ratios = [
         based.total[level] / baseline.total[level]
@@ -299,13 +283,10 @@ def cheaper_in_all(reading: Reading) -> Finding:
 
 
 @visp_claim(
-    "V-07",
-    "Abstract",
-    "largest cost reduction",
-    published="36 %",
+    "V-07", "Abstract", "largest cost reduction", published="36 %",
     criterion="between 28 % and 44 % and found at near real-time BTU60",
     why="Both ends of the comparison are off: see V-02 and V-03.",
-)
+)  # fmt: skip
 def largest_reduction(reading: Reading) -> Finding:
     reduction, level, minutes, pattern = max(
         (1 - based.total[level] / baseline.total[level], level, minutes, pattern)
@@ -318,26 +299,20 @@ def largest_reduction(reading: Reading) -> Finding:
 
 
 @visp_claim(
-    "V-08",
-    "Stepwise",
-    "resource cost of BTU60 against threshold",
-    published="-19 %",
+    "V-08", "Stepwise", "resource cost of BTU60 against threshold", published="-19 %",
     criterion="between -10 % and -28 %",
     why="With shuffling, BTU60 leases fewer hosts than published, so the saving is too large.",
-)
+)  # fmt: skip
 def hourly_saving(reading: Reading) -> Finding:
     change = _cost_change(reading.table, 60)
     return Finding(f"{100 * change:+.0f} %", int(-0.28 <= change <= -0.10), 1, (100 * change,))
 
 
 @visp_claim(
-    "V-09",
-    "Stepwise",
-    "resource cost of BTU10 and BTU30 is above threshold's",
-    published="above",
+    "V-09", "Stepwise", "resource cost of BTU10 and BTU30 is above threshold's", published="above",
     criterion="both",
     why="With shuffling, BTU-based leases fewer hosts than the baseline, not more.",
-)
+)  # fmt: skip
 def dearer_when_short(reading: Reading) -> Finding:
     changes = {minutes: 100 * _cost_change(reading.table, minutes) for minutes in (10, 30)}
     text = ", ".join(f"BTU{minutes} {change:+.0f} %" for minutes, change in changes.items())
@@ -345,13 +320,10 @@ def dearer_when_short(reading: Reading) -> Finding:
 
 
 @visp_claim(
-    "V-10",
-    "Stepwise",
-    "scaling activity falls as the BTU grows",
-    published="inverse",
+    "V-10", "Stepwise", "scaling activity falls as the BTU grows", published="inverse",
     criterion="operations BTU10 > BTU30 > BTU60",
     why="Shuffling (V-04) starts and stops instances at every turn, whatever the unit.",
-)
+)  # fmt: skip
 def falling_activity(reading: Reading) -> Finding:
     ten, thirty, sixty = reading.operations
     text = f"{ten:.0f}, {thirty:.0f}, {sixty:.0f} operations"
@@ -359,15 +331,12 @@ def falling_activity(reading: Reading) -> Finding:
 
 
 @visp_claim(
-    "V-11",
-    "Conclusion of evaluation",
-    "compliance differs by at most 3 points across patterns",
-    published="3 points",
-    criterion="at most 4 points",
+    "V-11", "Conclusion of evaluation", "compliance differs by at most 3 points across patterns",
+    published="3 points", criterion="at most 4 points",
     why="Ours depends on how fast the volume rises: a turn adds one instance, at most two, to an "
     "operator, so the jumps of two-level cost more than the steps of a walk. That the published "
     "values hardly differ cannot be had from items that wait for capacity alone.",
-)
+)  # fmt: skip
 def alike_across_patterns(reading: Reading) -> Finding:
     spreads = []
     for column in PANELS:
@@ -380,14 +349,13 @@ def alike_across_patterns(reading: Reading) -> Finding:
 
 
 @visp_claim(
-    "V-12",
-    "Conclusion of evaluation",
+    "V-12", "Conclusion of evaluation",
     "real-time compliance about 40 % for the baseline and 50-55 % for BTU-based",
     published="40; 50-55",
     criterion="with the 1-s timestamp switch within 5 points; without it reported beside",
     why=f"As published, items are late for want of capacity, whatever the clock. {CLOCK}",
     more=clock,
-)
+)  # fmt: skip
 def half_in_real_time(reading: Reading) -> Finding:
     baseline = fmean(reading.table[pattern, "THR10"].in_time[0] for pattern in PATTERNS)
     based = [
@@ -400,13 +368,10 @@ def half_in_real_time(reading: Reading) -> Finding:
 
 
 @visp_claim(
-    "V-13",
-    "Random walk 1",
-    "with BTU30 and BTU60 instances stay high when volume falls",
-    published="gap",
-    criterion="correlation of instances with volume lower than BTU10's",
+    "V-13", "Random walk 1", "with BTU30 and BTU60 instances stay high when volume falls",
+    published="gap", criterion="correlation of instances with volume lower than BTU10's",
     why="Instances follow the volume in all three; the difference is within the spread.",
-)
+)  # fmt: skip
 def instances_stay(reading: Reading) -> Finding:
     ten, thirty, sixty = reading.correlations
     text = f"correlation {ten:.2f} (BTU10), {thirty:.2f} (BTU30), {sixty:.2f} (BTU60)"

@@ -63,7 +63,7 @@ __all__ = ["PAPER"]
 
 
 def notes(results: VispResults) -> tuple[str, ...]:
-    """What was assumed and what was found besides, in sentences."""
+    """Assumptions and further findings, in sentences."""
     return (
         *_assumed(results),
         _nearer(results),
@@ -89,7 +89,7 @@ def _assumed(results: VispResults) -> tuple[str, ...]:
         "World: Table 2's demands (1,024 shares a core) and durations as SLOs on hosts of 4 cores "
         "and 7 GB that start in 30–60 s, instances in 5–10 s plus 20 s for an image that is not "
         "cached; monitoring every 15 s, decisions every 60 s; ratios as the code has them (O2 "
-        "0.98, O6 1/102, O7 one of three by lot, not a true join): "
+        "0.98, O6 1/102, O7 one of three at random, not a true join): "
         f"{sum(rates.values()) * TICK_S:.1f} operator-items a machine and tick.",
         "Occupancy: Table 2's durations were measured with senders' clocks of whole seconds, which "
         "add half a second on average (a no-op, O8, is listed with 500 ms), so an item occupies "
@@ -105,10 +105,10 @@ def _assumed(results: VispResults) -> tuple[str, ...]:
         "what else kept the original's instances busy is not known. Candidates that we do not "
         "model: five items prefetched by each instance, and containers that go on consuming until "
         "they are killed.",
-        f"Turns come up to {TURN_DELAY_S:.0f} s after the full minute, by lot: on the minute "
-        "exactly, every turn would meet the same moment between two bursts and every billing unit "
-        "would end at a turn. The two data jobs have a phase by lot.",
-        "The baseline does not look at the billing unit: one run prices its three columns, each "
+        f"Turns come up to {TURN_DELAY_S:.0f} s after the full minute, at random: exactly on the "
+        "minute, every turn would meet the same moment between two bursts and every billing unit "
+        "would end at a turn. The phase of the two data jobs is random.",
+        "The baseline ignores the billing unit: one run prices its three columns, each "
         "host by its length of lease, as the authors presumably did.",
     )
 
@@ -148,8 +148,8 @@ def _shuffling(results: VispResults) -> str:
 
     return (
         f"BTU-based, as published: {share(PUBLISHED_WAY)}; as coded: {share(CODED)}. The code "
-        "leases a host even where it has just made room, holds back for three minutes what has "
-        "grown, and adds two instances to an operator that is far behind."
+        "leases a host even where it has just made room, does not scale in an operator for three "
+        "minutes after it has grown, and adds two instances to an operator that is far behind."
     )
 
 
@@ -292,7 +292,7 @@ def _tables(tables: dict[str, Table]) -> Iterator[Figure]:
 
 
 def _differences(results: VispResults) -> Iterator[Figure]:
-    """What each thing that the code does differently changes by itself, where that was run."""
+    """The effect of each difference of the code by itself, if that was run."""
     names = [q for q in DIFFERENCES if (alone(q).name, "stepwise", "BTU10", 1) in results.runs]
     if not names:
         return

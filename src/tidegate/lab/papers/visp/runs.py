@@ -164,7 +164,7 @@ BTU10, THR10 = RAN[0], RAN[3]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run to do."""
+    """One run."""
 
     variant: Variant
     pattern: Pattern
@@ -184,7 +184,6 @@ class RunSummary:
         made_way: Number of instances stopped to make room for another operator.
         correlation: Correlation of instances with volume over time.
         mean_hosts: Mean number of hosts.
-        mean_instances: Mean number of instances.
         series: Minutes, volume in items per second, instances and hosts; only if drawn.
     """
 
@@ -195,7 +194,6 @@ class RunSummary:
     made_way: int
     correlation: float
     mean_hosts: float
-    mean_instances: float
     series: tuple[Sequence[float], ...] = ()
 
 
@@ -320,7 +318,6 @@ def summarise(run: Run, configuration: Configuration, keep_series: bool) -> RunS
         made_way=run.reasons.get("make-way", 0),
         correlation=float(np.corrcoef(volume, instances)[0, 1]) if moving else 0.0,
         mean_hosts=float(hosts.mean()),
-        mean_instances=float(instances.mean()),
         series=series,
     )
 
