@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm ledger java clean
+.PHONY: help setup test kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm claims java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -82,8 +82,8 @@ bench-fleet: setup java ## the FUGU experiment on real hosts, beside the simulat
 bench-traces: setup java ## logs to traces: rows a second and core, and linearity (minutes)
 	$(BIN)/python benchmarks/traces.py
 
-ledger: setup ## write docs/measured/claims.md anew (a quarter of an hour)
-	$(BIN)/tidegate reproduce all --ledger docs/measured/claims.md --report out/papers.html
+claims: setup ## write docs/measured/claims.md anew (a quarter of an hour)
+	$(BIN)/tidegate reproduce all --claims docs/measured/claims.md --report out/papers.html
 
 clean: ## remove what setup and tests have made
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist out

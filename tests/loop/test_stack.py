@@ -82,7 +82,7 @@ def test_every_guard_can_be_named_in_a_file() -> None:
         ),
         ({"policy": "adaptive-provisioning", "parameters": {"shed": 3}}, SettingError, "true or"),
         ({"policy": "local-threshold", "parameters": {"target": 0.9}}, SettingError, "rising"),
-        ({"policy": "btu", "parameters": {"quirks": "all"}}, SettingError, "name of a quirk"),
+        ({"policy": "btu", "parameters": {"quirks": "all"}}, SettingError, "a parameter of it"),
     ],
 )
 def test_a_bad_setting_is_one_sentence(

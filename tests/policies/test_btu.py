@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from tests.policies.visp_worlds import BUSY, IDLE, LATE, NOW_S, world
-from tidegate.errors import SettingError
 from tidegate.model import Plan, Snapshot
 from tidegate.policies.btu import Btu, BtuMemory
 
@@ -219,8 +218,3 @@ def test_where_time_costs_nothing_it_is_always_the_time_to_think() -> None:
     snapshot = world({"host-1": ["a"], "host-2": ["a"]}, {"a": IDLE})
     free = replace(snapshot, hosts=tuple(replace(h, lease=None) for h in snapshot.hosts))
     assert decide(free)[0].bounded_target == 1
-
-
-def test_an_unknown_quirk_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(SettingError, match=r"'typo'.*known are through-origin"):
-        Btu(quirks="no-limit, typo")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tidegate.model.topology import Resources
-from tidegate.policies.btu.algorithms import (
+from tidegate.policies.btu import (
     host_rank,
     predicted_duration_s,
-    predicted_through_origin_s,
     release_utility,
     should_scale_up,
 )
@@ -30,12 +29,6 @@ def test_the_trend_is_the_least_squares_line_one_step_ahead(
 ) -> None:
     found = predicted_duration_s(durations)
     assert found == (None if predicted is None else pytest.approx(predicted, abs=1e-9))
-
-
-def test_the_authors_line_goes_through_the_origin() -> None:
-    assert predicted_through_origin_s([0.6] * 5) == pytest.approx(1.2)
-    assert predicted_through_origin_s([0.0, 1.0, 2.0]) == pytest.approx(4.0)
-    assert predicted_through_origin_s([1.0]) is None
 
 
 @pytest.mark.parametrize(
@@ -62,8 +55,6 @@ def test_algorithm_2_by_hand() -> None:
     assert rank == pytest.approx(0.125 / 3)
     cached = host_rank(free, capacity, Resources(1, 1000), cached=True)
     assert cached == pytest.approx(rank / 100)
-    cpu_only = host_rank(free, capacity, Resources(1, 1000), cached=True, cpu_only=True)
-    assert cpu_only == pytest.approx(0.5 / 3)
 
 
 @pytest.mark.parametrize("demand", [Resources(3.1, 100), Resources(1, 4001), Resources(1, 100, 11)])
@@ -95,7 +86,7 @@ def test_algorithm_3_by_hand() -> None:
     assert utility() == pytest.approx(1 + 0.5 - 0.50005 - 0.25)
     assert utility(queue_length=0) == pytest.approx(utility() + 100)
     assert utility(queue_length=0.99) == pytest.approx(utility() + 100)
-    assert utility(least_count=0) == pytest.approx(1 + 0.6 - 0.50005 - 0.25)
+    assert utility(counts=[0, 1, 3, 5]) == pytest.approx(1 + 0.6 - 0.50005 - 0.25)
     assert utility(penalty=0.01) == pytest.approx(1 + 0.5 - 0.505 - 0.25)
     assert utility(weights=(2, 1, 3, 4)) == pytest.approx(1 + 1.0 - 3 * 0.50005 - 1.0)
     assert utility(queue_length=0, queue_load=10) == pytest.approx(utility() + 10)

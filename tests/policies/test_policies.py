@@ -60,7 +60,7 @@ def test_an_unknown_parameter_is_refused_with_those_there_are() -> None:
         ("static", {"hosts": "none"}, "hosts", None),
         ("static", {"hosts": "4"}, "hosts", 4),
         ("local-threshold", {"fill": None}, "fill", None),
-        ("btu", {"quirks": "no-limit"}, "quirks", "no-limit"),
+        ("sarsa", {"bootstrap": "next-action"}, "bootstrap", "next-action"),
     ],
 )
 def test_parameters_are_read_as_their_kind(

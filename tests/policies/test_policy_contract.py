@@ -19,7 +19,6 @@ from tidegate.guards import (
     StepLimit,
 )
 from tidegate.policies import Policy, available, create
-from tidegate.policies.btu import QUIRKS
 from tidegate.testing import check_policy
 
 NAMES = {
@@ -76,10 +75,6 @@ def test_a_pause_around_a_lively_policy_keeps_the_contract(
     direction: Literal["in", "out", "both"],
 ) -> None:
     check_policy(Pause(create("queue-threshold"), direction=direction), worlds=5)
-
-
-def test_btu_keeps_the_contract_with_all_its_quirks() -> None:
-    check_policy(create("btu", quirks=", ".join(QUIRKS)), seed=3)
 
 
 @pytest.mark.parametrize("settings", [{"model": "ggk"}, {"t_max_s": "100ms"}, {"reserved": 2}])

@@ -1,4 +1,4 @@
-"""``tidegate reproduce``: the papers' experiments beside their published figures."""
+"""``tidegate reproduce``: the papers' experiments, compared with their published figures."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from rich.progress import TaskID
 
 from tidegate.cli.output import console, print_json, progress_bar, table
 from tidegate.errors import InputError
-from tidegate.lab.papers import PAPERS, run_paper, usual_seeds
-from tidegate.lab.papers.claims import Experiment, ledger
-from tidegate.lab.papers.fugu.days import read_days
+from tidegate.lab.papers import PAPERS, load_paper
+from tidegate.lab.papers.claims import Experiment, claims_page
 from tidegate.report import Page
 from tidegate.units import finite
 
@@ -32,7 +31,7 @@ STYLES = {"reproduced": "green", "partly": "yellow", "not": "red", "untestable":
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="fugu, cervino, visp, drs or all.")],
+    paper: Annotated[str, typer.Argument(help=f"{', '.join(PAPERS)} or all.")],
     quick: Annotated[bool, typer.Option("--quick", help="Minutes instead of an hour.")] = False,
     seeds: Annotated[
         int | None,
@@ -48,13 +47,13 @@ def reproduce(
     report: Annotated[
         Path | None, typer.Option(help="Write an HTML report with figures.", metavar="FILE")
     ] = None,
-    ledger_file: Annotated[
+    claims: Annotated[
         Path | None,
-        typer.Option("--ledger", help="Write the claims ledger (with all).", metavar="FILE"),
+        typer.Option(help="Write the page of all claims (with all).", metavar="FILE"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Repeat the papers' experiments and lay the results beside the published figures.
+    """Repeat the papers' experiments and compare the results with the published figures.
 
     Each claim gets our measurement, with its spread over seeds, and a verdict: reproduced, partly,
     not, or untestable here. A claim that does not hold stays, with the reason.
@@ -63,28 +62,31 @@ def reproduce(
         raise InputError("paper", paper, "one of " + ", ".join((*PAPERS, "all")))
     if seeds is not None:
         finite(seeds, "--seeds", low=1, high=1000)
-    if days and paper != "fugu":
-        raise InputError("--days", str(days[0]), "used with fugu", "no other paper has days")
-    if ledger_file is not None and paper != "all":
-        raise InputError(
-            "--ledger", str(ledger_file), "used with all", "the ledger holds all papers"
-        )
-    chosen = PAPERS if paper == "all" else (paper,)
-    more = {"days": read_days(days)} if days else {}
-    experiments = _run(chosen, quick, seeds, as_json, more)
+    if claims is not None and paper != "all":
+        raise InputError("--claims", str(claims), "used with all", "the page lists all papers")
+    more = {"days": _read_days(paper, days)} if days else {}
+    experiments = _run(PAPERS if paper == "all" else (paper,), quick, seeds, as_json, more)
     if report is not None:
         _write_report(experiments, report)
-    if ledger_file is not None:
+    if claims is not None:
         words = "tidegate reproduce all" + (" --quick" if quick else "")
         words += "" if seeds is None else f" --seeds {seeds}"
-        ledger_file.write_text(ledger(experiments, f"{words} --ledger FILE"), encoding="utf-8")
+        claims.write_text(claims_page(experiments, f"{words} --claims FILE"), encoding="utf-8")
     if as_json:
         print_json([row for experiment in experiments for row in experiment.rows()])
     else:
         _show(experiments)
-        for written in (report, ledger_file):
+        for written in (report, claims):
             if written is not None:
                 console().print(f"written: {written}")
+
+
+def _read_days(paper: str, files: list[Path]) -> Any:
+    read = None if paper == "all" else load_paper(paper).read_days
+    if read is None:
+        able = ", ".join(name for name in PAPERS if load_paper(name).read_days)
+        raise InputError("--days", str(files[0]), f"used with {able}", "no other paper has days")
+    return read(files)
 
 
 def _run(
@@ -98,9 +100,7 @@ def _run(
             def progress(share: float, what: str, paper: str = paper, task: TaskID = task) -> None:
                 bar.update(task, completed=share, description=f"{paper}: {what}")
 
-            runs = usual_seeds(paper, quick) if seeds is None else seeds
-            done.append(run_paper(paper, quick, runs, progress, **more))
-            bar.update(task, completed=1.0)
+            done.append(load_paper(paper).run(quick, seeds, progress, **more))
     return done
 
 
@@ -119,7 +119,7 @@ def _show(experiments: list[Experiment]) -> None:
                 f"[{style}]{row['verdict']}[/{style}]",
             )
             counts[row["verdict"]] = counts.get(row["verdict"], 0) + 1
-        out.print(f"\n[bold]{experiment.paper}[/bold]")
+        out.print(f"\n[bold]{experiment.paper.name}[/bold]")
         out.print(shown)
         for row in experiment.rows():
             if row["reason"]:
@@ -132,13 +132,13 @@ def _show(experiments: list[Experiment]) -> None:
 def _write_report(experiments: list[Experiment], path: Path) -> None:
     rows = [row for experiment in experiments for row in experiment.rows()]
     held = sum(row["verdict"] == "reproduced" for row in rows)
-    names = ", ".join(experiment.paper for experiment in experiments)
+    names = ", ".join(experiment.paper.name for experiment in experiments)
     page = Page(
         f"Do the published results hold? ({names})",
-        f"{held} of {len(rows)} claims are reproduced; the others stand below with their reasons.",
+        f"{held} of {len(rows)} claims are reproduced; the others are listed with their reasons.",
     )
     for experiment in experiments:
-        page.section(experiment.paper)
+        page.section(experiment.paper.name)
         for caption, svg in experiment.figures:
             page.picture(svg, caption)
         page.table(

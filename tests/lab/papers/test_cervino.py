@@ -6,48 +6,58 @@ from dataclasses import replace
 
 import pytest
 
-from tidegate.lab.papers.cervino import answers
-from tidegate.lab.papers.cervino import experiment as cervino
+from tidegate.lab.papers.cervino import claims
+from tidegate.lab.papers.cervino.experiment import PAPER, CervinoLengths
 from tidegate.lab.papers.cervino.world import (
     LARGE,
     SMALL,
+    CervinoResults,
+    Ramp,
     Steady,
     Stepped,
     follow_steps,
     hold,
     ramp,
 )
-from tidegate.lab.papers.claims import Experiment, claims
+from tidegate.lab.papers.claims import Experiment
 
 FINE = Stepped(1000, 5, 0, 0.0, 2, ((15.0, 1), (30.0, 2), (15.0, 1)))
 
 
 def test_sites_cannot_be_simulated() -> None:
-    assert answers.untestable("C-01").verdict == "untestable"
+    for claim in (claims.jitter, claims.delay, claims.stability):
+        assert claim(CervinoResults()).verdict == "untestable"
 
 
 def test_every_step_must_be_carried_with_fewer_large_vms() -> None:
     small, large = [(100.0, 5, 0.99), (200.0, 9, 0.99)], [(100.0, 2, 0.99), (200.0, 3, 0.99)]
-    assert answers.scales([small], [large]).verdict == "reproduced"
-    assert answers.scales([[(100.0, 5, 0.979), small[1]]], [large]).verdict == "partly"
-    assert answers.scales([small], [[large[0], (200.0, 9, 0.99)]]).verdict == "partly"
+
+    def verdict(small: Ramp, large: Ramp) -> str:
+        return claims.throughput(CervinoResults([small], [large])).verdict
+
+    assert verdict(small, large) == "reproduced"
+    assert verdict([(100.0, 5, 0.979), small[1]], large) == "partly"
+    assert verdict(small, [large[0], (200.0, 9, 0.99)]) == "partly"
     lossy = [(100.0, 5, 0.9), (200.0, 9, 0.9)]
-    assert answers.scales([lossy], [lossy]).verdict == "not"
+    assert verdict(lossy, lossy) == "not"
 
 
 def test_n_must_return_and_nothing_drop_late() -> None:
-    assert answers.follows({"x": [FINE]}).verdict == "reproduced"
-    assert answers.follows({"x": [replace(FINE, late_drops=1)]}).verdict == "not"
+    def verdict(*runs: Stepped) -> str:
+        return claims.small_vms_follow(CervinoResults(with_small={"x": runs})).verdict
+
+    assert verdict(FINE) == "reproduced"
+    assert verdict(replace(FINE, late_drops=1)) == "not"
     grown = replace(FINE, last_vms=((15.0, 1), (30.0, 2), (15.0, 2)))
     assert not grown.returns
-    assert answers.follows({"x": [grown]}).verdict == "not"
-    assert answers.follows({"x": [FINE, grown]}).verdict == "partly"
+    assert verdict(grown) == "not"
+    assert verdict(FINE, grown) == "partly"
 
 
 @pytest.mark.parametrize(("p99_s", "verdict"), [(3.9, "reproduced"), (4.1, "not")])
 def test_overload_may_cost_four_times_the_latency(p99_s: float, verdict: str) -> None:
     pair = (Steady(100, 100, 0, 1.0), Steady(100, 80, 20, p99_s))
-    assert answers.latency({"x": [pair]}).verdict == verdict
+    assert claims.low_latency(CervinoResults(overload={"x": [pair]})).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -55,17 +65,18 @@ def test_overload_may_cost_four_times_the_latency(p99_s: float, verdict: str) ->
 )
 def test_one_large_vm_must_do(vms: int, dropped: int, verdict: str) -> None:
     run = replace(FINE, most_vms=vms, dropped=dropped)
-    assert answers.one_suffices({"x": [run]}).verdict == verdict
+    assert claims.one_large_vm(CervinoResults(with_large={"x": [run]})).verdict == verdict
 
 
 def test_thirty_seconds_must_beat_both_neighbours() -> None:
-    def costs(short: int, middle: int, long: int) -> dict[str, dict[float, list[Stepped]]]:
-        by_period = zip((5.0, 30.0, 120.0), (short, middle, long), strict=True)
-        return {"x": {p: [replace(FINE, dropped=d)] for p, d in by_period}}
+    def verdict(*dropped: int) -> str:
+        by_period = zip((5.0, 30.0, 120.0), dropped, strict=True)
+        runs = {p: [replace(FINE, dropped=d)] for p, d in by_period}
+        return claims.period(CervinoResults(periods={"x": runs})).verdict
 
-    assert answers.period(costs(3, 2, 3)).verdict == "reproduced"
-    assert answers.period(costs(1, 2, 3)).verdict == "not"
-    assert answers.period(costs(3, 2, 1)).verdict == "not"
+    assert verdict(3, 2, 3) == "reproduced"
+    assert verdict(1, 2, 3) == "not"
+    assert verdict(3, 2, 1) == "not"
 
 
 def test_waste_counts_like_drops() -> None:
@@ -112,13 +123,14 @@ def test_same_seed_same_run() -> None:
 
 @pytest.fixture(scope="module")
 def tiny() -> Experiment:
-    return cervino.run(True, 1, lambda share, what: None, cervino.Lengths(1000.0, 5.0, 20.0))
+    lengths = CervinoLengths(1000.0, 5.0, 20.0)
+    return PAPER.run(True, 1, lambda share, what: None, lengths=lengths)
 
 
 def test_every_claim_is_answered_once(tiny: Experiment) -> None:
-    asked = [claim for claim in claims() if claim.startswith("C-")]
-    assert [answer.claim for answer in tiny.answers] == asked
-    assert all(answer.reason for answer in tiny.answers if answer.verdict != "reproduced")
+    assert [row["id"] for row in tiny.rows()] == [f"C-0{n}" for n in range(1, 9)]
+    answers = tiny.answers.values()
+    assert all(answer.reason for answer in answers if answer.verdict != "reproduced")
 
 
 def test_figures_and_notes(tiny: Experiment) -> None:

@@ -3,35 +3,48 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tidegate.lab.papers.claims import Answer, Experiment, claims, ledger
+from tidegate.lab.papers import PAPERS, load_paper
+from tidegate.lab.papers.claims import Answer, Claim, Experiment, claims_page
 
 ROOT = Path(__file__).parents[3]
+CLAIMS = {claim.id: (name, claim) for name in PAPERS for claim in load_paper(name).claims}
 
 
 def test_there_are_54_claims_of_four_papers() -> None:
-    assert len(claims()) == 54
-    assert {claim.paper for claim in claims().values()} == {"FUGU", "Cervino", "VISP", "DRS"}
+    assert len(CLAIMS) == sum(len(load_paper(name).claims) for name in PAPERS) == 54
+    titles = [load_paper(name).title for name in PAPERS]
+    assert titles == ["Cervino", "DRS", "FUGU", "VISP"]
+    assert [load_paper(name).name for name in PAPERS] == list(PAPERS)
 
 
-def test_the_ledger_has_a_row_for_each_claim_and_says_what_is_missing() -> None:
-    answer = Answer("F-01", "0.8233", "reproduced", "the paper | rounds", "half of it")
-    page = ledger([Experiment("fugu", (answer,))], "some command")
-    rows = [line for line in page.splitlines() if re.match(r"\| [FCVD]-\d\d ", line)]
-    assert len(rows) == 54
-    assert "| half of it | 0.8233 | reproduced | the paper \\| rounds |" in rows[0]
-    for row, claim in zip(rows, claims().values(), strict=True):
-        assert f"| {claim.published} | {claim.criterion} |" in row
-    assert sum("not yet measured" in row for row in rows) == 53
-    assert "1 reproduced, 53 not yet measured" in page and "`some command`" in page
+def test_papers_are_the_folders() -> None:
+    folder = ROOT / "src" / "tidegate" / "lab" / "papers"
+    assert set(PAPERS) == {path.parent.name for path in folder.glob("*/experiment.py")}
 
 
-def test_the_ledger_in_the_documentation_answers_every_claim() -> None:
+def test_the_page_has_a_row_for_each_claim() -> None:
+    paper = load_paper("fugu")
+    answers = {claim: Answer("0.5", "partly") for claim in paper.claims}
+    answers[paper.claims[0]] = Answer("0.8233", "reproduced", "the paper | rounds")
+    page = claims_page([Experiment(paper, answers)], "some command")
+    rows = [line for line in page.splitlines() if re.match(r"\| F-\d\d \| FUGU, ", line)]
+    assert len(rows) == len(paper.claims)
+    assert "| – | 0.8233 | reproduced | the paper \\| rounds |" in rows[0]
+    for row, claim in zip(rows, paper.claims, strict=True):
+        assert f"| {claim.published} | {claim.criterion} | {claim.partly or '–'} |" in row
+    assert "18 published claims: 1 reproduced, 17 partly." in page and "`some command`" in page
+
+
+def test_the_page_in_the_documentation_answers_every_claim() -> None:
     page = (ROOT / "docs" / "measured" / "claims.md").read_text()
-    rows = dict(re.findall(r"^\| ([FCVD]-\d\d) (.*)$", page, flags=re.M))
-    assert set(rows) == set(claims())
+    rows = dict(re.findall(r"^\| ([FCVD]-\d\d) \| (.*)$", page, flags=re.M))
+    assert list(rows) == list(CLAIMS)
     for name, row in rows.items():
+        claim: Claim[object] = CLAIMS[name][1]
         verdict = re.search(r"\| (reproduced|partly|not|untestable) \|", row)
         assert verdict, name
-        _, _, _, criterion, partly = row.split(" | ")[:5]
-        assert criterion == claims()[name].criterion
+        where, statement, published, criterion, partly = row.split(" | ")[:5]
+        assert where == f"{load_paper(CLAIMS[name][0]).title}, {claim.where}"
+        assert (statement, published) == (claim.statement, claim.published)
+        assert (criterion, partly) == (claim.criterion, claim.partly or "–")
         assert verdict[1] != "partly" or partly != "–", name

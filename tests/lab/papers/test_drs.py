@@ -7,12 +7,20 @@ from collections import Counter
 
 import pytest
 
-from tidegate.lab.papers.claims import Experiment, claims
+from tidegate.lab.papers.claims import Experiment
 from tidegate.lab.papers.drs import algorithm as model
-from tidegate.lab.papers.drs import answers
-from tidegate.lab.papers.drs import experiment as drs
-from tidegate.lab.papers.drs.answers import Row, Six
-from tidegate.lab.papers.drs.control_runs import Controlled, rebalance
+from tidegate.lab.papers.drs import claims
+from tidegate.lab.papers.drs.experiment import PAPER
+from tidegate.lab.papers.drs.runs import (
+    AllocationTimes,
+    BadStart,
+    Controlled,
+    DrsLengths,
+    DrsResults,
+    MachineRuns,
+    Six,
+    rebalance,
+)
 from tidegate.lab.papers.drs.world import FPD, FPD_FAN_OUT, HOP_S, VLD, chain, measure
 from tidegate.lab.papers.statistics import mean_between, ranks
 from tidegate.model import HostOffer
@@ -31,7 +39,7 @@ def six(means: tuple[float, ...], deviations: tuple[float, ...] = (1.0, 2.0, 3.0
     return Six(
         BEST,
         tuple(
-            Row(allocation, estimate, (measured,), (deviation,), (measured,))
+            AllocationTimes(allocation, estimate, (measured,), (deviation,), (measured,))
             for allocation, estimate, measured, deviation in zip(
                 (BEST, SECOND, THIRD), (1.0, 2.0, 3.0), means, deviations, strict=True
             )
@@ -53,24 +61,29 @@ def controlled(
 GOOD, BAD = six((1.1, 2.1, 3.1)), six((2.2, 2.1, 3.1), deviations=(2.5, 2.0, 3.0))
 
 
-@pytest.mark.parametrize("claim", ["D-01", "D-02"])
-def test_recommended_must_be_lowest_in_every_world(claim: str) -> None:
-    assert answers.lowest(claim, {"a": GOOD}).verdict == "reproduced"
-    assert answers.lowest(claim, {"a": BAD}, "why").verdict == "not"
-    mixed = answers.lowest(claim, {"a": GOOD, "b": BAD}, "It is so.")
+def test_recommended_must_be_lowest_in_every_world() -> None:
+    assert claims.lowest({"a": GOOD}).verdict == "reproduced"
+    assert claims.lowest({"a": BAD}, "why").verdict == "not"
+    mixed = claims.lowest({"a": GOOD, "b": BAD}, "It is so.")
     assert mixed.verdict == "partly"
     assert "Does not hold in: b. It is so." in mixed.reason
-    assert "It is so." not in answers.lowest(claim, {"a": GOOD}, "It is so.").reason
+    assert "It is so." not in claims.lowest({"a": GOOD}, "It is so.").reason
+
+
+def test_each_application_is_judged_by_its_own_runs() -> None:
+    results = DrsResults(logos={"a": GOOD}, patterns={"a": BAD})
+    assert claims.lowest_for_logos(results).verdict == "reproduced"
+    assert claims.lowest_for_patterns(results).verdict == "not"
 
 
 def test_recommended_must_have_the_smallest_deviation() -> None:
-    assert answers.smallest_deviation({"a": GOOD}).verdict == "reproduced"
-    assert answers.smallest_deviation({"a": BAD}).verdict == "not"
+    assert claims.smallest_deviation(DrsResults(logos={"a": GOOD})).verdict == "reproduced"
+    assert claims.smallest_deviation(DrsResults(patterns={"a": BAD})).verdict == "not"
 
 
 def test_order_must_be_the_same() -> None:
-    assert answers.monotonic({"a": GOOD}).verdict == "reproduced"
-    assert answers.monotonic({"a": BAD}).verdict == "not"
+    assert claims.monotonic(DrsResults(logos={"a": GOOD})).verdict == "reproduced"
+    assert claims.monotonic(DrsResults(patterns={"a": BAD})).verdict == "not"
     assert six((3.0, 2.0, 1.0)).correlation == -1.0
     assert ranks([0.3, 0.1, 0.2]) == (2, 0, 1)
 
@@ -81,31 +94,41 @@ def test_order_must_be_the_same() -> None:
 )
 def test_accuracy_lies_between_one_and_a_quarter_more(factor: float, verdict: str) -> None:
     one_off = six((1.1, 2.2, 3.0 * factor))
-    assert answers.accuracy({"a": one_off}).verdict == verdict
+    assert claims.accurate(DrsResults(logos={"a": one_off})).verdict == verdict
 
 
 def test_patterns_must_be_underestimated_more() -> None:
     more, less = six((1.5, 3.0, 4.5)), six((1.1, 2.2, 3.3))
-    assert answers.more_underestimated({"p": more}, less).verdict == "reproduced"
-    assert answers.more_underestimated({"p": less}, more).verdict == "not"
-    assert answers.more_underestimated({"p": more, "q": less}, less).verdict == "partly"
+
+    def verdict(logos: Six, **patterns: Six) -> str:
+        results = DrsResults(logos={"13 frames/s": logos}, patterns=patterns)
+        return claims.patterns_underestimated_more(results).verdict
+
+    assert verdict(less, p=more) == "reproduced"
+    assert verdict(more, p=less) == "not"
+    assert verdict(less, p=more, q=less) == "partly"
 
 
-def test_underestimation_must_fall_at_each_step() -> None:
-    assert answers.falls({1.0: [3.0], 10.0: [2.0], 100.0: [1.0]}).verdict == "reproduced"
-    assert answers.falls({1.0: [3.0], 10.0: [1.0], 100.0: [2.0]}).verdict == "partly"
-    assert answers.falls({1.0: [1.0], 10.0: [1.0], 100.0: [1.0]}).verdict == "not"
+@pytest.mark.parametrize(
+    ("ratios", "verdict"),
+    [((3.0, 2.0, 1.0), "reproduced"), ((3.0, 1.0, 2.0), "partly"), ((1.0, 1.0, 1.0), "not")],
+)
+def test_underestimation_must_fall_at_each_step(
+    ratios: tuple[float, float, float], verdict: str
+) -> None:
+    by_cpu = {cpu: [ratio] for cpu, ratio in zip((1.0, 10.0, 100.0), ratios, strict=True)}
+    assert claims.underestimation_falls(DrsResults(ratios=by_cpu)).verdict == verdict
 
 
 def test_curves_must_meet_within_five_percent() -> None:
-    good = controlled(0.400)
-    best = {"x": BEST}
-    assert answers.meeting({"x": [(controlled(0.419), good)]}, best).verdict == "reproduced"
-    assert answers.meeting({"x": [(controlled(0.421), good)]}, best).verdict == "not"
-    elsewhere = controlled(0.41, changes=((780.0, SECOND, 5),))
-    assert answers.meeting({"x": [(elsewhere, good)]}, best).verdict == "partly"
-    idle = controlled(0.41, changes=())
-    assert answers.meeting({"x": [(idle, good)]}, best).verdict == "partly"
+    def verdict(bad: Controlled) -> str:
+        start = BadStart(BEST, [bad], [controlled(0.400)])
+        return claims.curves_meet(DrsResults(starts={"x": start})).verdict
+
+    assert verdict(controlled(0.419)) == "reproduced"
+    assert verdict(controlled(0.421)) == "not"
+    assert verdict(controlled(0.41, changes=((780.0, SECOND, 5),))) == "partly"
+    assert verdict(controlled(0.41, changes=())) == "partly"
 
 
 @pytest.mark.parametrize(
@@ -114,11 +137,14 @@ def test_curves_must_meet_within_five_percent() -> None:
 )
 def test_pause_and_minute_are_bounded(pause_s: float, peak_s: float, verdict: str) -> None:
     run = controlled(before_s=0.6, peak_s=peak_s, pause_s=pause_s)
-    assert answers.pauses({"x": [run]}).verdict == verdict
+    start = BadStart(BEST, [run], [], [run])
+    assert claims.short_pauses(DrsResults(starts={"x": start})).verdict == verdict
 
 
 def test_nothing_changed_is_no_rebalancing() -> None:
-    assert answers.pauses({"x": [controlled(changes=())]}).verdict == "not"
+    idle = controlled(changes=())
+    start = BadStart(BEST, [idle], [], [idle])
+    assert claims.short_pauses(DrsResults(starts={"x": start})).verdict == "not"
 
 
 @pytest.mark.parametrize(
@@ -135,38 +161,48 @@ def test_nothing_changed_is_no_rebalancing() -> None:
     ],
 )
 def test_exp_a_needs_allocations_and_both_sides(run: Controlled, verdict: str) -> None:
-    assert answers.machines("D-10", {"x": [run]}, (BEST, 5), 0.5, True).verdict == verdict
+    results = DrsResults(machines={"x": MachineRuns(adding=[run])})
+    assert claims.adds_a_machine(results).verdict == verdict
 
 
-def test_exp_b_does_not_ask_for_an_excess_before() -> None:
-    run = controlled(after_s=0.9, before_s=0.4, changes=((780.0, (8, 8, 1), 4),))
-    assert (
-        answers.machines("D-11", {"x": [run]}, ((8, 8, 1), 4), 1.0, False).verdict == "reproduced"
-    )
-    over = controlled(after_s=1.1, before_s=0.4, changes=((780.0, (8, 8, 1), 4),))
-    assert answers.machines("D-11", {"x": [over]}, ((8, 8, 1), 4), 1.0, False).verdict == "not"
+@pytest.mark.parametrize(("after_s", "verdict"), [(0.9, "reproduced"), (1.1, "not")])
+def test_exp_b_does_not_ask_for_an_excess_before(after_s: float, verdict: str) -> None:
+    run = controlled(after_s=after_s, before_s=0.4, changes=((780.0, (8, 8, 1), 4),))
+    both = MachineRuns(removing=[run])
+    results = DrsResults(machines={"x": both}, slow=both)
+    assert claims.removes_a_machine(results).verdict == verdict
 
 
 def test_adding_must_cost_more_than_removing() -> None:
     dear, cheap, never = controlled(peak_s=4.7), controlled(peak_s=1.1), controlled(changes=())
-    assert answers.peaks({"x": [(dear, cheap)]}).verdict == "reproduced"
-    assert answers.peaks({"x": [(cheap, dear)]}).verdict == "not"
-    assert answers.peaks({"x": [(dear, cheap), (cheap, dear)]}).verdict == "partly"
-    assert answers.peaks({"x": [(dear, never)]}).verdict == "not"
+
+    def verdict(*pairs: tuple[Controlled, Controlled]) -> str:
+        both = MachineRuns([added for added, _ in pairs], [removed for _, removed in pairs])
+        results = DrsResults(machines={"scaled": both}, storm=both)
+        return claims.adding_costs_more(results).verdict
+
+    assert verdict((dear, cheap)) == "reproduced"
+    assert verdict((cheap, dear)) == "not"
+    assert verdict((dear, cheap), (cheap, dear)) == "partly"
+    assert verdict((dear, never)) == "not"
 
 
 def test_scheduling_must_be_faster_and_linear() -> None:
     fast = {k: 0.001 * k for k in model.PAPER_MS}
-    assert answers.scheduling(fast).verdict == "reproduced"
-    assert answers.scheduling({**fast, 48: 0.33}).verdict == "partly"  # slower, and a bump
-    assert answers.scheduling({k: 1e-6 * k * k for k in fast}).verdict == "partly"  # quadratic
-    assert answers.scheduling({k: 10.0 * k * k for k in fast}).verdict == "partly"  # 12 is base
+
+    def verdict(took_ms: dict[int, float]) -> str:
+        return claims.fast_scheduling(DrsResults(took_ms=took_ms)).verdict
+
+    assert verdict(fast) == "reproduced"
+    assert verdict({**fast, 48: 0.33}) == "partly"  # slower, and a bump
+    assert verdict({k: 1e-6 * k * k for k in fast}) == "partly"  # quadratic
+    assert verdict({k: 10.0 * k * k for k in fast}) == "partly"  # 12 is base
 
 
-def test_exact_means_every_instance() -> None:
-    assert answers.exact("D-14", 10, 10).verdict == "reproduced"
-    assert answers.exact("D-14", 9, 10).verdict == "partly"
-    assert answers.exact("D-15", 0, 10).verdict == "not"
+@pytest.mark.parametrize(("solved", "verdict"), [(10, "reproduced"), (9, "partly"), (0, "not")])
+def test_exact_means_every_instance(solved: int, verdict: str) -> None:
+    results = DrsResults(instances=10, optimal=(solved, 0.0), minimal=solved)
+    assert claims.optimal(results).verdict == claims.minimal(results).verdict == verdict
 
 
 def test_exhaustive_search_finds_a_wrong_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,15 +267,15 @@ def test_restarting_cloud_pauses_and_ours_does_not() -> None:
 
 @pytest.fixture(scope="module")
 def tiny() -> Experiment:
-    lengths = drs.Lengths(600.0, 5.0, 2000, 0, 10, 3)
-    return drs.run(True, 1, lambda share, what: None, lengths)
+    lengths = DrsLengths(600.0, 5.0, 2000, 0, 10, 3)
+    return PAPER.run(True, 1, lambda share, what: None, lengths=lengths)
 
 
 def test_every_claim_is_answered_once(tiny: Experiment) -> None:
-    asked = [claim for claim in claims() if claim.startswith("D-")]
-    assert [answer.claim for answer in tiny.answers] == asked
-    assert all(answer.measured for answer in tiny.answers)
-    assert all(answer.reason for answer in tiny.answers if answer.verdict in ("partly", "not"))
+    assert [row["id"] for row in tiny.rows()] == [f"D-{n:02}" for n in range(1, 16)]
+    answers = tiny.answers.values()
+    assert all(answer.measured for answer in answers)
+    assert all(answer.reason for answer in answers if answer.verdict in ("partly", "not"))
 
 
 def test_figures_and_notes(tiny: Experiment) -> None:

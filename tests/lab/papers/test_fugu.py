@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.cli.test_cli import tidegate
-from tidegate.lab.papers.claims import Experiment, claims
-from tidegate.lab.papers.fugu import claims as fugu_claims
+from tidegate.lab.papers.claims import Answer
+from tidegate.lab.papers.fugu import claims
 from tidegate.lab.papers.fugu import experiment as fugu
-from tidegate.lab.papers.fugu.results import Results, half_width, what_learning_adds
+from tidegate.lab.papers.fugu.experiment import PAPER
 from tidegate.lab.papers.fugu.runs import (
     CONFIGURATIONS,
     Case,
+    FuguResults,
     Measures,
     _mean_latency,
     _measures,
@@ -31,6 +31,7 @@ from tidegate.lab.papers.fugu.world import (
     Monitored,
     draw_queries,
 )
+from tidegate.lab.papers.statistics import half_width
 from tidegate.model import Plan
 
 # --- the world ----------------------------------------------------------------------------------
@@ -156,23 +157,24 @@ def _as_published() -> dict[Case, Measures]:
     return runs
 
 
-def _results(changes: dict[Case, dict[str, float]]) -> Results:
+def _results(changes: dict[Case, dict[str, float]]) -> FuguResults:
     runs = _as_published()
     for case, change in changes.items():
         runs[case] = replace(runs[case], **change)
-    return Results({case: (run, run) for case, run in runs.items()})
+    return FuguResults({case: (run, run) for case, run in runs.items()})
 
 
-def _verdicts(results: Results) -> dict[str, str]:
-    return {answer.claim: answer.verdict for answer in fugu_claims.answers(results)}
+def _answers(results: FuguResults) -> dict[str, Answer]:
+    return {claim.id: claim(results) for claim in PAPER.claims}
+
+
+ALL = [f"F-{n:02}" for n in range(1, 19)]
 
 
 def test_every_claim_is_answered_once_and_can_be_reproduced() -> None:
-    answers = fugu_claims.answers(_results({}))
-    assert [answer.claim for answer in answers] == [c for c in claims() if c.startswith("F-")]
-    assert {answer.claim: answer.verdict for answer in answers} == {
-        answer.claim: "reproduced" for answer in answers
-    }
+    verdicts = {claim: answer.verdict for claim, answer in _answers(_results({})).items()}
+    assert verdicts == dict.fromkeys(ALL, "reproduced")
+    assert list(verdicts) == ALL
 
 
 LOCAL, GLOBAL, SARSA = Case("local"), Case("global"), Case("sarsa")
@@ -225,15 +227,15 @@ LOCAL, GLOBAL, SARSA = Case("local"), Case("global"), Case("sarsa")
 def test_a_verdict_follows_its_criterion(
     claim: str, changes: dict[Case, dict[str, float]], verdict: str
 ) -> None:
-    results = _results(changes)
-    assert _verdicts(results)[claim] == verdict
-    reason = next(a.reason for a in fugu_claims.answers(results) if a.claim == claim)
-    assert reason
+    answer = _answers(_results(changes))[claim]
+    assert answer.verdict == verdict
+    assert answer.reason
 
 
-def test_table_one_is_checked_to_four_digits() -> None:
-    assert fugu_claims.f01(_results({}), 0.8220).verdict == "not"
-    assert fugu_claims.f01(_results({})).verdict == "reproduced"
+def test_table_one_is_checked_to_four_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert claims.sarsa_update(_results({})).verdict == "reproduced"
+    monkeypatch.setattr(claims, "table_one", lambda: 0.8220)
+    assert claims.sarsa_update(_results({})).verdict == "not"
 
 
 def test_the_interval_is_students() -> None:
@@ -249,31 +251,31 @@ def test_a_difference_within_its_interval_is_called_so() -> None:
         replace(runs[case], latency_p90_s=0.5),
         replace(runs[case], latency_p90_s=1.3),
     )
-    answer = fugu_claims.f03(Results(noisy))
+    answer = claims.lower_threshold_down(FuguResults(noisy))
     assert answer.verdict == "reproduced"
     assert "1 of 2 differences" in answer.reason
 
 
 def test_reasons_name_what_was_unlearnt_only_if_it_was() -> None:
-    assert "unlearnt" not in what_learning_adds(_results({}))
-    assert "40 %" in what_learning_adds(_results({Case("sarsa", day=3): {"unlearnt": 0.4}}))
+    assert "unlearnt" not in claims.what_learning_adds(_results({}))
+    assert "40 %" in claims.what_learning_adds(_results({Case("sarsa", day=3): {"unlearnt": 0.4}}))
 
 
 def test_reasons_use_the_runs_that_look_for_causes() -> None:
     runs = {case: (run, run) for case, run in _as_published().items()}
     runs |= {case: (replace(PLAIN, load_mean=0.77),) * 2 for case in causes()}
     runs[LOCAL] = (replace(PLAIN, load_mean=0.6, load_max=0.9),) * 2
-    found = {a.claim: a for a in fugu_claims.answers(Results(runs))}
+    found = _answers(FuguResults(runs))
     assert "never changed, the default would have a mean load of 0.77" in found["F-02"].reason
     assert "never changed" in found["F-09"].reason
     assert "n = 1: +0.170" in found["F-12"].reason or found["F-12"].verdict == "reproduced"
 
 
 def test_hosts_saved_by_not_scaling_out_are_called_so() -> None:
-    answer = fugu_claims.f12(_results({SARSA: {"unlearnt": 0.3}}))
+    answer = claims.hosts_saved(_results({SARSA: {"unlearnt": 0.3}}))
     assert answer.verdict == "reproduced"
     assert "For the wrong cause: 30 %" in answer.reason
-    assert "wrong cause" not in fugu_claims.f12(_results({})).reason
+    assert "wrong cause" not in claims.hosts_saved(_results({})).reason
 
 
 def test_one_assumption_changes_at_a_time() -> None:
@@ -291,15 +293,15 @@ def test_one_assumption_changes_at_a_time() -> None:
 
 
 def test_a_tiny_experiment_answers_everything() -> None:
-    told: list[float] = []
-    done = fugu.experiment([1], points=8, workers=1, progress=lambda share, _: told.append(share))
-    assert [a.claim for a in done.answers] == [c for c in claims() if c.startswith("F-")]
+    shares: list[float] = []
+    done = PAPER.run(True, 1, lambda share, _: shares.append(share), points=8)
+    assert [row["id"] for row in done.rows()] == ALL
     captions = " ".join(caption for caption, _ in done.figures)
     assert all(f"Fig. {number}" in captions for number in range(3, 10))
     assert all(svg.startswith("<svg") for _, svg in done.figures)
     assert done.notes
-    assert told[-1] == 1.0
-    assert told == sorted(told)
+    assert shares[-1] == 1.0
+    assert shares == sorted(shares)
 
 
 def test_a_run_is_the_same_twice() -> None:
@@ -308,13 +310,13 @@ def test_a_run_is_the_same_twice() -> None:
 
 
 def test_seeds_count_in_a_quick_run_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, ...]] = []
+    asked: list[int] = []
 
-    def only_note(seeds: Sequence[int], *_: object) -> Experiment:
-        asked.append(tuple(seeds))
-        return Experiment("fugu", ())
+    def only_note(quick: bool, seeds: int, progress: object) -> FuguResults:
+        asked.append(seeds)
+        return _results({})
 
-    monkeypatch.setattr(fugu, "experiment", only_note)
+    monkeypatch.setattr(fugu, "PAPER", replace(PAPER, measure=only_note))
     for words in (("--quick", "--seeds", "2"), ("--quick",), ()):
         assert tidegate("reproduce", "fugu", "--json", *words).returncode == 0
-    assert asked == [(1, 2), (1,), (1, 2, 3, 4, 5)]
+    assert asked == [2, 1, 5]

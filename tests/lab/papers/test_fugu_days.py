@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,9 +13,8 @@ import pytest
 
 from tests.cli.test_cli import tidegate
 from tidegate.lab.papers.fugu import experiment as fugu
-from tidegate.lab.papers.fugu.days import read_days
 from tidegate.lab.papers.fugu.runs import Case, run_case
-from tidegate.lab.papers.fugu.world import TICKS_PER_S, FuguWorld
+from tidegate.lab.papers.fugu.world import TICKS_PER_S, FuguWorld, read_days
 
 
 def _write_day(path: Path, rates: Sequence[float], step_s: float = 60.0) -> Path:
@@ -59,7 +59,8 @@ def test_runs_follow_the_days_from_files(files: list[Path]) -> None:
 def test_the_command_reads_days_from_files(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fugu, "run", partial(fugu.run, points=2))
+    short = replace(fugu.PAPER, measure=partial(fugu.measure, points=2))
+    monkeypatch.setattr(fugu, "PAPER", short)
     words = [word for file in files for word in ("--days", file)]
     done = tidegate("reproduce", "fugu", "--quick", *words)
     assert done.returncode == 0, done.stderr

@@ -22,17 +22,17 @@ from unittest import mock
 
 import pytest
 
-from tidegate.lab.papers import PAPERS, run_paper
-from tidegate.lab.papers.cervino import experiment as cervino
-from tidegate.lab.papers.drs import experiment as drs
+from tidegate.lab.papers import PAPERS, load_paper
+from tidegate.lab.papers.cervino.experiment import CervinoLengths
+from tidegate.lab.papers.drs import runs as drs
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 SIZES: dict[str, dict[str, Any]] = {
     "fugu": {"points": 20},
-    "cervino": {"lengths": cervino.Lengths(scale=400.0, ramp_step_s=10.0, hold_s=20.0)},
+    "cervino": {"lengths": CervinoLengths(scale=400.0, ramp_step_s=10.0, hold_s=20.0)},
     "visp": {"minutes": 12.0},
     "drs": {
-        "lengths": drs.Lengths(
+        "lengths": drs.DrsLengths(
             logo_s=1800.0, pattern_s=20.0, chain_items=5000, pattern_seeds=0, instances=30, rounds=1
         )
     },
@@ -50,7 +50,7 @@ NUMBER = re.compile(
 def small_run(paper: str) -> list[dict[str, str]]:
     """The rows that ``--json`` prints, without what is not compared."""
     with mock.patch.object(drs, "scheduling_ms", lambda rounds: TIMES_MS):
-        done = run_paper(paper, True, 1, lambda share, what: None, **SIZES[paper])
+        done = load_paper(paper).run(True, 1, lambda share, what: None, **SIZES[paper])
     return [{key: row[key] for key in KEYS} for row in done.rows()]
 
 

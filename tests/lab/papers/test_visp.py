@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tidegate.lab.papers.claims import claims
-from tidegate.lab.papers.visp import experiment as visp
-from tidegate.lab.papers.visp import tables as visp_tables
+from tidegate.lab.papers.visp import claims
+from tidegate.lab.papers.visp.claims import Finding, VispClaim, verdict
+from tidegate.lab.papers.visp.experiment import PAPER
+from tidegate.lab.papers.visp.original import OriginalBtu
 from tidegate.lab.papers.visp.runs import (
     BTU10,
     CODED,
+    COLUMNS,
+    PUBLISHED,
     PUBLISHED_WAY,
     THR10,
-    Results,
+    Reading,
+    TableCell,
+    VispResults,
     jobs,
     run_all,
 )
-from tidegate.lab.papers.visp.tables import COLUMNS, PUBLISHED, Cell, Finding, Table, verdict
 from tidegate.lab.papers.visp.world import (
     CONFIGURATIONS,
     OPERATORS,
@@ -34,7 +37,7 @@ from tidegate.lab.papers.visp.world import (
 )
 from tidegate.model import HostOffer
 from tidegate.model.topology import Resources
-from tidegate.policies.btu import QUIRKS, Btu
+from tidegate.policies.btu import Btu
 from tidegate.policies.queue_threshold import QueueThreshold
 from tidegate.simulation import SimulatedCloud
 from tidegate.workloads import VispPattern
@@ -129,9 +132,7 @@ def test_the_readings_reach_the_policies() -> None:
     assert PUBLISHED_WAY.policy(BTU10) == Btu()
     assert PUBLISHED_WAY.policy(THR10) == QueueThreshold()
     coded = CODED.policy(BTU10)
-    assert isinstance(coded, Btu)
-    assert coded.quirks.split(",") == list(QUIRKS)
-    assert coded.penalty == 0.01
+    assert coded == OriginalBtu(penalty=0.01)
     assert CODED.policy(THR10) == QueueThreshold(up=250, double=1250, down=20)
 
 
@@ -140,84 +141,90 @@ def test_the_readings_reach_the_policies() -> None:
 
 def test_the_published_tables_are_carried_over() -> None:
     assert len(PUBLISHED) == 24
-    assert PUBLISHED["stepwise", "BTU60"] == Cell((53, 93, 95), 98, (174.69, 108.88, 105.41))
+    assert PUBLISHED["stepwise", "BTU60"] == TableCell((53, 93, 95), 98, (174.69, 108.88, 105.41))
     assert PUBLISHED["two_level", "BTU30"].total[1] == 115.43  # printed as 155.43
-    assert PUBLISHED["random_walk_1", "THR60"] == Cell((39, 66, 71), 128, (225.35, 182.22, 174.21))
+    assert PUBLISHED["random_walk_1", "THR60"] == TableCell(
+        (39, 66, 71), 128, (225.35, 182.22, 174.21)
+    )
     assert (
         PUBLISHED["random_walk_2", "THR30"].in_time == PUBLISHED["random_walk_2", "THR10"].in_time
     )
 
 
-@pytest.mark.parametrize("claim", visp.TABLE_CLAIMS)
-def test_every_claim_holds_for_the_published_tables_themselves(claim: str) -> None:
-    finding = visp.TABLE_CLAIMS[claim](PUBLISHED)
+@pytest.mark.parametrize("claim", PAPER.claims, ids=lambda claim: claim.id)
+def test_every_claim_holds_for_the_published_tables_themselves(claim: VispClaim) -> None:
+    finding = claim.find(Reading(PUBLISHED, (3, 2, 1), (0.8, 0.6, 0.7)))
     assert finding.holds, finding
-    assert (finding.of, claims()[claim].id) == (finding.held, claim)
 
 
-def changed(column: str, pattern: str = "stepwise", **by: Any) -> Table:
+def test_a_claim_does_not_hold_where_nothing_was_measured() -> None:
+    for claim in (claims.falling_activity, claims.instances_stay):
+        assert claim.find(Reading(PUBLISHED)).held == 0
+
+
+def changed(column: str, pattern: str = "stepwise", **by: Any) -> Reading:
     """The published tables with one cell changed."""
-    return {**PUBLISHED, (pattern, column): replace(PUBLISHED[pattern, column], **by)}
+    return Reading({**PUBLISHED, (pattern, column): replace(PUBLISHED[pattern, column], **by)})
 
 
 @pytest.mark.parametrize(
-    ("judge", "inside", "outside"),
+    ("claim", "inside", "outside"),
     [
-        (visp_tables.compliances, {"in_time": (54, 85, 89)}, {"in_time": (54.1, 85, 89)}),
-        (visp_tables.resource_costs, {"resource": 79.5}, {"resource": 79.6}),
+        (claims.compliances, {"in_time": (54, 85, 89)}, {"in_time": (54.1, 85, 89)}),
+        (claims.resource_costs, {"resource": 79.5}, {"resource": 79.6}),
         (
-            visp_tables.total_costs,
+            claims.total_costs,
             {"total": (158.91, 96.85, 100.05)},
             {"total": (158.91, 96.85, 100.06)},
         ),
-        (visp_tables.always_better, {"in_time": (40.1, 85, 89)}, {"in_time": (40.0, 85, 89)}),
-        (visp_tables.growing_gain, {"in_time": (45.0, 85, 89)}, {"in_time": (44.9, 85, 89)}),
-        (visp_tables.growing_gain, {"in_time": (63.9, 85, 89)}, {"in_time": (64.0, 85, 89)}),
+        (claims.always_better, {"in_time": (40.1, 85, 89)}, {"in_time": (40.0, 85, 89)}),
+        (claims.growing_gain, {"in_time": (45.0, 85, 89)}, {"in_time": (44.9, 85, 89)}),
+        (claims.growing_gain, {"in_time": (63.9, 85, 89)}, {"in_time": (64.0, 85, 89)}),
         (
-            visp_tables.cheaper_in_all,
+            claims.cheaper_in_all,
             {"total": (500, 109.59 * 1.01, 90)},
             {"total": (500, 109.59 * 1.011, 90)},
         ),
-        (visp_tables.dearer_when_short, {"resource": 58.1}, {"resource": 58.0}),
+        (claims.dearer_when_short, {"resource": 58.1}, {"resource": 58.0}),
     ],
 )
 def test_btu10_stepwise_on_both_sides_of_a_criterion(
-    judge: Callable[[Table], Finding], inside: dict[str, Any], outside: dict[str, Any]
+    claim: VispClaim, inside: dict[str, Any], outside: dict[str, Any]
 ) -> None:
-    assert judge(changed("BTU10", **inside)).holds
-    finding = judge(changed("BTU10", **outside))
+    assert claim.find(changed("BTU10", **inside)).holds
+    finding = claim.find(changed("BTU10", **outside))
     assert finding.held == finding.of - 1
 
 
 def test_the_largest_reduction_must_be_of_the_right_size_and_in_the_right_place() -> None:
     def judged(near: float, relaxed: float = 105.41) -> int:
-        return visp_tables.largest_reduction(changed("BTU60", total=(174.69, near, relaxed))).held
+        return claims.largest_reduction.find(changed("BTU60", total=(174.69, near, relaxed))).held
 
     assert judged(171.59 * 0.561) == 2
     assert judged(171.59 * 0.559) == 1  # more than 44 %
     assert judged(108.88, 164.97 * 0.60) == 1  # at relaxed instead
     none = {key: replace(cell, total=(100.0, 99.0, 100.0)) for key, cell in PUBLISHED.items()}
-    assert visp_tables.largest_reduction(none).held == 0
+    assert claims.largest_reduction.find(Reading(none)).held == 0
 
 
 @pytest.mark.parametrize(
     ("cost", "holds"), [(120 * 0.901, False), (120 * 0.899, True), (86.5, True), (86.3, False)]
 )
 def test_the_hourly_saving_is_10_to_28_percent(cost: float, holds: bool) -> None:
-    assert visp_tables.hourly_saving(changed("BTU60", resource=cost)).holds is holds
+    assert claims.hourly_saving.find(changed("BTU60", resource=cost)).holds is holds
 
 
 def test_activity_must_fall_at_both_steps() -> None:
-    assert visp_tables.falling_activity([3, 2, 1]).held == 2
-    assert visp_tables.falling_activity([3, 3, 1]).held == 1
-    assert visp_tables.falling_activity([1, 2, 3]).held == 0
+    assert claims.falling_activity.find(Reading({}, (3, 2, 1))).held == 2
+    assert claims.falling_activity.find(Reading({}, (3, 3, 1))).held == 1
+    assert claims.falling_activity.find(Reading({}, (1, 2, 3))).held == 0
 
 
 def test_patterns_may_differ_by_four_points() -> None:
     four = changed("BTU60", "random_walk_1", in_time=(57.0, 93, 95))
     more = changed("BTU60", "random_walk_1", in_time=(57.1, 93, 95))
-    assert visp_tables.alike_across_patterns(four).held == 12
-    assert visp_tables.alike_across_patterns(more).held == 11
+    assert claims.alike_across_patterns.find(four).held == 12
+    assert claims.alike_across_patterns.find(more).held == 11
 
 
 @pytest.mark.parametrize(
@@ -235,13 +242,13 @@ def test_real_time_within_five_points(column: str, share: float, holds: bool) ->
     table = dict(PUBLISHED)
     for pattern in PATTERNS:
         table[pattern, column] = replace(table[pattern, column], in_time=(share, 90, 95))
-    assert visp_tables.half_in_real_time(table).holds is holds
+    assert claims.half_in_real_time.find(Reading(table)).holds is holds
 
 
 def test_instances_stay_high_with_both_long_units() -> None:
-    assert visp_tables.instances_stay([0.8, 0.6, 0.7]).held == 2
-    assert visp_tables.instances_stay([0.8, 0.6, 0.8]).held == 1
-    assert visp_tables.instances_stay([0.5, 0.6, 0.7]).held == 0
+    assert claims.instances_stay.find(Reading({}, correlations=(0.8, 0.6, 0.7))).held == 2
+    assert claims.instances_stay.find(Reading({}, correlations=(0.8, 0.6, 0.8))).held == 1
+    assert claims.instances_stay.find(Reading({}, correlations=(0.5, 0.6, 0.7))).held == 0
 
 
 def test_verdicts() -> None:
@@ -255,33 +262,32 @@ def test_verdicts() -> None:
 
 
 @pytest.fixture(scope="module")
-def results() -> Results:
-    return run_all(jobs(quick=True, seeds=1), lambda share, what: None, minutes=10)
+def results() -> VispResults:
+    return run_all(True, 1, lambda share, what: None, minutes=10)
 
 
-def test_every_claim_of_the_paper_is_answered_once(results: Results) -> None:
-    experiment = visp.experiment(results)
-    answered = [answer.claim for answer in experiment.answers]
-    assert answered == [claim.id for claim in claims().values() if claim.paper == "VISP"]
-    assert all(answer.measured and answer.reason for answer in experiment.answers)
+def test_every_claim_of_the_paper_is_answered_once(results: VispResults) -> None:
+    experiment = PAPER.judge(results)
+    assert [row["id"] for row in experiment.rows()] == [f"V-{n:02}" for n in range(1, 14)]
+    assert all(answer.measured and answer.reason for answer in experiment.answers.values())
     assert all(svg.startswith("<svg") for _, svg in experiment.figures)
     assert all(name in " ".join(experiment.notes) for name in ("Occupancy", "as coded"))
 
 
-def test_tables_and_answers_come_from_the_runs(results: Results) -> None:
+def test_tables_and_answers_come_from_the_runs(results: VispResults) -> None:
     key = (PUBLISHED_WAY.name, "stepwise", "BTU10", 1)
     run = results.runs[key]
     cell = run.cells["BTU10"]
-    better = Results({**results.runs, key: replace(run, cells={"BTU10": PUBLISHED[key[1:3]]})})
+    better = VispResults({**results.runs, key: replace(run, cells={"BTU10": PUBLISHED[key[1:3]]})})
     assert results.table(PUBLISHED_WAY)["stepwise", "BTU10"] == cell
     assert cell.total[0] == pytest.approx(
         cell.resource + 0.0001 * run.items * (1 - cell.in_time[0] / 100)
     )
-    before, after = (visp.answers(some)[0].measured for some in (results, better))
+    before, after = (claims.compliances(some).measured for some in (results, better))
     assert before != after
 
 
-def test_seeds_are_averaged_and_their_spread_is_told(results: Results) -> None:
+def test_seeds_are_averaged_and_their_spread_is_told(results: VispResults) -> None:
     twice = dict(results.runs)
     for (variant, pattern, column, _), run in results.runs.items():
         if variant == PUBLISHED_WAY.name:
@@ -290,16 +296,15 @@ def test_seeds_are_averaged_and_their_spread_is_told(results: Results) -> None:
                 operations=run.operations + 10,
                 cells={c: _worse(x) for c, x in run.cells.items()},
             )
-    both = Results(twice)
+    both = VispResults(twice)
     one, mean = results.table(PUBLISHED_WAY), both.table(PUBLISHED_WAY)
     for column in COLUMNS:
         was = one["stepwise", column].in_time[0]
         assert mean["stepwise", column].in_time[0] == pytest.approx(was - 1)
-    activity = next(a for a in visp.answers(both) if a.claim == "V-10")
-    assert "spread ± 5.0, 5.0, 5.0" in activity.measured
+    assert "spread ± 5.0, 5.0, 5.0" in claims.falling_activity(both).measured
 
 
-def _worse(cell: Cell) -> Cell:
+def _worse(cell: TableCell) -> TableCell:
     first, second, third = cell.in_time
     return replace(cell, in_time=(first - 2, second - 2, third - 2))
 

@@ -1,37 +1,31 @@
-"""The papers' experiments, one folder a paper: ``tidegate reproduce fugu|cervino|visp|drs|all``.
+"""The experiments of published papers, repeated: ``tidegate reproduce``.
 
-Each module has one function, ``run(quick, seeds, progress) -> Experiment``, with more arguments for
-its size: how many measurement points, minutes or items a run has.
+Each paper has a folder here that holds everything about it. ``claims.py`` declares the claims of
+the paper, each with the function that judges it. ``experiment.py`` runs the experiments, redraws
+the figures and defines ``PAPER``. Folders are discovered; no list has to be extended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
-from tidegate.lab.papers.claims import PAPERS, Experiment
+from tidegate.lab.papers.claims import Paper
 
-__all__ = ["PAPERS", "run_paper", "usual_seeds"]
+__all__ = ["PAPERS", "load_paper"]
 
-Progress = Callable[[float, str], None]
-"""Called with the share done, 0 to 1, and what is being done."""
+PAPERS = tuple(sorted(module.name for module in iter_modules(__path__) if module.ispkg))
+"""The names of all papers."""
 
 
-def usual_seeds(paper: str, quick: bool) -> int:
-    """Runs of each experiment when nobody says how many; quick ones of FUGU are long.
+def load_paper(name: str) -> Paper[Any]:
+    """A paper by the name of its folder.
 
-    >>> [usual_seeds(paper, quick=True) for paper in PAPERS]
-    [1, 3, 3, 3]
+    >>> PAPERS
+    ('cervino', 'drs', 'fugu', 'visp')
+    >>> load_paper("fugu").claims[0].published
+    '0.822'
     """
-    return (1 if paper == "fugu" else 3) if quick else 5
-
-
-def run_paper(paper: str, quick: bool, seeds: int, progress: Progress, **more: Any) -> Experiment:
-    """Run one paper's experiments.
-
-    quick: minutes at most; seeds: how many runs of each; more: of the paper's own ``run``.
-    """
-    module = import_module(f"tidegate.lab.papers.{paper}.experiment")
-    experiment: Experiment = module.run(quick, seeds, progress, **more)
-    return experiment
+    paper: Paper[Any] = import_module(f"{__name__}.{name}.experiment").PAPER
+    return paper

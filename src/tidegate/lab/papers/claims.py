@@ -1,113 +1,240 @@
-"""The claims ledger: what the four papers say, what we measure, and whether it holds.
+"""Published claims, the results of repeated experiments, and the verdicts on the claims.
 
-``claims.csv`` beside this file lists every published claim with what counts as reproduced; it was
-agreed on before anything was measured. An experiment answers claims by their ids; the ledger page
-is written from those answers and never by hand.
+A paper declares each of its claims once, with the function that judges it:
+
+    @claim("X-01", "Table 2", "latency falls", published="falls", criterion="p90 falls")
+    def latency_falls(results: Results) -> Answer:
+        ...
+
+The criteria were fixed before anything was measured. The page of all claims is generated from the
+answers and never written by hand.
 """
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Generic, Literal, TypeVar, get_args
 
-from tidegate.codec import Value
-
-__all__ = ["Answer", "Claim", "Experiment", "claims", "ledger"]
+__all__ = [
+    "SOMEWHERE",
+    "WORLDS",
+    "Answer",
+    "Claim",
+    "Experiment",
+    "Figure",
+    "Paper",
+    "Progress",
+    "Verdict",
+    "because",
+    "claim",
+    "claims_page",
+    "failing",
+    "join",
+    "overall",
+]
 
 Verdict = Literal["reproduced", "partly", "not", "untestable"]
-PAPERS = ("fugu", "cervino", "visp", "drs")
+Progress = Callable[[float, str], None]
+"""Called with the share of the work that is done, 0 to 1, and the name of the current step."""
+Figure = tuple[str, str]
+"""A caption and an SVG chart."""
+R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class Claim(Value):
-    """A published claim. where: in the paper; criterion: what counts as reproduced."""
+@dataclass(frozen=True)
+class Answer:
+    """The verdict on a claim.
 
-    id: str
-    paper: str
-    where: str
-    kind: str
-    claim: str
-    published: str
-    criterion: str
-
-
-@dataclass(frozen=True, slots=True)
-class Answer(Value):
-    """What came out for a claim.
-
-    measured: our figure, with its spread over seeds where there are any; reason: why the verdict is
-    not plain "reproduced", or what it rests on; partly: when the verdict is "partly" by the
-    experiment's rule, empty where there is nothing between holding and not.
+    measured: our figures, with their spread over seeds if there are several; reason: why the claim
+    is not reproduced everywhere, or what the verdict rests on.
     """
 
-    claim: str
     measured: str
     verdict: Verdict
     reason: str = ""
-    partly: str = ""
+
+
+@dataclass(frozen=True)
+class Claim(Generic[R]):
+    """A published claim, and the function that judges it from the results of the experiments.
+
+    Args:
+        id: Identifier, such as ``F-01``.
+        where: Place in the paper.
+        statement: The claim.
+        published: Published value.
+        criterion: When the claim counts as reproduced.
+        partly: When it counts as partly reproduced; empty when there is nothing in between.
+        judge: Returns the verdict and its reason.
+    """
+
+    id: str
+    where: str
+    statement: str
+    published: str
+    criterion: str
+    partly: str
+    judge: Callable[[R], Answer]
+
+    def __call__(self, results: R) -> Answer:
+        """Judge the claim."""
+        return self.judge(results)
+
+
+def claim(
+    id: str, where: str, statement: str, *, published: str, criterion: str, partly: str = ""
+) -> Callable[[Callable[[R], Answer]], Claim[R]]:
+    """Declare a claim above the function that judges it. For the parameters see `Claim`."""
+
+    def declare(judge: Callable[[R], Answer]) -> Claim[R]:
+        return Claim(id, where, statement, published, criterion, partly, judge)
+
+    return declare
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """The answers of one paper's experiments, with its figures redrawn.
+    """The answers to the claims of one paper, with its figures redrawn.
 
-    figures: (caption, SVG chart) pairs for the report; notes: what was assumed, in sentences.
+    notes: assumptions and findings, in sentences.
     """
 
-    paper: str
-    answers: tuple[Answer, ...]
-    figures: tuple[tuple[str, str], ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    paper: Paper[Any]
+    answers: Mapping[Claim[Any], Answer]
+    figures: Sequence[Figure] = ()
+    notes: Sequence[str] = ()
 
     def rows(self) -> list[dict[str, str]]:
-        """The answers beside the published claims, for people and machines."""
-        found = []
-        for answer in self.answers:
-            claim = claims()[answer.claim]
-            found.append(
-                {
-                    "paper": self.paper,
-                    "id": claim.id,
-                    "claim": claim.claim,
-                    "published": claim.published,
-                    "criterion": claim.criterion,
-                    "partly_when": answer.partly,
-                    "measured": answer.measured,
-                    "verdict": answer.verdict,
-                    "reason": answer.reason,
-                }
-            )
-        return found
+        """The claims with their answers, one row each."""
+        return [
+            {
+                "paper": self.paper.name,
+                "id": claim.id,
+                "claim": claim.statement,
+                "published": claim.published,
+                "criterion": claim.criterion,
+                "partly_when": claim.partly,
+                "measured": answer.measured,
+                "verdict": answer.verdict,
+                "reason": answer.reason,
+            }
+            for claim, answer in self.answers.items()
+        ]
 
 
-@cache
-def claims() -> dict[str, Claim]:
-    """All published claims by id.
+@dataclass(frozen=True)
+class Paper(Generic[R]):
+    """A paper whose experiments can be repeated.
 
-    >>> claims()["F-01"].published
-    '0.822'
+    Args:
+        title: Short name of the paper.
+        claims_module: The module that declares its claims.
+        measure: Runs the experiments. It takes ``quick`` (minutes at most), ``seeds`` (runs of
+            each experiment), ``progress`` and the paper's own parameters.
+        figures: Redraws the figures from the results.
+        notes: Returns assumptions and findings, in sentences.
+        seeds: Default number of runs of each experiment.
+        quick_seeds: The same for a quick run.
+        read_days: Reads days from trace files for the parameter ``days`` of `measure`; None when
+            the experiments have no days.
     """
-    text = files("tidegate.lab.papers").joinpath("claims.csv").read_text(encoding="utf-8")
-    return {row["id"]: Claim(**row) for row in csv.DictReader(text.splitlines())}
+
+    title: str
+    claims_module: ModuleType
+    measure: Callable[..., R]
+    figures: Callable[[R], Iterable[Figure]]
+    notes: Callable[[R], Iterable[str]]
+    seeds: int = 5
+    quick_seeds: int = 3
+    read_days: Callable[[Sequence[Any]], Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the paper's folder."""
+        return self.claims_module.__name__.split(".")[-2]
+
+    @property
+    def claims(self) -> tuple[Claim[R], ...]:
+        """The declared claims, in order."""
+        return tuple(v for v in vars(self.claims_module).values() if isinstance(v, Claim))
+
+    def run(
+        self, quick: bool, seeds: int | None, progress: Progress, **parameters: Any
+    ) -> Experiment:
+        """Run the experiments. seeds: None for the default; parameters: of `measure`."""
+        if seeds is None:
+            seeds = self.quick_seeds if quick else self.seeds
+        results = self.measure(quick, seeds, progress, **parameters)
+        progress(1.0, "done")
+        return self.judge(results)
+
+    def judge(self, results: R) -> Experiment:
+        """Judge every claim and redraw the figures."""
+        answers = {claim: claim(results) for claim in self.claims}
+        figures, notes = tuple(self.figures(results)), tuple(self.notes(results))
+        return Experiment(self, answers, figures, notes)
 
 
-def ledger(experiments: Iterable[Experiment], command: str) -> str:
-    """The ledger as a Markdown page. command: the one that wrote it."""
-    answers = {answer.claim: answer for e in experiments for answer in e.answers}
-    counts = dict.fromkeys(("reproduced", "partly", "not", "untestable"), 0)
-    for answer in answers.values():
-        counts[answer.verdict] += 1
+# --- verdicts -------------------------------------------------------------------------------------
+
+# Where a paper leaves something open, more than one world is run. A claim is *reproduced* when its
+# criterion holds in all of them, *partly* when in some, and *not* when in none.
+
+SOMEWHERE, WORLDS = "in some worlds or seeds", "in some worlds"
+"""When `overall` returns partly; the latter where the criterion is on means over seeds."""
+
+
+def overall(holds: Mapping[str, Sequence[bool]]) -> Verdict:
+    """The verdict from whether a criterion holds, by world and seed.
+
+    >>> overall({"a": [True], "b": [True, False]}), overall({"a": [False]})
+    ('partly', 'not')
+    """
+    every = [value for values in holds.values() for value in values]
+    if every and all(every):
+        return "reproduced"
+    return "partly" if any(every) else "not"
+
+
+def failing(holds: Mapping[str, Sequence[bool]]) -> str:
+    """Where a criterion does not hold, as a sentence; empty when it holds everywhere.
+
+    >>> failing({"one": [True], "two": [False, True]})
+    'Does not hold in: two (1 of 2).'
+    """
+    found = [
+        name + (f" ({list(values).count(False)} of {len(values)})" if len(values) > 1 else "")
+        for name, values in holds.items()
+        if not all(values)
+    ]
+    return "Does not hold in: " + "; ".join(found) + "." if found else ""
+
+
+def join(*sentences: str) -> str:
+    """Sentences one after the other, without the empty ones."""
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def because(holds: Mapping[str, Sequence[bool]], why: str = "") -> str:
+    """Where a criterion does not hold and why; empty when it holds everywhere."""
+    where = failing(holds)
+    return join(where, why) if where else ""
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def claims_page(experiments: Sequence[Experiment], command: str) -> str:
+    """All claims with their answers as a Markdown page. command: the one that wrote it."""
+    verdicts = [answer.verdict for e in experiments for answer in e.answers.values()]
+    counts = {verdict: verdicts.count(verdict) for verdict in get_args(Verdict)}
     summary = ", ".join(f"{n} {verdict}" for verdict, n in counts.items() if n)
-    missing = len(claims()) - len(answers)
     lines = [
-        "# Claims ledger",
+        "# Claims of the papers",
         "",
-        f"Written by `{command}`; do not edit. {len(claims())} published claims: {summary}"
-        + (f", {missing} not yet measured." if missing else "."),
+        f"Written by `{command}`; do not edit. {len(verdicts)} published claims: {summary}.",
         "",
         "*Reproduced when* was agreed on before anything was measured. *Partly when* is the rule "
         "of the experiment, if there is anything between holding and not; a *world* is one reading "
@@ -117,18 +244,18 @@ def ledger(experiments: Iterable[Experiment], command: str) -> str:
         "| reason |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for claim in claims().values():
-        found = answers.get(claim.id)
-        row: Sequence[str] = (
-            claim.id,
-            f"{claim.paper}, {claim.where}",
-            claim.claim,
-            claim.published,
-            claim.criterion,
-            (found.partly if found else "") or "–",
-            found.measured if found else "–",
-            found.verdict if found else "not yet measured",
-            found.reason if found else "",
-        )
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+    for experiment in experiments:
+        for claim, answer in experiment.answers.items():
+            row: Sequence[str] = (
+                claim.id,
+                f"{experiment.paper.title}, {claim.where}",
+                claim.statement,
+                claim.published,
+                claim.criterion,
+                claim.partly or "–",
+                answer.measured,
+                answer.verdict,
+                answer.reason,
+            )
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Small statistics that the papers' experiments share."""
+"""Statistics that the experiments of the papers share."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from scipy import stats
 
 from tidegate.simulation import LatencySketch, RunReport
 from tidegate.simulation.kernels.sketch import BUCKETS, bucket_middle
 
-__all__ = ["deviation_s", "mean", "mean_between", "ranks", "spread"]
+__all__ = [
+    "deviation_s",
+    "half_width",
+    "interval",
+    "mean",
+    "mean_between",
+    "ranks",
+    "spread",
+]
 
 
 def mean(values: Sequence[float]) -> float:
@@ -29,6 +38,25 @@ def spread(values: Sequence[float], digits: int = 3, factor: float = 1.0, unit: 
     if len(values) > 1:
         middle += f" ± {float(np.std(values, ddof=1)):.{digits}g}"
     return middle + unit
+
+
+def half_width(values: Sequence[float]) -> float | None:
+    """Half the width of the 95 % interval of the mean (Student's t), None for a single value."""
+    if len(values) < 2:
+        return None
+    spread = float(np.std(values, ddof=1)) / float(np.sqrt(len(values)))
+    return float(stats.t.ppf(0.975, len(values) - 1)) * spread
+
+
+def interval(values: Sequence[float], digits: int = 2, sign: bool = False) -> str:
+    """The mean with half the width of its 95 % interval.
+
+    >>> interval([0.5, 0.52, 0.54]), interval([0.5])
+    ('0.52 ± 0.05', '0.50')
+    """
+    middle = f"{float(np.mean(values)):{'+' if sign else ''}.{digits}f}"
+    half = half_width(values)
+    return middle if half is None else f"{middle} ± {half:.{digits}f}"
 
 
 def ranks(values: Sequence[float]) -> tuple[int, ...]:
@@ -59,7 +87,7 @@ def deviation_s(latencies: LatencySketch) -> float:
 def mean_between(report: RunReport, start_s: float, end_s: float) -> float:
     """Mean latency of the items that were finished in (start_s, end_s], NaN without any.
 
-    Rows of the time series that end in the stretch count whole.
+    Rows of the time series that end in this interval count as a whole.
     """
     rows = report.series
     items = seconds = 0.0

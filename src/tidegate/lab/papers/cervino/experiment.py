@@ -1,81 +1,61 @@
-"""The experiments of Cerviño et al.: engines follow the rate, and what is too much is shed.
+"""The experiments of Cerviño et al.: engines follow the rate and shed tuples under overload.
 
 J. Cerviño, E. Kalyvianaki, J. Salvachúa, P. Pietzuch, *Adaptive Provisioning of Stream Processing
-Systems in the Cloud*, ICDE Workshops 2012, sections III-B and V. The worlds are in
-`_cervino_world`, the criteria in `_cervino_answers`.
+Systems in the Cloud*, ICDE Workshops 2012, sections III-B and V.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tidegate.lab.papers.cervino import answers
-from tidegate.lab.papers.cervino.answers import Ramp
+from tidegate.lab.papers.cervino import claims
 from tidegate.lab.papers.cervino.world import (
     LARGE,
     SERVICE_SCV,
     SMALL,
     TOLERANCE,
+    CervinoResults,
     Steady,
     Stepped,
     follow_steps,
     hold,
     ramp,
 )
-from tidegate.lab.papers.claims import Experiment
+from tidegate.lab.papers.claims import Figure, Paper, Progress
 from tidegate.report import Series, lines
 
-__all__ = ["run"]
-
-Progress = Callable[[float, str], None]
-Figure = tuple[str, str]
+__all__ = ["PAPER", "CervinoLengths"]
 
 QUEUES = (1, 10, 100)
-"""Tuples that may wait before the engines shed."""
+"""Number of tuples that may wait before the engines shed."""
 QUEUE = 10
 PERIODS_S = (5.0, 30.0, 120.0)
 READING_NOISE, SECOND_NOISE = 0.02, 0.05
 
 
 @dataclass(frozen=True)
-class Lengths:
-    """How much is simulated. scale: by what rates and capacities are divided."""
+class CervinoLengths:
+    """How much is simulated.
+
+    scale: divisor of rates and capacities; ramp_step_s, hold_s: length of a step of Fig. 5 and of
+    a run at a constant rate, in seconds.
+    """
 
     scale: float
     ramp_step_s: float
     hold_s: float
 
 
-QUICK = Lengths(40.0, 20.0, 60.0)
-FULL = Lengths(10.0, 60.0, 60.0)
-
-WHY = {
-    "C-04": "",
-    "C-05": "A period that begins before a rise and ends after it teaches too low a capacity of a "
-    "VM (the paper's transient behaviour), so the same rate gets one VM more until an overload "
-    "that lasts a whole period corrects it. With hardly any queue, tuples drop while the engines "
-    "could carry them all, and these drops are taken for overload; with a longer one some still "
-    "drop where engines are nearly full. As printed, Algorithm 1 takes a single tuple under way "
-    "for overload, adds a VM, and remembers what idle engines did as all that they can do: N "
-    "grows step by step.",
-    "C-06": "Latency under overload is the length of the queue. One short enough for the criterion "
-    "drops tuples without overload too, so low latency and drops only after a rise (C-05) exclude "
-    "each other as soon as service times vary. A policy that sheds only notices after a period in "
-    "which everything waited.",
-    "C-07": "As printed, Algorithm 1 takes a single tuple under way for overload.",
-    "C-08": "With exact measurements a short period has no disadvantage: it reacts sooner in both "
-    "directions, and VMs start at once. Errors of measurement are what a short period suffers "
-    "from: each one beyond the tolerance looks like overload and lowers the remembered capacity "
-    "of a VM until the next overload. Then the longest period is best, as it makes the "
-    "fewest mistakes.",
-}
-"""Why a claim does not hold everywhere, found by looking into the runs; shown only then."""
+QUICK = CervinoLengths(40.0, 20.0, 60.0)
+FULL = CervinoLengths(10.0, 60.0, 60.0)
 
 
-def run(quick: bool, seeds: int, progress: Progress, lengths: Lengths | None = None) -> Experiment:
-    """All experiments of the paper.
+def measure(
+    quick: bool, seeds: int, progress: Progress, lengths: CervinoLengths | None = None
+) -> CervinoResults:
+    """Run all experiments.
 
     quick: under a minute; seeds: runs of each experiment; lengths: in place of the usual ones.
     """
@@ -123,37 +103,30 @@ def run(quick: bool, seeds: int, progress: Progress, lengths: Lengths | None = N
         }
         for name, noise in noises.items()
     }
-    given = (
-        *(answers.untestable(claim) for claim in ("C-01", "C-02", "C-03")),
-        answers.scales(small, large, WHY["C-04"]),
-        answers.follows({name: by_vm[SMALL] for name, by_vm in steps.items()}, WHY["C-05"]),
-        answers.latency(overload, WHY["C-06"]),
-        answers.one_suffices({name: by_vm[LARGE] for name, by_vm in steps.items()}, WHY["C-07"]),
-        answers.period(periods, WHY["C-08"]),
+    return CervinoResults(
+        small,
+        large,
+        overload,
+        {name: by_vm[SMALL] for name, by_vm in steps.items()},
+        {name: by_vm[LARGE] for name, by_vm in steps.items()},
+        periods,
+        scale,
     )
-    progress(1.0, "done")
-    usual, printed = steps[f"queue of {QUEUE}"], steps["as printed"]
-    figures = (
-        *_ramps(small[0], large[0]),
-        *_stepped("Fig. 7a, small VMs", usual[SMALL][0]),
-        *_stepped("Fig. 7b, large VMs", usual[LARGE][0]),
-        *_stepped("Fig. 7a, small VMs, as printed", printed[SMALL][0]),
-    )
-    return Experiment("cervino", given, figures, _notes(scale))
 
 
-def _shed_by_policy(seed: int, size: Lengths) -> tuple[Steady, Steady]:
+def _shed_by_policy(seed: int, size: CervinoLengths) -> tuple[Steady, Steady]:
     """C-06 over all steps of Fig. 7, with a queue of any length and a policy that sheds."""
     calm = hold(15_000, SMALL, 1, seed, queue=None, scale=size.scale, duration_s=size.hold_s)
     run_ = follow_steps(SMALL, seed, queue=None, scale=size.scale, shed=True)
     return calm, Steady(run_.offered, run_.offered - run_.dropped, run_.dropped, run_.p99_s)
 
 
-def _notes(scale: float) -> tuple[str, ...]:
+def notes(results: CervinoResults) -> tuple[str, ...]:
+    """What was assumed."""
     return (
-        f"All rates are divided by {scale:g}, the capacity of a VM alike, so that a run of some 80 "
-        "million tuples takes a second; latencies are only compared with each other, and figures "
-        "show unscaled rates.",
+        f"All rates are divided by {results.scale:g}, the capacity of a VM alike, so that a run of "
+        "some 80 million tuples takes a second; latencies are only compared with each other, and "
+        "figures show unscaled rates.",
         f"Assumed capacities: {SMALL:,.0f} tuples/s for a small VM (80 % of the 30,000 that the "
         f"text says overload it), {LARGE:,.0f} for a large one (4 compute units instead of 1). "
         "That one large VM carries 60,000 tuples/s follows from this assumption.",
@@ -175,8 +148,9 @@ def _notes(scale: float) -> tuple[str, ...]:
     )
 
 
-def _ramps(small: Ramp, large: Ramp) -> list[Figure]:
-    """Fig. 5: throughput and VMs by offered rate."""
+def figures(results: CervinoResults) -> Iterator[Figure]:
+    """Figs. 5 and 7 of the first seed."""
+    small, large = results.small[0], results.large[0]
     offered = [rate for rate, _, _ in small]
     carried = lines(
         [
@@ -198,23 +172,28 @@ def _ramps(small: Ramp, large: Ramp) -> list[Figure]:
         "offered, tuples/s",
         "VMs",
     )
-    return [
-        ("Fig. 5, throughput; the paper says linear.", carried),
-        ("Fig. 5, number of VMs.", vms),
-    ]
+    yield "Fig. 5, throughput; the paper says linear.", carried
+    yield "Fig. 5, number of VMs.", vms
+    usual = f"queue of {QUEUE}"
+    yield from _stepped("Fig. 7a, small VMs", results.with_small[usual][0])
+    yield from _stepped("Fig. 7b, large VMs", results.with_large[usual][0])
+    yield from _stepped("Fig. 7a, small VMs, as printed", results.with_small["as printed"][0])
 
 
-def _stepped(name: str, run: Stepped) -> list[Figure]:
-    """Fig. 7: rates, VMs and drops over time, first seed."""
-    seconds: Sequence[float] = run.time_s
+def _stepped(name: str, run: Stepped) -> Iterator[Figure]:
+    """Fig. 7: rates, VMs and drops over time."""
     rates = lines(
         [
-            Series("offered", seconds, run.rates_per_s, step=True),
-            Series("dropped", seconds, run.drops_per_s),
+            Series("offered", run.time_s, run.rates_per_s, step=True),
+            Series("dropped", run.time_s, run.drops_per_s),
         ],
         f"{name}: tuples offered and dropped",
         "s",
         "tuples/s",
     )
-    vms = lines([Series("N", seconds, run.vms, step=True)], f"{name}: VMs", "s", "VMs")
-    return [(f"{name}: input rate and drops.", rates), (f"{name}: number of VMs.", vms)]
+    yield f"{name}: input rate and drops.", rates
+    vms = lines([Series("N", run.time_s, run.vms, step=True)], f"{name}: VMs", "s", "VMs")
+    yield f"{name}: number of VMs.", vms
+
+
+PAPER = Paper("Cervino", claims, measure, figures, notes)

@@ -1,12 +1,13 @@
-"""Engines on small and large VMs, fed by submitters at even distances, that shed what is too much.
+"""Engines on small and large VMs that shed under overload; submitters send at even distances.
 
-Everything per second is divided by a scale (rates and capacities alike), which changes no ratio.
+All rates and capacities are divided by the same scale, which changes no ratio.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate.model import Deployment, HostOffer, Instance
@@ -16,7 +17,17 @@ from tidegate.simulation import CloudSettings, RunReport, SimulatedCloud
 from tidegate.simulation.run import run
 from tidegate.workloads import ConstantRate, RateTrace, Workload, cervino_ramp, cervino_steps
 
-__all__ = ["LARGE", "SMALL", "Steady", "Stepped", "follow_steps", "hold", "ramp"]
+__all__ = [
+    "LARGE",
+    "SMALL",
+    "CervinoResults",
+    "Ramp",
+    "Steady",
+    "Stepped",
+    "follow_steps",
+    "hold",
+    "ramp",
+]
 
 SMALL, LARGE = 24_000.0, 96_000.0
 """Assumed tuples/s of a VM: 80 % of the 30,000 that overload a small one, and by EC2's compute
@@ -25,6 +36,9 @@ SERVICE_SCV = 0.25
 ROW_S = 1.0
 TOLERANCE = 0.01
 CLOSE_TO_SATURATION = 0.95
+
+Ramp = Sequence[tuple[float, int, float]]
+"""(rate, VMs, share carried) by step."""
 
 
 def _world(
@@ -73,7 +87,17 @@ def hold(
     scale: float,
     duration_s: float = 30.0,
 ) -> Steady:
-    """Keep a rate on so many VMs."""
+    """Send tuples at a constant rate to a fixed number of VMs.
+
+    Args:
+        rate_per_s: Offered rate, in tuples per second.
+        rate_per_vm: Capacity of a VM, in tuples per second.
+        vms: Number of VMs.
+        seed: Random seed.
+        queue: Number of tuples that may wait, None for any number.
+        scale: Divisor of rates and capacities.
+        duration_s: Length of the run, in seconds.
+    """
     workload = ConstantRate(rate_per_s / scale, duration_s, source="stocks", spacing="even")
     world = _world(workload, rate_per_vm / scale, vms, seed, queue, 0.0)
     world.advance(duration_s)
@@ -84,12 +108,10 @@ def hold(
     )
 
 
-def ramp(
-    rate_per_vm: float, seed: int, *, queue: int, scale: float, step_s: float = 60.0
-) -> list[tuple[float, int, float]]:
-    """Fig. 5: (rate, VMs, share carried) at each step from 100,000 to 200,000 tuples/s.
+def ramp(rate_per_vm: float, seed: int, *, queue: int, scale: float, step_s: float = 60.0) -> Ramp:
+    """Fig. 5: the offered rate rises from 100,000 to 200,000 tuples/s.
 
-    As in the paper another VM is added by hand when those that run come close to saturation.
+    As in the paper, a VM is added by hand when the running ones come close to saturation.
     """
     found = []
     for rate in cervino_ramp().curve.rates.tolist():
@@ -101,10 +123,20 @@ def ramp(
 
 @dataclass(frozen=True)
 class Stepped:
-    """Fig. 7: the step-wise rates under control; one entry a second.
+    """Fig. 7: a run under control with step-wise rates. Series have one entry per second.
 
-    rates_per_s: unscaled. last_vms: VMs at the end of each step, with its rate.
-    needed: VMs that carry the rate. late_drops: those not within two periods after a rise.
+    Args:
+        offered: Number of tuples offered.
+        dropped: Number of tuples dropped.
+        late_drops: Those dropped more than two periods after a rise.
+        waste: Capacity beyond that of the needed VMs, in tuples.
+        most_vms: Greatest number of VMs.
+        last_vms: Rate of each step and number of VMs at its end.
+        p99_s: 99th percentile of the latency, in seconds.
+        time_s: Ends of the seconds.
+        rates_per_s: Offered rates, unscaled.
+        vms: Number of VMs.
+        drops_per_s: Drop rates, unscaled.
     """
 
     offered: int
@@ -129,12 +161,12 @@ class Stepped:
 
     @property
     def drop_share(self) -> float:
-        """Dropped of offered."""
+        """Dropped tuples as a share of the offered ones."""
         return self.dropped / self.offered
 
     @property
     def cost(self) -> float:
-        """Drops plus waste, as a share of what was offered."""
+        """Drops plus waste, as a share of the offered tuples."""
         return (self.dropped + self.waste) / self.offered
 
 
@@ -151,7 +183,15 @@ def follow_steps(
 ) -> Stepped:
     """Let Algorithm 1 follow the step-wise rates, invoked at a phase that depends on the seed.
 
-    queue: tuples that may wait, None for any number; shed: the policy sheds, by plan.
+    Args:
+        rate_per_vm: Capacity of a VM, in tuples per second.
+        seed: Random seed.
+        queue: Number of tuples that may wait, None for any number.
+        scale: Divisor of rates and capacities.
+        period_s: Time between two invocations, in seconds.
+        noise: Relative error of each measurement.
+        tolerance: Share of the input under way that does not count as overload.
+        shed: The policy sheds tuples as part of its plan.
     """
     steps = cervino_steps()
     workload: RateTrace = steps.multiplied(1 / scale)
@@ -196,3 +236,26 @@ def _stepped(
         tuple(vms),
         tuple(rate * scale for rate in drops),
     )
+
+
+@dataclass(frozen=True)
+class CervinoResults:
+    """All runs. Lists have one entry per seed.
+
+    Args:
+        small: Fig. 5 with small VMs.
+        large: Fig. 5 with large VMs.
+        overload: A calm and an overloaded run by length of the queue.
+        with_small: Fig. 7 with small VMs by length of the queue.
+        with_large: Fig. 7 with large VMs by length of the queue.
+        periods: Fig. 7 by error of measurement and invocation period in seconds.
+        scale: Divisor of rates and capacities.
+    """
+
+    small: Sequence[Ramp] = ()
+    large: Sequence[Ramp] = ()
+    overload: Mapping[str, Sequence[tuple[Steady, Steady]]] = field(default_factory=dict)
+    with_small: Mapping[str, Sequence[Stepped]] = field(default_factory=dict)
+    with_large: Mapping[str, Sequence[Stepped]] = field(default_factory=dict)
+    periods: Mapping[str, Mapping[float, Sequence[Stepped]]] = field(default_factory=dict)
+    scale: float = 1.0

@@ -1,4 +1,4 @@
-"""The DRS paper's algorithm by itself: whether it is optimal, and how long it takes.
+"""The algorithm of the DRS paper by itself: its optimality and its running time.
 
 Both optima are compared with a search through all allocations that uses the formulas as they are
 printed in the paper, not ours.
@@ -47,22 +47,22 @@ def _allocations(operators: int, total: int) -> list[tuple[int, ...]]:
     return [tuple(b - a for a, b in itertools.pairwise((0, *cut, total))) for cut in cuts]
 
 
-def _instance(lots: random.Random) -> tuple[tuple[Station, ...], float]:
-    external = 10 ** lots.uniform(-1, 3)
+def _instance(rng: random.Random) -> tuple[tuple[Station, ...], float]:
+    external = 10 ** rng.uniform(-1, 3)
     stations = []
-    for n in range(lots.choice((2, 3, 3, 4))):
-        rate = external * lots.uniform(0.1, 4)
-        stations.append(Station(f"s{n}", rate, rate / lots.uniform(0.05, 4.5)))
+    for n in range(rng.choice((2, 3, 3, 4))):
+        rate = external * rng.uniform(0.1, 4)
+        stations.append(Station(f"s{n}", rate, rate / rng.uniform(0.05, 4.5)))
     return tuple(stations), external
 
 
 def greedy_is_optimal(instances: int, seed: int) -> tuple[int, float]:
     """How many random instances Algorithm 1 solves optimally, and its worst excess (a share)."""
-    lots = random.Random(seed)
+    rng = random.Random(seed)
     solved, worst = 0, 0.0
     for _ in range(instances):
-        stations, external = _instance(lots)
-        total = sum(s.least_processors for s in stations) + lots.randrange(8)
+        stations, external = _instance(rng)
+        total = sum(s.least_processors for s in stations) + rng.randrange(8)
         best = min(_whole_s(stations, a, external) for a in _allocations(len(stations), total))
         excess = _whole_s(stations, assign_processors(stations, total), external) / best - 1
         solved += excess <= 1e-9
@@ -72,14 +72,14 @@ def greedy_is_optimal(instances: int, seed: int) -> tuple[int, float]:
 
 def fewest_is_minimal(instances: int, seed: int) -> int:
     """How many random instances of Program (6) are solved with the fewest processors."""
-    lots = random.Random(seed)
+    rng = random.Random(seed)
     solved = 0
     for _ in range(instances):
-        stations, external = _instance(lots)
+        stations, external = _instance(rng)
         least = [s.least_processors for s in stations]
-        generous = [k + lots.randrange(4) for k in least]
+        generous = [k + rng.randrange(4) for k in least]
         # A bound that lies strictly between what some allocations reach.
-        t_max_s = sojourn_s(stations, generous, external) * lots.uniform(1.0001, 1.2)
+        t_max_s = sojourn_s(stations, generous, external) * rng.uniform(1.0001, 1.2)
         found = fewest_processors(stations, t_max_s, external)
         meets = _whole_s(stations, found, external) <= t_max_s * (1 + 1e-9)
         fewer = sum(found) - 1
@@ -95,7 +95,7 @@ def scheduling_ms(rounds: int) -> dict[int, float]:
     """Milliseconds to assign K processors to logo detection's operators, the best of the rounds."""
     video = (Station("extract", 13, 5), Station("match", 13, 4.407), Station("agg", 13, 1300))
     for processors in PAPER_MS:
-        assign_processors(video, processors)  # whatever is compiled, is compiled now
+        assign_processors(video, processors)  # compile before the measurement
     best = dict.fromkeys(PAPER_MS, math.inf)
     for _ in range(rounds):
         for processors in PAPER_MS:

@@ -1,8 +1,8 @@
 """The applications of the DRS paper as simulated worlds, with a network that the model ignores.
 
-Every way into an operator takes `HOP_S`. It is simulated as an operator of its own that holds each
-item for exactly that long and has so many servers that nobody ever waits: a wire. The queueing
-model that is put to the test is told of the application's operators and not of the wires.
+Every way into an operator takes `HOP_S`. It is simulated as an additional operator, a wire, that
+holds each item for exactly this time and has enough servers that no item waits. The queueing model
+under test knows the operators of the application but not the wires.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = [
     "VLD_STEADY",
     "Allocation",
     "App",
-    "Measured",
+    "SojournTimes",
     "chain",
     "measure",
     "shape",
 ]
 
 HOP_S = 0.002
-"""Assumed: what the network adds each time an item enters an operator."""
+"""Assumed: time that the network adds whenever an item enters an operator, in seconds."""
 
 Allocation = tuple[int, ...]
 
@@ -53,9 +53,16 @@ def shape(allocation: Sequence[int]) -> str:
 class App:
     """An application: operators with the service rate of one executor, and how items travel.
 
-    rate_per_s: items from outside (λ0). service_scv: squared variation of all service times.
-    best: what the paper's model recommends for 22 executors; printed: other allocations that the
-    paper's text names. bursts: frames come as the paper's video does, not as a Poisson process.
+    Args:
+        name: Name of the application.
+        source: Name of the source.
+        rate_per_s: Items from outside per second (λ0).
+        service: Operators with the service rate of one executor, per second.
+        edges: Source, target and number of items that leave for each item.
+        best: Allocation that the paper's model recommends for 22 executors.
+        printed: Other allocations in the paper's text.
+        service_scv: Squared coefficient of variation of all service times.
+        bursts: Frames arrive as the paper's video does, not as a Poisson process.
     """
 
     name: str
@@ -115,7 +122,7 @@ class App:
         return tuple(sorted((*known, *near[: 6 - len(known)])))
 
     def workload(self, duration_s: float, seed: int) -> Workload:
-        """What arrives."""
+        """The arrivals of a run."""
         if self.bursts:
             return VideoFrames(duration_s, seed=seed, source=self.source)
         return ConstantRate(self.rate_per_s, duration_s, seed=seed, source=self.source)
@@ -193,8 +200,8 @@ def chain(cpu_s: float, utilisation: float = 0.5, executors: int = 10) -> App:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A run at a fixed allocation: seconds that items took. stretches_s: means by 10 minutes."""
+class SojournTimes:
+    """Sojourn times of a run at a fixed allocation. stretches_s: means of 10 minutes each."""
 
     mean_s: float
     deviation_s: float
@@ -204,7 +211,7 @@ class Measured:
 
 def measure(
     app: App, allocation: Allocation, seed: int, duration_s: float, hop_s: float = HOP_S
-) -> Measured:
+) -> SojournTimes:
     """Run an application at a fixed allocation, over a network."""
     topology, deployment = _wired(app, allocation, hop_s)
     world = SimulatedCloud(
@@ -218,14 +225,14 @@ def measure(
     world.advance(duration_s)
     report: RunReport = world.report()
     if report.latency_mean_s is None:
-        return Measured(math.nan, math.nan, 0, ())
+        return SojournTimes(math.nan, math.nan, 0, ())
     stretches = tuple(value for value in report.series.latency_mean_s if value is not None)
     spread_s = deviation_s(world.latencies())
-    return Measured(report.latency_mean_s, spread_s, report.items_out, stretches)
+    return SojournTimes(report.latency_mean_s, spread_s, report.items_out, stretches)
 
 
 def _wired(app: App, allocation: Allocation, hop_s: float) -> tuple[Topology, Deployment]:
-    """The application with a wire before each operator, and everything that runs."""
+    """The application with a wire before each operator, and its deployment."""
     plain = app.topology
     rates = plain.arrival_rates()
     counts = dict(zip(plain.by_name, allocation, strict=True))

@@ -1,54 +1,31 @@
-"""FUGU's claims against our runs: one function a claim, by the ledger's criterion and no other.
+"""FUGU's claims (Heinze et al. 2014).
 
-Every function takes all results, so that a test can hand in made-up ones.
+Figures are means over the seeds, and ± is half the width of the mean's 95 % interval. Reasons are
+composed of measurements: where latency arises, what learning adds, and what happens in runs that
+change one thing only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 
-from tidegate.lab.papers.claims import Answer, Verdict
-from tidegate.lab.papers.fugu.results import (
-    P90,
-    UTILISATION,
-    Results,
-    calm_sectors,
-    milliseconds,
-    shown,
-    slow_moves,
-    uncertainty,
-    unlearning,
-    what_learning_adds,
-    where_latency_arises,
-)
-from tidegate.lab.papers.fugu.runs import CONFIGURATIONS, Case
+from tidegate.lab.papers.claims import Answer, Verdict, claim, overall
+from tidegate.lab.papers.fugu.runs import CONFIGURATIONS, Case, FuguResults
+from tidegate.lab.papers.statistics import half_width, interval
 from tidegate.policies.sarsa import QTable, Sarsa, SarsaMemory
 from tidegate.testing import fleet_snapshot
 
-__all__ = ["answers", "table_one"]
+__all__ = ["table_one", "what_learning_adds"]
 
-PARTLY = {
-    **dict.fromkeys(
-        ("F-03", "F-04", "F-05", "F-06", "F-07", "F-10", "F-15", "F-16"), "one of its two parts"
-    ),
-    "F-08": "some of the four",
-    "F-09": "some of the ten",
-    "F-11": "some of the five",
-    "F-17": "some of the three",
-}
-"""What must hold at least for *partly*; a claim that is not listed has one part only."""
+UTILISATION, P90 = "load_mean", "latency_p90_s"
 OTHERS = tuple(name for name in CONFIGURATIONS if name != "default")
 
 
 def _verdict(*holds: bool) -> Verdict:
     """Reproduced when all parts of the criterion hold, partly when some do."""
-    return "reproduced" if all(holds) else "partly" if any(holds) else "not"
-
-
-# --- the claims ---------------------------------------------------------------------------------
+    return overall({"": holds})
 
 
 def table_one() -> float:
@@ -61,90 +38,129 @@ def table_one() -> float:
     return memory.tables["host-1"].rows[14][1]
 
 
-def f01(_: Results, value: float | None = None) -> Answer:
-    value = table_one() if value is None else value
+@claim(
+    "F-01", "Table I", "Sarsa update of (0.70; no action) after utilisation 0.90",
+    published="0.822", criterion="exact 0.8233 (0.822 with the paper's rounding of the errors)",
+)  # fmt: skip
+def sarsa_update(_: FuguResults) -> Answer:
+    value = table_one()
     good = abs(value - 0.8233) < 5e-5
     reason = "The paper rounds both errors before it subtracts them (0.16, 0.5) and prints 0.822."
-    return Answer("F-01", f"{value:.4f}", _verdict(good), reason)
+    return Answer(f"{value:.4f}", _verdict(good), reason)
 
 
-def f02(results: Results) -> Answer:
+@claim(
+    "F-02", "Fig. 4",
+    "local thresholds at 0.3/0.8 target 0.6 day 1: mean utilisation and p90 latency",
+    published="0.52; 1850 ms",
+    criterion="utilisation within 0.05; latency reported (its absolute value depends on the "
+    "machines)",
+)  # fmt: skip
+def local_thresholds(results: FuguResults) -> Answer:
     case = Case("local")
     load = results.of(case, UTILISATION)
     good = abs(float(np.mean(load)) - 0.52) <= 0.05
-    measured = f"{shown(load)}; p90 {milliseconds(results.of(case, P90))}"
+    measured = f"{interval(load)}; p90 {_ms(results.of(case, P90))}"
     reason = (
         "The latency's absolute value depends on the machines; a move pauses one query of 35 for "
-        f"about a second here. {where_latency_arises(results, case)}"
+        f"about a second here. {_where_latency_arises(results, case)}"
     )
     if not good:
         reason = f"Hosts are kept {'fuller' if np.mean(load) > 0.52 else 'emptier'}. {reason}"
-        reason += f" {calm_sectors(results)}"
-    return Answer("F-02", measured, _verdict(good), reason.strip())
+        reason += f" {_calm_sectors(results)}"
+    return Answer(measured, _verdict(good), reason.strip())
 
 
-def _shift(results: Results, claim: str, name: str, up: int) -> Answer:
+def _shift(results: FuguResults, name: str, up: int) -> Answer:
     """Whether a configuration has more (up 1) or less (−1) of both utilisation and latency."""
     case, base = Case("local", name), Case("local")
     load, latency = (results.more(case, base, what) for what in (UTILISATION, P90))
     holds = [up * float(np.mean(values)) > 0 for values in (load, latency)]
     verdict = _verdict(*holds)
-    moves = shown(results.more(case, base, "moves"), 0, sign=True)
-    reason = f"Moves {moves}. {uncertainty(load, latency)}".strip()
+    moves = interval(results.more(case, base, "moves"), 0, sign=True)
+    reason = f"Moves {moves}. {_uncertainty(load, latency)}".strip()
     if verdict != "reproduced":
         wrong = "latency" if holds[0] else "utilisation" if holds[1] else "both"
-        reason += f" The direction of {wrong} differs. {where_latency_arises(results, case)}"
-    measured = f"utilisation {shown(load, 3, sign=True)}; p90 {milliseconds(latency, sign=True)}"
-    return Answer(claim, measured, verdict, reason)
+        reason += f" The direction of {wrong} differs. {_where_latency_arises(results, case)}"
+    measured = f"utilisation {interval(load, 3, sign=True)}; p90 {_ms(latency, sign=True)}"
+    return Answer(measured, verdict, reason)
 
 
-def f03(results: Results) -> Answer:
-    return _shift(results, "F-03", "lower 0.2", -1)
+@claim(
+    "F-03", "Fig. 4", "lowering the lower threshold to 0.2 lowers utilisation and latency",
+    published="both fall",
+    criterion="both directions hold in the mean over seeds with their interval shown",
+    partly="one of its two parts",
+)  # fmt: skip
+def lower_threshold_down(results: FuguResults) -> Answer:
+    return _shift(results, "lower 0.2", -1)
 
 
-def f04(results: Results) -> Answer:
-    return _shift(results, "F-04", "lower 0.4", 1)
+@claim(
+    "F-04", "Fig. 4", "raising the lower threshold to 0.4 raises utilisation and latency",
+    published="both rise", criterion="as F-03", partly="one of its two parts",
+)  # fmt: skip
+def lower_threshold_up(results: FuguResults) -> Answer:
+    return _shift(results, "lower 0.4", 1)
 
 
-def _dearer(results: Results, claim: str, name: str, what: str, label: str) -> Answer:
+def _dearer(results: FuguResults, name: str, what: str, label: str) -> Answer:
     """Whether a configuration has a greater p90 latency, and more of what is said to cause it."""
     case, base = Case("local", name), Case("local")
     latency, cause = results.more(case, base, P90), results.more(case, base, what)
     holds = [float(np.mean(values)) > 0 for values in (latency, cause)]
     digits = 0 if what == "moves" else 4
-    measured = f"p90 {milliseconds(latency, sign=True)}; {label} {shown(cause, digits, sign=True)}"
-    reason = uncertainty(latency, cause)
+    measured = f"p90 {_ms(latency, sign=True)}; {label} {interval(cause, digits, sign=True)}"
+    reason = _uncertainty(latency, cause)
     if not all(holds):
-        reason += f" {where_latency_arises(results, case)} {where_latency_arises(results, base)}"
-        reason += f" {slow_moves(results)}" if what == "moves" else ""
-    return Answer(claim, measured, _verdict(*holds), reason.strip())
+        reason += f" {_where_latency_arises(results, case)} {_where_latency_arises(results, base)}"
+        reason += f" {_slow_moves(results)}" if what == "moves" else ""
+    return Answer(measured, _verdict(*holds), reason.strip())
 
 
-def f05(results: Results) -> Answer:
-    return _dearer(results, "F-05", "upper 0.7", "moves", "moves")
+@claim(
+    "F-05", "Fig. 4", "upper threshold 0.7 raises latency because moves become frequent",
+    published="rises", criterion="p90 latency and number of moves both above the default's",
+    partly="one of its two parts",
+)  # fmt: skip
+def upper_threshold_down(results: FuguResults) -> Answer:
+    return _dearer(results, "upper 0.7", "moves", "moves")
 
 
-def f06(results: Results) -> Answer:
-    return _dearer(results, "F-06", "upper 0.9", "overload", "overload share")
+@claim(
+    "F-06", "Fig. 4", "upper threshold 0.9 raises latency because of overloads", published="rises",
+    criterion="p90 latency and overload share both above the default's",
+    partly="one of its two parts",
+)  # fmt: skip
+def upper_threshold_up(results: FuguResults) -> Answer:
+    return _dearer(results, "upper 0.9", "overload", "overload share")
 
 
-def f07(results: Results) -> Answer:
+@claim(
+    "F-07", "Fig. 5", "global thresholds at the default: mean utilisation and p90 latency",
+    published="0.49; 2340 ms", criterion="utilisation within 0.05 and p90 latency above local's",
+    partly="one of its two parts",
+)  # fmt: skip
+def global_thresholds(results: FuguResults) -> Answer:
     case, base = Case("global"), Case("local")
     load, latency = results.of(case, UTILISATION), results.of(case, P90)
     near = abs(float(np.mean(load)) - 0.49) <= 0.05
     worse = float(np.mean(results.more(case, base, P90))) > 0
     reason = (
-        f"Greatest host load {shown(results.of(case, 'load_max'))} while the mean stays between "
+        f"Greatest host load {interval(results.of(case, 'load_max'))} while the mean stays between "
         f"the thresholds: {100 * results.mean(case, 'overload'):.0f} % of the host measurements "
         "are overfull and nobody acts."
     )
-    measured = (
-        f"{shown(load)}; p90 {milliseconds(latency)} (local {milliseconds(results.of(base, P90))})"
-    )
-    return Answer("F-07", measured, _verdict(near, worse), reason)
+    measured = f"{interval(load)}; p90 {_ms(latency)} (local {_ms(results.of(base, P90))})"
+    return Answer(measured, _verdict(near, worse), reason)
 
 
-def f08(results: Results) -> Answer:
+@claim(
+    "F-08", "Fig. 5",
+    "global thresholds have worse latency than local in the other four configurations",
+    published="4 of 4", criterion="all four", partly="some of the four",
+)  # fmt: skip
+def global_is_slower(results: FuguResults) -> Answer:
     ratios = {
         name: results.mean(Case("global", name), P90) / results.mean(Case("local", name), P90)
         for name in OTHERS
@@ -155,11 +171,17 @@ def f08(results: Results) -> Answer:
     )
     reason = ""
     if not all(holds):
-        reason = where_latency_arises(results, Case("global", OTHERS[holds.index(False)]))
-    return Answer("F-08", measured, _verdict(*holds), reason)
+        reason = _where_latency_arises(results, Case("global", OTHERS[holds.index(False)]))
+    return Answer(measured, _verdict(*holds), reason)
 
 
-def f09(results: Results) -> Answer:
+@claim(
+    "F-09", "Figs. 4-5",
+    "mean of the maximal host load exceeds 0.7 in all global configurations and stays below it in "
+    "all local ones",
+    published="5 of 5; 5 of 5", criterion="all ten", partly="some of the ten",
+)  # fmt: skip
+def greatest_load(results: FuguResults) -> Answer:
     high = {
         policy: [results.of(Case(policy, name), "load_max") for name in CONFIGURATIONS]
         for policy in ("global", "local")
@@ -176,15 +198,21 @@ def f09(results: Results) -> Answer:
             "The fullest of some five hosts, measured over 5 s, is far above the mean even when "
             "placement is good, since sectors jump by a quarter from minute to minute as real ones "
             "do. To stay below 0.7 the paper's loads must have been smoother or averaged longer. "
-            f"{calm_sectors(results)} "
+            f"{_calm_sectors(results)} "
         )
     if not all(above):
         names = [name for name, holds in zip(CONFIGURATIONS, above, strict=True) if not holds]
         reason += f"The mean happens to follow the fullest host with global {', '.join(names)}."
-    return Answer("F-09", measured + ")", _verdict(*above, *below), reason.strip())
+    return Answer(measured + ")", _verdict(*above, *below), reason.strip())
 
 
-def f10(results: Results) -> Answer:
+@claim(
+    "F-10", "Fig. 6", "learning: utilisation and mean latency over the five configurations",
+    published="0.56-0.62; 1300-2400 ms",
+    criterion="spread of utilisation at most 0.06 and smaller than local's",
+    partly="one of its two parts",
+)  # fmt: skip
+def learning_spread(results: FuguResults) -> Answer:
     load = {
         policy: [results.mean(Case(policy, name), UTILISATION) for name in CONFIGURATIONS]
         for policy in ("sarsa", "local")
@@ -204,10 +232,10 @@ def f10(results: Results) -> Answer:
             f"with local thresholds (lowest with {low}); hosts that have unlearnt to scale out "
             "spread the results further. See F-11."
         )
-    return Answer("F-10", measured, _verdict(*holds), reason)
+    return Answer(measured, _verdict(*holds), reason)
 
 
-def _beats(results: Results, case: Case, base: Case, by: float) -> tuple[bool, bool]:
+def _beats(results: FuguResults, case: Case, base: Case, by: float) -> tuple[bool, bool]:
     """Whether the mean utilisation is better by so much, and at no higher p90 latency."""
     return (
         results.mean(case, UTILISATION) - results.mean(base, UTILISATION) >= by,
@@ -215,41 +243,54 @@ def _beats(results: Results, case: Case, base: Case, by: float) -> tuple[bool, b
     )
 
 
-def f11(results: Results) -> Answer:
+@claim(
+    "F-11", "Fig. 6",
+    "learning improves utilisation by at least 0.05 over local with equal or lower p90 latency",
+    published=">= 0.05 in 5 of 5", criterion="all five", partly="some of the five",
+)  # fmt: skip
+def learning_improves(results: FuguResults) -> Answer:
     pairs = [(Case("sarsa", name), Case("local", name)) for name in CONFIGURATIONS]
     holds = [_beats(results, case, base, 0.05) for case, base in pairs]
     both = [all(pair) for pair in holds]
     gains = ", ".join(
-        f"{case.configuration}: {shown(results.more(case, base, UTILISATION), 3, sign=True)}"
+        f"{case.configuration}: {interval(results.more(case, base, UTILISATION), 3, sign=True)}"
         for case, base in pairs
     )
     lower = sum(pair[1] for pair in holds)
     measured = f"{sum(both)} of 5 ({gains}; p90 no higher in {lower} of 5)"
     reason = "" if all(both) else what_learning_adds(results)
-    return Answer("F-11", measured, _verdict(*both), reason)
+    return Answer(measured, _verdict(*both), reason)
 
 
-def f12(results: Results) -> Answer:
+@claim(
+    "F-12", "V-A", "hosts saved by learning against local", published="0.5",
+    criterion="between 0.2 and 1.0",
+)  # fmt: skip
+def hosts_saved(results: FuguResults) -> Answer:
     saved = [-more for more in results.more(Case("sarsa"), Case("local"), "hosts")]
     good = 0.2 <= float(np.mean(saved)) <= 1.0
     hosts = results.mean(Case("local"), "hosts"), results.mean(Case("sarsa"), "hosts")
-    measured = f"{shown(saved)} hosts (local {hosts[0]:.2f}, learning {hosts[1]:.2f})"
-    gain = shown(results.more(Case("sarsa"), Case("local"), UTILISATION), 3, sign=True)
+    measured = f"{interval(saved)} hosts (local {hosts[0]:.2f}, learning {hosts[1]:.2f})"
+    gain = interval(results.more(Case("sarsa"), Case("local"), UTILISATION), 3, sign=True)
     unlearnt = 100 * results.mean(Case("sarsa"), "unlearnt")
-    reason = f"{uncertainty(saved)} Utilisation {gain}; see F-11.".strip()
+    reason = f"{_uncertainty(saved)} Utilisation {gain}; see F-11.".strip()
     if good and unlearnt > 1:
         reason += (
             f" For the wrong cause: {unlearnt:.0f} % of the overfull measurements are at hosts "
             "that have unlearnt to scale out, and what they do not lease counts as saved."
         )
-    return Answer("F-12", measured, _verdict(good), reason)
+    return Answer(measured, _verdict(good), reason)
 
 
-def _by_day(results: Results, policy: str) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+def _by_day(results: FuguResults, policy: str) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     return np.array([results.of(Case(policy, day=day), P90) for day in (1, 2, 3)])
 
 
-def f13(results: Results) -> Answer:
+@claim(
+    "F-13", "Fig. 7", "local thresholds: latency of the worst day over day 1", published="nearly 2",
+    criterion="ratio above 1.4 on at least one day",
+)  # fmt: skip
+def worst_day(results: FuguResults) -> Answer:
     days = _by_day(results, "local")
     worst = (days[1:] / days[0]).max(axis=0)
     middle = float(np.median(worst))
@@ -258,21 +299,25 @@ def f13(results: Results) -> Answer:
         "The worse of Days 2 and 3 is compared with Day 1. Generated days are as different in "
         "volume as real ones, and each seed has its own three."
     )
-    return Answer("F-13", measured, _verdict(middle > 1.4), reason)
+    return Answer(measured, _verdict(middle > 1.4), reason)
 
 
-def f14(results: Results) -> Answer:
+@claim(
+    "F-14", "Fig. 8", "learning is more stable across days than local", published="smaller spread",
+    criterion="relative spread of p90 latency smaller than local's",
+)  # fmt: skip
+def stable_days(results: FuguResults) -> Answer:
     spread = {}
     for policy in ("sarsa", "local"):
         days = _by_day(results, policy)
         spread[policy] = list((days.max(axis=0) - days.min(axis=0)) / days.mean(axis=0))
     good = float(np.mean(spread["sarsa"])) < float(np.mean(spread["local"]))
     measured = (
-        f"(max − min)/mean over the days: learning {shown(spread['sarsa'])}, "
-        f"local {shown(spread['local'])}"
+        f"(max − min)/mean over the days: learning {interval(spread['sarsa'])}, "
+        f"local {interval(spread['local'])}"
     )
     paired = [a - b for a, b in zip(spread["sarsa"], spread["local"], strict=True)]
-    reason = uncertainty(paired)
+    reason = _uncertainty(paired)
     if not good:
         lost = ", ".join(
             f"{100 * results.mean(Case('sarsa', day=day), 'unlearnt'):.0f} %" for day in (1, 2, 3)
@@ -281,25 +326,37 @@ def f14(results: Results) -> Answer:
             " Learning has days with a full host that has unlearnt to scale out (share of overfull "
             f"measurements by day: {lost}); see F-11."
         )
-    return Answer("F-14", measured, _verdict(good), reason.strip())
+    return Answer(measured, _verdict(good), reason.strip())
 
 
-def f15(results: Results) -> Answer:
+@claim(
+    "F-15", "Fig. 9", "learning switched on: utilisation and latency",
+    published="0.55 to 0.58; 2100 to 1700 ms", criterion="utilisation rises and latency falls",
+    partly="one of its two parts",
+)  # fmt: skip
+def learning_on(results: FuguResults) -> Answer:
     case, base = Case("sarsa"), Case("sarsa", learning="none")
     load, latency = (results.more(case, base, what) for what in (UTILISATION, P90))
     holds = float(np.mean(load)) > 0, float(np.mean(latency)) < 0
     measured = (
         f"{results.mean(base, UTILISATION):.3f} to {results.mean(case, UTILISATION):.3f} "
-        f"({shown(load, 3, sign=True)}); p90 {milliseconds(results.of(base, P90))} to "
-        f"{milliseconds(results.of(case, P90))}"
+        f"({interval(load, 3, sign=True)}); p90 {_ms(results.of(base, P90))} to "
+        f"{_ms(results.of(case, P90))}"
     )
-    reason = uncertainty(load, latency)
+    reason = _uncertainty(load, latency)
     if not all(holds):
-        reason += f" {unlearning(results) or 'See F-11'}."
-    return Answer("F-15", measured, _verdict(*holds), reason.strip())
+        reason += f" {_unlearning(results) or 'See F-11'}."
+    return Answer(measured, _verdict(*holds), reason.strip())
 
 
-def f16(results: Results) -> Answer:
+@claim(
+    "F-16", "Fig. 9",
+    "more intensive (imp 0.5) and longer (dur 160) learning are both worse than default; impact "
+    "hurts more",
+    published="order", criterion="order holds in utilisation and latency",
+    partly="one of its two parts",
+)  # fmt: skip
+def intensity_and_duration(results: FuguResults) -> Answer:
     cases = [Case("sarsa", learning=name) for name in ("default", "dur 160", "imp 0.5")]
     load = [results.mean(case, UTILISATION) for case in cases]
     late = [results.mean(case, P90) for case in cases]
@@ -308,7 +365,7 @@ def f16(results: Results) -> Answer:
     measured += "; p90 " + ", ".join(f"{1000 * v:.0f}" for v in late) + " ms"
     rivals = cases[1:]
     differences = [results.more(c, cases[0], what) for c in rivals for what in (UTILISATION, P90)]
-    reason = uncertainty(*differences)
+    reason = _uncertainty(*differences)
     if not all(holds):
         same = sum(a == b for a, b in zip(*(results.runs[c] for c in cases[:2]), strict=True))
         reason += (
@@ -317,10 +374,14 @@ def f16(results: Results) -> Answer:
             "and no decision hangs on so little. The rest is chance: whether a host unlearns to "
             "scale out (see F-11)."
         )
-    return Answer("F-16", measured, _verdict(*holds), reason.strip())
+    return Answer(measured, _verdict(*holds), reason.strip())
 
 
-def f17(results: Results) -> Answer:
+@claim(
+    "F-17", "V-C", "every learning setting beats local thresholds", published="3 of 3",
+    criterion="all three in utilisation at no higher p90 latency", partly="some of the three",
+)  # fmt: skip
+def every_setting(results: FuguResults) -> Answer:
     cases = [Case("sarsa", learning=name) for name in ("default", "imp 0.5", "dur 160")]
     pairs = [_beats(results, case, Case("local"), 0.0) for case in cases]
     both = [all(pair) for pair in pairs]
@@ -328,28 +389,121 @@ def f17(results: Results) -> Answer:
         f"{sum(both)} of 3 (utilisation {sum(p[0] for p in pairs)}, p90 {sum(p[1] for p in pairs)})"
     )
     reason = "" if all(both) else "See F-11."
-    return Answer("F-17", measured, _verdict(*both), reason)
+    return Answer(measured, _verdict(*both), reason)
 
 
-def f18(results: Results) -> Answer:
+@claim(
+    "F-18", "IV-B", "a global threshold triggers fewer scaling decisions than a local one",
+    published="fewer", criterion="count over a day",
+)  # fmt: skip
+def fewer_decisions(results: FuguResults) -> Answer:
     counts = {policy: results.of(Case(policy), "decisions") for policy in ("global", "local")}
     good = float(np.mean(counts["global"])) < float(np.mean(counts["local"]))
     measured = (
-        f"{shown(counts['global'], 0)} against {shown(counts['local'], 0)} decisions in a day"
+        f"{interval(counts['global'], 0)} against {interval(counts['local'], 0)} decisions in a day"
     )
-    moves = [shown(results.of(Case(policy), "moves"), 0) for policy in counts]
+    moves = [interval(results.of(Case(policy), "moves"), 0) for policy in counts]
     reason = (
         f"A decision is a turn that changes the deployment; moves {moves[0]} against {moves[1]}."
     )
-    return Answer("F-18", measured, _verdict(good), reason)
+    return Answer(measured, _verdict(good), reason)
 
 
-CLAIMS: tuple[Callable[[Results], Answer], ...] = (
-    f01, f02, f03, f04, f05, f06, f07, f08, f09, f10, f11, f12, f13, f14, f15, f16, f17, f18,
-)  # fmt: skip
+# --- causes ---------------------------------------------------------------------------------------
 
 
-def answers(results: Results) -> tuple[Answer, ...]:
-    """All answers, in the ledger's order."""
-    given = (claim(results) for claim in CLAIMS)
-    return tuple(replace(answer, partly=PARTLY.get(answer.claim, "")) for answer in given)
+def _ms(seconds: Sequence[float], sign: bool = False) -> str:
+    return interval([1000 * value for value in seconds], 0, sign) + " ms"
+
+
+def _uncertainty(*differences: Sequence[float]) -> str:
+    """A sentence when a difference is not clear of zero."""
+    unclear = 0
+    for values in differences:
+        half = half_width(values)
+        unclear += half is None or abs(float(np.mean(values))) <= half
+    if not unclear:
+        return ""
+    if all(len(values) < 2 for values in differences):
+        return "One seed only: no interval."
+    return f"Not clear of zero: {unclear} of {len(differences)} differences."
+
+
+def _where_latency_arises(results: FuguResults, case: Case) -> str:
+    """Shares of a case's latency by what happened around it."""
+    over, moved, rest = (
+        100 * results.mean(case, f"from_{name}") for name in ("overload", "moves", "rest")
+    )
+    return (
+        f"Of the latency of {case.policy} thresholds ({case.configuration}) {over:.0f} % arises at "
+        f"points with an overfull host, {moved:.0f} % after moves alone, {rest:.0f} % elsewhere."
+    )
+
+
+def _slow_moves(results: FuguResults) -> str:
+    """What an upper threshold of 0.7 does where moves are ten times as slow, if that was run."""
+    case, base = (Case("local", c, variant="slow-moves") for c in ("upper 0.7", "default"))
+    if case not in results.runs:
+        return ""
+    latency, moves = results.more(case, base, P90), results.more(case, base, "moves")
+    return (
+        "With moves ten times as slow, upper 0.7 has p90 "
+        f"{_ms(latency, sign=True)} and {interval(moves, 0, sign=True)} moves."
+    )
+
+
+def _calm_sectors(results: FuguResults) -> str:
+    """What the sectors' own fluctuation does to local thresholds, if that was run."""
+    case = Case("local", variant="calm-sectors")
+    if case not in results.runs:
+        return ""
+    return (
+        "If the sectors' shares never changed, the default would have a mean load of "
+        f"{interval(results.of(case, UTILISATION))}, a greatest of "
+        f"{interval(results.of(case, 'load_max'))} and p90 {_ms(results.of(case, P90))}."
+    )
+
+
+def what_learning_adds(results: FuguResults) -> str:
+    """What sets learning apart from local thresholds, piece by piece."""
+    local, none, default = Case("local"), Case("sarsa", learning="none"), Case("sarsa")
+    sentences = [
+        "Before it learns anything, the technique differs from local thresholds by "
+        f"{interval(results.more(none, local, UTILISATION), 3, sign=True)} utilisation and "
+        f"{interval(results.more(none, local, 'moves'), 0, sign=True)} moves, since it acts on one "
+        "measurement and not on n = 3 in a row"
+    ]
+    if Case("hasty") in results.runs:
+        hasty = results.more(Case("hasty"), local, UTILISATION)
+        sentences[0] += f" (local thresholds with n = 1: {interval(hasty, 3, sign=True)})"
+    sentences.append(
+        f"Learning adds {interval(results.more(default, none, UTILISATION), 3, sign=True)}. It "
+        "takes the best action always and never tries another, whose value so stays what it was, "
+        "while that of the action taken tends to r + βQ, about 1.1: the lower threshold differs "
+        f"from the first one in {100 * results.mean(default, 'lower_moved'):.0f} % of the tables' "
+        f"time, the upper in {100 * results.mean(default, 'upper_moved'):.0f} %"
+    )
+    sentences.append(_unlearning(results))
+    return ". ".join(sentence for sentence in sentences if sentence) + "."
+
+
+def _unlearning(results: FuguResults) -> str:
+    """How much of the overload is at hosts that have learnt never to scale out, and why."""
+    mine = [case for case in results.runs if case.policy == "sarsa"]
+    lost = max(results.mean(case, "unlearnt") for case in mine)
+    if lost <= 0.005:
+        return ""
+    text = (
+        "A scale-out that finds no room is cancelled and penalised, after which a full host "
+        f"prefers to do nothing: up to {100 * lost:.0f} % of the overfull measurements of a "
+        "case are at hosts that have unlearnt to scale out"
+    )
+    case, local = (Case(policy, variant="more-hosts") for policy in ("sarsa", "local"))
+    if case in results.runs:
+        late, base = (_ms(results.of(c, P90)) for c in (case, local))
+        text += (
+            f"; without a limit of ten hosts it is {100 * results.mean(case, 'unlearnt'):.0f} %, "
+            f"p90 {late} (local {base}) and the utilisation "
+            f"{interval(results.more(case, local, UTILISATION), 3, sign=True)} against local"
+        )
+    return text

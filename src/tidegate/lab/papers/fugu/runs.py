@@ -1,6 +1,6 @@
-"""Runs of FUGU's experiments: which there are, and what each of them comes to.
+"""The runs of FUGU's experiments and their measurements.
 
-As in the paper, a run has about 700 measurement points. At each the least, mean and greatest host
+As in the paper, a run has about 700 measurement points. At each, the least, mean and greatest host
 load are taken, and the mean latency of every query since the point before; the latency of the
 point is the mean over the queries. Loads are averaged over the points, of latencies the median,
 the 10th and the 90th percentile are taken.
@@ -8,16 +8,17 @@ the 10th and the 90th percentile are taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 
 import numpy as np
 
 from tidegate.errors import BackendError
-from tidegate.lab.papers.fugu.days import RecordedDay
-from tidegate.lab.papers.fugu.world import TURN_S, FuguWorld, Monitored
+from tidegate.lab.papers.claims import Progress
+from tidegate.lab.papers.fugu.world import POINTS, TURN_S, FuguWorld, Monitored, RecordedDay
 from tidegate.loop.controller import Controller
 from tidegate.policies.base import Policy
 from tidegate.policies.global_threshold import GlobalThreshold
@@ -28,6 +29,7 @@ __all__ = [
     "CONFIGURATIONS",
     "LEARNING",
     "Case",
+    "FuguResults",
     "Measures",
     "all_cases",
     "causes",
@@ -50,7 +52,7 @@ LEARNING = {
     "dur 160": (0.2, 160.0),
 }
 RECENT_TURNS = 3
-"""A move is held responsible for the latency of its turn and of the two after it."""
+"""Latency within this number of turns, from the turn of a move on, is attributed to the move."""
 
 
 @dataclass(frozen=True, order=True)
@@ -88,7 +90,7 @@ def all_cases() -> tuple[Case, ...]:
 
 
 def causes() -> tuple[Case, ...]:
-    """Runs that change one thing, to tell why a claim does not hold."""
+    """Runs that change one thing, to find out why a claim does not hold."""
     return (
         Case("hasty"),
         Case("local", variant="calm-sectors"),
@@ -101,13 +103,26 @@ def causes() -> tuple[Case, ...]:
 
 @dataclass(frozen=True)
 class Measures:
-    """What a run comes to. Loads are shares, latencies seconds.
+    """The measurements of a run. Loads are shares of a host, latencies are in seconds.
 
-    decisions: turns that changed the deployment; overload: share of host measurements in which
-    more was wanted than the host has; from_…: share of all latency at points with an overload, at
-    points without but shortly after a move, and at the others; unlearnt: share of the overfull
-    host measurements at hosts whose learning has come to never scale out; lower_moved, upper_moved:
-    share of all tables, turn by turn, whose threshold is no longer the one that it began with.
+    Args:
+        load_min: Load of the least loaded host, mean over the points.
+        load_mean: Mean load of the hosts, mean over the points.
+        load_max: Load of the most loaded host, mean over the points.
+        latency_p10_s: 10th percentile of the latency.
+        latency_p50_s: Median of the latency.
+        latency_p90_s: 90th percentile of the latency.
+        latency_mean_s: Mean latency.
+        hosts: Number of hosts, mean over the points.
+        decisions: Number of turns that changed the deployment.
+        moves: Number of moved operators.
+        overload: Share of host measurements with more demand than the host has.
+        from_overload: Share of all latency at points with an overload.
+        from_moves: Share of all latency at other points shortly after a move.
+        from_rest: Share of all latency at the remaining points.
+        unlearnt: Share of the overload at hosts that have learnt never to scale out.
+        lower_moved: Share of tables, turn by turn, whose lower threshold has changed.
+        upper_moved: The same for the upper threshold.
     """
 
     load_min: float
@@ -179,7 +194,7 @@ def run_case(seed: int, case: Case, points: int, days: tuple[RecordedDay, ...] =
 def _mean_latency(
     before: Mapping[str, tuple[int, float]], now: Mapping[str, tuple[int, float]]
 ) -> float:
-    """Mean over the queries of each one's mean latency since then; NaN when all were silent."""
+    """Mean over the queries of their mean latency since `before`; NaN without any result."""
     means = [
         (seconds - before[query][1]) / (count - before[query][0])
         for query, (count, seconds) in now.items()
@@ -226,32 +241,57 @@ def _job(job: tuple[int, Case, int, tuple[RecordedDay, ...]]) -> Measures:
     return run_case(*job)
 
 
+@dataclass(frozen=True)
+class FuguResults:
+    """Measures of all seeds by case, with the seeds in the same order everywhere.
+
+    points: measurement points of a run; days: from files, in place of the generator's.
+    """
+
+    runs: Mapping[Case, Sequence[Measures]]
+    seeds: Sequence[int] = (1,)
+    points: int = POINTS
+    days: tuple[RecordedDay, ...] = ()
+
+    def of(self, case: Case, what: str) -> list[float]:
+        """One figure of a case, by seed."""
+        return [float(getattr(run, what)) for run in self.runs[case]]
+
+    def mean(self, case: Case, what: str) -> float:
+        """One figure of a case, mean over the seeds."""
+        return float(np.mean(self.of(case, what)))
+
+    def more(self, case: Case, base: Case, what: str) -> list[float]:
+        """How much more a case has than another, by seed."""
+        return [a - b for a, b in zip(self.of(case, what), self.of(base, what), strict=True)]
+
+
 def run_all(
-    seeds: Iterable[int],
+    seeds: Sequence[int],
     cases: Sequence[Case],
     points: int,
     workers: int,
-    progress: Callable[[float, str], None],
+    progress: Progress,
     days: tuple[RecordedDay, ...] = (),
-) -> dict[Case, tuple[Measures, ...]]:
-    """All cases with all seeds, by case in order of the seeds."""
-    order = list(seeds)
-    jobs = [(seed, case, points, days) for seed in order for case in cases]
-    found: list[Measures] = []
+) -> FuguResults:
+    """Run all cases with all seeds.
 
-    def book(measures: Measures) -> None:
-        found.append(measures)
-        seed, case, *_ = jobs[len(found) - 1]
-        progress(len(found) / len(jobs), f"seed {seed}, {case.policy}, {case.configuration}")
-
-    if workers == 1:
-        for job in jobs:
-            book(_job(job))
-    else:
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            for measures in pool.map(_job, jobs):
-                book(measures)
-    return {
-        case: tuple(found[s * len(cases) + c] for s in range(len(order)))
-        for c, case in enumerate(cases)
-    }
+    Args:
+        seeds: Random seeds.
+        cases: The runs of one seed.
+        points: Measurement points of a run.
+        workers: Number of processes.
+        progress: Called after each run.
+        days: Days from files, in place of the generator's.
+    """
+    jobs = [(seed, case, points, days) for seed in seeds for case in cases]
+    found: dict[Case, list[Measures]] = {case: [] for case in cases}
+    with ExitStack() as stack:
+        run: Iterable[Measures] = map(_job, jobs)
+        if workers > 1:
+            pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+            run = stack.enter_context(pool).map(_job, jobs)
+        for n, ((seed, case, *_), measures) in enumerate(zip(jobs, run, strict=True), start=1):
+            found[case].append(measures)
+            progress(n / len(jobs), f"seed {seed}, {case.policy}, {case.configuration}")
+    return FuguResults(found, seeds, points, days)

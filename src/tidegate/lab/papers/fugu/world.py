@@ -1,30 +1,44 @@
 """FUGU's world: 35 queries over exchange days, on at most ten small hosts.
 
-The paper says what ran, not what it cost. Everything here that it leaves open was chosen from its
-text, from measured Frankfurt days or as plainly plausible, before any outcome was looked at;
-`ASSUMPTIONS` lists it all in sentences, and the report prints them.
+The paper says which queries ran, not how much CPU they needed. Everything that it leaves open was
+chosen from its text, from measured Frankfurt days or as plausible, before any result was seen.
+`ASSUMPTIONS` lists these choices, and the report prints them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
-from tidegate.lab.papers.fugu.days import DAYS, RecordedDay
+from tidegate.errors import InputError
 from tidegate.loop.backend import Outcome
 from tidegate.model import Deployment, HostOffer, Instance, Plan, Snapshot
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.simulation import CloudSettings, SimulatedCloud
 from tidegate.theory.placement import Item, first_fit_decreasing
-from tidegate.workloads import Bursty, ExchangeDay, RateTrace
+from tidegate.workloads import Bursty, ExchangeDay, RateTrace, read_trace
 from tidegate.workloads.exchange import MINUTES, exchange_minutes
 from tidegate.workloads.protocol import FloatArray, generator, word
 
-__all__ = ["ASSUMPTIONS", "POINTS", "TURN_S", "FuguWorld", "Monitored", "Query", "SectorDay"]
+__all__ = [
+    "ASSUMPTIONS",
+    "DAYS",
+    "POINTS",
+    "TURN_S",
+    "FuguWorld",
+    "Monitored",
+    "RecordedDay",
+    "SectorDay",
+    "StandingQuery",
+    "read_days",
+]
 
+DAYS = 3
+SHORTEST_S, LONGEST_S = 3600.0, 86_400.0
 QUERIES, MAX_HOSTS, POINTS, TURN_S = 35, 10, 700, 5.0
 TICKS_PER_S = 1000.0
 MEAN_DEMAND_HOSTS = 2.9
@@ -70,7 +84,7 @@ ASSUMPTIONS = (
     f"Ticks come at {TICKS_PER_S:g} per second on average of Day 1 (the axis of Fig. 3 has four "
     "digits); Days 2 and 3 are larger or smaller as the generated or recorded days are.",
     "A day of 511 minutes is played within the run, so a new rate comes every 7 s. Each seed has "
-    "three days (unless they come from files), a set of queries and service times of its own.",
+    "separate days (unless they come from files), queries and service times.",
     "Sectors have the shares of trades, and the minute-to-minute wandering of these shares, that "
     "six real Xetra days have; trades come in bursts (dispersion 9).",
     "35 queries, each one operator with one instance; its sector is drawn uniformly, its window "
@@ -92,7 +106,7 @@ ASSUMPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class StandingQuery:
     """One standing query: an aggregate over a window of a sector's ticks.
 
     service_s: CPU time per tick; state_mb: what its window holds on average.
@@ -110,7 +124,7 @@ class Query:
         return TICKS_PER_S * SECTORS[self.sector] * self.service_s
 
 
-def draw_queries(seed: int) -> tuple[Query, ...]:
+def draw_queries(seed: int) -> tuple[StandingQuery, ...]:
     """The 35 queries of a seed, scaled to the demand of the paper's cluster.
 
     >>> queries = draw_queries(1)
@@ -125,7 +139,7 @@ def draw_queries(seed: int) -> tuple[Query, ...]:
     shares = np.array([SECTORS[sector] for sector in sectors])
     scale = MEAN_DEMAND_HOSTS * HOST.cpu_cores / float((TICKS_PER_S * shares * costs).sum())
     return tuple(
-        Query(
+        StandingQuery(
             f"q{n + 1}",
             sector,
             float(window),
@@ -142,9 +156,13 @@ def draw_queries(seed: int) -> tuple[Query, ...]:
 class SectorDay:
     """The ticks of a day by sector, an exchange day played in `duration_s` seconds.
 
-    seed: which day; level: ticks per second on average; duration_s: of the whole day; sectors:
-    those that somebody listens to; wobble: how much their shares wander, 1 as measured; curve: the
-    rate minute by minute as a multiple of the average, drawn by the seed when it is empty.
+    Args:
+        seed: Random seed of the day.
+        level: Ticks per second on average.
+        duration_s: Length of the day, in seconds.
+        sectors: Sectors that have a query.
+        wobble: How much the shares of the sectors fluctuate, 1 as measured.
+        curve: Rate minute by minute as a multiple of the average; random when empty.
     """
 
     seed: int
@@ -190,7 +208,7 @@ class SectorDay:
         return {s: day.arrivals(start_s, end_s)[s] for s, day in self.streams.items()}
 
     def rate(self, t_s: float) -> float:
-        """Ticks expected per second at `t_s`, of the sectors asked for."""
+        """Ticks expected per second at `t_s`, of the used sectors."""
         return sum(day.rate(t_s) for day in self.streams.values())
 
 
@@ -200,6 +218,47 @@ def _wandering(random: np.random.Generator, sd: float, keep: float) -> FloatArra
     for i in range(1, MINUTES):
         steps[i] += keep * steps[i - 1]
     return np.asarray(steps)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedDay:
+    """A day from a file.
+
+    name: of the file; level_per_s: ticks per second on average; curve: the rate in each of 511
+    equal parts of the day, as a multiple of the average.
+    """
+
+    name: str
+    level_per_s: float
+    curve: tuple[float, ...]
+
+
+def read_days(paths: Sequence[str | Path]) -> tuple[RecordedDay, ...]:
+    """Days 1, 2 and 3 from three trace files, in any form that `read_trace` knows.
+
+    A file gives the ticks of the whole exchange over a day. Its shape and its volume relative to
+    Day 1 are used; the cluster stays sized for Day 1. How ticks divide among sectors and cluster
+    within a minute is still random, since the files do not say.
+    """
+    if len(paths) != DAYS:
+        remedy = "give Days 1, 2 and 3 by --days FILE --days FILE --days FILE"
+        raise InputError("--days", len(paths), f"{DAYS} files", remedy)
+    return tuple(_read(Path(path)) for path in paths)
+
+
+def _read(path: Path) -> RecordedDay:
+    trace = read_trace(path)
+    if not SHORTEST_S <= trace.duration_s <= LONGEST_S:
+        allowed = f"{SHORTEST_S:g} to {LONGEST_S:g} s, one day of trading"
+        remedy = "cut the file to one day, and check the unit of its times"
+        raise InputError(f"--days {path.name}: duration", trace.duration_s, allowed, remedy)
+    edges = np.linspace(0.0, trace.duration_s, MINUTES + 1)
+    (ticks,) = trace.expected(edges).values()
+    level = float(ticks.sum()) / trace.duration_s
+    if level <= 0:
+        remedy = "its rates are all zero: choose another day or column"
+        raise InputError(f"--days {path.name}: mean rate", level, "above 0", remedy)
+    return RecordedDay(path.name, level, tuple((ticks / ticks.mean()).tolist()))
 
 
 @dataclass(frozen=True)
@@ -218,7 +277,7 @@ class FuguWorld:
     days: tuple[RecordedDay, ...] = ()
 
     @cached_property
-    def queries(self) -> tuple[Query, ...]:
+    def queries(self) -> tuple[StandingQuery, ...]:
         """The standing queries."""
         return draw_queries(self.seed)
 
@@ -263,7 +322,7 @@ class FuguWorld:
         found = first_fit_decreasing(items, free, {}, {})
         spare = 0
         homes: list[int] = []
-        for at in found:  # what is too large for the target goes round the hosts
+        for at in found:  # queries too large for the target are spread round-robin
             homes.append(at if at >= 0 else spare % MAX_HOSTS)
             spare += at < 0
         hosts = tuple(f"host-{n + 1}" for n in range(max(homes) + 1))
@@ -290,11 +349,11 @@ class FuguWorld:
 
 
 class Monitored:
-    """A world as FUGU's monitoring shows it: the CPU that was used, not that which was wanted.
+    """A world as FUGU's monitoring shows it: the CPU that was used, not the CPU that was needed.
 
-    The simulator reports how long instances were busy, which on an overfull host adds up to more
-    than the host has. A host's monitor cannot see beyond 1, nor an operator's beyond what it got.
-    `wanted` keeps the uncapped figures of the last look, for the books.
+    The simulator reports how long instances were busy. On an overloaded host this adds up to more
+    than the host has. The monitor of a host shows at most 1, that of an operator the CPU that it
+    got. `wanted` keeps the uncapped figures of the last observation for the measurements.
     """
 
     def __init__(self, cloud: SimulatedCloud) -> None:
@@ -305,7 +364,7 @@ class Monitored:
         self._shown: Snapshot
 
     def observe(self) -> Snapshot:
-        """What a monitor shows now."""
+        """What the monitor shows now."""
         seen = self.cloud.observe()
         if seen is self._seen:
             return self._shown
@@ -333,5 +392,5 @@ class Monitored:
         return self._shown
 
     def apply(self, plan: Plan) -> Outcome:
-        """As the world does."""
+        """Apply the plan to the world."""
         return self.cloud.apply(plan)

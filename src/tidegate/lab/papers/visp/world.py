@@ -18,12 +18,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tidegate.errors import BackendError
+from tidegate.lab.papers.visp.original import OriginalBtu
 from tidegate.loop.backend import Outcome
 from tidegate.loop.controller import Controller
 from tidegate.model import HostOffer, Plan, Snapshot
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.policies.base import Policy
-from tidegate.policies.btu import QUIRKS, Btu
+from tidegate.policies.btu import Btu
 from tidegate.policies.queue_threshold import QueueThreshold
 from tidegate.simulation import CloudSettings, RunReport, SimulatedCloud
 from tidegate.workloads import VispPattern
@@ -53,17 +54,17 @@ TICK_S = 0.48
 MINUTES = 120
 MONITORING_S, PROVISIONING_S = 15.0, 60.0
 TURN_DELAY_S = 15.0
-"""How late a turn may be: in the original it works, and waits for hosts, for seconds."""
+"""Longest delay of a turn, in seconds: a turn of the original takes seconds to complete."""
 CPU_SHARES_PER_CORE = 1024
 HOST = Resources(4, 7 * 1024)
 CODE_HOST = Resources(4, 0.9 * 7 * 1024)
 PENALTY = 0.0001
 CLOCK_ERROR_S = 0.5
-"""What a sender's clock of whole seconds adds to a duration, on average."""
+"""Mean error that a sender's clock of whole seconds adds to a duration, in seconds."""
 OVERHEAD_S = 0.03
-"""Receiving and sending on top of a coded sleep; the facts bracket it with 5 to 60 ms."""
+"""Assumed time for receiving and sending in addition to a coded sleep; 5 to 60 ms is plausible."""
 OCR_S = 0.4
-"""One image at O1, where the code sleeps for nothing; an assumption of the facts."""
+"""Assumed time for one image at O1, where the code does not sleep, in seconds."""
 SERVICE_SCV = 0.1
 
 PATTERNS: tuple[Pattern, ...] = ("stepwise", "two_level", "random_walk_1", "random_walk_2")
@@ -71,9 +72,15 @@ PATTERNS: tuple[Pattern, ...] = ("stepwise", "two_level", "random_walk_1", "rand
 
 @dataclass(frozen=True, slots=True)
 class OperatorFacts:
-    """One operator. slo_s, shares, memory_mb: Table 2. code_…: what its code asks for and does.
+    """One operator.
 
-    code_sleep_s: O1 does not sleep but reads an image, see `OCR_S`.
+    Args:
+        slo_s: Published duration (Table 2), in seconds.
+        shares: Published CPU shares (Table 2).
+        memory_mb: Published memory (Table 2).
+        code_cores: CPU cores that its code requests.
+        code_memory_mb: Memory that its code requests.
+        code_sleep_s: Time that its code sleeps, in seconds; O1 reads an image, see `OCR_S`.
     """
 
     slo_s: float
@@ -135,17 +142,23 @@ CONFIGURATIONS = tuple(
 class Variant:
     """One reading of what was run.
 
-    quirks: of the BTU-based policy, by name; thresholds: up, double and down of the baseline.
-    occupancy: how long an item keeps an instance, see `service_s`; code_demands: reserve what the
-    code's sample configuration says instead of Table 2, on hosts with 90 % of their memory.
-    whole_seconds: senders' clocks show whole seconds. unacknowledged: what the broker reports as
-    waiting includes the items that are being worked on. penalty: P of Algorithm 3.
-    turn_delay_s: see `drive`; literal_window: the policy is not told when the next turn is, so it
-    looks at a host only in the last 5 % of its unit even if no turn falls into them.
+    Args:
+        name: Name of the reading.
+        differences: What the BTU-based policy does as the authors' code does, by name.
+        thresholds: Up, double and down of the baseline, in waiting items.
+        occupancy: How long an item occupies an instance, see `service_s`.
+        code_demands: Reserve the resources of the code's sample configuration instead of those of
+            Table 2, on hosts with 90 % of their memory.
+        whole_seconds: Senders' clocks show whole seconds.
+        unacknowledged: The broker counts items that are being processed as waiting.
+        turn_delay_s: Longest delay of a turn, see `drive`, in seconds.
+        literal_window: The policy does not know when the next turn is, so it considers a host only
+            in the last 5 % of its billing unit even if no turn falls into them.
+        penalty: P of Algorithm 3.
     """
 
     name: str
-    quirks: frozenset[str] = frozenset()
+    differences: frozenset[str] = frozenset()
     thresholds: tuple[float, float, float] = (50.0, 250.0, 1.0)
     occupancy: Occupancy = "durations"
     code_demands: bool = False
@@ -158,13 +171,15 @@ class Variant:
     def policy(self, configuration: Configuration) -> Policy:
         """The policy of a column."""
         if configuration.btu:
-            return Btu(quirks=",".join(q for q in QUIRKS if q in self.quirks), penalty=self.penalty)
+            if self.differences:
+                return OriginalBtu(penalty=self.penalty, differences=self.differences)
+            return Btu(penalty=self.penalty)
         up, double, down = self.thresholds
         return QueueThreshold(up=up, double=double, down=down)
 
 
 def service_s(facts: OperatorFacts, occupancy: Occupancy) -> float:
-    """How long one item keeps an instance busy.
+    """How long one item occupies an instance, in seconds.
 
     "durations": the published duration less the half second that the clock adds to it, and at
     least what the code sleeps plus its overhead. "sleeps": only the latter.
@@ -199,7 +214,7 @@ def make_topology(occupancy: Occupancy = "durations", code_demands: bool = False
 
 
 def busy_instances(topology: Topology, machines: float) -> float:
-    """Instances that are busy on average when so many machines send.
+    """The mean number of busy instances. machines: number of machines that send.
 
     >>> mean = float(VispPattern("stepwise").machines_by_tick.mean())
     >>> round(busy_instances(make_topology(), mean), 1)
@@ -213,13 +228,13 @@ def busy_instances(topology: Topology, machines: float) -> float:
 
 
 class Broker:
-    """A world seen through its message broker, which counts items in work as waiting."""
+    """A world seen through its message broker, which counts items in progress as waiting."""
 
     def __init__(self, world: SimulatedCloud) -> None:
         self._world = world
 
     def observe(self) -> Snapshot:
-        """As the world, with waiting items that include those in work."""
+        """Observe the world; waiting items include those in progress."""
         seen = self._world.observe()
         readings = tuple(
             replace(r, queue_length=(r.queue_length or 0.0) + (r.running_tasks or 0))
@@ -228,20 +243,20 @@ class Broker:
         return replace(seen, operators=readings)
 
     def apply(self, plan: Plan) -> Outcome:
-        """As the world."""
+        """Apply the plan to the world."""
         return self._world.apply(plan)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One evaluation run. leases_s: how long each host was leased; reasons: how often, by code."""
+    """One evaluation run. leases_s: duration of each lease; reasons: number of reasons by code."""
 
     report: RunReport
     leases_s: tuple[float, ...]
     reasons: Mapping[str, int]
 
     def cost_at(self, minutes: int) -> float:
-        """What the same leases would have cost with another billing unit, 1 for ten minutes."""
+        """The cost of the same leases with another billing unit; ten minutes cost 1."""
         units = sum(max(1, math.ceil(span / (60 * minutes) - 1e-9)) for span in self.leases_s)
         return units * minutes / 10
 
@@ -255,9 +270,9 @@ def drive(
 ) -> Run:
     """One evaluation run.
 
-    A turn comes up to `turn_delay_s` after the full minute, by lot. Without that every look at a
-    queue would fall on the same moment between two bursts (60 s are exactly 125 of them), and
-    every billing unit would end exactly at a turn.
+    Each turn has a random delay of up to `turn_delay_s` after the full minute. Without it, every
+    turn would observe the queues at the same moment between two bursts (60 s are exactly 125 of
+    them), and every billing unit would end exactly at a turn.
     """
     topology = make_topology(variant.occupancy, variant.code_demands)
     offer = HostOffer(

@@ -1,4 +1,4 @@
-"""What the authors' code did: each switch changes a decision, and only when it is on."""
+"""What the authors' code does: each difference changes a decision, and only when it is on."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.policies.visp_worlds import BUSY, IDLE, LATE, NOW_S, world
+from tidegate.errors import SettingError
+from tidegate.lab.papers.visp.original import (
+    DIFFERENCES,
+    OriginalBtu,
+    predicted_through_origin_s,
+)
 from tidegate.model import Snapshot
-from tidegate.policies.btu import QUIRKS, Btu, BtuMemory
+from tidegate.policies.btu import Btu, BtuMemory
+from tidegate.testing import check_policy
 
 FULL = {"host-1": ["a", "b", "b", "b"]}
 PAIR = {"host-1": ["a"], "host-2": ["a"]}
@@ -17,11 +24,11 @@ PAIR = {"host-1": ["a"], "host-2": ["a"]}
 
 @dataclass(frozen=True)
 class Case:
-    """hosts and instances by operator: as the paper has it, and with the quirk."""
+    """hosts and instances by operator: as the paper has it, and with the difference."""
 
     snapshot: Snapshot
     paper: tuple[int, Mapping[str, int]]
-    quirky: tuple[int, Mapping[str, int]]
+    coded: tuple[int, Mapping[str, int]]
     memory: BtuMemory = field(default_factory=BtuMemory)
 
 
@@ -97,46 +104,50 @@ CASES = {
 }
 
 
-def outcome(case: Case, quirks: str) -> tuple[int, dict[str, int]]:
-    plan, _ = Btu(quirks=quirks).decide(case.snapshot, case.memory)
+def with_only(*differences: str) -> Btu:
+    return OriginalBtu(differences=frozenset(differences))
+
+
+def outcome(case: Case, *differences: str) -> tuple[int, dict[str, int]]:
+    plan, _ = with_only(*differences).decide(case.snapshot, case.memory)
     return plan.bounded_target, dict(plan.deployment.counts)
 
 
-def test_every_quirk_has_its_case() -> None:
-    assert {*CASES, "cpu-only"} == set(QUIRKS)
+def test_every_difference_has_its_case() -> None:
+    assert {*CASES, "cpu-only"} == set(DIFFERENCES)
 
 
-@pytest.mark.parametrize("quirk", CASES)
-def test_each_quirk_changes_a_decision_when_it_is_on(quirk: str) -> None:
-    case = CASES[quirk]
-    assert outcome(case, "") == case.paper
-    assert outcome(case, quirk) == case.quirky
+@pytest.mark.parametrize("name", CASES)
+def test_each_difference_changes_a_decision_when_it_is_on(name: str) -> None:
+    case = CASES[name]
+    assert outcome(case) == case.paper
+    assert outcome(case, name) == case.coded
 
 
 def test_cpu_only_ignores_the_cached_image() -> None:
     hosts = {"host-1": ["b"], "host-2": ["b"], "host-3": ["a"] * 4}
     snapshot = world(hosts, {"a": LATE, "b": BUSY}, images={"host-2": "a"})
     paper, _ = Btu().decide(snapshot, BtuMemory())
-    quirky, _ = Btu(quirks="cpu-only").decide(snapshot, BtuMemory())
-    assert (paper.deployment.home["a-5"], quirky.deployment.home["a-5"]) == ("host-2", "host-1")
+    coded, _ = with_only("cpu-only").decide(snapshot, BtuMemory())
+    assert (paper.deployment.home["a-5"], coded.deployment.home["a-5"]) == ("host-2", "host-1")
 
 
 def test_double_step_adds_one_even_when_in_time() -> None:
     case = Case(world({"host-1": ["a"]}, {"a": (300.0, (0.1,))}), (1, {"a": 1}), (1, {"a": 2}))
-    assert outcome(case, "") == case.paper
-    assert outcome(case, "double-step") == case.quirky
+    assert outcome(case) == case.paper
+    assert outcome(case, "double-step") == case.coded
 
 
 def test_recent_upscale_is_forgotten_after_three_minutes() -> None:
     old = BtuMemory({"b": 1}, {"b": NOW_S - 180})
     case = CASES["recent-upscale"]
-    plan, _ = Btu(quirks="recent-upscale").decide(case.snapshot, old)
+    plan, _ = with_only("recent-upscale").decide(case.snapshot, old)
     assert plan.bounded_target == 1
 
 
 def test_random_order_depends_on_seed_and_turn_and_on_nothing_else() -> None:
     snapshot = CASES["random-order"].snapshot
-    policy = Btu(quirks="random-order")
+    policy = with_only("random-order")
 
     def first(seed: int, turn: int) -> str:
         plan, _ = policy.decide(snapshot, BtuMemory(seed=seed, turn=turn))
@@ -148,6 +159,27 @@ def test_random_order_depends_on_seed_and_turn_and_on_nothing_else() -> None:
     assert {first(seed, 0) for seed in range(12)} == {"a", "b"}
 
 
-def test_quirks_add_up() -> None:
+def test_differences_add_up() -> None:
     case = CASES["discard-freed"]
-    assert outcome(case, "discard-freed, recent-upscale, no-limit") == case.quirky
+    assert outcome(case, "discard-freed", "recent-upscale", "no-limit") == case.coded
+
+
+def test_the_authors_line_goes_through_the_origin() -> None:
+    assert predicted_through_origin_s([0.6] * 5) == pytest.approx(1.2)
+    assert predicted_through_origin_s([0.0, 1.0, 2.0]) == pytest.approx(4.0)
+    assert predicted_through_origin_s([1.0]) is None
+
+
+def test_without_differences_it_is_the_published_policy() -> None:
+    for case in CASES.values():
+        plain, _ = Btu().decide(case.snapshot, case.memory)
+        assert outcome(case) == (plain.bounded_target, dict(plain.deployment.counts))
+
+
+def test_an_unknown_difference_is_refused() -> None:
+    with pytest.raises(SettingError, match="name of a difference"):
+        with_only("all")
+
+
+def test_the_original_keeps_the_contract_of_policies() -> None:
+    check_policy(OriginalBtu(), seed=3)

@@ -1,0 +1,171 @@
+"""The claims of Cerviño et al. (2012)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tidegate.lab.papers.cervino.world import CervinoResults, Stepped
+from tidegate.lab.papers.claims import SOMEWHERE, WORLDS, Answer, because, claim, overall
+from tidegate.lab.papers.statistics import mean, spread
+
+__all__: list[str] = []
+
+UNTESTABLE = Answer(
+    "not measured",
+    "untestable",
+    "Needs wide-area sites and a real cloud; a simulated network would only echo itself.",
+)
+
+
+@claim(
+    "C-01", "Fig. 2", "mean jitter below 2.5 us and independent of the stream rate",
+    published="< 2.5 us", criterion="not testable without wide-area sites",
+)  # fmt: skip
+def jitter(results: CervinoResults) -> Answer:
+    return UNTESTABLE
+
+
+@claim(
+    "C-02", "Fig. 3", "application-level delay is dominated by network round-trip time",
+    published="dominated", criterion="as C-01",
+)  # fmt: skip
+def delay(results: CervinoResults) -> Answer:
+    return UNTESTABLE
+
+
+@claim(
+    "C-03", "Fig. 4", "throughput is stable over the day; latency has outliers", published="stable",
+    criterion="as C-01",
+)  # fmt: skip
+def stability(results: CervinoResults) -> Answer:
+    return UNTESTABLE
+
+
+@claim(
+    "C-04", "Fig. 5",
+    "throughput follows 100000 to 200000 tuples/s by adding VMs; fewer large than small ones are "
+    "needed",
+    published="linear", criterion="offered rate carried within 2 % at each step; large < small",
+    partly="one size of VM, the comparison, or some seeds",
+)  # fmt: skip
+def throughput(results: CervinoResults) -> Answer:
+    holds: dict[str, list[bool]] = {}
+    parts = []
+    for name, ramps in (("small", results.small), ("large", results.large)):
+        lowest = [min(carried for _, _, carried in ramp) for ramp in ramps]
+        holds[f"{name} VMs carry it"] = [carried >= 0.98 for carried in lowest]
+        counts = [vms for _, vms, _ in ramps[0]]
+        parts.append(
+            f"{counts[0]} to {counts[-1]} {name} VMs, {spread(lowest, 5)} carried at least"
+        )
+    holds["fewer large VMs"] = [
+        all(b[1] < a[1] for a, b in zip(small, large, strict=True))
+        for small, large in zip(results.small, results.large, strict=True)
+    ]
+    return Answer("; ".join(parts), overall(holds), because(holds))
+
+
+@claim(
+    "C-05", "Fig. 7a",
+    "with small VMs N follows the rate up and down; tuples drop only until the change is noticed",
+    published="follows",
+    criterion="N returns to the same level after each step; drops outside two periods after a "
+    "rise are zero",
+    partly=SOMEWHERE,
+)  # fmt: skip
+def small_vms_follow(results: CervinoResults) -> Answer:
+    holds, parts = {}, []
+    for name, runs in results.with_small.items():
+        holds[name] = [run.returns and run.late_drops == 0 for run in runs]
+        levels = ":".join(str(vms) for _, vms in runs[0].last_vms)
+        parts.append(
+            f"{name}: N {levels}, the same for equal rates in "
+            f"{sum(run.returns for run in runs)} of {len(runs)}, {_dropped(runs)}, "
+            f"{spread([float(run.late_drops) for run in runs], 3)} tuples of these later than two "
+            "periods after a rise"
+        )
+    why = (
+        "A period that begins before a rise and ends after it teaches too low a capacity of a "
+        "VM (the paper's transient behaviour), so the same rate gets one VM more until an overload "
+        "that lasts a whole period corrects it. With hardly any queue, tuples drop while the "
+        "engines could carry them all, and these drops are taken for overload; with a longer one "
+        "some still drop where engines are nearly full. As printed, Algorithm 1 takes a single "
+        "tuple under way for overload, adds a VM, and remembers what idle engines did as all that "
+        "they can do: N grows step by step."
+    )
+    return Answer("; ".join(parts), overall(holds), because(holds, why))
+
+
+@claim(
+    "C-06", "V", "processing latency stays low throughout because excess is shed",
+    published="7-28 us", criterion="p99 latency under overload within 4 times that without",
+    partly=SOMEWHERE,
+)  # fmt: skip
+def low_latency(results: CervinoResults) -> Answer:
+    holds, parts = {}, []
+    for name, pairs in results.overload.items():
+        ratios = [hot.p99_s / calm.p99_s for calm, hot in pairs]
+        holds[name] = [ratio <= 4 for ratio in ratios]
+        calm = mean([c.dropped / c.offered for c, _ in pairs])
+        hot = mean([h.dropped / h.offered for _, h in pairs])
+        parts.append(
+            f"{name}: {spread(ratios, 3)} times, {calm:.2%} dropped without overload, "
+            f"{hot:.1%} under it"
+        )
+    why = (
+        "Latency under overload is the length of the queue. One short enough for the criterion "
+        "drops tuples without overload too, so low latency and drops only after a rise (C-05) "
+        "exclude each other as soon as service times vary. A policy that sheds only notices after "
+        "a period in which everything waited."
+    )
+    return Answer("; ".join(parts), overall(holds), because(holds, why))
+
+
+@claim(
+    "C-07", "Fig. 7b", "with large VMs one suffices for the whole run with few drops",
+    published="N = 1", criterion="N = 1 and drops below 1 %", partly=SOMEWHERE,
+)  # fmt: skip
+def one_large_vm(results: CervinoResults) -> Answer:
+    holds, parts = {}, []
+    for name, runs in results.with_large.items():
+        holds[name] = [run.most_vms == 1 and run.drop_share < 0.01 for run in runs]
+        parts.append(f"{name}: N at most {max(run.most_vms for run in runs)}, {_dropped(runs)}")
+    why = "As printed, Algorithm 1 takes a single tuple under way for overload."
+    return Answer("; ".join(parts), overall(holds), because(holds, why))
+
+
+@claim(
+    "C-08", "V",
+    "an invocation period of 30 s is a good trade-off between misestimates and slow reaction",
+    published="30 s", criterion="drops plus waste are lower at 30 s than at 5 s and at 120 s",
+    partly=WORLDS,
+)  # fmt: skip
+def period(results: CervinoResults) -> Answer:
+    holds, parts = {}, []
+    for name, periods in results.periods.items():
+        costs = {p: [run.cost for run in runs] for p, runs in periods.items()}
+        middle = mean(costs[30.0])
+        holds[name] = [middle < mean(costs[5.0]) and middle < mean(costs[120.0])]
+        parts.append(f"{name}: {_by_period(costs, periods)}")
+    why = (
+        "With exact measurements a short period has no disadvantage: it reacts sooner in both "
+        "directions, and VMs start at once. Errors of measurement are what a short period suffers "
+        "from: each one beyond the tolerance looks like overload and lowers the remembered "
+        "capacity of a VM until the next overload. Then the longest period is best, as it makes "
+        "the fewest mistakes."
+    )
+    return Answer("; ".join(parts), overall(holds), because(holds, why))
+
+
+def _dropped(runs: Sequence[Stepped]) -> str:
+    return f"{spread([run.drop_share for run in runs], 3, 100, ' %')} dropped"
+
+
+def _by_period(
+    costs: Mapping[float, Sequence[float]], periods: Mapping[float, Sequence[Stepped]]
+) -> str:
+    return ", ".join(
+        f"{spread(costs[p], 3, 100, ' %')} at {p:g} s "
+        f"({mean([run.drop_share for run in periods[p]]):.1%} drops)"
+        for p in sorted(costs)
+    )

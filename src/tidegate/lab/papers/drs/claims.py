@@ -1,0 +1,331 @@
+"""The claims of the DRS paper (Fu et al. 2015)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+from tidegate.lab.papers.claims import (
+    SOMEWHERE,
+    WORLDS,
+    Answer,
+    because,
+    claim,
+    failing,
+    join,
+    overall,
+)
+from tidegate.lab.papers.drs.algorithm import PAPER_MS
+from tidegate.lab.papers.drs.runs import TO_17, TO_22, Controlled, DrsResults, Six
+from tidegate.lab.papers.drs.world import Allocation, shape
+from tidegate.lab.papers.statistics import mean, spread
+
+__all__: list[str] = []
+
+BURSTS = (
+    "At 13 frames/s the executors are idle three quarters of the time and the estimates of the six "
+    "differ by a fraction of a millisecond. What really waits are the bursts, in front of the "
+    "extractor; service times that vary much have smoothed them before the matcher. So one more "
+    "extractor is worth more than one more matcher, while the model takes both queues for Poisson."
+)
+
+
+@claim(
+    "D-01", "Fig. 6",
+    "10:11:1 has the lowest mean sojourn time of the six allocations (logo detection)",
+    published="lowest", criterion="lowest in simulation; live where it runs", partly=WORLDS,
+)  # fmt: skip
+def lowest_for_logos(results: DrsResults) -> Answer:
+    return lowest(results.logos, BURSTS)
+
+
+@claim(
+    "D-02", "Fig. 6", "6:13:3 has the lowest (frequent patterns)", published="lowest",
+    criterion="as D-01", partly=WORLDS,
+)  # fmt: skip
+def lowest_for_patterns(results: DrsResults) -> Answer:
+    return lowest(results.patterns)
+
+
+def lowest(sixes: Mapping[str, Six], why: str = "") -> Answer:
+    """D-01, D-02: whether the recommended allocation has the lowest mean sojourn time."""
+    holds, parts = {}, []
+    for name, six in sixes.items():
+        mine, other, best = six.best_and_rival(lambda row: row.means_s)
+        holds[name] = [best]
+        parts.append(
+            f"{name}: {shape(six.best)} {_ms(mine.means_s)}, best other "
+            f"{shape(other.allocation)} {_ms(other.means_s)} "
+            f"(lowest in {six.won_stretches():.0%} of stretches of 10 minutes at most)"
+        )
+    reason = join(because(holds, why), "Simulated, not live.")
+    return Answer("; ".join(parts), overall(holds), reason)
+
+
+@claim(
+    "D-03", "Fig. 6", "the recommended allocations also have the smallest standard deviation",
+    published="smallest", criterion="both", partly=WORLDS,
+)  # fmt: skip
+def smallest_deviation(results: DrsResults) -> Answer:
+    holds, parts = {}, []
+    for name, six in results.six.items():
+        mine, other, best = six.best_and_rival(lambda row: row.deviations_s)
+        holds[name] = [best]
+        parts.append(
+            f"{name}: {_ms(mine.deviations_s)}, best other "
+            f"{shape(other.allocation)} {_ms(other.deviations_s)}"
+        )
+    return Answer("; ".join(parts), overall(holds), because(holds, BURSTS))
+
+
+@claim(
+    "D-04", "Fig. 7", "estimated and measured sojourn times are strictly monotonic",
+    published="monotonic", criterion="rank correlation 1.0 over the six", partly=WORLDS,
+)  # fmt: skip
+def monotonic(results: DrsResults) -> Answer:
+    holds = {name: [six.correlation > 1 - 1e-12] for name, six in results.six.items()}
+    measured = "rank correlation " + "; ".join(
+        f"{name} {six.correlation:.3g}" for name, six in results.six.items()
+    )
+    return Answer(measured, overall(holds), because(holds, BURSTS))
+
+
+@claim(
+    "D-05", "Fig. 7", "estimates for logo detection are accurate with slight underestimation",
+    published="slight", criterion="ratio measured/estimated between 1.0 and 1.25", partly=WORLDS,
+)  # fmt: skip
+def accurate(results: DrsResults) -> Answer:
+    ratios = {name: [row.ratio for row in six.rows] for name, six in results.logos.items()}
+    holds = {name: [all(1.0 <= r <= 1.25 for r in some)] for name, some in ratios.items()}
+    measured = "measured/estimated " + "; ".join(
+        f"{name} {min(some):.3f} to {max(some):.3f}" for name, some in ratios.items()
+    )
+    return Answer(measured, overall(holds), because(holds))
+
+
+@claim(
+    "D-06", "Fig. 7", "frequent patterns are underestimated more because of network cost",
+    published="more", criterion="ratio above D-05's", partly=WORLDS,
+)  # fmt: skip
+def patterns_underestimated_more(results: DrsResults) -> Answer:
+    logos = results.logos["13 frames/s"].ratio
+    holds = {name: [six.ratio > logos] for name, six in results.patterns.items()}
+    measured = f"measured/estimated on average: logo detection {logos:.3f}; " + "; ".join(
+        f"{name} {six.ratio:.3f}" for name, six in results.patterns.items()
+    )
+    why = (
+        "The model adds up the times of candidates that are processed in parallel, and a sojourn "
+        "ends with the slower one: that overestimates by about as much as the network costs. It "
+        f"would take a network of {results.similar_hop_ms:.1f} ms a hop for the two to be alike."
+    )
+    return Answer(measured, overall(holds), because(holds, why))
+
+
+@claim(
+    "D-07", "Fig. 8", "underestimation falls as total CPU time grows from 0.567 to 309.1 ms",
+    published="falls", criterion="monotone over the six workloads",
+    partly="at some of the five steps",
+)  # fmt: skip
+def underestimation_falls(results: DrsResults) -> Answer:
+    ratios = results.ratios
+    middle = [mean(ratios[cpu]) for cpu in sorted(ratios)]
+    steps = [later < earlier for earlier, later in itertools.pairwise(middle)]
+    measured = "measured/estimated " + ", ".join(
+        f"{spread(ratios[cpu], 4)} at {cpu:.4g} ms" for cpu in sorted(ratios)
+    )
+    reason = "Nearly a consequence of the assumed fixed cost of the network."
+    return Answer(measured, overall({"": steps}), reason)
+
+
+@claim(
+    "D-08", "Fig. 9",
+    "from bad starts re-balancing at minute 14 reaches the recommended allocation and its sojourn "
+    "time",
+    published="all curves meet", criterion="within 5 % after minute 16",
+    partly="times meet from some starts or seeds, or all after another allocation",
+)  # fmt: skip
+def curves_meet(results: DrsResults) -> Answer:
+    near, reached, parts = {}, {}, []
+    for name, start in results.starts.items():
+        pairs = list(zip(start.runs, start.good, strict=True))
+        ratios = [bad.after_s / good.after_s for bad, good in pairs]
+        near[name] = [abs(ratio - 1) <= 0.05 for ratio in ratios]
+        reached[name] = [bool(b.changes) and b.changes[0][1] == start.best for b in start.runs]
+        parts.append(
+            f"{name}: {spread(ratios, 3)} of the other's time, {shape(start.best)} chosen first in "
+            f"{sum(reached[name])} of {len(pairs)}"
+        )
+    verdict = overall(near)
+    if verdict == "reproduced" and overall(reached) != "reproduced":
+        verdict = "partly"
+    where = failing({f"time, {name}": values for name, values in near.items()})
+    missed = [name for name, values in reached.items() if not all(values)]
+    other = f"Another allocation was chosen at first from {', '.join(missed)}." if missed else ""
+    why = (
+        "On the measurements of a single minute the scheduler goes on changing between allocations "
+        "that it takes for equal."
+    )
+    reason = join(where, other, why) if verdict != "reproduced" else ""
+    return Answer("; ".join(parts), verdict, reason)
+
+
+@claim(
+    "D-09", "Fig. 9", "re-balancing takes seconds; its cost is negligible within one minute",
+    published="seconds", criterion="pause below 10 s; minute mean up by less than 50 %",
+    partly=SOMEWHERE,
+)  # fmt: skip
+def short_pauses(results: DrsResults) -> Answer:
+    runs = {f"{name}, ours": start.runs for name, start in results.starts.items()}
+    runs |= {f"{name}, as Storm": start.restarted for name, start in results.starts.items()}
+    holds, parts = {}, []
+    for name, each in runs.items():
+        changed = [c for c in each if c.changes]
+        ups = [c.peak_s / c.before_s - 1 for c in changed]
+        waits = [c.pause_s for c in changed]
+        holds[name] = [p < 10 and up < 0.5 for p, up in zip(waits, ups, strict=True)] or [False]
+        rise = mean(ups)
+        rises = f"{rise:+.0%}" if abs(rise) < 10 else f"times {1 + rise:.0f}"
+        longest = max(waits, default=math.nan)
+        parts.append(f"{name}: pause {longest:.2g} s at most, minute {rises}")
+    why = (
+        "Our way never has fewer executors than the smaller of both allocations. When all start "
+        "anew (5 to 10 s, assumed), what arrived meanwhile weighs on the whole minute; the paper "
+        "reuses its JVMs, and does not say how long its executors stand still."
+    )
+    return Answer("; ".join(parts), overall(holds), because(holds, why))
+
+
+@claim(
+    "D-10", "Fig. 10",
+    "ExpA: Tmax 500 ms with 4 workers (17) is exceeded; one machine is added; 10:11:1 holds it",
+    published="17 to 22", criterion="allocations and both sides of 500 ms", partly=SOMEWHERE,
+)  # fmt: skip
+def adds_a_machine(results: DrsResults) -> Answer:
+    why = (
+        "At the stated 13 frames/s, 17 executors wait for almost nothing: 500 ms are not exceeded "
+        "at all, and the model finds four machines too many rather than too few."
+    )
+    runs = {name: both.adding for name, both in results.machines.items()}
+    return machines(runs, TO_22, 0.5, True, why)
+
+
+@claim(
+    "D-11", "Fig. 10", "ExpB: Tmax 1000 ms with 5 workers (22) releases one; 8:8:1 still holds it",
+    published="22 to 17", criterion="allocations and below 1000 ms", partly=SOMEWHERE,
+)  # fmt: skip
+def removes_a_machine(results: DrsResults) -> Answer:
+    why = (
+        "17 executors are 94 % busy at the scaled rates, so the mean of a single minute strays far "
+        "from the long-run mean; measured over estimated then makes the scheduler take the machine "
+        "back. At 13 frames/s it releases more than one. The authors' earliest code applies a "
+        "built-in 8:8:1 after a timer and ignores T_max; whether it drew Fig. 10 is unknown."
+    )
+    runs = {name: both.removing for name, both in results.machines.items()}
+    runs["scaled, turns of 5 minutes"] = results.slow.removing
+    return machines(runs, TO_17, 1.0, False, why)
+
+
+def machines(
+    runs: Mapping[str, Sequence[Controlled]],
+    target: tuple[Allocation, int],
+    t_max_s: float,
+    exceeded_before: bool,
+    why: str = "",
+) -> Answer:
+    """D-10, D-11: the right machines and allocation, on the right sides of the bound, kept.
+
+    target: allocation and machines at the end; exceeded_before: whether T_max is exceeded at first.
+    """
+    holds, parts = {}, []
+    for name, each in runs.items():
+        first = [bool(c.changes) and c.changes[0][1:] == target for c in each]
+        kept = [
+            c.last == target and all(hosts == target[1] for _, _, hosts in c.changes) for c in each
+        ]
+        sides = [
+            c.after_s < t_max_s and (c.before_s > t_max_s or not exceeded_before) for c in each
+        ]
+        holds[name] = [a and b and c for a, b, c in zip(first, kept, sides, strict=True)]
+        hosts = [sum(x[2] != y[2] for x, y in itertools.pairwise(c.changes)) for c in each]
+        parts.append(
+            f"{name}: {_ms([c.before_s for c in each], 3)} before, "
+            f"{_ms([c.after_s for c in each], 3)} after; to {shape(target[0])} on "
+            f"{target[1]} machines at first in {sum(first)}, for good in {sum(kept)} of "
+            f"{len(each)} runs, machines changed again {mean([float(h) for h in hosts]):.1f} times"
+        )
+    return Answer("; ".join(parts), overall(holds), because(holds, why))
+
+
+@claim(
+    "D-12", "Fig. 10", "peak minute of the change: adding a machine costs more than removing one",
+    published="4777; 1113 ms", criterion="order; values reported", partly=SOMEWHERE,
+)  # fmt: skip
+def adding_costs_more(results: DrsResults) -> Answer:
+    ours, storm = results.machines["scaled"], results.storm
+    runs = {
+        "ours": (ours.adding, ours.removing),
+        "as Storm": (storm.adding, storm.removing),
+        "as Storm where a machine is added": (storm.adding, ours.removing),
+    }
+    holds, parts = {}, []
+    for name, (added, removed) in runs.items():
+        holds[name] = [a.peak_s > r.peak_s for a, r in zip(added, removed, strict=True)]
+        peaks = [[run.peak_s for run in some if run.changes] for some in (added, removed)]
+        parts.append(f"{name}: {_ms(peaks[0], 3)} adding, {_ms(peaks[1], 3)} removing")
+    why = (
+        "When both experiments rebalance in the same way, the first minute of both passes with the "
+        "same 17 executors (the added machine is hardly up before its end), so peaks are alike and "
+        "their order is chance. The published order needs executors to start anew where a machine "
+        "is added and to go on where one is removed, which is the paper's own explanation; that "
+        "third world was added after the first two had been seen."
+    )
+    return Answer("; ".join(parts), overall(holds), because(holds, why))
+
+
+@claim(
+    "D-13", "Table II", "scheduling time for K 12 24 48 96 192",
+    published="0.083 0.158 0.323 0.665 1.250 ms",
+    criterion="faster at each K and no worse than linear",
+    partly="faster at some K, or linear up to some",
+)  # fmt: skip
+def fast_scheduling(results: DrsResults) -> Answer:
+    took_ms = results.took_ms
+    base, most = min(took_ms), max(took_ms)
+    holds = {
+        "faster": [took_ms[k] < paper for k, paper in PAPER_MS.items()],
+        "linear": [took / took_ms[base] <= k / base for k, took in took_ms.items()],
+    }
+    ratios = ", ".join(f"{PAPER_MS[k] / took:.1f} at {k}" for k, took in took_ms.items())
+    measured = (
+        f"published/ours {ratios}; {took_ms[most] / took_ms[base]:.1f} times as long for "
+        f"{most // base} times the processors"
+    )
+    why = "Other hardware and another language than the authors': a ratio, not a race."
+    return Answer(measured, overall(holds), join(failing(holds), why))
+
+
+@claim(
+    "D-14", "Theorem 1", "AssignProcessors is optimal", published="optimal",
+    criterion="equals exhaustive search on random instances", partly="on some instances",
+)  # fmt: skip
+def optimal(results: DrsResults) -> Answer:
+    solved, worst = results.optimal
+    return _exact(solved, results.instances, f", worst excess {worst:.1g}")
+
+
+@claim(
+    "D-15", "Program 6", "fewest processors for Tmax", published="minimal",
+    criterion="equals exhaustive search on random instances", partly="on some instances",
+)  # fmt: skip
+def minimal(results: DrsResults) -> Answer:
+    return _exact(results.minimal, results.instances)
+
+
+def _exact(solved: int, instances: int, extra: str = "") -> Answer:
+    measured = f"{solved} of {instances} random instances equal{extra}"
+    return Answer(measured, overall({"": [n < solved for n in range(instances)]}))
+
+
+def _ms(seconds: Sequence[float], digits: int = 4) -> str:
+    return spread(seconds, digits, 1000, " ms")
