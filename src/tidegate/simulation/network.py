@@ -1,10 +1,10 @@
-"""The network of queues as the cloud sees it: servers start, stop, move and fail; time passes."""
+"""The network of queues behind the item-level world: servers start, stop, move and fail."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,6 @@ from tidegate.simulation.kernels.state import (
     TAIL,
     TURN,
     UNTIL_S,
-    Network,
     build_network,
     grown,
     with_more_hosts,
@@ -49,42 +48,9 @@ from tidegate.simulation.kernels.state import (
 )
 from tidegate.simulation.settings import CloudSettings
 
-__all__ = ["Engine", "ItemEngine"]
+__all__ = ["ItemEngine"]
 
 Floats = NDArray[np.float64]
-
-
-class Engine(Protocol):
-    """What moves items through a network whose servers come and go."""
-
-    net: Network
-
-    def open_host(self, capacity: Resources, ready_s: float) -> int:
-        """A place for a host that runs from `ready_s`; returns its number."""
-
-    def close_host(self, host: int, until_s: float) -> None:
-        """The host is there until then."""
-
-    def start(self, operator: int, host: int, ready_s: float) -> int:
-        """A server of an operator that works from `ready_s`; returns its slot."""
-
-    def stop(self, operator: int, slot: int, now_s: float) -> float:
-        """Take a server away; returns when the item that it works on is done."""
-
-    def move(self, operator: int, slot: int, host: int, pause_s: float, now_s: float) -> float:
-        """Pause a server and go on elsewhere; returns when it works again."""
-
-    def fail(self, operator: int, slot: int, now_s: float) -> None:
-        """A server is gone; the item that it worked on goes back to the head of the queue."""
-
-    def fail_host(self, host: int, now_s: float) -> None:
-        """A host is gone, and with it what was about to leave it."""
-
-    def idle_from(self, host: int, now_s: float) -> float:
-        """When the last item on a host is done, now if there is none."""
-
-    def run(self, arrivals: Mapping[int, Floats], end_s: float, shed_fraction: float) -> Floats:
-        """Simulate until `end_s`; returns the rows of the time series."""
 
 
 class ItemEngine:

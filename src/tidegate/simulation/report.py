@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tidegate.codec import Value
 from tidegate.model.topology import Topology
-from tidegate.simulation.hosts import Fleet
+from tidegate.simulation.hosts import SimulatedHosts
 from tidegate.simulation.kernels.sketch import quantile_of
 from tidegate.simulation.kernels.state import (
     ADAPT_S,
@@ -66,7 +66,14 @@ from tidegate.simulation.kernels.state import (
 )
 from tidegate.simulation.settings import CloudSettings
 
-__all__ = ["Compliance", "OperatorReport", "RunReport", "Series", "make_report"]
+__all__ = [
+    "BoundedSeries",
+    "Compliance",
+    "OperatorReport",
+    "RunReport",
+    "RunSeries",
+    "make_report",
+]
 
 Floats = NDArray[np.float64]
 Column = tuple[float | None, ...]
@@ -104,7 +111,7 @@ class OperatorReport(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Series(Value):
+class RunSeries(Value):
     """What happened over time, one entry a row (a monitoring interval, or several in long runs).
 
     time_s: end of the row. Rates are per second; latencies are of the items that were finished in
@@ -171,7 +178,7 @@ class RunReport(Value):
     host_load_max: float | None
     host_seconds: float
     peak_hosts: int
-    series: Series
+    series: RunSeries
 
     @property
     def total_cost_usd(self) -> float:
@@ -179,15 +186,82 @@ class RunReport(Value):
         return self.resource_cost_usd + self.penalty_cost_usd
 
 
+class BoundedSeries:
+    """Rows as the kernels write them, one each monitoring interval at first.
+
+    limit: rows kept. When two rows become one, counts are added, numbers of hosts, instances and
+    waiting items are averaged, the least and greatest load stay such, and the 95th percentile
+    becomes the greater of the two.
+    """
+
+    def __init__(self, operators: int, limit: int) -> None:
+        width = ROW_OPERATORS + ROW_PER_OPERATOR * operators
+        self._rows = np.empty((limit, width))
+        self._used = 0
+        self._step = 1
+        self._held: list[Floats] = []
+        per_operator = range(ROW_OPERATORS, width, ROW_PER_OPERATOR)
+        self._averaged = [ROW_HOSTS, ROW_RUNNING, ROW_LOAD_MEAN]
+        self._averaged += [column + OP_QUEUE for column in per_operator]
+        self._averaged += [column + OP_INSTANCES for column in per_operator]
+
+    def append(self, rows: Floats) -> None:
+        """Add rows of single monitoring intervals."""
+        if self._step == 1 and self._used + len(rows) <= len(self._rows):
+            self._rows[self._used : self._used + len(rows)] = rows
+            self._used += len(rows)
+            return
+        for row in rows:
+            self._held.append(row.copy())
+            if len(self._held) < self._step:
+                continue
+            if self._used == len(self._rows):
+                self._halve()
+                if len(self._held) < self._step:
+                    continue
+            self._rows[self._used] = self._merge(np.array(self._held))
+            self._held = []
+            self._used += 1
+
+    def _halve(self) -> None:
+        pairs = self._used // 2
+        for i in range(pairs):
+            self._rows[i] = self._merge(self._rows[2 * i : 2 * i + 2])
+        if self._used % 2:  # an odd one is held back until its partner comes
+            self._held = [self._rows[self._used - 1].copy(), *self._held]
+        self._used = pairs
+        self._step *= 2
+
+    def _merge(self, rows: Floats) -> Floats:
+        if len(rows) == 1:
+            return np.array(rows[0])
+        merged: Floats = np.asarray(rows.sum(axis=0))
+        merged[self._averaged] /= len(rows)
+        merged[ROW_TIME] = rows[-1, ROW_TIME]
+        for column, pick in (
+            (ROW_P95_S, np.fmax),
+            (ROW_LOAD_MIN, np.fmin),
+            (ROW_LOAD_MAX, np.fmax),
+        ):
+            merged[column] = pick.reduce(rows[:, column])
+        return merged
+
+    @property
+    def rows(self) -> Floats:
+        """What there is, oldest first."""
+        held = [self._merge(np.array(self._held))] if self._held else []
+        return np.vstack([self._rows[: self._used], *held])
+
+
 def make_report(
     now_s: float,
     topology: Topology,
     settings: CloudSettings,
     net: Network,
-    fleet: Fleet,
+    hosts: SimulatedHosts,
     rows: Floats,
 ) -> RunReport:
-    """Close the books as of now, without ending anything."""
+    """The results as of now; the run can continue."""
     operators = tuple(_operator(net, o, name) for o, name in enumerate(topology.by_name))
     bound = np.array([operator.slo_s is not None for operator in topology.operators])
     tally, whole = net.tally[bound], net.whole
@@ -198,8 +272,6 @@ def make_report(
     dropped = int(whole[SHED] + whole[SPOILT])
     counts = net.sketch[len(operators)] + net.sketch[len(operators) + 1]
     quantiles = [_quantile(counts, out, q) for q in (0.5, 0.9, 0.95, 0.99)]
-    units = fleet.paid_units + sum(fleet.units(host, now_s) for host in fleet.hosts.values())
-    seconds = sum(min(now_s, host.gone_s) - host.lease.started_s for host in fleet.hosts.values())
     load_count = float(whole[LOAD_COUNT])
     e2e = settings.end_to_end_slo_s
     return RunReport(
@@ -218,23 +290,15 @@ def make_report(
         latency_p95_s=quantiles[2],
         latency_p99_s=quantiles[3],
         latency_max_s=float(whole[SOJOURN_MAX_S]) if out else None,
-        paid_units=units,
-        resource_cost_usd=units * fleet.offer.price_per_unit_usd,
         late_items=int(late[0]),
         penalty_cost_usd=late[0] * settings.penalty_usd,
-        rescales=fleet.rescales,
-        steps={kind: fleet.steps[kind] for kind in ("lease", "release", "start", "stop", "move")},
-        migrations=fleet.steps["move"],
-        failures=fleet.failures,
-        refused=fleet.refused,
         time_to_adapt_s=float(tally[:, ADAPT_S].sum()) / adapted if adapted else None,
         late_episode_s=float(tally[:, EPISODE_S].sum()) / adapted if adapted else None,
         host_load_min=float(whole[LOAD_MIN]) if load_count else None,
         host_load_mean=float(whole[LOAD_SUM]) / load_count if load_count else None,
         host_load_max=float(whole[LOAD_MAX]) if load_count else None,
-        host_seconds=fleet.host_seconds + seconds,
-        peak_hosts=fleet.peak_hosts,
         series=_series(rows, tuple(topology.by_name), settings),
+        **hosts.report(now_s),
     )
 
 
@@ -276,7 +340,7 @@ def _column(values: Floats) -> Column:
     return tuple(None if math.isnan(value) else value for value in values.tolist())
 
 
-def _series(rows: Floats, names: tuple[str, ...], settings: CloudSettings) -> Series:
+def _series(rows: Floats, names: tuple[str, ...], settings: CloudSettings) -> RunSeries:
     times = rows[:, ROW_TIME]
     span = np.diff(times, prepend=0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -296,7 +360,7 @@ def _series(rows: Floats, names: tuple[str, ...], settings: CloudSettings) -> Se
                 "instances": _column(rows[:, first + OP_INSTANCES]),
                 "late": _column(rows[:, first + OP_LATE] / rows[:, first + OP_PROCESSED]),
             }
-    return Series(
+    return RunSeries(
         time_s=_column(times),
         arrival_rate_per_s=_column(per_s[:, ROW_IN]),
         finished_per_s=_column(per_s[:, ROW_OUT]),

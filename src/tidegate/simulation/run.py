@@ -9,13 +9,13 @@ from tidegate.loop.controller import Controller
 from tidegate.loop.controls import ControlFile
 from tidegate.loop.journal import Journal, Turn
 from tidegate.policies.base import Policy
-from tidegate.simulation import MicroBatchCloud, QueryCloud, RunReport, SimulatedCloud
+from tidegate.simulation import MicroBatchCloud, RunReport, SimulatedCloud, SimulatedWorld
 
 __all__ = ["run", "simulate"]
 
 
 def simulate(
-    world: SimulatedCloud | MicroBatchCloud | QueryCloud,
+    world: SimulatedWorld,
     controller: Controller,
     *,
     end_s: float,

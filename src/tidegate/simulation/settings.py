@@ -4,43 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tidegate.codec import Value
 from tidegate.errors import SettingError
 from tidegate.model.topology import Operator
 from tidegate.units import finite
 
-__all__ = ["Arrivals", "CloudSettings", "SeededArrivals", "ServiceKind", "ServiceTime"]
+__all__ = ["CloudSettings", "ServiceKind", "ServiceTime"]
 
 ServiceKind = Literal["exponential", "deterministic", "lognormal", "empirical"]
-
-
-class Arrivals(Protocol):
-    """A workload: when items come from each source.
-
-    It draws its own lots, so that the answer for a stretch of time is the same whoever asks, and
-    every policy meets the same items.
-    """
-
-    def arrivals(self, start_s: float, end_s: float) -> Mapping[str, NDArray[np.float64]]:
-        """Sorted arrival times in [start_s, end_s) by source."""
-
-
-class SeededArrivals(Protocol):
-    """A workload without a seed of its own: it is handed a generator.
-
-    The world asks for fixed stretches of time one after the other, each with a generator that
-    depends on nothing but the world's seed and the number of the stretch.
-    """
-
-    def arrivals(
-        self, start_s: float, end_s: float, rng: np.random.Generator
-    ) -> Mapping[str, NDArray[np.float64]]:
-        """Sorted arrival times in [start_s, end_s) by source."""
 
 
 @dataclass(frozen=True, slots=True)
