@@ -36,7 +36,7 @@ SERVERS = (10, 11, 1)
 def tandem_simpy(customers: int, seed: int) -> float:
     import simpy
 
-    lots = random.Random(seed)
+    rng = random.Random(seed)
     env = simpy.Environment()
     stations = [simpy.Resource(env, capacity=k) for k in SERVERS]
     total = 0.0
@@ -47,12 +47,12 @@ def tandem_simpy(customers: int, seed: int) -> float:
         for resource_, station in zip(stations, STATIONS, strict=True):
             with resource_.request() as turn:
                 yield turn
-                yield env.timeout(lots.expovariate(station.service_rate_per_s))
+                yield env.timeout(rng.expovariate(station.service_rate_per_s))
         total += env.now - born
 
     def source() -> Generator[Any, Any, None]:
         for _ in range(customers):
-            yield env.timeout(lots.expovariate(40))
+            yield env.timeout(rng.expovariate(40))
             env.process(customer())
 
     env.process(source())
@@ -100,7 +100,7 @@ class SimPyEngine(ItemEngine):
 
         super().__init__(topology, settings, seed)
         self.env = simpy.Environment()
-        self.lots = random.Random(seed)
+        self.rng = random.Random(seed)
         n = len(topology.operators)
         self.queues: list[deque[tuple[float, list[float]]]] = [deque() for _ in range(n)]
         self.idle: list[deque[Any]] = [deque() for _ in range(n)]
@@ -200,7 +200,7 @@ class SimPyEngine(ItemEngine):
     def _send(self, edges: list[tuple[int, float]], root: list[float]) -> None:
         for target, ratio in edges:
             copies = int(ratio)
-            if ratio > copies and self.lots.random() < ratio - copies:
+            if ratio > copies and self.rng.random() < ratio - copies:
                 copies += 1
             for _ in repeat(None, copies):
                 root[1] += 1

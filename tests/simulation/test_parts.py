@@ -1,4 +1,4 @@
-"""The parts of the simulation by themselves: lots, sketch, stations, series, fluid world."""
+"""The parts of the simulation by themselves: rng, sketch, stations, series, fluid world."""
 
 from __future__ import annotations
 

@@ -18,14 +18,9 @@ import numpy as np
 
 from tidegate.model.topology import Topology
 from tidegate.simulation.items import SimulatedCloud
+from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.flow import run_fluid
-from tidegate.simulation.kernels.state import (
-    DETERMINISTIC,
-    EXPONENTIAL,
-    KIND,
-    LOG_SIGMA,
-    Floats,
-)
+from tidegate.simulation.kernels.state import Floats
 from tidegate.simulation.network import ItemEngine
 from tidegate.simulation.settings import CloudSettings
 
@@ -44,9 +39,9 @@ class FluidEngine(ItemEngine):
         operators = len(topology.operators)
         self._queue = np.zeros(operators)
         self._usual = np.full(operators, -1.0)
-        kind, sigma = net.ops_i[:, KIND], net.ops_f[:, LOG_SIGMA]
-        self._scv = np.where(kind == DETERMINISTIC, 0.0, np.expm1(sigma**2))
-        self._scv = np.where(kind == EXPONENTIAL, 1.0, self._scv)
+        kind, sigma = net.ops_i[:, at.KIND], net.ops_f[:, at.LOG_SIGMA]
+        self._scv = np.where(kind == at.DETERMINISTIC, 0.0, np.expm1(sigma**2))
+        self._scv = np.where(kind == at.EXPONENTIAL, 1.0, self._scv)
         equal = {source.name: 1.0 / max(1, self._sources) for source in topology.sources}
         self._visits = np.array(list(topology.arrival_rates(equal).values()))
         self._rates = np.zeros((self._sources, 1))

@@ -12,8 +12,8 @@ from tidegate.model.topology import Topology
 from tidegate.packing import Packing
 from tidegate.simulation.arrivals import ArrivalChunks, Arrivals, SeededArrivals
 from tidegate.simulation.hosts import SimulatedHosts
+from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.sketch import LatencySketch
-from tidegate.simulation.kernels.state import DURATION_S, PROCESSED, SOJOURN_S
 from tidegate.simulation.meter import Meter
 from tidegate.simulation.network import ItemEngine
 from tidegate.simulation.report import BoundedSeries, RunReport, make_report
@@ -141,7 +141,7 @@ class SimulatedCloud(SimulatedWorld):
         net = self._engine.net
         operators = len(self.topology.operators)
         counts = net.sketch[operators] + net.sketch[operators + 1]
-        return LatencySketch(counts, float(net.whole[SOJOURN_S]))
+        return LatencySketch(counts, float(net.whole[at.SOJOURN_S]))
 
     def durations(self) -> dict[str, tuple[int, float]]:
         """Items processed so far and their total time in seconds, waiting included, by operator.
@@ -150,6 +150,6 @@ class SimulatedCloud(SimulatedWorld):
         """
         tally = self._engine.net.tally
         return {
-            name: (int(tally[o, PROCESSED]), float(tally[o, DURATION_S]))
+            name: (int(tally[o, at.PROCESSED]), float(tally[o, at.DURATION_S]))
             for o, name in enumerate(self.topology.by_name)
         }

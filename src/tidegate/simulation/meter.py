@@ -28,6 +28,7 @@ from tidegate.model import (
 from tidegate.model.snapshot import NO_LATENCY
 from tidegate.model.topology import Resources
 from tidegate.simulation.hosts import SimulatedHosts
+from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.difference import (
     DURATIONS,
     SAMPLED,
@@ -38,24 +39,6 @@ from tidegate.simulation.kernels.difference import (
     empty_marks,
 )
 from tidegate.simulation.kernels.random import stream
-from tidegate.simulation.kernels.state import (
-    ARRIVED,
-    BUSY_S,
-    CORES,
-    DONE,
-    DROPPED,
-    FREE_S,
-    GAP_S,
-    GAP_SQUARE,
-    GAPS,
-    HOST,
-    PROCESSED,
-    RECENT,
-    ROOT,
-    SAMPLES,
-    SERVICE_S,
-    SERVICE_SQUARE,
-)
 from tidegate.simulation.network import ItemEngine
 from tidegate.simulation.settings import CloudSettings
 
@@ -164,7 +147,7 @@ class Meter:
         self._demands = [operator.demand for operator in hosts.topology.operators]
         self._roster, self._listed = Roster(hosts, self._demands), hosts.changes
         self._kept: deque[Readings] = deque()
-        self._batches: deque[float] = deque(maxlen=RECENT)
+        self._batches: deque[float] = deque(maxlen=at.RECENT)
         self._marks = empty_marks(engine.net)
         self._gauge = empty_gauge(engine.net)
         self._marked_s = 0.0
@@ -182,15 +165,15 @@ class Meter:
         The engine restarts the instance's busy time on the new host.
         """
         net = self._engine.net
-        busy = float(net.slot_f[operator, BUSY_S, slot])
-        if net.slot_i[operator, ROOT, slot] >= 0:
-            busy -= max(0.0, float(net.slot_f[operator, FREE_S, slot]) - now_s)
+        busy = float(net.slot_f[operator, at.BUSY_S, slot])
+        if net.slot_i[operator, at.ROOT, slot] >= 0:
+            busy -= max(0.0, float(net.slot_f[operator, at.FREE_S, slot]) - now_s)
         if slot < self._marks.busy.shape[1]:
             busy -= float(self._marks.busy[operator, slot])
             self._marks.busy[operator, slot] = 0.0
-            self._marks.done[operator, slot] = net.slot_i[operator, DONE, slot]
-        host = int(net.slot_i[operator, HOST, slot])
-        used = busy * float(net.ops_f[operator, CORES])
+            self._marks.done[operator, slot] = net.slot_i[operator, at.DONE, slot]
+        host = int(net.slot_i[operator, at.HOST, slot])
+        used = busy * float(net.ops_f[operator, at.CORES])
         self._left[host] = self._left.get(host, 0.0) + used
 
     # --- measuring ----------------------------------------------------------------------------
@@ -304,20 +287,20 @@ def _reading(
     known = int(delta[SAMPLED])
     recent = tuple(delta[DURATIONS : DURATIONS + known]) if known else None
     service = service_scv = arrival_scv = None
-    samples, gaps = delta[SAMPLES], delta[GAPS]
+    samples, gaps = delta[at.SAMPLES], delta[at.GAPS]
     if samples > 0:
-        mean = delta[SERVICE_S] / samples
+        mean = delta[at.SERVICE_S] / samples
         service = mean * time_noise
         if mean > 0 and samples > 1:
-            service_scv = max(0.0, delta[SERVICE_SQUARE] / samples / mean**2 - 1)
-    if gaps > 1 and delta[GAP_S] > 0:
-        mean = delta[GAP_S] / gaps
-        arrival_scv = max(0.0, delta[GAP_SQUARE] / gaps / mean**2 - 1)
+            service_scv = max(0.0, delta[at.SERVICE_SQUARE] / samples / mean**2 - 1)
+    if gaps > 1 and delta[at.GAP_S] > 0:
+        mean = delta[at.GAP_S] / gaps
+        arrival_scv = max(0.0, delta[at.GAP_SQUARE] / gaps / mean**2 - 1)
     return OperatorReading(
         name,
-        delta[ARRIVED] / span * rate_noise,
-        delta[PROCESSED] / span * rate_noise,
-        delta[DROPPED] / span,
+        delta[at.ARRIVED] / span * rate_noise,
+        delta[at.PROCESSED] / span * rate_noise,
+        delta[at.DROPPED] / span,
         service,
         arrival_scv,
         service_scv,

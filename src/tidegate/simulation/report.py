@@ -12,58 +12,9 @@ from numpy.typing import NDArray
 from tidegate.codec import Value
 from tidegate.model.topology import Topology
 from tidegate.simulation.hosts import SimulatedHosts
+from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.sketch import quantile_of
-from tidegate.simulation.kernels.state import (
-    ADAPT_S,
-    ADAPTED,
-    ALIVE,
-    ARRIVED,
-    DROPPED,
-    DURATION_S,
-    EPISODE_S,
-    HEAD,
-    IN,
-    LATE,
-    LATE_1,
-    LATE_2,
-    LATE_5,
-    LOAD_COUNT,
-    LOAD_MAX,
-    LOAD_MIN,
-    LOAD_SUM,
-    NO_SERVER,
-    OP_ARRIVED,
-    OP_INSTANCES,
-    OP_LATE,
-    OP_PROCESSED,
-    OP_QUEUE,
-    OUT,
-    PROCESSED,
-    ROOT,
-    ROW_DROPPED,
-    ROW_HOSTS,
-    ROW_IN,
-    ROW_LATE,
-    ROW_LATE_ITEMS,
-    ROW_LOAD_MAX,
-    ROW_LOAD_MEAN,
-    ROW_LOAD_MIN,
-    ROW_OPERATORS,
-    ROW_OUT,
-    ROW_P95_S,
-    ROW_PER_OPERATOR,
-    ROW_PROCESSED,
-    ROW_RUNNING,
-    ROW_SOJOURN_S,
-    ROW_TIME,
-    SHED,
-    SLO_S,
-    SOJOURN_MAX_S,
-    SOJOURN_S,
-    SPOILT,
-    TAIL,
-    Network,
-)
+from tidegate.simulation.kernels.state import Network
 from tidegate.simulation.settings import CloudSettings
 
 __all__ = [
@@ -195,15 +146,15 @@ class BoundedSeries:
     """
 
     def __init__(self, operators: int, limit: int) -> None:
-        width = ROW_OPERATORS + ROW_PER_OPERATOR * operators
+        width = at.ROW_OPERATORS + at.ROW_PER_OPERATOR * operators
         self._rows = np.empty((limit, width))
         self._used = 0
         self._step = 1
         self._held: list[Floats] = []
-        per_operator = range(ROW_OPERATORS, width, ROW_PER_OPERATOR)
-        self._averaged = [ROW_HOSTS, ROW_RUNNING, ROW_LOAD_MEAN]
-        self._averaged += [column + OP_QUEUE for column in per_operator]
-        self._averaged += [column + OP_INSTANCES for column in per_operator]
+        per_operator = range(at.ROW_OPERATORS, width, at.ROW_PER_OPERATOR)
+        self._averaged = [at.ROW_HOSTS, at.ROW_RUNNING, at.ROW_LOAD_MEAN]
+        self._averaged += [column + at.OP_QUEUE for column in per_operator]
+        self._averaged += [column + at.OP_INSTANCES for column in per_operator]
 
     def append(self, rows: Floats) -> None:
         """Add rows of single monitoring intervals."""
@@ -237,11 +188,11 @@ class BoundedSeries:
             return np.array(rows[0])
         merged: Floats = np.asarray(rows.sum(axis=0))
         merged[self._averaged] /= len(rows)
-        merged[ROW_TIME] = rows[-1, ROW_TIME]
+        merged[at.ROW_TIME] = rows[-1, at.ROW_TIME]
         for column, pick in (
-            (ROW_P95_S, np.fmax),
-            (ROW_LOAD_MIN, np.fmin),
-            (ROW_LOAD_MAX, np.fmax),
+            (at.ROW_P95_S, np.fmax),
+            (at.ROW_LOAD_MIN, np.fmin),
+            (at.ROW_LOAD_MAX, np.fmax),
         ):
             merged[column] = pick.reduce(rows[:, column])
         return merged
@@ -265,38 +216,38 @@ def make_report(
     operators = tuple(_operator(net, o, name) for o, name in enumerate(topology.by_name))
     bound = np.array([operator.slo_s is not None for operator in topology.operators])
     tally, whole = net.tally[bound], net.whole
-    processed = float(tally[:, PROCESSED].sum())
-    late = [float(tally[:, column].sum()) for column in (LATE_1, LATE_2, LATE_5)]
-    adapted = float(tally[:, ADAPTED].sum())
-    out = int(whole[OUT])
-    dropped = int(whole[SHED] + whole[SPOILT])
+    processed = float(tally[:, at.PROCESSED].sum())
+    late = [float(tally[:, column].sum()) for column in (at.LATE_1, at.LATE_2, at.LATE_5)]
+    adapted = float(tally[:, at.ADAPTED].sum())
+    out = int(whole[at.OUT])
+    dropped = int(whole[at.SHED] + whole[at.SPOILT])
     counts = net.sketch[len(operators)] + net.sketch[len(operators) + 1]
     quantiles = [_quantile(counts, out, q) for q in (0.5, 0.9, 0.95, 0.99)]
-    load_count = float(whole[LOAD_COUNT])
+    load_count = float(whole[at.LOAD_COUNT])
     e2e = settings.end_to_end_slo_s
     return RunReport(
         duration_s=now_s,
-        items_in=int(whole[IN]),
+        items_in=int(whole[at.IN]),
         items_out=out,
-        items_queued=int(whole[IN]) - out - dropped,
+        items_queued=int(whole[at.IN]) - out - dropped,
         items_dropped=dropped,
-        items_shed=int(whole[SHED]),
+        items_shed=int(whole[at.SHED]),
         operators=operators,
         compliance=_compliance(processed, late),
-        slo_compliance=None if e2e is None or out == 0 else 1 - float(whole[LATE]) / out,
-        latency_mean_s=float(whole[SOJOURN_S]) / out if out else None,
+        slo_compliance=None if e2e is None or out == 0 else 1 - float(whole[at.LATE]) / out,
+        latency_mean_s=float(whole[at.SOJOURN_S]) / out if out else None,
         latency_p50_s=quantiles[0],
         latency_p90_s=quantiles[1],
         latency_p95_s=quantiles[2],
         latency_p99_s=quantiles[3],
-        latency_max_s=float(whole[SOJOURN_MAX_S]) if out else None,
+        latency_max_s=float(whole[at.SOJOURN_MAX_S]) if out else None,
         late_items=int(late[0]),
         penalty_cost_usd=late[0] * settings.penalty_usd,
-        time_to_adapt_s=float(tally[:, ADAPT_S].sum()) / adapted if adapted else None,
-        late_episode_s=float(tally[:, EPISODE_S].sum()) / adapted if adapted else None,
-        host_load_min=float(whole[LOAD_MIN]) if load_count else None,
-        host_load_mean=float(whole[LOAD_SUM]) / load_count if load_count else None,
-        host_load_max=float(whole[LOAD_MAX]) if load_count else None,
+        time_to_adapt_s=float(tally[:, at.ADAPT_S].sum()) / adapted if adapted else None,
+        late_episode_s=float(tally[:, at.EPISODE_S].sum()) / adapted if adapted else None,
+        host_load_min=float(whole[at.LOAD_MIN]) if load_count else None,
+        host_load_mean=float(whole[at.LOAD_SUM]) / load_count if load_count else None,
+        host_load_max=float(whole[at.LOAD_MAX]) if load_count else None,
         series=_series(rows, tuple(topology.by_name), settings),
         **hosts.report(now_s),
     )
@@ -314,23 +265,23 @@ def _compliance(processed: float, late: list[float]) -> Compliance | None:
 
 def _operator(net: Network, o: int, name: str) -> OperatorReport:
     row = net.tally[o]
-    processed, adapted = int(row[PROCESSED]), float(row[ADAPTED])
+    processed, adapted = int(row[at.PROCESSED]), float(row[at.ADAPTED])
     working = int(
-        np.count_nonzero((net.slot_i[o, ALIVE] != NO_SERVER) & (net.slot_i[o, ROOT] >= 0))
+        np.count_nonzero((net.slot_i[o, at.ALIVE] != at.NO_SERVER) & (net.slot_i[o, at.ROOT] >= 0))
     )
-    late = [float(row[column]) for column in (LATE_1, LATE_2, LATE_5)]
-    has_slo = bool(np.isfinite(net.ops_f[o, SLO_S]))
+    late = [float(row[column]) for column in (at.LATE_1, at.LATE_2, at.LATE_5)]
+    has_slo = bool(np.isfinite(net.ops_f[o, at.SLO_S]))
     return OperatorReport(
         name,
-        arrived=int(row[ARRIVED]),
+        arrived=int(row[at.ARRIVED]),
         processed=processed,
-        queued=int(net.ends[o, TAIL] - net.ends[o, HEAD]) + working,
-        dropped=int(row[DROPPED]),
+        queued=int(net.ends[o, at.TAIL] - net.ends[o, at.HEAD]) + working,
+        dropped=int(row[at.DROPPED]),
         compliance=_compliance(processed, late) if has_slo else None,
-        mean_duration_s=float(row[DURATION_S]) / processed if processed else None,
+        mean_duration_s=float(row[at.DURATION_S]) / processed if processed else None,
         p95_duration_s=_quantile(net.sketch[o], processed, 0.95),
-        time_to_adapt_s=float(row[ADAPT_S]) / adapted if adapted else None,
-        late_episode_s=float(row[EPISODE_S]) / adapted if adapted else None,
+        time_to_adapt_s=float(row[at.ADAPT_S]) / adapted if adapted else None,
+        late_episode_s=float(row[at.EPISODE_S]) / adapted if adapted else None,
     )
 
 
@@ -341,38 +292,38 @@ def _column(values: Floats) -> Column:
 
 
 def _series(rows: Floats, names: tuple[str, ...], settings: CloudSettings) -> RunSeries:
-    times = rows[:, ROW_TIME]
+    times = rows[:, at.ROW_TIME]
     span = np.diff(times, prepend=0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
         per_s = rows / span[:, None]
-        latency = rows[:, ROW_SOJOURN_S] / rows[:, ROW_OUT]
-        within = 1 - rows[:, ROW_LATE] / rows[:, ROW_OUT]
-        in_time = 1 - rows[:, ROW_LATE_ITEMS] / rows[:, ROW_PROCESSED]
+        latency = rows[:, at.ROW_SOJOURN_S] / rows[:, at.ROW_OUT]
+        within = 1 - rows[:, at.ROW_LATE] / rows[:, at.ROW_OUT]
+        in_time = 1 - rows[:, at.ROW_LATE_ITEMS] / rows[:, at.ROW_PROCESSED]
         if settings.end_to_end_slo_s is None:
             within = np.full(len(rows), np.nan)
         operators = {}
         for o, name in enumerate(names):
-            first = ROW_OPERATORS + ROW_PER_OPERATOR * o
+            first = at.ROW_OPERATORS + at.ROW_PER_OPERATOR * o
             operators[name] = {
-                "queue": _column(rows[:, first + OP_QUEUE]),
-                "arrival_rate_per_s": _column(per_s[:, first + OP_ARRIVED]),
-                "processed_per_s": _column(per_s[:, first + OP_PROCESSED]),
-                "instances": _column(rows[:, first + OP_INSTANCES]),
-                "late": _column(rows[:, first + OP_LATE] / rows[:, first + OP_PROCESSED]),
+                "queue": _column(rows[:, first + at.OP_QUEUE]),
+                "arrival_rate_per_s": _column(per_s[:, first + at.OP_ARRIVED]),
+                "processed_per_s": _column(per_s[:, first + at.OP_PROCESSED]),
+                "instances": _column(rows[:, first + at.OP_INSTANCES]),
+                "late": _column(rows[:, first + at.OP_LATE] / rows[:, first + at.OP_PROCESSED]),
             }
     return RunSeries(
         time_s=_column(times),
-        arrival_rate_per_s=_column(per_s[:, ROW_IN]),
-        finished_per_s=_column(per_s[:, ROW_OUT]),
-        dropped_per_s=_column(per_s[:, ROW_DROPPED]),
+        arrival_rate_per_s=_column(per_s[:, at.ROW_IN]),
+        finished_per_s=_column(per_s[:, at.ROW_OUT]),
+        dropped_per_s=_column(per_s[:, at.ROW_DROPPED]),
         latency_mean_s=_column(latency),
-        latency_p95_s=_column(rows[:, ROW_P95_S]),
+        latency_p95_s=_column(rows[:, at.ROW_P95_S]),
         compliance=_column(within),
         real_time=_column(in_time),
-        hosts=_column(rows[:, ROW_HOSTS]),
-        hosts_running=_column(rows[:, ROW_RUNNING]),
-        host_load_min=_column(rows[:, ROW_LOAD_MIN]),
-        host_load_mean=_column(rows[:, ROW_LOAD_MEAN]),
-        host_load_max=_column(rows[:, ROW_LOAD_MAX]),
+        hosts=_column(rows[:, at.ROW_HOSTS]),
+        hosts_running=_column(rows[:, at.ROW_RUNNING]),
+        host_load_min=_column(rows[:, at.ROW_LOAD_MIN]),
+        host_load_mean=_column(rows[:, at.ROW_LOAD_MEAN]),
+        host_load_max=_column(rows[:, at.ROW_LOAD_MAX]),
         operators=operators,
     )

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from tidegate.theory.compiled import compiled
 
 __all__ = ["exponential", "normal", "stream", "streams", "uniform"]
 
@@ -61,21 +62,21 @@ def stream(seed: int, *key: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
 
 
-@numba.njit(cache=True)
+@compiled
 def uniform(state: np.uint64) -> tuple[float, np.uint64]:
     """Uniform in [0, 1), and the state after it."""
     state += _GAMMA
     return (_mixed(state) >> _SHIFT_11) * _UNIT, state
 
 
-@numba.njit(cache=True)
+@compiled
 def _mixed(state: np.uint64) -> np.uint64:
     mixed = (state ^ (state >> _SHIFT_30)) * _MIX_1
     mixed = (mixed ^ (mixed >> _SHIFT_27)) * _MIX_2
     return mixed ^ (mixed >> _SHIFT_31)
 
 
-@numba.njit(cache=True)
+@compiled
 def _unlikely(state: np.uint64, layer: int, value: float) -> tuple[float, np.uint64]:
     """The one draw in fifty that falls outside of a layer's core; negative when it is refused."""
     share, state = uniform(state)
@@ -85,7 +86,7 @@ def _unlikely(state: np.uint64, layer: int, value: float) -> tuple[float, np.uin
     return value if height < math.exp(-value) else -1.0, state
 
 
-@numba.njit(cache=True)
+@compiled
 def exponential(state: np.uint64) -> tuple[float, np.uint64]:
     """Exponential with mean 1, and the state after it."""
     while True:
@@ -101,7 +102,7 @@ def exponential(state: np.uint64) -> tuple[float, np.uint64]:
             return value, state
 
 
-@numba.njit(cache=True)
+@compiled
 def normal(state: np.uint64) -> tuple[float, np.uint64]:
     """Standard normal by Marsaglia's polar method, and the state after it."""
     while True:

@@ -11,13 +11,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.errors import InputError
 from tidegate.simulation.kernels.random import Words, exponential, streams
 from tidegate.simulation.kernels.sketch import BUCKETS, LatencySketch, bucket_of
+from tidegate.theory.compiled import compiled
 from tidegate.theory.queueing import Station
 from tidegate.units import finite
 
@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 
 CHUNK = 4096
 BATCHES = 20
-TANDEM_LOTS = 41
+TANDEM_STREAMS = 41
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ def simulate_tandem(
     means = np.array([1 / station.service_rate_per_s for station in stations])
     batch_s = np.zeros(BATCHES)
     counts = np.zeros(BUCKETS, np.int64)
-    lots = streams(seed, TANDEM_LOTS, len(stations) + 1)
-    _run(stations[0].arrival_rate_per_s, means, starts, free, lots, warm_up, customers, batch_s,
+    rng = streams(seed, TANDEM_STREAMS, len(stations) + 1)
+    _run(stations[0].arrival_rate_per_s, means, starts, free, rng, warm_up, customers, batch_s,
          counts)  # fmt: skip
     sizes = np.diff(np.arange(BATCHES + 1) * customers // BATCHES)
     spread = float(np.std(batch_s / sizes, ddof=1)) / math.sqrt(BATCHES)
@@ -83,13 +83,13 @@ def simulate_tandem(
     return TandemRun(customers, total / customers, 2.093 * spread, LatencySketch(counts, total))
 
 
-@numba.njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _run(
     rate: float,
     means: Floats,
     starts: Ints,
     free: Floats,
-    lots: Words,
+    rng: Words,
     warm_up: int,
     customers: int,
     batch_s: Floats,
@@ -103,13 +103,13 @@ def _run(
     done = -warm_up
     while done < customers:
         size = min(CHUNK, customers - done)
-        _draw(lots, 0, 1.0 / rate, size, draws)
+        _draw(rng, 0, 1.0 / rate, size, draws)
         for i in range(size):
             now += draws[i]
             births[i] = now
             times[i] = now
         for station in range(len(means)):
-            _draw(lots, station + 1, means[station], size, draws)
+            _draw(rng, station + 1, means[station], size, draws)
             first, last = starts[station], starts[station + 1]
             _pass(size, last - first - 1, free[first:last], born[first:last], draws, times,
                   births)  # fmt: skip
@@ -120,16 +120,16 @@ def _run(
         done += size
 
 
-@numba.njit(cache=True)
-def _draw(lots: Words, which: int, mean: float, size: int, draws: Floats) -> None:
-    state = lots[which]
+@compiled
+def _draw(rng: Words, which: int, mean: float, size: int, draws: Floats) -> None:
+    state = rng[which]
     for i in range(size):
-        lot, state = exponential(state)
-        draws[i] = mean * lot
-    lots[which] = state
+        draw, state = exponential(state)
+        draws[i] = mean * draw
+    rng[which] = state
 
 
-@numba.njit(cache=True)
+@compiled
 def _pass(
     size: int, servers: int, free: Floats, born: Floats, service: Floats, times: Floats,
     births: Floats,
