@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-@compiled
+@compiled(inline="always")
 def service_time(
     kind: int,
     mean_s: float,
