@@ -15,7 +15,7 @@ import numpy as np
 
 from tidegate.errors import InputError
 from tidegate.workloads import read_trace
-from tidegate.workloads.exchange import MINUTES
+from tidegate.workloads.papers import MINUTES
 
 __all__ = ["DAYS", "RecordedDay", "read_days"]
 

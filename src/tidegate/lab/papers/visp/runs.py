@@ -25,7 +25,7 @@ from tidegate.lab.papers.visp.world import (
     drive,
 )
 from tidegate.policies.btu import QUIRKS
-from tidegate.workloads.visp import Pattern
+from tidegate.workloads.papers import Pattern
 
 __all__ = [
     "CODED",

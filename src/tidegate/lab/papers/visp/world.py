@@ -27,8 +27,8 @@ from tidegate.policies.queue_threshold import QueueThreshold
 from tidegate.simulation import CloudSettings, RunReport, SimulatedCloud
 from tidegate.simulation.run import simulate
 from tidegate.workloads import VispPattern
+from tidegate.workloads.papers import Pattern
 from tidegate.workloads.protocol import generator
-from tidegate.workloads.visp import Pattern
 
 __all__ = [
     "CONFIGURATIONS",
