@@ -31,7 +31,7 @@ print(draws.tolist(), sum(_draw.stats.cache_hits.values()))
 
 
 def draw(package: Path, processes: int = 1) -> list[tuple[list[float], int]]:
-    """What a kernel draws in processes of their own, and how often the cache had it."""
+    """What a kernel draws in separate processes, and how often the cache had it."""
     environment = os.environ | {"PYTHONPATH": str(package.parent)}
     started = [
         subprocess.Popen(

@@ -21,7 +21,7 @@ ARRIVALS = 31
 
 
 class Arrivals(Protocol):
-    """A workload with a random seed of its own: when items arrive from each source.
+    """A workload with its own random seed: when items arrive from each source.
 
     The answer for a stretch of time never depends on the caller, so every policy gets the same
     items.
@@ -32,7 +32,7 @@ class Arrivals(Protocol):
 
 
 class SeededArrivals(Protocol):
-    """A workload without a random seed of its own: the world passes a generator.
+    """A workload without its own random seed: the world passes a generator.
 
     The world asks for fixed stretches of time one after the other. The generator of each depends
     only on the world's seed and the number of the stretch.

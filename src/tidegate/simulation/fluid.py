@@ -103,7 +103,7 @@ class FluidCloud(SimulatedCloud):
         chunks, step_s = self._chunks, self.settings.fluid_step_s
         chunk_s, number = chunks.chunk_s, chunks.number
         steps = max(1, round(chunk_s / step_s))
-        # Items that are drawn and counted come from a generator of their own for each chunk.
+        # Without expected items, arrivals are drawn chunk by chunk.
         at_once = CHUNKS_AT_ONCE if hasattr(chunks.workload, "expected") else 1
         place = number % at_once
         if place == 0:

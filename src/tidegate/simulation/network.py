@@ -36,8 +36,8 @@ class ItemEngine:
         self._free_slots: list[list[int]] = [
             list(range(self.net.slot_f.shape[2]))[::-1] for _ in topology.operators
         ]
-        # Cores and megabits that each operator's servers want when all are busy, that is wanted
-        # on each host, and that it has; in plain numbers, for NumPy's are slow one by one.
+        # Cores and Mbit/s that a busy server of each operator needs, the total on each host and the
+        # capacity of each host. Plain numbers, because NumPy's are slow one by one.
         self._demand: list[list[float]] = self.net.ops_f[:, [at.CORES, at.MBPS]].tolist()
         self._wanted: dict[int, tuple[float, float]] = {}
         self._limits: dict[int, tuple[float, float]] = {}
@@ -46,7 +46,7 @@ class ItemEngine:
     # --- hosts --------------------------------------------------------------------------------
 
     def open_host(self, capacity: Resources, ready_s: float) -> int:
-        """A place for a host that runs from `ready_s`; returns its number."""
+        """Add a host that runs from `ready_s`; returns its number."""
         self._reuse_hosts()
         if not self._free_hosts:
             have = len(self.net.hosts)
@@ -65,12 +65,12 @@ class ItemEngine:
         return host
 
     def close_host(self, host: int, until_s: float) -> None:
-        """The host is there until then."""
+        """Remove a host at `until_s`."""
         self.net.hosts[host, at.UNTIL_S] = until_s
         self._closing.append((until_s, host))
 
     def _reuse_hosts(self) -> None:
-        """Numbers of hosts that are gone, once their last interval has been booked."""
+        """Free the numbers of hosts that are gone, once their last interval has been counted."""
         past = self.net.whole[at.NOW] - self._settings.monitoring_s
         self._free_hosts += [host for until, host in self._closing if until < past]
         self._closing = [entry for entry in self._closing if entry[0] >= past]
@@ -82,7 +82,7 @@ class ItemEngine:
         self._unwatched = True
 
     def _watch_contention(self) -> None:
-        """Contention has to be worked out only where a host can be asked for too much."""
+        """Compute contention only if the instances of a host can demand more than it has."""
         net = self.net
         if self._unwatched:
             self._unwatched = False
@@ -102,7 +102,7 @@ class ItemEngine:
     # --- servers ------------------------------------------------------------------------------
 
     def start(self, operator: int, host: int, ready_s: float) -> int:
-        """A server of an operator that works from `ready_s`; returns its slot."""
+        """Add a server of an operator that works from `ready_s`; returns its slot."""
         slot = self._new_slot(operator)
         net = self.net
         net.slot_f[operator, at.FREE_S, slot] = ready_s
@@ -132,7 +132,7 @@ class ItemEngine:
         return slot
 
     def stop(self, operator: int, slot: int, now_s: float) -> float:
-        """Take a server away; returns when the item that it works on is done."""
+        """Remove a server; returns when the item that it works on is done."""
         net = self.net
         self._want(operator, int(net.slot_i[operator, at.HOST, slot]), -1)
         if net.slot_i[operator, at.ROOT, slot] < 0:
@@ -143,9 +143,9 @@ class ItemEngine:
         return float(net.slot_f[operator, at.FREE_S, slot])
 
     def move(self, operator: int, slot: int, host: int, pause_s: float, now_s: float) -> float:
-        """Pause a server and go on elsewhere; returns when it works again.
+        """Pause a server and continue on another host; returns when it works again.
 
-        The item in hand is finished first; the others wait in the queue.
+        It finishes its current item first; the others wait in the queue.
         """
         net = self.net
         root = int(net.slot_i[operator, at.ROOT, slot])
@@ -159,7 +159,7 @@ class ItemEngine:
             net.slot_f[operator, :, rest] = net.slot_f[operator, :, slot]
             net.slot_i[operator, :, rest] = net.slot_i[operator, :, slot]
             net.slot_i[operator, at.ALIVE, rest] = at.LEAVING
-            # The rest of the item in hand is all that this server has still to do.
+            # This server only has to finish its current item.
             ahead = max(0.0, float(net.slot_f[operator, at.FREE_S, slot]) - now_s)
             net.slot_f[operator, at.BUSY_S :, rest] -= net.slot_f[operator, at.BUSY_S, slot] - ahead
         net.slot_i[operator, at.ROOT, slot] = -1
@@ -170,7 +170,7 @@ class ItemEngine:
         return resumes
 
     def fail(self, operator: int, slot: int, now_s: float) -> None:
-        """A server is gone; the item that it worked on goes back to the head of the queue."""
+        """Lose a server; the item that it worked on returns to the head of the queue."""
         net = self.net
         self._want(operator, int(net.slot_i[operator, at.HOST, slot]), -1)
         self._lose(operator, slot, now_s)
@@ -183,7 +183,7 @@ class ItemEngine:
         return float(max(now_s, *net.slot_f[:, at.FREE_S][leaving].tolist(), now_s))
 
     def fail_host(self, host: int, now_s: float) -> None:
-        """A host is gone, and with it what was about to leave it."""
+        """Lose a host, with the servers that were about to leave it."""
         net = self.net
         lost = (net.slot_i[:, at.ALIVE] == at.LEAVING) & (net.slot_i[:, at.HOST] == host)
         for operator, slot in zip(*np.nonzero(lost), strict=True):
@@ -199,7 +199,7 @@ class ItemEngine:
         came = float(net.slot_f[operator, at.ARRIVED_S, slot])
         net.slot_i[operator, at.ROOT, slot] = -1
         self._put_back(operator, root, came)
-        # An idle server could have taken the item only from now on.
+        # An idle server can take the item only from now on.
         idle = (net.slot_i[operator, at.ALIVE] != at.NO_SERVER) & (
             net.slot_i[operator, at.ROOT] < 0
         )
@@ -207,7 +207,7 @@ class ItemEngine:
         free[idle] = np.maximum(free[idle], now_s)
 
     def _put_back(self, operator: int, root: int, came: float) -> None:
-        """Replay: into the queue where it belongs by its time of arrival."""
+        """Put an item back into the queue by its time of arrival."""
         if self.net.ends[operator, at.TAIL] + 1 > self.net.buffer_time.shape[1]:
             self.net = grown(self.net, 2 * self.net.buffer_time.shape[1], 0)
         net = self.net

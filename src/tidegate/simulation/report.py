@@ -1,4 +1,4 @@
-"""What a run comes to: items, service levels, latencies, money and scaling operations."""
+"""The results of a run: items, service levels, latencies, costs and scaling operations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Column = tuple[float | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Compliance(Value):
-    """Shares of items within the SLO (real-time), twice (near-real-time) and five times it."""
+    """Shares of items within the SLO (real-time), twice (near-real-time) and five times the SLO."""
 
     real_time: float
     near_real_time: float
@@ -41,12 +41,12 @@ class Compliance(Value):
 
 @dataclass(frozen=True, slots=True)
 class OperatorReport(Value):
-    """One operator's run. Always arrived = processed + queued + dropped.
+    """The results of one operator. Always arrived = processed + queued + dropped.
 
-    queued: waiting or being processed at the end. compliance: None without an SLO or any item.
-    mean_duration_s, p95_duration_s: waiting included. time_to_adapt_s: mean time from the last
-    item that took more than five times the SLO to the next one in time; late_episode_s: the same
-    from the first such item.
+    queued: items waiting or in work at the end. compliance: None without an SLO or items.
+    mean_duration_s, p95_duration_s: with waiting. time_to_adapt_s: mean time from the last item
+    that took more than five times the SLO to the next one within it; late_episode_s: the same from
+    the first such item.
     """
 
     operator: str
@@ -63,12 +63,13 @@ class OperatorReport(Value):
 
 @dataclass(frozen=True, slots=True)
 class RunSeries(Value):
-    """What happened over time, one entry a row (a monitoring interval, or several in long runs).
+    """The time series of a run, with an entry for each monitoring interval (or several of them).
 
-    time_s: end of the row. Rates are per second; latencies are of the items that were finished in
-    the row; compliance: share of finished items within the end-to-end SLO; real_time: share of
-    processed items within their operator's SLO; hosts: leased; host_load_…: share of CPU over
-    the running hosts. By operator: queue, arrival_rate_per_s, processed_per_s, instances, late.
+    time_s: end of the interval. Rates are per second; latencies are those of the items finished in
+    the interval. compliance: share of finished items within the end-to-end SLO. real_time: share of
+    processed items within their operator's SLO. hosts: leased hosts. host_load_…: CPU utilisation
+    of running hosts. operators: by name, queue, arrival_rate_per_s, processed_per_s, instances and
+    late.
     """
 
     time_s: Column
@@ -89,13 +90,13 @@ class RunSeries(Value):
 
 @dataclass(frozen=True, slots=True)
 class RunReport(Value):
-    """The whole run. Always items_in = items_out + items_queued + items_dropped.
+    """The results of a run. Always items_in = items_out + items_queued + items_dropped.
 
-    These are items of the sources; one is out when all that came of it has been processed, and
-    dropped when it was shed or a part of it found a queue full. compliance: over the items of all
-    operators that have an SLO. slo_compliance: share of items out within the end-to-end SLO.
-    rescales: plans that changed anything; steps: single operations by kind.
-    host_load_…: share of CPU, over hosts and monitoring intervals.
+    Items are those of the sources. An item is out when all items derived from it are processed, and
+    dropped when it was shed or a derived item found a queue full. compliance: over the items of all
+    operators with an SLO. slo_compliance: share of items out within the end-to-end SLO. rescales:
+    plans with at least one step; steps: number of steps by kind. host_load_…: CPU utilisation over
+    hosts and monitoring intervals.
     """
 
     duration_s: float
@@ -133,16 +134,18 @@ class RunReport(Value):
 
     @property
     def total_cost_usd(self) -> float:
-        """Hosts and penalties."""
+        """Cost of hosts and penalties."""
         return self.resource_cost_usd + self.penalty_cost_usd
 
 
 class BoundedSeries:
-    """Rows as the kernels write them, one each monitoring interval at first.
+    """Rows of the time series as the kernels write them, in bounded memory.
 
-    limit: rows kept. When two rows become one, counts are added, numbers of hosts, instances and
-    waiting items are averaged, the least and greatest load stay such, and the 95th percentile
-    becomes the greater of the two.
+    Once `limit` rows are full, pairs of rows are merged: counts are added; numbers of hosts,
+    instances and waiting items are averaged; the minimum and maximum load remain; the 95th
+    percentile becomes the greater of the two.
+
+    operators: number of operators. limit: most rows.
     """
 
     def __init__(self, operators: int, limit: int) -> None:
@@ -178,7 +181,7 @@ class BoundedSeries:
         pairs = self._used // 2
         for i in range(pairs):
             self._rows[i] = self._merge(self._rows[2 * i : 2 * i + 2])
-        if self._used % 2:  # an odd one is held back until its partner comes
+        if self._used % 2:  # an odd row waits for its partner
             self._held = [self._rows[self._used - 1].copy(), *self._held]
         self._used = pairs
         self._step *= 2
@@ -199,7 +202,7 @@ class BoundedSeries:
 
     @property
     def rows(self) -> Floats:
-        """What there is, oldest first."""
+        """All rows, oldest first."""
         held = [self._merge(np.array(self._held))] if self._held else []
         return np.vstack([self._rows[: self._used], *held])
 

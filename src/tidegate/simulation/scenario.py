@@ -1,8 +1,8 @@
-"""A scenario: what arrives, what processes it, what can be leased, and what counts as in time.
+"""A scenario: a workload, a topology, an offer of hosts and a latency target.
 
-The same scenario suits every style of policy. Policies of style ``engines`` and ``instances``
-scale operators; those of style ``placement`` move operators that each have one instance, so for
-them the topology is cut into shards and the same items are dealt out to these.
+A scenario works with every style of policy. Policies of style ``engines`` and ``instances`` scale
+operators. Policies of style ``placement`` move operators with one instance each; for them the
+topology is split into shards, which share the same items.
 """
 
 from __future__ import annotations
@@ -37,13 +37,20 @@ SHARD_CHUNK_S = 60.0
 
 @dataclass(frozen=True)
 class Scenario:
-    """All that a policy is tried on.
+    """The conditions of a backtest.
 
-    topology, offer, workload: as everywhere. slo_s: an item is in time when all that came of it is
-    done so many seconds after its arrival. interval_s: time between two decisions.
-    duration_s: how long it runs. initial_hosts: hosts at the start, each running the operators.
-    shards: copies of the topology, with one instance of each operator, that placement policies get.
-    batches: where the world is a Spark application in micro-batches, how that behaves.
+    Args:
+        topology: What runs.
+        offer: What can be leased.
+        workload: When items arrive.
+        slo_s: End-to-end latency target, from the arrival of an item until all items derived from
+            it are done, in seconds.
+        interval_s: Time between two decisions, in seconds.
+        duration_s: Duration, in seconds.
+        settings: How the simulated cloud behaves.
+        initial_hosts: Hosts at the start, each with instances of all operators.
+        shards: Copies of the topology, with one instance of each operator, for placement policies.
+        batches: How a Spark application in micro-batches behaves, None for item-level worlds.
     """
 
     topology: Topology
@@ -59,29 +66,29 @@ class Scenario:
 
     @cached_property
     def visits(self) -> dict[str, float]:
-        """How often an item from outside comes to each operator, on average."""
+        """Mean number of items at each operator for an item from outside."""
         return self.topology.arrival_rates({source.name: 1.0 for source in self.topology.sources})
 
     @cached_property
     def bottleneck_s(self) -> float:
-        """Time for which an item from outside keeps an instance of the busiest operator busy.
+        """Work of an item from outside at the busiest operator, in seconds.
 
-        Operators that cannot have more instances count only where no other is.
+        Operators with a limited number of instances count only if all are limited.
         """
         return _bottleneck_s(self.topology, self.visits)
 
     @cached_property
     def rounds(self) -> int:
-        """Instances of every operator that a host has room for."""
+        """Number of instances of every operator that fit on a host."""
         return _rounds(self.topology, self.offer.capacity)
 
     def world(
         self, style: Style, seed: int = 0, fluid: bool = False
     ) -> SimulatedCloud | MicroBatchCloud:
-        """A fresh world for a policy of that style.
+        """A new world for a policy of that style.
 
-        seed: of service times and start-ups; fluid: the cheaper, less exact world, where there is
-        one.
+        seed: random seed of service times and start-ups. fluid: whether to use the cheaper, less
+        exact fluid world, if there is one.
         """
         if self.batches is not None:
             return self._batch_world(self.batches, style, seed)
@@ -139,12 +146,12 @@ def _bottleneck_s(topology: Topology, visits: dict[str, float]) -> float:
 
 
 def _together(topology: Topology) -> Resources:
-    """What one instance of each operator takes."""
+    """Resources of one instance of each operator."""
     return sum((operator.demand for operator in topology.operators), Resources(0))
 
 
 def _rounds(topology: Topology, capacity: Resources) -> int:
-    """How often a host can run one instance of every operator."""
+    """Number of instances of every operator that fit on a host, at least 1."""
     together = _together(topology)
     shares = [
         have / want
@@ -159,12 +166,12 @@ def _rounds(topology: Topology, capacity: Resources) -> int:
 
 
 def _prefix(topology: Topology) -> str:
-    """How the sources of shards begin, after ``to-``."""
+    """Prefix of the sources of shards, after ``to-``."""
     return topology.operators[0].name + ("." if len(topology.operators) > 1 else "")
 
 
 def sharded_topology(topology: Topology, shards: int) -> Topology:
-    """A topology cut into shards: whole copies of it that are fed by a source each.
+    """A topology split into shards: complete copies with a source each.
 
     Every operator has one instance in each shard, with an eighth of the memory and network.
     """
@@ -189,10 +196,12 @@ def sharded_topology(topology: Topology, shards: int) -> Topology:
 
 @dataclass(frozen=True)
 class Sharded:
-    """The items of a workload with one source, dealt out by lot to the sources of the shards.
+    """The items of a workload with one source, distributed at random over the shards.
 
-    The lots are fixed for each minute, so the same item always goes to the same shard.
-    name: what stands between ``to-`` and the number in the names of these sources.
+    The distribution is fixed for each minute, so an item always goes to the same shard.
+
+    base: the workload. shards: number of shards. name: what stands between ``to-`` and the number
+    in the names of their sources.
     """
 
     base: Workload
@@ -218,10 +227,10 @@ class Sharded:
         while chunk * SHARD_CHUNK_S < end_s:
             bounds = (chunk * SHARD_CHUNK_S, (chunk + 1) * SHARD_CHUNK_S)
             (items,) = self.base.arrivals(*bounds).values()
-            lots = generator(self.shards, chunk).integers(0, self.shards, len(items))
+            chosen = generator(self.shards, chunk).integers(0, self.shards, len(items))
             inside = (items >= start_s) & (items < end_s)
             times.append(items[inside])
-            shards.append(lots[inside])
+            shards.append(chosen[inside])
             chunk += 1
         every, to = np.concatenate(times), np.concatenate(shards)
         return {f"to-{self.name}{n + 1}": every[to == n] for n in range(self.shards)}
@@ -241,13 +250,21 @@ def scenario_for(
     penalty_usd: float | None = None,
     service_scv: float = 0.0,
 ) -> Scenario:
-    """A scenario around a trace of which nothing but the rate is known.
+    """A scenario for a trace of which only the rate is known.
 
-    slo_s: end-to-end, in seconds. billing_unit_s, usd_per_h: of a host. startup_s: of a host.
-    rate_per_instance: items per second that one instance can do; None: so many that ten hosts carry
-    the peak at 70 % utilisation. instances_per_host: cores of a host.
-    interval_s: between decisions. penalty_usd: for each late item; None: ten times what it costs
-    to process one. service_scv: variability of service times (0 constant, 1 exponential).
+    Args:
+        workload: When items arrive.
+        slo_s: End-to-end latency target, in seconds.
+        billing_unit_s: Billing unit of a host, in seconds.
+        usd_per_h: Price of a host, in US dollars per hour.
+        rate_per_instance: Items per second that one instance can process; None for a rate at which
+            ten hosts carry the peak at 70 % utilisation.
+        instances_per_host: Instances (and cores) of a host.
+        startup_s: Start-up time of a host, in seconds.
+        interval_s: Time between two decisions, in seconds.
+        max_hosts: Most hosts, None for no limit.
+        penalty_usd: Penalty for each late item; None for ten times the cost of processing one.
+        service_scv: Variability of service times (0 constant, 1 exponential).
     """
     finite(instances_per_host, "instances_per_host", low=1)
     if rate_per_instance is None:
@@ -285,10 +302,20 @@ def scenario_on(
 ) -> Scenario:
     """A scenario in which a trace drives the source of a topology.
 
-    topology: with one source, named as the workload's, and service times. capacity: of a host;
-    None: room for `instances_per_host` instances of every operator. An operator without an SLO of
-    its own gets a share of `slo_s`, in proportion to its service time. The others are as in
-    `scenario_for`.
+    An operator without an SLO gets a share of `slo_s`, in proportion to its service time.
+
+    Args:
+        topology: With service times and one source, which has the name of the workload's.
+        workload: When items arrive.
+        slo_s: End-to-end latency target, in seconds.
+        instances_per_host: Instances of every operator that fit on a host, without `capacity`.
+        capacity: Resources of a host.
+        billing_unit_s: Billing unit of a host, in seconds.
+        usd_per_h: Price of a host, in US dollars per hour.
+        startup_s: Start-up time of a host, in seconds.
+        interval_s: Time between two decisions, in seconds.
+        max_hosts: Most hosts, None for no limit.
+        penalty_usd: Penalty for each late item; None for ten times the cost of processing one.
     """
     finite(slo_s, "slo_s", above=0)
     finite(instances_per_host, "instances_per_host", low=1)
@@ -344,7 +371,7 @@ def _source_of(workload: Workload) -> str:
 
 
 def _check(topology: Topology, driven: str) -> None:
-    """Refuse what a trace cannot drive."""
+    """Raise TopologyError if a trace cannot drive the topology."""
     names = [source.name for source in topology.sources]
     if names != [driven]:
         remedy = "a trace drives one source: keep that one, and edges from it"
@@ -362,7 +389,7 @@ def _check(topology: Topology, driven: str) -> None:
 
 
 def _host_for(topology: Topology, instances: int) -> Resources:
-    """Room for so many instances of every operator, with 2 GB a core at least."""
+    """Resources for a number of instances of every operator, with at least 2 GB per core."""
     one = _together(topology)
     return Resources(
         one.cpu_cores * instances,

@@ -113,7 +113,7 @@ def _remove_stale(parent: Path, current: str) -> None:
 
 
 class _Locator(_CacheLocator):
-    """Tells Numba the folder of a function's cache."""
+    """Locates the cache of a function for Numba."""
 
     def __init__(self, function: Callable[..., Any], folder: Path) -> None:
         self._line, self._folder = function.__code__.co_firstlineno, folder

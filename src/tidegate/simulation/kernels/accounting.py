@@ -1,6 +1,6 @@
-"""What both kernels do alike: draw a service time, book a departure, measure the hosts.
+"""Shared by the kernels: draw a service time, count departures, measure hosts.
 
-They take many items at once: compiled code pays for each array that it hands on.
+Functions take many items at once, because compiled code pays for each array that it passes on.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def line_up(
 ) -> None:
     """Sort the servers of an operator by the time when they are free.
 
-    Ties are in the order in which they began, so that it does not matter when this is done.
+    Ties are in the order in which servers began, so the result does not depend on when this runs.
     """
     count = 0
     for slot in range(slot_f.shape[2]):
@@ -103,13 +103,22 @@ def count_departures(
     recent: Floats,
     sketch: Ints,
 ) -> None:
-    """Book the items that leave an operator after waiting and service.
+    """Count the items that leave an operator after waiting and service.
 
-    left_s, arrived_s, started_s: when; quantise: whether the sender's clock shows whole seconds.
-    tally, recent, sketch: the operator's rows.
+    Args:
+        count: Number of items.
+        left_s: When each left.
+        arrived_s: When each arrived.
+        started_s: When its service started.
+        slo_s: SLO of the operator, in seconds.
+        every: Every n-th item is sampled.
+        quantise: Whether the clock of senders shows whole seconds.
+        tally: The operator's row of counts.
+        recent: The operator's row of sampled durations.
+        sketch: The operator's row of the latency sketch.
     """
     done, next_sample = tally[at.PROCESSED], (tally[at.SAMPLES] + 1.0) * every
-    # In variables, not in `tally`: adding to an array over and over waits for memory each time.
+    # Sums are kept in variables: adding to an array repeatedly waits for memory each time.
     total_s, late, later, latest = 0.0, 0, 0, 0
     since_s, last_late_s = tally[at.LATE_SINCE_S], tally[at.LAST_LATE_S]
     for i in range(count):
@@ -128,7 +137,7 @@ def count_departures(
                     if since_s < 0.0:
                         since_s = left_s[i]
         elif since_s >= 0.0:
-            # Adapted: the first item in time after some that took more than five times the SLO.
+            # Adapted: the first item within the SLO after some beyond five times the SLO.
             tally[at.ADAPTED] += 1.0
             tally[at.ADAPT_S] += left_s[i] - last_late_s
             tally[at.EPISODE_S] += left_s[i] - since_s
@@ -159,21 +168,29 @@ def finish_roots(
     whole: Floats,
     interval: Ints,
 ) -> None:
-    """Book those source items of which nothing is left: done, or spoilt if a part was dropped.
+    """Count source items of which nothing is left: done, or spoilt if a part was dropped.
 
-    left_s: when a part of each was processed, empty when that has been booked already.
+    Args:
+        count: Number of entries in `roots`.
+        left_s: When a part of each was processed, empty if that has been counted already.
+        roots: The roots to look at.
+        root_s: Times by root.
+        root_n: Counts by root.
+        root_free: The free roots.
+        whole: Totals of the network.
+        interval: Latency sketch of the current monitoring interval.
     """
     free = root_free[len(root_free) - 1]
     total_s, longest = 0.0, whole[at.SOJOURN_MAX_S]
     out, late, spoilt, slo_s = 0, 0, 0, whole[at.E2E_SLO_S]
     for i in range(count):
         root = roots[i]
-        if len(left_s) > 0:  # one at a time: a root may be here more than once
+        if len(left_s) > 0:  # one at a time: a root may occur more than once
             root_n[root, at.LIVE] -= 1
             root_s[root, at.LAST] = max(root_s[root, at.LAST], left_s[i])
         if root_n[root, at.LIVE] != 0:
             continue
-        root_n[root, at.LIVE] = -1  # once only, should it be in the list twice
+        root_n[root, at.LIVE] = -1  # only once, even if it is listed twice
         root_free[free] = root
         free += 1
         if root_n[root, at.SPOILED] != 0:
@@ -204,15 +221,22 @@ def _load(
     slot_i: Ints,
     load: Floats,
 ) -> None:
-    """Add to `load` what the instances on each host used (weight: of which resource) since then.
+    """Add to `load` what the instances on each host used since a mark.
 
-    mark: which of two marks says how much had been used before; it is moved to now.
+    Args:
+        now: Current time, in seconds.
+        mark: Which mark holds the use so far; it is moved to now.
+        weight: Which resource, a column of `ops_f`.
+        ops_f: Figures by operator.
+        slot_f: Times by operator and slot.
+        slot_i: Numbers by operator and slot.
+        load: Use by host.
     """
     for o in range(len(slot_f)):
         for s in range(slot_f.shape[2]):
             if slot_i[o, at.ALIVE, s] != at.NO_SERVER:
                 busy = slot_f[o, at.BUSY_S, s]
-                # Service is booked when it begins: take off what is still to come.
+                # Service is counted when it starts: subtract what is still to come.
                 if slot_i[o, at.ROOT, s] >= 0 and slot_f[o, at.FREE_S, s] > now:
                     busy -= slot_f[o, at.FREE_S, s] - now
                 load[slot_i[o, at.HOST, s]] += (busy - slot_f[o, mark, s]) * ops_f[o, weight]
@@ -224,7 +248,7 @@ def _load(
 def set_slow_down(
     now: float, ops_f: Floats, slot_f: Floats, slot_i: Ints, hosts: Floats, whole: Floats
 ) -> None:
-    """Slow each host down by the ratio of what its instances wanted lately to what it has."""
+    """Slow each host down by the ratio of recent demand to capacity."""
     span = now - whole[at.LAST_CONTENTION]
     whole[at.LAST_CONTENTION] = now
     whole[at.NEXT_CONTENTION] = now + whole[at.CONTENTION_S]
@@ -260,7 +284,8 @@ def end_interval(
 ) -> None:
     """Write the row of the time series for the monitoring interval that ends now.
 
-    before: cumulative counts when it began, in the layout of a row; brought up to date.
+    before: cumulative counts at its start, in the layout of a row; updated to now. The other
+    parameters are arrays of `Network`.
     """
     operators = len(tally)
     span = now - whole[at.LAST_MONITOR]
@@ -289,7 +314,7 @@ def end_interval(
     _load(now, at.MONITOR_MARK_S, at.CORES, ops_f, slot_f, slot_i, load)
     _count_hosts(now, span, load, hosts, row, whole)
     fresh = np.floor(whole[at.OUT]) - np.floor(before[at.ROW_OUT])
-    # From cumulative counts to what happened in the interval.
+    # From cumulative counts to those of the interval.
     for column in range(at.ROW_IN, at.ROW_LATE_ITEMS + 1):
         row[column], before[column] = row[column] - before[column], row[column]
     for o in range(operators):
@@ -300,7 +325,7 @@ def end_interval(
     wanted = max(1.0, np.ceil(0.95 * out)) if out else np.inf
     row[at.ROW_P95_S] = np.nan
     for bucket in range(sketch.shape[1]):
-        if seen >= fresh:  # the rest, usually half of them, is empty
+        if seen >= fresh:  # the remaining buckets, usually half of them, are empty
             break
         count = sketch[operators + 1, bucket]
         if count > 0:
@@ -320,7 +345,7 @@ def _count_hosts(
         if hosts[h, at.UNTIL_S] >= now:
             row[at.ROW_HOSTS] += 1.0
             if hosts[h, at.FROM_S] < now:
-                # A host that came up during the interval was there for a part of it.
+                # A host that started during the interval was up for a part of it.
                 there = min(span, now - hosts[h, at.FROM_S])
                 share = load[h] / (hosts[h, at.HOST_CORES] * there)
                 row[at.ROW_RUNNING] += 1.0

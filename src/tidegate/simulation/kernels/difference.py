@@ -1,4 +1,4 @@
-"""What has changed in the books since the turn before, in one compiled pass."""
+"""The change of all counts since the previous turn, in one compiled pass."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FACTS = DURATIONS + at.RECENT
 
 
 class Marks(NamedTuple):
-    """The books at the turn before."""
+    """The counts at the previous turn."""
 
     tally: Floats
     busy: Floats
@@ -39,12 +39,12 @@ class Marks(NamedTuple):
 
 
 class Gauge(NamedTuple):
-    """What a measurement is written to.
+    """The arrays that a measurement fills.
 
-    facts: by operator, the difference in `tally`, then items waiting and being worked on, how many
-    durations are known and what they are, oldest first; slots: seconds busy and items done, by
-    operator and slot; core_s: core-seconds by host; latency: mean, 50th, 95th and 99th percentile
-    of what was finished, NaN if nothing was.
+    facts: by operator, the difference in `tally`, then items waiting and items in work, the number
+    of sampled durations and these durations, oldest first. slots: busy seconds and items done, by
+    operator and slot. core_s: core-seconds by host. latency: mean, 50th, 95th and 99th percentile
+    of finished items, NaN without any.
     """
 
     facts: Floats
@@ -61,7 +61,7 @@ def empty_gauge(net: Network) -> Gauge:
 
 
 def empty_marks(net: Network, before: Marks | None = None) -> Marks:
-    """Marks that fit a network, with what `before` knew: there may be more slots now."""
+    """Marks that fit a network, with the contents of `before`, which may have fewer slots."""
     operators, _, slots = net.slot_f.shape
     busy, done = np.zeros((operators, slots)), np.zeros((operators, slots), np.int64)
     if before is not None:
@@ -95,9 +95,10 @@ def difference(
     cores: Floats,
     latency: Floats,
 ) -> None:
-    """Fill in the gauge, and bring the marks up to date.
+    """Fill the gauge and update the marks.
 
-    Both are handed over array by array: a tuple of them takes twice as long.
+    The parameters are arrays of `Network`, `Marks` and `Gauge`. They are passed one by one because
+    a tuple of them takes twice as long.
     """
     operators = len(tally)
     cores[:] = 0.0
@@ -115,7 +116,7 @@ def difference(
             busy = slot_f[o, at.BUSY_S, s]
             if slot_i[o, at.ROOT, s] >= 0:
                 working += 1
-                # Service is booked when it begins: take off what is still to come.
+                # Service is counted when it starts: subtract what is still to come.
                 busy -= max(0.0, slot_f[o, at.FREE_S, s] - now)
             slots[0, o, s] = busy - marked_busy[o, s]
             slots[1, o, s] = slot_i[o, at.DONE, s] - marked_done[o, s]
@@ -141,6 +142,6 @@ def difference(
                 for place, share in ((1, 0.5), (2, 0.95), (3, 0.99)):
                     if np.isnan(latency[place]) and seen >= max(1.0, share * out):
                         latency[place] = bucket_middle(bucket)
-                if seen >= out:  # in the buckets that follow nothing is new
+                if seen >= out:  # the following buckets are unchanged
                     break
     marked_whole[:] = whole

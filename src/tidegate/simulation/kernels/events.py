@@ -1,9 +1,9 @@
 """The kernel for graphs with loops: event by event, in order of time.
 
-Slower than the staged kernel, and exact for any graph. The busy servers of an operator stand in
-line by the time when they will be free, so the next event is the earliest of the operators' first
-ones and the next arrival. Equal times are ordered by source, then operator, then slot, so that a
-seed always gives the same run.
+It is slower than the staged kernel, and exact for any graph. The busy servers of an operator are
+sorted by the time when they will be free, so the next event is the earliest among the first servers
+of all operators and the next arrival. Equal times are ordered by source, then operator, then slot,
+so a seed always gives the same run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def run_events(
     rows: Floats,
     before: Floats,
 ) -> tuple[int, int, int]:
-    """Simulate from the network's clock to `end_s`; the arguments are those of `run_staged`."""
+    """Simulate from the network's clock to `end_s`; the parameters are those of `run_staged`."""
     (
         _, edge_start, edges, edge_part, _, ops_f, ops_i, samples,
         buffer_time, buffer_root, ends, _, _, _, _, slot_f, slot_i, line_time, line_slot,
@@ -46,7 +46,7 @@ def run_events(
     operators, slots = len(ops_i), slot_f.shape[2]
     sources, mask = len(position), slots - 1
     interval = sketch[operators + 1]
-    # What has left is booked in bulk; idle servers wait in a ring, longest idle first.
+    # Departures are counted in bulk; idle servers wait in a ring, longest idle first.
     left = np.zeros(operators, np.int64)
     out = np.empty((operators, 3, at.CHUNK))
     ended, ended_root = 0, np.empty(2 * at.CHUNK, np.int64)
@@ -77,7 +77,7 @@ def run_events(
             next_s[o] = line_time[o, 0]
 
     filled, room_needed, roots_needed = 0, 0, 0
-    budget = 0  # events that certainly find room
+    budget = 0  # events that are sure to find room
     while whole[at.NOW] < end_s and room_needed == 0 and roots_needed == 0:
         stop = min(end_s, whole[at.NEXT_MONITOR], whole[at.NEXT_CONTENTION])
         while True:
@@ -215,7 +215,7 @@ def run_events(
 def _room(
     operators: int, copies_max: int, buffer_time: Floats, buffer_root: Ints, ends: Ints
 ) -> int:
-    """How many events can be sure of room in each queue; queues are moved to their beginning."""
+    """Number of events with sure room in each queue; moves queues to the start of their buffers."""
     room = buffer_time.shape[1]
     events = room
     for o in range(operators):
@@ -226,7 +226,7 @@ def _room(
                 buffer_root[o, i - head] = buffer_root[o, i]
             ends[o, at.HEAD], ends[o, at.TAIL] = 0, tail - head
         events = min(events, (room - ends[o, at.TAIL]) // copies_max)
-    # A few events at a time would mean to move the queues each time.
+    # Room for only a few events would mean moving the queues each time.
     return events if events * copies_max * 4 > room else 0
 
 
@@ -253,7 +253,10 @@ def _begin(
     line_slot: Ints,
     rng: Words,
 ) -> None:
-    """The server that has been idle for longest takes the first item in the queue."""
+    """Let the server that has been idle longest take the first item in the queue.
+
+    The parameters are arrays of `Network` and local variables of `run_events`.
+    """
     slot = idle[o, idle_first[o] & mask]
     idle_first[o] += 1
     idle_count[o] -= 1

@@ -1,4 +1,4 @@
-"""The kernel of the fluid world; `tidegate.simulation.fluid` says what it assumes."""
+"""The kernel of the fluid world; `tidegate.simulation.fluid` describes its assumptions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["run_fluid"]
 
 MEMORY_S = 30.0
 POINTS = 8
-"""Points of the distribution that the items of one step are spread over in the sketches."""
+"""Points of the distribution over which the items of a step spread in the sketches."""
 _LOGS = np.array([math.log1p(-(point + 0.5) / POINTS) for point in range(POINTS)])
 
 
@@ -34,10 +34,10 @@ def _mean_wait(servers: float, load: float, scv: float, mean_s: float) -> float:
 
 @compiled(inline="always")
 def _beyond(limit: float, base: float, spread: float) -> float:
-    """Share of times, `base` at least and then exponential with mean `spread`, beyond a limit."""
+    """Share of times beyond a limit; times are `base` plus an exponential of mean `spread`."""
     if limit <= base:
         return 1.0
-    # Where exp would be no number any more but zero, the C library takes long to say so.
+    # Where exp underflows to zero, the C library is slow.
     if limit - base > 746.0 * spread:
         return 0.0
     return math.exp(-(limit - base) / spread)
@@ -71,12 +71,22 @@ def run_fluid(
     rows: Floats,
     before: Floats,
 ) -> int:
-    """Let the water run until `end_s`; returns the rows of the time series that were filled.
+    """Simulate the flow until `end_s`; returns the number of rows of the time series it filled.
 
-    The first are those parts of a `Network` that it needs: each array that is handed over costs.
-    queue: items waiting by operator; usual: their recent arrival rate, for the waiting that chance
-    causes (a single second's rate is chance itself); scv: of the service times; visits: of each
-    operator for an item of any source; rates: items per second by source and step, from `start_s`.
+    The parameters up to `sketch` are the parts of a `Network` that it needs; each array costs.
+    The others are:
+
+        queue: Items waiting, by operator.
+        usual: Recent arrival rate by operator, for random waiting; one second's rate is too noisy.
+        scv: Squared coefficient of variation of service times, by operator.
+        visits: Items at each operator for an item of any source.
+        rates: Items per second by source and step.
+        start_s: Start of the first step, in seconds.
+        step_s: Length of a step, in seconds.
+        end_s: End of the simulation, in seconds.
+        shed_fraction: Share of the inflow to shed.
+        rows: Filled with the time series.
+        before: Cumulative counts at the start of the current interval.
     """
     operators, slots = len(ops_i), slot_f.shape[2]
     sources = len(rates)
@@ -87,8 +97,8 @@ def run_fluid(
     variance = np.zeros(operators)
     path, path_variance = np.zeros(operators + sources), np.zeros(operators + sources)
     behind = np.zeros(operators + sources)
-    # Who serves does not change in a call; all of them do from `all_up_s` on, at a capacity that
-    # stays the same as long as no host slows down.
+    # The serving instances do not change in a call. All of them serve from `all_up_s` on, and the
+    # capacity is then constant as long as no host slows down.
     serving, count = np.empty((operators, slots), np.int64), np.zeros(operators, np.int64)
     all_up_s, full = np.full(operators, -np.inf), np.full(operators, -1.0)
     for o in range(operators):
@@ -114,7 +124,7 @@ def run_fluid(
             for e in range(edge_start[operators + s], edge_start[operators + s + 1]):
                 ratio = edges[e, at.WHOLE] + edge_part[e]
                 inflow[edges[e, at.TARGET]] += items * (1 - shed_fraction) * ratio
-        if looped:  # what went round in the step before comes in now
+        if looped:  # the output of the previous step arrives now
             for o in range(operators):
                 for e in range(edge_start[o], edge_start[o + 1]):
                     inflow[edges[e, at.TARGET]] += outflow[o] * (edges[e, at.WHOLE] + edge_part[e])
@@ -141,7 +151,7 @@ def run_fluid(
             if usual[o] < 0.0:
                 usual[o] = inflow[o] / dt
             usual[o] += (inflow[o] / dt - usual[o]) * min(1.0, dt / MEMORY_S)
-            # A time for what comes now: the backlog first, then chance, then the service.
+            # Time of an item: backlog, random waiting, service.
             wait = chance = 0.0
             if capacity > 0.0:
                 wait = (queue[o] + left) / 2 / capacity * dt
@@ -166,7 +176,7 @@ def run_fluid(
             if not looped:
                 for e in range(edge_start[o], edge_start[o + 1]):
                     inflow[edges[e, at.TARGET]] += served * (edges[e, at.WHOLE] + edge_part[e])
-            _book(
+            _count_served(
                 served, stop, duration[o], variance[o], mean_s, scv[o], ops_f[o, at.SLO_S],
                 whole[at.SAMPLE_EVERY], row, recent[o], sketch[o],
             )  # fmt: skip
@@ -177,7 +187,7 @@ def run_fluid(
                     there = stop - max(now, slot_f[o, at.FREE_S, s])
                     slot_f[o, at.BUSY_S, s] += share * there
                     slot_f[o, at.STARTED_S, s] += share * there / slot_f[o, at.PACE, s] / mean_s
-        # End to end: the longest branch; in a loop, all visits one after the other.
+        # End to end: the longest branch; in a loop, all visits in sequence.
         total, total_variance, backlog = 0.0, 0.0, 0.0
         if looped:
             for o in range(operators):
@@ -228,7 +238,7 @@ def run_fluid(
 
 
 @compiled(inline="always")
-def _book(
+def _count_served(
     served: float,
     now: float,
     duration: float,
@@ -241,7 +251,10 @@ def _book(
     recent: Floats,
     sketch: Ints,
 ) -> None:
-    """Book what an operator served in a step."""
+    """Count what an operator served in a step.
+
+    The parameters are figures of the step and the operator's rows of `Network`.
+    """
     if served <= 0.0:
         return
     spread = min(math.sqrt(variance), duration)
@@ -276,7 +289,7 @@ def _book(
 
 @compiled(inline="always")
 def _finish(done: float, mean: float, variance: float, whole: Floats, sketch: Ints) -> None:
-    """Book source items of which nothing is left; done: how many there are now in all."""
+    """Count source items of which nothing is left; done: their total so far."""
     fresh = done - whole[at.OUT]
     count = int(done) - int(whole[at.OUT])
     spread = min(math.sqrt(variance), mean)

@@ -83,14 +83,14 @@ class LatencySketch:
         return self.total_s / self.count if self.count else None
 
     def add(self, seconds: NDArray[np.float64]) -> LatencySketch:
-        """Take latencies in, in seconds; returns the sketch itself."""
+        """Add latencies, in seconds; returns the sketch itself."""
         values = np.asarray(seconds, np.float64)
         _count(self.counts, values)
         self.total_s += float(values.sum())
         return self
 
     def merged(self, other: LatencySketch) -> LatencySketch:
-        """Both together, as if one had seen everything."""
+        """The sum of both sketches."""
         return LatencySketch(self.counts + other.counts, self.total_s + other.total_s)
 
     def quantile(self, share: float) -> float | None:

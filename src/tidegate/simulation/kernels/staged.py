@@ -1,10 +1,10 @@
 """The kernel for graphs without loops: operator by operator, a window at a time.
 
-Within a window the operators are served upstream first. A station with k servers that takes items
-in order of arrival needs no event list: of the times at which its servers become free, the
-smallest *is* the next departure, so its departures come out in order and can feed the next
-station as they are. Only what begins before the window ends is begun, so servers may come, go or
-fail between two windows, and how the time is cut into windows does not change the result.
+Within a window, upstream operators come first. A station with k servers that takes items in order
+of arrival needs no event list: the earliest time at which a server becomes free *is* the next
+departure. Departures are therefore in order and can feed the next station directly. Only services
+that start before the window ends are simulated, so servers may start, stop or fail between two
+windows, and the choice of windows does not change the result.
 """
 
 from __future__ import annotations
@@ -40,12 +40,18 @@ def run_staged(
 ) -> tuple[int, int, int]:
     """Simulate from the network's clock to `end_s`.
 
-    times: arrivals of all sources; position, until: the part of each source that is still to come
-    (position moves on). shed_fraction: share of them to drop. rows: filled with the time series;
-    before: cumulative counts at the beginning of the current interval.
+    Returns (rows filled, room that buffers need, total of roots needed). The last two are zero if
+    the end was reached; otherwise the caller makes room and calls again.
 
-    Returns (rows filled, room that buffers need, roots needed in all); the last two are zero when
-    the end was reached, otherwise the caller makes room and calls again.
+    Args:
+        net: State of the network.
+        times: Arrival times of all sources.
+        position: Position of each source's next arrival in `times`; moves on.
+        until: End of each source's arrivals in `times`.
+        end_s: End of the simulation, in seconds.
+        shed_fraction: Share of arrivals to shed.
+        rows: Filled with the time series.
+        before: Cumulative counts at the start of the current interval.
     """
     (
         order, edge_start, edges, edge_part, in_buffer, ops_f, ops_i, samples, buffer_time,
@@ -133,7 +139,7 @@ def run_staged(
 
 @compiled
 def _count_arrivals(first: int, last: int, times: Floats, tally: Floats) -> None:
-    """Book the items that have come into a queue, and how far apart they were."""
+    """Count the items that have arrived in a queue, and the gaps between them."""
     before, gap_s, gap_square = tally[at.LAST_ARRIVAL_S], 0.0, 0.0
     for i in range(first, last):
         gap = times[i] - before
@@ -161,10 +167,11 @@ def _keep(
 ) -> tuple[int, int]:
     """Drop the items in queue places `first` to `last` that found the finite queue full.
 
-    Items begin in order, so the queue is full exactly when the item that was accepted at.LIMIT
-    places before has not begun yet. only_one: stop at the first item that is kept. Returns how
-    many were looked at, and how many of them were kept: these are moved to the end of the stretch
-    looked at for `only_one`, else to its beginning.
+    Services start in order, so the queue is full exactly if the service of the item that was
+    accepted LIMIT places before has not started. only_one: stop at the first item that is kept.
+    Returns the number of items examined and the number kept. Kept items move to the end of the
+    examined places with `only_one`, else to their start. The other parameters are the operator's
+    rows of `Network`.
     """
     limit = mine[at.LIMIT]
     kept = 0
@@ -212,10 +219,11 @@ def _serve(
     out_started: Floats,
     out_root: Ints,
 ) -> tuple[int, int, np.uint64]:
-    """Everything that an operator begins and ends before `stop`.
+    """Simulate all services of an operator that start or end before `stop`.
 
-    mine, service: its rows of `ops_i` and `ops_f`; slot_f, slot_i: its slots, one row a kind of
-    fact. Returns how many items left, where the queue's head is now, and the state of the rng.
+    mine, service: its rows of `ops_i` and `ops_f`; slot_f, slot_i: its slots, with a row for each
+    kind of figure. Returns the number of items that left, the new head of the queue and the state
+    of the random stream.
     """
     first, count, mask = mine[at.LINE_FIRST], mine[at.LINE_COUNT], len(line_time) - 1
     kind, limit = mine[at.KIND], mine[at.LIMIT]
@@ -225,7 +233,7 @@ def _serve(
     holds, alive = slot_i[at.ROOT], slot_i[at.ALIVE]
     done, turn, taken = slot_i[at.DONE], slot_i[at.TURN], mine[at.TAKEN]
     left = 0
-    place = first  # the server to look at: the first one in line as long as items wait
+    place = first  # the server to examine: the first in line while items wait
     while place < first + count:
         now = line_time[place & mask]
         if now >= stop:
@@ -295,7 +303,7 @@ def _serve(
 
 @compiled
 def _cut(times: Floats, position: Ints, until: Ints, stop: float) -> float:
-    """An earlier end of the window when many items come, so that it fits the cache."""
+    """An earlier end of the window if many items arrive, so that it fits the cache."""
     for source in range(len(position)):
         if until[source] - position[source] > at.CHUNK:
             first, later = times[position[source]], times[position[source] + at.CHUNK]
@@ -319,7 +327,7 @@ def _needs(
     buffer_time: Floats,
     buffer_root: Ints,
 ) -> tuple[int, int]:
-    """The most items that a buffer may have to hold in this window, and the roots that come."""
+    """Most items that a buffer may have to hold in this window, and the number of new roots."""
     operators = len(ops_i)
     bound = np.zeros(operators + len(position), np.int64)
     coming = np.zeros(operators, np.int64)
@@ -370,7 +378,7 @@ def _admit(
     root_free: Ints,
     whole: Floats,
 ) -> int:
-    """Give the items of a source that come before `stop` their roots; returns how many."""
+    """Give roots to the items of a source that arrive before `stop`; returns their number."""
     free = root_free[len(root_free) - 1]
     which = len(rng) - len(position) + source
     state = rng[which]
@@ -417,8 +425,8 @@ def _send(
 ) -> bool:
     """Send copies of the items that left over all edges, and count them at their roots.
 
-    Returns whether some of them may have been the last of their roots; then the items themselves
-    are still to be taken off. Not so where each sends one on for sure, which takes its place.
+    Returns whether some of the items may have been the last of their roots. Then the caller has to
+    subtract the items themselves; otherwise a copy takes the place of each.
     """
     sure = 0
     for e in range(edge_from, edge_to):
@@ -455,7 +463,7 @@ def _send(
 def _merge(
     o: int, ops_i: Ints, in_buffer: Ints, buffer_time: Floats, buffer_root: Ints, ends: Ints
 ) -> None:
-    """Bring what several edges sent into one queue, in order of time."""
+    """Merge the items of several edges into one queue, in order of time."""
     first, last = ops_i[o, at.IN_FROM], ops_i[o, at.IN_TO]
     if first == last:
         return
@@ -472,7 +480,7 @@ def _merge(
                     limit = time
         if best < 0:
             break
-        # The whole run that comes before any other buffer's first item.
+        # All items that arrive before the first item of any other buffer.
         head, end = ends[best, at.HEAD], ends[best, at.TAIL]
         buffer_time[o, tail] = soonest
         buffer_root[o, tail] = buffer_root[best, head]

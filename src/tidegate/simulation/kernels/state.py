@@ -1,12 +1,12 @@
 """The state of a network of queues as flat arrays, which is what compiled code reads and writes.
 
-Everything is here and nowhere else, so that the two kernels (staged for graphs without loops,
-event by event for the others) and the Python around them see one truth. Words used below:
+The two kernels (staged for graphs without loops, event by event for the others) and the Python
+code around them share this state. Terms:
 
 - a **buffer** is a row of items in order of time: first one buffer for each operator's queue, then
   one for each edge into an operator that several edges feed;
 - a **slot** is the place of one instance: the item that it works on and when it will be free;
-- a **root** is an item from a source; what came of it is counted until nothing is left;
+- a **root** is an item from a source; the items derived from it are counted until none is left;
 - an **origin** is an operator or, numbered after them, a source.
 """
 
@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
-# What a slot can be.
+# States of a slot.
 NO_SERVER, SERVING, LEAVING = 0, 1, 2
 
 EXPONENTIAL, DETERMINISTIC, LOGNORMAL, EMPIRICAL = range(4)
@@ -93,7 +93,7 @@ SLOW, HOST_CORES, HOST_MBPS, FROM_S, UNTIL_S = range(5)
     LAST_ARRIVAL_S,
 ) = range(19)
 
-# Entries of `whole`: the books of the whole network, its clock, and how it is measured.
+# Entries of `whole`: totals of the network, its clock, and how it is measured.
 (
     IN,
     OUT,
@@ -140,9 +140,9 @@ ROW_PER_OPERATOR = 5
 OP_ARRIVED, OP_PROCESSED, OP_LATE, OP_QUEUE, OP_INSTANCES = range(5)
 
 RECENT = 16
-"""Sampled durations that are kept of each operator."""
+"""Sampled durations to keep for each operator."""
 CHUNK = 4096
-"""Source items that are taken through the network together; small enough for the cache."""
+"""Source items that pass through the network together; few enough for the CPU cache."""
 
 SERVICE_STREAMS, ROUTING_STREAMS, SHEDDING_STREAMS = 1, 2, 3
 
@@ -186,7 +186,7 @@ class Network(NamedTuple):
 def build_network(topology: Topology, settings: CloudSettings, seed: int) -> Network:
     """An empty network for a topology.
 
-    settings: service times, queue limits, how it is measured; seed: of all rng drawn in it.
+    settings: service times, queue limits, how it is measured; seed: random seed.
     """
     operators = topology.operators
     n, sources = len(operators), len(topology.sources)
@@ -282,7 +282,7 @@ def _services(services: Sequence[ServiceTime], ops_f: Floats, ops_i: Ints) -> Fl
 
 
 def _buffer_arrays(buffers: int, room: int) -> dict[str, Any]:
-    # Not filled: pages of a long buffer cost nothing until a backlog touches them.
+    # Not filled: the pages of a long buffer cost nothing until a backlog needs them.
     return {
         "buffer_time": np.empty((buffers, room)),
         "buffer_root": np.empty((buffers, room), np.int64),
@@ -339,7 +339,7 @@ def with_more_hosts(net: Network) -> Network:
 
 
 def grown(net: Network, room: int, roots: int) -> Network:
-    """The same network with buffers of at least `room` items and at least `roots` roots in all."""
+    """The same network with buffers of at least `room` items and a total of `roots` roots."""
     buffers, old_room = net.buffer_time.shape
     if room > old_room:
         net = _widened(net, _buffer_arrays(buffers, max(room, 2 * old_room)))

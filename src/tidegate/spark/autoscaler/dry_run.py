@@ -77,7 +77,7 @@ class DryRunBooks:
 
         policy: with its guards but for the dry run. slo_s: the latency wanted, in seconds.
         """
-        from tidegate.simulation.counterfactual import counterfactual
+        from tidegate.simulation.calibrate import counterfactual
 
         try:
             would = counterfactual(tuple(self.turns), policy, slo_s, "the dry run")
