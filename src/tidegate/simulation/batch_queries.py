@@ -19,7 +19,15 @@ from tidegate.simulation.kernels.random import stream
 from tidegate.simulation.kernels.sketch import LatencySketch
 from tidegate.simulation.report import Compliance, OperatorReport
 
-__all__ = ["Batch", "BatchQuery", "Commit", "Items", "QueryEngine", "QueryTally", "SourceTally"]
+__all__ = [
+    "Batch",
+    "BatchQueryState",
+    "Commit",
+    "Items",
+    "QueryEngine",
+    "QueryTally",
+    "SourceTally",
+]
 
 Floats = NDArray[np.float64]
 Roots = NDArray[np.int64]
@@ -74,7 +82,7 @@ class Commit:
 
 
 @dataclass
-class BatchQuery:
+class BatchQueryState:
     """The batches of one query.
 
     trigger_s: trigger interval, 0 if the next batch starts at once. waiting: blocks of items, each
@@ -183,7 +191,7 @@ class QueryEngine(HostEngine):
     ) -> None:
         self.pooled = pooled
         self.queries = [
-            BatchQuery(o, overhead_s[o.name], overhead_scv, trigger_s, stream(seed, WORK, n))
+            BatchQueryState(o, overhead_s[o.name], overhead_scv, trigger_s, stream(seed, WORK, n))
             for n, o in enumerate(operators[:1] if pooled else operators)
         ]
         self._hosts: dict[int, tuple[float, int]] = {}  # by number: ready time and slots

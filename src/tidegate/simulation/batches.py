@@ -31,7 +31,7 @@ from tidegate.model.topology import Resources, Topology
 from tidegate.simulation.arrivals import ArrivalChunks, Arrivals, SeededArrivals
 from tidegate.simulation.batch_queries import (
     Batch,
-    BatchQuery,
+    BatchQueryState,
     Commit,
     Items,
     QueryEngine,
@@ -505,7 +505,7 @@ class _BatchMeter:
                     busy[host] = busy.get(host, 0.0) + used * slots
         return busy
 
-    def _known(self, query: BatchQuery, start_s: float) -> list[Batch]:
+    def _known(self, query: BatchQueryState, start_s: float) -> list[Batch]:
         """Batches that end after `start_s`: not read yet, recent, or running."""
         known = {id(b): b for b in (*query.recent, *query.window)}
         if query.running:
@@ -536,7 +536,9 @@ class _BatchMeter:
             cores = [cores[0] / shards] * shards
         return _Window(now_s, span, tuple(readings), latency, slowest, busy, tuple(cores))
 
-    def _reading(self, n: int, query: BatchQuery, now_s: float, span: float) -> OperatorReading:
+    def _reading(
+        self, n: int, query: BatchQueryState, now_s: float, span: float
+    ) -> OperatorReading:
         tally, name = self._tallies[n], query.operator.name
         waiting = float(query.queued(now_s)) if self._settings.lag_visible else None
         arrived, processed = self._seen[n]
