@@ -17,7 +17,7 @@ import numpy as np
 
 from tidegate.workloads import Bursty, ConstantRate, EventLog, describe, read_trace, series
 from tidegate.workloads.describe import autocorrelation
-from tidegate.workloads.exchange import MINUTES, ExchangeDay, exchange_minutes
+from tidegate.workloads.papers import MINUTES, ExchangeDay, exchange_minutes
 from tidegate.workloads.protocol import FloatArray
 from tidegate.workloads.rates import RateTrace
 

@@ -44,7 +44,7 @@ from tidegate.lab.fleet_calibration import (
 from tidegate.loop.journal import Turn, read_journal
 from tidegate.policies.base import Policy
 from tidegate.simulation.calibrate import Fit
-from tidegate.workloads.exchange import ExchangeDay
+from tidegate.workloads.papers import ExchangeDay
 
 EVERY = ("local-threshold", "global-threshold", "sarsa")
 SECTORS, COMPANIES = 5, 30

@@ -148,7 +148,7 @@ def fleet(policy: Policy) -> Any:
 
 def simulators_usd(world: Any) -> float:
     """What the simulator itself bills until now."""
-    hosts = world._fleet
+    hosts = world._hosts
     units = hosts.paid_units + sum(hosts.units(h, world.time_s) for h in hosts.hosts.values())
     usd = units * hosts.offer.price_per_unit_usd
     if hasattr(world, "report"):

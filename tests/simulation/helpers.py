@@ -39,7 +39,7 @@ def chain(
 
 
 def running(topology: Topology, *counts: int, hosts: int = 1) -> Deployment:
-    """So many instances of each operator, dealt out to the hosts in turn."""
+    """A number of instances of each operator, distributed over the hosts in turn."""
     names = [f"host-{n}" for n in range(1, hosts + 1)]
     copies = [
         (operator.name, n)

@@ -21,16 +21,16 @@ from tidegate.simulation import BatchSettings
 from tidegate.simulation.calibrate import (
     BatchWorld,
     Calibration,
+    CalibrationSummary,
     Fit,
-    Summary,
     batch_scenario,
     calibrate,
     calibrated_scenario,
     compare,
+    counterfactual,
     load_world,
     save_world,
 )
-from tidegate.simulation.counterfactual import counterfactual
 from tidegate.simulation.run import run
 from tidegate.spark.autoscaler.autoscaler import DryRunAccount
 from tidegate.workloads import RateTrace
@@ -51,7 +51,7 @@ TRACE = RateTrace(
 )
 
 
-def record(path: Path, world: BatchWorld = TRUTH, until_s: float = 1500.0) -> Summary:
+def record(path: Path, world: BatchWorld = TRUTH, until_s: float = 1500.0) -> CalibrationSummary:
     scenario = batch_scenario(world, TRACE, SLO_S)
     with Journal(path) as journal:
         report = run(
@@ -61,7 +61,7 @@ def record(path: Path, world: BatchWorld = TRUTH, until_s: float = 1500.0) -> Su
             interval_s=world.interval_s,
             journal=journal,
         )
-    return Summary.of(report)
+    return CalibrationSummary.of(report)
 
 
 def fit(calibration: Calibration, name: str) -> Fit:
@@ -69,12 +69,12 @@ def fit(calibration: Calibration, name: str) -> Fit:
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CalibrationSummary]:
     path = tmp_path_factory.mktemp("live") / "journal.jsonl"
     return path, record(path)
 
 
-def test_the_constants_are_recovered(recorded: tuple[Path, Summary]) -> None:
+def test_the_constants_are_recovered(recorded: tuple[Path, CalibrationSummary]) -> None:
     found = calibrate(read_journal(recorded[0]))
     world = found.world
     (query,) = world.topology.operators
@@ -96,7 +96,7 @@ def test_the_constants_are_recovered(recorded: tuple[Path, Summary]) -> None:
     assert fit(found, "q: service variation").value is None  # missing stays missing
 
 
-def test_cold_first_batches_do_not_spoil_the_fit(recorded: tuple[Path, Summary]) -> None:
+def test_cold_first_batches_do_not_spoil_the_fit(recorded: tuple[Path, CalibrationSummary]) -> None:
     turns = list(read_journal(recorded[0]))
     for n, turn in enumerate(turns[:4]):
         snapshot = turn.snapshot
@@ -120,7 +120,7 @@ def test_a_trigger_interval_is_recovered(tmp_path: Path) -> None:
     assert not world.settings.lag_visible
 
 
-def test_the_replay_is_near_to_what_was_recorded(recorded: tuple[Path, Summary]) -> None:
+def test_the_replay_is_near_to_what_was_recorded(recorded: tuple[Path, CalibrationSummary]) -> None:
     path, live = recorded
     scenario = calibrated_scenario(path, SLO_S, seed=8)
     report = run_policy(scenario, create("drs", t_max_s=0.9 * SLO_S), seed=5)
@@ -130,7 +130,7 @@ def test_the_replay_is_near_to_what_was_recorded(recorded: tuple[Path, Summary])
     assert gaps["slo_compliance"] == pytest.approx(0, abs=0.15)
 
 
-def test_other_policies_are_tried_on_it(recorded: tuple[Path, Summary]) -> None:
+def test_other_policies_are_tried_on_it(recorded: tuple[Path, CalibrationSummary]) -> None:
     scenario = calibrated_scenario(recorded[0], SLO_S)
     results = backtest(scenario, ["static", "drs", "btu", "local-threshold"])
     assert {r.policy for r in results} == {"static", "drs", "btu", "local-threshold"}
@@ -149,7 +149,7 @@ def test_a_world_survives_its_file(tmp_path: Path) -> None:
         load_world(tmp_path / "bad.yaml")
 
 
-def test_too_little_says_so(recorded: tuple[Path, Summary]) -> None:
+def test_too_little_says_so(recorded: tuple[Path, CalibrationSummary]) -> None:
     turns = list(read_journal(recorded[0]))
     with pytest.raises(JournalError, match="let the autoscaler run"):
         calibrate(turns[:1])
@@ -160,7 +160,7 @@ def test_too_little_says_so(recorded: tuple[Path, Summary]) -> None:
 
 
 def test_the_measured_overhead_stands_in_where_few_turns_were_steady(
-    recorded: tuple[Path, Summary],
+    recorded: tuple[Path, CalibrationSummary],
 ) -> None:
     found = calibrate(list(read_journal(recorded[0]))[:9])
     overhead = fit(found, "q: overhead of a batch")
@@ -168,11 +168,11 @@ def test_the_measured_overhead_stands_in_where_few_turns_were_steady(
 
 
 def test_the_gap_of_what_is_unknown_is_unknown() -> None:
-    gaps = compare(Summary(2.0, None, 1.0), Summary(2.2, 3.0, None))
+    gaps = compare(CalibrationSummary(2.0, None, 1.0), CalibrationSummary(2.2, 3.0, None))
     assert gaps == {"mean_executors": pytest.approx(0.1), "p95_s": None, "slo_compliance": None}
 
 
-def test_the_commands(recorded: tuple[Path, Summary], tmp_path: Path) -> None:
+def test_the_commands(recorded: tuple[Path, CalibrationSummary], tmp_path: Path) -> None:
     path = str(recorded[0])
     world = str(tmp_path / "world.yaml")
     done = tidegate("calibrate", path, "--out", world)

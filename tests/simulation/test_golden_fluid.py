@@ -1,9 +1,10 @@
 """Summary figures of short fluid runs, compared with tests/golden/fluid.json.
 
-Whoever makes a turn of the simulation cheaper must not change what comes out. Counts must be equal,
-other figures to nine digits, since C libraries do not agree on the last bit of a logarithm.
+A faster simulation must not change its results. Counts must be equal, and other figures to nine
+digits, because C libraries do not agree on the last bit of a logarithm.
 
-To accept new results: ``python -m tests.simulation.test_golden_fluid``; tell why in the commit.
+To accept new results: ``python -m tests.simulation.test_golden_fluid``; give the reason in the
+commit.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ def test_more_hosts_than_the_offer_has_are_refused() -> None:
     first = world.observe().requested
     outcome = world.apply(Plan(Deployment(("host-1", "host-2"), first.instances)))
     assert outcome.steps == ()
-    assert "1 hosts can be had" in outcome.refused[0]
+    assert "the limit of 1 hosts is reached" in outcome.refused[0]
     assert world.observe().requested == first
 
 

@@ -1,4 +1,4 @@
-"""The parts of the simulation by themselves: lots, sketch, stations, series, fluid world."""
+"""The parts of the simulation by themselves: rng, sketch, stations, series, fluid world."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from tidegate.errors import InputError
 from tidegate.model import HostOffer
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.policies.queue_threshold import QueueThreshold
-from tidegate.simulation import FluidCloud, LatencySketch, Poisson, SimulatedCloud
+from tidegate.simulation import (
+    FluidCloud,
+    LatencySketch,
+    MicroBatchCloud,
+    Poisson,
+    QueryCloud,
+    SimulatedCloud,
+    SimulatedWorld,
+)
 from tidegate.simulation.kernels.random import Words, exponential, normal, streams, uniform
 from tidegate.simulation.kernels.sketch import RELATIVE_ERROR
 from tidegate.simulation.kernels.stations import simulate_tandem
@@ -133,3 +141,10 @@ def test_fluid_and_item_worlds_agree_about_a_policy() -> None:
     assert abs(items.compliance.real_time - fluid.compliance.real_time) < 0.1
     assert abs(items.paid_units - fluid.paid_units) <= items.paid_units / 3
     assert abs(items.items_in - fluid.items_in) <= 1
+
+
+@pytest.mark.parametrize("world", [SimulatedCloud, FluidCloud, MicroBatchCloud, QueryCloud])
+def test_every_world_is_observed_applied_to_and_advanced_alike(world: type) -> None:
+    assert issubclass(world, SimulatedWorld)
+    for name in ("observe", "advance"):  # no world has a clock or snapshots of another kind
+        assert getattr(world, name) is getattr(SimulatedWorld, name)

@@ -1,4 +1,4 @@
-"""A simulated fleet: queries share CPUs, fall behind and move; and what its journal tells."""
+"""A simulated fleet: queries share CPUs, fall behind and move; calibration from its journal."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def test_seeds_and_sources_are_independent_streams() -> None:
 
 
 def test_sum_refuses_the_same_stream_twice() -> None:
-    with pytest.raises(InputError, match="give each part a seed of its own"):
+    with pytest.raises(InputError, match="give each part a different seed"):
         Sum((ConstantRate(5, 10), Scaled(ConstantRate(7, 10), speed=2)))
     both = Sum((ConstantRate(5, 10), ConstantRate(5, 10, source="other")))
     assert set(both.arrivals(0, 10)) == {"input", "other"}

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.codec import Value
-from tidegate.errors import BackendError, JournalError
+from tidegate.errors import JournalError
 from tidegate.loop.controller import Controller
 from tidegate.loop.journal import Turn
 from tidegate.model import Deployment, HostOffer, Snapshot
@@ -25,6 +25,7 @@ from tidegate.model.topology import Topology
 from tidegate.policies.base import Policy
 from tidegate.simulation import QueryCloud, QueryCost, QuerySettings
 from tidegate.simulation.calibrate import Fit
+from tidegate.simulation.run import simulate
 
 __all__ = [
     "FleetModel",
@@ -226,12 +227,11 @@ def simulate_fleet(
         world.advance(interval_s)
         world.observe()
     controller = Controller(world, policy, seed=seed)
+    end_s = math.ceil(len(rows) * step_s / interval_s) * interval_s
+    world.advance(interval_s)
     turns = []
-    while world.time_s < len(rows) * step_s:
-        world.advance(interval_s)
-        turn = controller.step()
-        if turn.error is not None or turn.snapshot is None:
-            raise BackendError(f"{policy.describe()} failed: {turn.error}")
+    for turn in simulate(world, controller, end_s=end_s, interval_s=interval_s, decide_at_end=True):
+        assert turn.snapshot is not None
         seen = replace(turn.snapshot, time_s=turn.snapshot.time_s - before_s)
         turns.append(replace(turn, snapshot=seen))
     return turns

@@ -1,7 +1,7 @@
-"""Queries that work in micro-batches: items wait, a batch takes them all, and ends as one.
+"""Queries that run in micro-batches: a batch takes all waiting items, and they finish together.
 
-Python loops over batches, which are seconds apart; within one, NumPy works on all items at once.
-As an engine for `Fleet` it knows which hosts a batch runs on, so that these are kept to its end.
+Python loops over batches, which are seconds apart; within a batch, NumPy handles all items at once.
+The engine knows which hosts a batch runs on, so that these are kept until its end.
 """
 
 from __future__ import annotations
@@ -14,39 +14,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.model.topology import Operator, Resources
+from tidegate.simulation.hosts import HostEngine
 from tidegate.simulation.kernels.random import stream
+from tidegate.simulation.kernels.sketch import LatencySketch
+from tidegate.simulation.report import Compliance, OperatorReport
 
-__all__ = ["Batch", "Commit", "Items", "Query", "QueryEngine"]
+__all__ = [
+    "Batch",
+    "BatchQueryState",
+    "Commit",
+    "Items",
+    "QueryEngine",
+    "QueryTally",
+    "SourceTally",
+]
 
 Floats = NDArray[np.float64]
 Roots = NDArray[np.int64]
 WORK = 41
 RECENT_BATCHES = 10
-"""Batches that "recent" measurements are taken from."""
+"""Number of batches behind "recent" measurements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Items at a query: when each came there, when and as which root its origin came in."""
+    """Items at a query: when each arrived there, and the arrival time and number of its origin."""
 
-    came_s: Floats
+    arrived_s: Floats
     born_s: Floats
     roots: Roots
 
     def cut(self, at: int) -> tuple[Items, Items]:
-        """The first so many, and the rest."""
+        """The first `at` items, and the rest."""
         return (
-            Items(self.came_s[:at], self.born_s[:at], self.roots[:at]),
-            Items(self.came_s[at:], self.born_s[at:], self.roots[at:]),
+            Items(self.arrived_s[:at], self.born_s[:at], self.roots[:at]),
+            Items(self.arrived_s[at:], self.born_s[at:], self.roots[at:]),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch that runs or has run.
+    """A running or finished batch.
 
-    overhead_s: until its tasks begin; busy: slots that its tasks keep busy from then to `end_s`;
-    hosts: slots by host number that it was given.
+    overhead_s: time until its tasks start; busy: slots that its tasks use from then to `end_s`;
+    hosts: its slots by host number.
     """
 
     start_s: float
@@ -57,32 +68,32 @@ class Batch:
     items: Items
 
     def busy_between(self, start_s: float, end_s: float) -> float:
-        """Slot-seconds of its tasks that fall into a stretch of time."""
+        """Slot-seconds of its tasks between two moments."""
         begin = max(start_s, self.start_s + self.overhead_s)
         return self.busy * max(0.0, min(end_s, self.end_s) - begin)
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A batch's end: everything in it is done at `batch.end_s`."""
+    """The end of a batch: all its items are done at `batch.end_s`."""
 
     query: int
     batch: Batch
 
 
 @dataclass
-class Query:
-    """One operator's batches.
+class BatchQueryState:
+    """The batches of one query.
 
-    trigger_s: zero when the next batch starts at once. waiting: blocks of items, each sorted by
-    time. recent: the last finished batches; window: those since they were last read.
+    trigger_s: trigger interval, 0 if the next batch starts at once. waiting: blocks of items, each
+    sorted by time. recent: the last finished batches; window: those since the last measurement.
     """
 
     operator: Operator
     overhead_s: float
     overhead_scv: float
     trigger_s: float
-    lots: np.random.Generator
+    rng: np.random.Generator
     waiting: list[Items] = field(default_factory=list)
     running: Batch | None = None
     free_s: float = 0.0
@@ -90,58 +101,58 @@ class Query:
     window: list[Batch] = field(default_factory=list)
 
     def add(self, items: Items) -> None:
-        """Items that come, now or later, sorted by time."""
-        if len(items.came_s):
+        """Add items that arrive now or later, sorted by time."""
+        if len(items.arrived_s):
             self.waiting.append(items)
 
     def queued(self, now_s: float) -> int:
-        """Items that have come and are in no batch yet."""
-        return sum(int(np.searchsorted(b.came_s, now_s, side="right")) for b in self.waiting)
+        """Items that have arrived and are in no batch yet."""
+        return sum(int(np.searchsorted(b.arrived_s, now_s, side="right")) for b in self.waiting)
 
     @property
     def next_start_s(self) -> float:
-        """When the next batch starts, as far as it is known; infinite without items."""
+        """Start of the next batch, infinite without items or while a batch runs."""
         if self.running is not None or not self.waiting:
             return math.inf
-        first = min(float(block.came_s[0]) for block in self.waiting)
+        first = min(float(block.arrived_s[0]) for block in self.waiting)
         if not self.trigger_s:
             return max(first, self.free_s)
-        # A missed trigger is made up for at once; otherwise the next one that finds something.
+        # After a missed trigger the batch starts at once, otherwise at the next trigger with items.
         missed = math.floor(self.free_s / self.trigger_s) * self.trigger_s
         if self.recent and self.recent[-1].start_s < missed and first <= self.free_s:
             return self.free_s
         return math.ceil(max(first, self.free_s) / self.trigger_s - 1e-9) * self.trigger_s
 
     def begin(self, now_s: float, hosts: dict[int, int]) -> None:
-        """Take all that waits into a batch on the slots given."""
+        """Start a batch with all waiting items on these slots (by host)."""
         taken: list[Items] = []
         left: list[Items] = []
         for block in self.waiting:
-            head, tail = block.cut(int(np.searchsorted(block.came_s, now_s, side="right")))
+            head, tail = block.cut(int(np.searchsorted(block.arrived_s, now_s, side="right")))
             taken.append(head)
-            if len(tail.came_s):
+            if len(tail.arrived_s):
                 left.append(tail)
         self.waiting = left
         items = Items(
-            np.concatenate([t.came_s for t in taken]),
+            np.concatenate([t.arrived_s for t in taken]),
             np.concatenate([t.born_s for t in taken]),
             np.concatenate([t.roots for t in taken]),
         )
-        count = len(items.came_s)
-        # An item is one slot's work, and a batch has no more tasks than the operator allows.
+        count = len(items.arrived_s)
+        # One slot works on an item, and a batch has at most `max_instances` tasks.
         busy = min(sum(hosts.values()), count, self.operator.max_instances or count)
         work = self._work_s(count)
-        overhead = _gamma(self.lots, self.overhead_s, self.overhead_scv)
+        overhead = _gamma(self.rng, self.overhead_s, self.overhead_scv)
         end = now_s + overhead + work / busy
         self.running = Batch(now_s, overhead, end, busy, hosts, items)
 
     def _work_s(self, count: int) -> float:
-        """Slot-seconds of so many items: the sum of gamma service times is gamma again."""
+        """Slot-seconds of a number of items: a sum of gamma service times is gamma again."""
         mean, scv = self.operator.service_time_s or 0.0, self.operator.service_scv
-        return _gamma(self.lots, count * mean, scv / count)
+        return _gamma(self.rng, count * mean, scv / count)
 
     def commit(self) -> Batch:
-        """End the running batch."""
+        """Finish the running batch."""
         batch = self.running
         assert batch is not None
         self.running, self.free_s = None, batch.end_s
@@ -150,17 +161,23 @@ class Query:
         return batch
 
 
-def _gamma(lots: np.random.Generator, mean: float, scv: float) -> float:
-    """A positive number by lot; the mean itself where nothing varies."""
+def _gamma(rng: np.random.Generator, mean: float, scv: float) -> float:
+    """A random positive number; the mean itself if the variation is 0."""
     if mean <= 0 or scv <= 1e-12:
         return mean
-    return float(lots.gamma(1 / scv, mean * scv))
+    return float(rng.gamma(1 / scv, mean * scv))
 
 
-class QueryEngine:
-    """All queries, and the slots that hosts lend them; what `Fleet` calls an engine.
+class QueryEngine(HostEngine):
+    """All queries, and the slots that they have on hosts.
 
-    pooled: all operators are shards of one query, which has every slot of every running host.
+    Args:
+        operators: An operator for each query.
+        overhead_s: Overhead of a batch by operator, in seconds.
+        overhead_scv: Squared coefficient of variation of the overhead.
+        trigger_s: Trigger interval, in seconds.
+        seed: Random seed.
+        pooled: Whether all operators are shards of one query that has all slots of all hosts.
     """
 
     def __init__(
@@ -174,17 +191,17 @@ class QueryEngine:
     ) -> None:
         self.pooled = pooled
         self.queries = [
-            Query(o, overhead_s[o.name], overhead_scv, trigger_s, stream(seed, WORK, n))
+            BatchQueryState(o, overhead_s[o.name], overhead_scv, trigger_s, stream(seed, WORK, n))
             for n, o in enumerate(operators[:1] if pooled else operators)
         ]
-        self._hosts: dict[int, tuple[float, int]] = {}  # number: from when, how many slots
+        self._hosts: dict[int, tuple[float, int]] = {}  # by number: ready time and slots
         self._slots: list[dict[int, tuple[int, float]]] = [{} for _ in operators]
         self._next = 0
 
     # --- time ---------------------------------------------------------------------------------
 
     def step(self, end_s: float) -> Commit | None:
-        """Go on to the next batch that ends by `end_s`; None when there is none."""
+        """Continue to the next batch that ends by `end_s`; None if there is none."""
         while True:
             ends = [q.running.end_s if q.running else math.inf for q in self.queries]
             starts = [self._start_s(n) for n in range(len(self.queries))]
@@ -195,10 +212,10 @@ class QueryEngine:
                 n = ends.index(ending)
                 return Commit(n, self.queries[n].commit())
             n = starts.index(starting)
-            self.queries[n].begin(starting, self.lent(n, starting))
+            self.queries[n].begin(starting, self.slots(n, starting))
 
     def _start_s(self, n: int) -> float:
-        """When a query's next batch starts: not before it has a slot."""
+        """Start of a query's next batch, which needs a slot."""
         start = self.queries[n].next_start_s
         if math.isinf(start):
             return start
@@ -209,56 +226,145 @@ class QueryEngine:
             return min((ready for ready, _ in self._hosts.values()), default=math.inf)
         return min((ready for _, ready in self._slots[n].values()), default=math.inf)
 
-    def lent(self, n: int, now_s: float) -> dict[int, int]:
-        """Slots by host that a query has now."""
+    def slots(self, n: int, now_s: float) -> dict[int, int]:
+        """Slots of a query by host."""
         if self.pooled:
             return {host: slots for host, (ready, slots) in self._hosts.items() if ready <= now_s}
-        lent: dict[int, int] = {}
+        found: dict[int, int] = {}
         for host, ready in self._slots[n].values():
             if ready <= now_s:
-                lent[host] = lent.get(host, 0) + 1
-        return lent
+                found[host] = found.get(host, 0) + 1
+        return found
 
     def _busy_until(self, host: int, now_s: float) -> float:
         batches = (q.running for q in self.queries if q.running and host in q.running.hosts)
         return max((batch.end_s for batch in batches), default=now_s)
 
-    # --- what a fleet asks --------------------------------------------------------------------
+    # --- hosts and slots ----------------------------------------------------------------------
 
     def open_host(self, capacity: Resources, ready_s: float) -> int:
-        """A host that runs from `ready_s`; returns its number."""
+        """Add a host that runs from `ready_s`; returns its number."""
         self._next += 1
         self._hosts[self._next] = (ready_s, max(1, math.floor(capacity.cpu_cores + 1e-9)))
         return self._next
 
     def close_host(self, host: int, until_s: float) -> None:
-        """The host is being given back: no batch begins on it any more."""
+        """Release a host: no further batch starts on it."""
         self._hosts.pop(host, None)
 
     def start(self, operator: int, host: int, ready_s: float) -> int:
-        """A slot for an operator from `ready_s`; returns its number."""
+        """Add a slot for an operator from `ready_s`; returns its number."""
         self._next += 1
         self._slots[operator][self._next] = (host, ready_s)
         return self._next
 
     def stop(self, operator: int, slot: int, now_s: float) -> float:
-        """Take a slot away, at the end of the batch that it works on."""
+        """Remove a slot; returns the end of the batch that it works on."""
         host, _ = self._slots[operator].pop(slot)
         return now_s if self.pooled else self._busy_until(host, now_s)
 
     def move(self, operator: int, slot: int, host: int, pause_s: float, now_s: float) -> float:
-        """A slot elsewhere from the next batch on."""
+        """Move a slot; it works on the new host from the next batch on."""
         self._slots[operator][slot] = (host, now_s)
         return now_s
 
     def idle_from(self, host: int, now_s: float) -> float:
-        """When the batches that run on a host have ended."""
+        """End of the batches that run on a host."""
         return self._busy_until(host, now_s)
 
     def fail(self, operator: int, slot: int, now_s: float) -> None:
-        """A slot is gone; the running batch is not simulated to notice."""
+        """Lose a slot; the running batch is not affected."""
         self._slots[operator].pop(slot, None)
 
     def fail_host(self, host: int, now_s: float) -> None:
-        """A host is gone."""
+        """Lose a host."""
         self._hosts.pop(host, None)
+
+
+# --- tallies ----------------------------------------------------------------------------------
+
+
+@dataclass
+class QueryTally:
+    """Counts of one query. late: items beyond one, two and five times its SLO."""
+
+    operator: Operator
+    arrived: int = 0
+    processed: int = 0
+    late: list[int] = field(default_factory=lambda: [0, 0, 0])
+    durations: LatencySketch = field(default_factory=LatencySketch)
+    busy_s: float = 0.0
+
+    def count(self, batch: Batch) -> None:
+        """Count a finished batch."""
+        taken = batch.end_s - batch.items.arrived_s
+        self.processed += len(taken)
+        self.durations.add(taken)
+        if self.operator.slo_s is not None:
+            for n, times in enumerate((1, 2, 5)):
+                self.late[n] += int(np.count_nonzero(taken > times * self.operator.slo_s))
+
+    @property
+    def compliance(self) -> Compliance | None:
+        """Shares of items within the SLO, None without one."""
+        if self.operator.slo_s is None or not self.processed:
+            return None
+        return Compliance(*(1 - late / self.processed for late in self.late))
+
+    def report(self) -> OperatorReport:
+        """The query's part of a run's report."""
+        return OperatorReport(
+            self.operator.name,
+            arrived=self.arrived,
+            processed=self.processed,
+            queued=self.arrived - self.processed,
+            dropped=0,
+            compliance=self.compliance,
+            mean_duration_s=self.durations.mean_s,
+            p95_duration_s=self.durations.quantile(0.95),
+            time_to_adapt_s=None,
+            late_episode_s=None,
+        )
+
+
+@dataclass
+class SourceTally:
+    """Counts of source items, which are done when all items derived from them are processed.
+
+    slo_s: end-to-end latency target, None if there is none. fresh: latencies since the last row of
+    the time series; window: latencies since the last measurement.
+    """
+
+    slo_s: float | None
+    arrived: int = 0
+    finished: int = 0
+    shed: int = 0
+    late: int = 0
+    longest_s: float = 0.0
+    latencies: LatencySketch = field(default_factory=LatencySketch)
+    fresh: list[Floats] = field(default_factory=list)
+    window: list[Floats] = field(default_factory=list)
+
+    def count(self, latencies: Floats) -> None:
+        """Count finished items, with their end-to-end latencies."""
+        if not len(latencies):
+            return
+        self.finished += len(latencies)
+        self.longest_s = max(self.longest_s, float(latencies.max()))
+        self.latencies.add(latencies)
+        self.fresh.append(latencies)
+        self.window.append(latencies)
+        if self.slo_s is not None:
+            self.late += int(np.count_nonzero(latencies > self.slo_s))
+
+    def take_window(self) -> Floats:
+        """Latencies since the last call."""
+        taken = np.concatenate(self.window) if self.window else np.empty(0)
+        self.window = []
+        return taken
+
+    def take_fresh(self) -> Floats:
+        """Latencies since the last row."""
+        taken = np.concatenate(self.fresh) if self.fresh else np.empty(0)
+        self.fresh = []
+        return taken

@@ -1,8 +1,8 @@
-"""From a live run to the laboratory: the simulated application that a journal describes.
+"""Calibration: fit a simulated application to the journal of a live run.
 
-Everything is read off the snapshots: what an item costs, what a batch costs besides, how long an
-executor takes to start. What was never seen stays missing, and the fit says on how many turns each
-number rests and how well it explains them.
+All figures come from the snapshots: the cost of an item, the overhead of a batch, the start-up time
+of an executor. Figures that were never measured stay missing. Each fit states the number of turns
+behind it and how well it explains them.
 """
 
 from __future__ import annotations
@@ -21,35 +21,39 @@ from tidegate.errors import JournalError
 from tidegate.loop.journal import Turn, read_journal
 from tidegate.model import HostOffer, OperatorReading, Snapshot
 from tidegate.model.topology import Topology
+from tidegate.policies.base import Policy
 from tidegate.simulation import BatchSettings, CloudSettings, RunReport
+from tidegate.simulation.run import run
 from tidegate.simulation.scenario import Scenario
-from tidegate.simulation.trace_input import read_workload
+from tidegate.simulation.trace_input import read_workload, recorded
 from tidegate.units import finite
 from tidegate.workloads import RateTrace, Workload, peak_per_s
 
 __all__ = [
     "BatchWorld",
     "Calibration",
+    "CalibrationSummary",
     "Fit",
-    "Summary",
     "batch_scenario",
     "calibrate",
     "calibrated_scenario",
     "compare",
+    "counterfactual",
     "has_batches",
     "load_world",
     "save_world",
 ]
 
 FEWEST_TURNS = 5
-"""Steady turns that a batch's overhead must rest on."""
+"""Fewest steady turns for the overhead of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit(Value):
-    """One fitted number. value: None where the journal does not tell. turns: that it rests on.
+    """One fitted number.
 
-    residual: how far the turns are from it (root mean square), as a share of what was measured.
+    name, unit: as text. value: None if the journal does not contain it. residual: root mean
+    square error over the turns, relative to the measurements. turns: number of turns behind it.
     """
 
     name: str
@@ -61,9 +65,10 @@ class Fit(Value):
 
 @dataclass(frozen=True)
 class BatchWorld(Value):
-    """A simulated application, as it is written to and read from YAML.
+    """A simulated application, as YAML files describe it.
 
-    topology: with fitted service times. interval_s: between decisions; initial_hosts: at the start.
+    topology: with fitted service times. offer: what can be leased. settings: how it behaves.
+    interval_s: time between two decisions, in seconds. initial_hosts: hosts at the start.
     """
 
     topology: Topology
@@ -75,7 +80,7 @@ class BatchWorld(Value):
 
 @dataclass(frozen=True)
 class Calibration(Value):
-    """What a journal tells: a world, and the fits that it is made of."""
+    """The result of a calibration: a world and the fits behind it. turns: turns in the journal."""
 
     world: BatchWorld
     fits: tuple[Fit, ...]
@@ -83,14 +88,14 @@ class Calibration(Value):
 
 
 def has_batches(turns: Iterable[Turn]) -> bool:
-    """Whether some turn has measured a query's micro-batches."""
+    """Whether any turn has measured the micro-batches of a query."""
     return any(r.batches for t in turns if t.snapshot for r in t.snapshot.operators)
 
 
 def calibrate(turns: Iterable[Turn], name: str = "journal") -> Calibration:
     """Fit the simulated application to the turns of a journal. name: for error messages.
 
-    Raises JournalError when they do not tell what a batch costs.
+    Raises JournalError if the cost of a batch cannot be determined.
     """
     snapshots = [turn.snapshot for turn in turns if turn.snapshot is not None]
     if len(snapshots) < 2:
@@ -167,9 +172,9 @@ def _mean_of(values: Iterable[float | None]) -> tuple[float | None, int]:
 
 
 def _service(readings: Sequence[OperatorReading], operator: str, name: str) -> Fit:
-    """Slot-seconds an item: the median over turns, each by the items that it saw.
+    """Slot-seconds of an item: the median over turns, weighted by their items.
 
-    Not the mean: in the first batches a few items carry all that a cold JVM has to compile.
+    The mean would be wrong: in the first batches a few items bear all compilation by a cold JVM.
     """
     seen = [
         (r.service_time_s, r.processed_per_s if r.processed_per_s is not None else 1.0)
@@ -186,7 +191,7 @@ def _service(readings: Sequence[OperatorReading], operator: str, name: str) -> F
 
 
 def _median(weighted: Sequence[tuple[float, float]]) -> float:
-    """The value below and above which lies half of the weight. weighted: values with theirs."""
+    """Weighted median. weighted: values with their weights."""
     half, so_far = sum(weight for _, weight in weighted) / 2, 0.0
     for value, weight in sorted(weighted):
         so_far += weight
@@ -197,7 +202,7 @@ def _median(weighted: Sequence[tuple[float, float]]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Steady:
-    """A turn in which nothing changed: a batch took `took_s` with `each` items for each slot."""
+    """A turn without changes: a batch took `took_s` with `each` items for each slot."""
 
     took_s: float
     each: float
@@ -206,7 +211,7 @@ class _Steady:
 
 
 def _steady_turns(snapshots: Sequence[Snapshot], operator: str, service_s: float) -> list[_Steady]:
-    """Turns with the slots of the turn before, no backlog, and batches that are alike."""
+    """Turns with the slots of the previous turn, no backlog and similar batches."""
     found = []
     for before, now in pairwise(snapshots):
         reading, earlier = now.reading[operator], before.reading[operator]
@@ -233,10 +238,10 @@ def _steady_turns(snapshots: Sequence[Snapshot], operator: str, service_s: float
 def _overhead(
     snapshots: Sequence[Snapshot], operator: str, service_s: float, name: str
 ) -> tuple[Fit, float | None]:
-    """What a batch takes beyond its items, and the squared coefficient of variation of that.
+    """Overhead of a batch, and its squared coefficient of variation.
 
-    A line through (items a slot, duration) whose slope is known, the service time: its height is
-    the median of what is left. Where too few turns were steady, what the journal itself measured.
+    Durations are linear in items per slot, and the slope is the service time. The overhead is the
+    median of the rest. With too few steady turns it is the overhead that the journal measured.
     """
     turns = _steady_turns(snapshots, operator, service_s)
     label = f"{operator}: overhead of a batch"
@@ -260,7 +265,7 @@ def _overhead(
 
 
 def _startup(snapshots: Sequence[Snapshot]) -> Fit:
-    """From the request of an executor until it runs: halfway between two turns that bracket it."""
+    """Time from the request of an executor until it runs, to the middle between two turns."""
     asked: dict[str, float] = {}
     waiting: dict[str, float] = {}
     delays = []
@@ -284,7 +289,7 @@ def _startup(snapshots: Sequence[Snapshot]) -> Fit:
 
 
 def save_world(world: BatchWorld, path: str | Path) -> None:
-    """Write a world as YAML, with its folder."""
+    """Write a world as YAML; creates the folder if needed."""
     import yaml
 
     file = Path(path)
@@ -298,16 +303,16 @@ def load_world(path: str | Path) -> BatchWorld:
     return from_plain(BatchWorld, read_yaml(path))
 
 
-# --- back to the laboratory -------------------------------------------------------------------
+# --- simulation -------------------------------------------------------------------------------
 
 
 def batch_scenario(
     world: BatchWorld, workload: Workload, slo_s: float, penalty_usd: float | None = None
 ) -> Scenario:
-    """The world as a scenario that policies are tried on.
+    """A scenario for backtests in a calibrated world.
 
-    slo_s: end to end, in seconds. penalty_usd: for each late item; None: ten times what it costs
-    to process one.
+    slo_s: end-to-end latency target, in seconds. penalty_usd: penalty for each late item; None for
+    ten times the cost of processing one.
     """
     finite(slo_s, "slo_s", above=0)
     operators, cores = world.topology.operators, world.offer.capacity.cpu_cores
@@ -347,35 +352,59 @@ def batch_scenario(
 def calibrated_scenario(
     journal: str | Path, slo_s: float, world: BatchWorld | None = None, seed: int = 0
 ) -> Scenario:
-    """A journal's traffic in the world that it describes, or in the one given."""
+    """The traffic of a journal in the world that it describes, or in `world`."""
     if world is None:
         world = calibrate(read_journal(journal), Path(journal).name).world
     return batch_scenario(world, read_workload(journal, seed=seed), slo_s)
 
 
+def counterfactual(
+    turns: Sequence[Turn], policy: Policy, slo_s: float, name: str = "journal", seed: int = 0
+) -> RunReport:
+    """Run a policy on the traffic of recorded turns, in a world that was calibrated from them.
+
+    A dry run reports in this way what its policy would have cost and how often it would have been
+    late: executors that were never requested cannot be observed, only simulated.
+
+    slo_s: end-to-end latency target, in seconds. name: for error messages. Raises JournalError if
+    the turns do not contain enough (see `calibrate`).
+    """
+    scenario = batch_scenario(calibrate(turns, name).world, recorded(turns, name, seed), slo_s)
+    return run(
+        scenario.world(policy.style, seed),
+        policy,
+        duration_s=scenario.duration_s,
+        interval_s=scenario.interval_s,
+        seed=seed,
+    )
+
+
 @dataclass(frozen=True, slots=True)
-class Summary(Value):
-    """What a run came to, live or simulated. slo_compliance: share of the items in time."""
+class CalibrationSummary(Value):
+    """Results of a live or simulated run. slo_compliance: share of items within the target."""
 
     mean_executors: float
     p95_s: float | None
     slo_compliance: float | None
 
     @staticmethod
-    def of(report: RunReport) -> Summary:
+    def of(report: RunReport) -> CalibrationSummary:
         """The summary of a simulated run."""
         mean = report.host_seconds / report.duration_s if report.duration_s else 0.0
-        return Summary(mean, report.latency_p95_s, report.slo_compliance)
+        return CalibrationSummary(mean, report.latency_p95_s, report.slo_compliance)
 
 
-def compare(live: Summary, simulated: Summary | RunReport) -> dict[str, float | None]:
-    """How far a simulation is from the live run, as shares of the live one; None where unknown.
+def compare(
+    live: CalibrationSummary, simulated: CalibrationSummary | RunReport
+) -> dict[str, float | None]:
+    """Relative differences of a simulation from the live run; None where unknown.
 
-    >>> live, simulated = Summary(4.0, 2.0, 0.98), Summary(3.8, 2.5, 0.98)
+    >>> live = CalibrationSummary(4.0, 2.0, 0.98)
+    >>> simulated = CalibrationSummary(3.8, 2.5, 0.98)
     >>> {name: round(gap, 3) for name, gap in compare(live, simulated).items()}
     {'mean_executors': -0.05, 'p95_s': 0.25, 'slo_compliance': 0.0}
     """
-    other = Summary.of(simulated) if isinstance(simulated, RunReport) else simulated
+    other = CalibrationSummary.of(simulated) if isinstance(simulated, RunReport) else simulated
     gaps: dict[str, float | None] = {}
     for name in ("mean_executors", "p95_s", "slo_compliance"):
         was, is_now = getattr(live, name), getattr(other, name)

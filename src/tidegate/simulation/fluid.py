@@ -1,11 +1,11 @@
-"""The cheaper world: work flows like water, a second at a time.
+"""The fluid world: work flows continuously, one second at a time.
 
-Nothing is counted item by item: what arrives in a step is served as far as the running instances
-can, and the rest waits. The wait has two parts, the backlog ahead divided by the capacity, and
-the waiting that chance causes below capacity (Allen–Cunneen, as in `tidegate.theory.queueing`).
-Around its mean a time is spread like a shifted exponential of the right variance. Numbers of items
-are real numbers, so conservation holds up to rounding; end-to-end times take the longest branch.
-Good for screening; `benchmarks/simulation.py` measures how far it is from the item-level world.
+It does not count single items. In each step the running instances serve as much of the inflow as
+they can, and the rest waits. The wait has two parts: the backlog divided by the capacity, and the
+random waiting below capacity (Allen–Cunneen, as in `tidegate.theory.queueing`). Times spread around
+their mean like a shifted exponential of the right variance. Numbers of items are real numbers, so
+conservation holds up to rounding; end-to-end times take the longest branch. Use it for screening;
+`benchmarks/simulation.py` measures how far it is from the item-level world.
 """
 
 from __future__ import annotations
@@ -16,24 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.model import Deployment, HostOffer
 from tidegate.model.topology import Topology
 from tidegate.simulation.items import SimulatedCloud
+from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.flow import run_fluid
-from tidegate.simulation.kernels.state import (
-    DETERMINISTIC,
-    EXPONENTIAL,
-    KIND,
-    LOG_SIGMA,
-    Floats,
-)
+from tidegate.simulation.kernels.state import Floats
 from tidegate.simulation.network import ItemEngine
-from tidegate.simulation.settings import Arrivals, CloudSettings, SeededArrivals
+from tidegate.simulation.settings import CloudSettings
 
 __all__ = ["FluidCloud", "FluidEngine"]
 
 CHUNKS_AT_ONCE = 64
-"""Stretches whose arrivals are asked for at a time: a question has a price of its own."""
+"""Chunks whose expected arrivals are requested at once: each request has a fixed cost."""
 
 
 class FluidEngine(ItemEngine):
@@ -45,24 +39,24 @@ class FluidEngine(ItemEngine):
         operators = len(topology.operators)
         self._queue = np.zeros(operators)
         self._usual = np.full(operators, -1.0)
-        kind, sigma = net.ops_i[:, KIND], net.ops_f[:, LOG_SIGMA]
-        self._scv = np.where(kind == DETERMINISTIC, 0.0, np.expm1(sigma**2))
-        self._scv = np.where(kind == EXPONENTIAL, 1.0, self._scv)
+        kind, sigma = net.ops_i[:, at.KIND], net.ops_f[:, at.LOG_SIGMA]
+        self._scv = np.where(kind == at.DETERMINISTIC, 0.0, np.expm1(sigma**2))
+        self._scv = np.where(kind == at.EXPONENTIAL, 1.0, self._scv)
         equal = {source.name: 1.0 / max(1, self._sources) for source in topology.sources}
         self._visits = np.array(list(topology.arrival_rates(equal).values()))
         self._rates = np.zeros((self._sources, 1))
         self._rates_from_s, self._rates_step_s = 0.0, math.inf
 
     def set_rates(self, start_s: float, step_s: float, rates: Floats) -> None:
-        """What comes: items per second by source and step, from `start_s` on."""
+        """Set the inflow: items per second by source and step, from `start_s` on."""
         self._rates_from_s, self._rates_step_s, self._rates = start_s, step_s, rates
 
     def idle_from(self, host: int, now_s: float) -> float:
-        """Now: in a flow nobody has an item in hand."""
+        """Now: in a flow no instance holds an item."""
         return now_s
 
     def run(self, arrivals: Mapping[int, Floats], end_s: float, shed_fraction: float) -> Floats:
-        """Let the water run until `end_s`; what comes has been said by `set_rates`."""
+        """Simulate until `end_s`, with the inflow from `set_rates`; returns the series' rows."""
         self._watch_contention()
         rows, net = self._empty_rows(end_s), self.net
         filled = run_fluid(
@@ -98,58 +92,39 @@ class FluidEngine(ItemEngine):
 class FluidCloud(SimulatedCloud):
     """`SimulatedCloud` with a flow in place of items; the same arguments and methods.
 
-    A workload that has ``expected(edges_s)``, the items to be expected between each two moments
-    by source, is asked for that; otherwise its arrivals are counted.
+    If the workload has ``expected(edges_s)``, the expected number of items between each two
+    moments by source, the world uses that; otherwise it counts the workload's arrivals.
     """
 
-    def __init__(
-        self,
-        topology: Topology,
-        offer: HostOffer,
-        workload: Arrivals | SeededArrivals,
-        *,
-        seed: int,
-        initial: Deployment | None = None,
-        settings: CloudSettings | None = None,
-    ) -> None:
-        super().__init__(
-            topology,
-            offer,
-            workload,
-            seed=seed,
-            initial=initial,
-            settings=settings,
-            engine=FluidEngine,
-        )
-
-        self._rates = np.zeros((0, 0, 0))
+    default_engine = FluidEngine
+    _rates: Floats
 
     def _draw_arrivals(self) -> None:
-        self._chunk += 1
-        chunk_s, step_s = self.settings.arrival_chunk_s, self.settings.fluid_step_s
+        chunks, step_s = self._chunks, self.settings.fluid_step_s
+        chunk_s, number = chunks.chunk_s, chunks.number
         steps = max(1, round(chunk_s / step_s))
-        # Items that are drawn and counted come from a generator of their own for each chunk.
-        at_once = CHUNKS_AT_ONCE if hasattr(self._workload, "expected") else 1
-        place = self._chunk % at_once
+        # Without expected items, arrivals are drawn chunk by chunk.
+        at_once = CHUNKS_AT_ONCE if hasattr(chunks.workload, "expected") else 1
+        place = number % at_once
         if place == 0:
-            starts = np.arange(self._chunk, self._chunk + at_once)[:, None] * chunk_s
+            starts = np.arange(number, number + at_once)[:, None] * chunk_s
             self._rates = self._rates_between(starts + np.arange(steps + 1) * (chunk_s / steps))
             self._rates /= chunk_s / steps
         engine = self._engine
         assert isinstance(engine, FluidEngine)
-        engine.set_rates(self._chunk * chunk_s, chunk_s / steps, self._rates[place])
+        engine.set_rates(number * chunk_s, chunk_s / steps, self._rates[place])
 
     def _rates_between(self, edges: Floats) -> Floats:
         """Items between each edge and the next by chunk, source and step. edges: a row a chunk."""
-        chunks, steps = len(edges), edges.shape[1] - 1
-        items = np.zeros((chunks, len(self._sources), steps))
-        expected: Any = getattr(self._workload, "expected", None)
+        count, steps = len(edges), edges.shape[1] - 1
+        items = np.zeros((count, len(self.topology.sources), steps))
+        expected: Any = getattr(self._chunks.workload, "expected", None)
         if expected is not None:
             for name, values in expected(edges.ravel()).items():
-                # What the end of a chunk and the start of the next have between them is nothing.
-                whole = np.append(values, 0.0).reshape(chunks, steps + 1)
-                items[:, self._source_number(name)] = whole[:, :-1]
+                # No time passes between the end of a chunk and the start of the next.
+                whole = np.append(values, 0.0).reshape(count, steps + 1)
+                items[:, self._chunks.source_number(name)] = whole[:, :-1]
             return items
-        for name, times in self._drawn(float(edges[0, 0]), float(edges[0, -1])).items():
-            items[0, self._source_number(name)] = np.histogram(times, edges[0])[0]
+        for name, times in self._chunks.draw().items():
+            items[0, self._chunks.source_number(name)] = np.histogram(times, edges[0])[0]
         return items

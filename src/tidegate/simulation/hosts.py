@@ -1,7 +1,7 @@
-"""Hosts and instances of the simulated cloud: leased, started, moved, failed and paid for.
+"""Hosts and instances of a simulated world: leased, started, moved, failed and paid for.
 
-Money and start-up are plain Python: a plan changes a few of them once a minute. What runs is told
-to the engine as servers that work from some moment on.
+Costs and start-up times are plain Python, because a plan changes few hosts once a minute. The
+engine of the world learns of instances as servers that work from some moment on.
 """
 
 from __future__ import annotations
@@ -11,28 +11,56 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import Any, Protocol
 
 import numpy as np
 
 from tidegate.loop.backend import Outcome
-from tidegate.model import Deployment, HostOffer, Instance, Lease, LeaseEnd, Plan
+from tidegate.model import Deployment, HostOffer, HostStatus, Instance, Lease, LeaseEnd, Plan
 from tidegate.model.steps import Step, diff
-from tidegate.model.topology import Topology
+from tidegate.model.topology import Resources, Topology
 from tidegate.simulation.kernels.random import stream
-from tidegate.simulation.network import Engine
 from tidegate.simulation.settings import CloudSettings
 
-__all__ = ["Fleet", "SimulatedHost", "SimulatedInstance"]
+__all__ = ["HostEngine", "SimulatedHost", "SimulatedHosts", "SimulatedInstance"]
 
 HOST_START, INSTANCE_START, FAILURE, VICTIM = 11, 12, 13, 14
 _NOTHING = Outcome()
 
 
+class HostEngine(Protocol):
+    """What processes items on hosts whose instances start, stop, move and fail."""
+
+    def open_host(self, capacity: Resources, ready_s: float) -> int:
+        """Add a host that runs from `ready_s`; returns its number."""
+
+    def close_host(self, host: int, until_s: float) -> None:
+        """Remove a host at `until_s`."""
+
+    def start(self, operator: int, host: int, ready_s: float) -> int:
+        """Add an instance of an operator that works from `ready_s`; returns its slot."""
+
+    def stop(self, operator: int, slot: int, now_s: float) -> float:
+        """Remove an instance; returns when the work that it has begun is done."""
+
+    def move(self, operator: int, slot: int, host: int, pause_s: float, now_s: float) -> float:
+        """Pause an instance and continue on another host; returns when it works again."""
+
+    def fail(self, operator: int, slot: int, now_s: float) -> None:
+        """Lose an instance; the item that it worked on returns to the head of the queue."""
+
+    def fail_host(self, host: int, now_s: float) -> None:
+        """Lose a host, with the instances that were about to leave it."""
+
+    def idle_from(self, host: int, now_s: float) -> float:
+        """When the last item on a host is done, `now_s` if there is none."""
+
+
 @dataclass(slots=True)
 class SimulatedHost:
-    """A leased host. number: its place in the engine; gone_s: when it is given back.
+    """A leased host. number: its number in the engine; gone_s: when it is released.
 
-    images: from when on each image is there. leaving: instances that still have to move out.
+    images: when each image is loaded. leaving: instances that still have to move out.
     """
 
     id: str
@@ -45,10 +73,16 @@ class SimulatedHost:
     gone_s: float = math.inf
     leaving: int = 0
 
+    def status(self, now_s: float) -> HostStatus:
+        """Its status as a snapshot shows it."""
+        if self.draining:
+            return "draining"
+        return "starting" if self.ready_s > now_s else "running"
+
 
 @dataclass(slots=True)
 class SimulatedInstance:
-    """An instance. host: where it is wanted; slot: its place in the engine; ready_s: from when."""
+    """An instance. host: its target host; slot: its place in the engine; ready_s: from when."""
 
     id: str
     operator: str
@@ -59,24 +93,27 @@ class SimulatedInstance:
     works_on: str  # where it still works while it moves
 
 
-def _between(bounds: tuple[float, float], lots: np.random.Generator) -> float:
-    """As `lots.uniform`, which takes several times as long to look at its arguments."""
+def _between(bounds: tuple[float, float], rng: np.random.Generator) -> float:
+    """Like `rng.uniform`, which spends several times as long on checking its arguments."""
     low, high = bounds
-    return low + (high - low) * lots.random()
+    return low + (high - low) * rng.random()
 
 
-class Fleet:
-    """All hosts and instances, and what was paid for them.
+class SimulatedHosts:
+    """All hosts and instances of a world, and what they cost.
 
-    Time passes only through the `now_s` that is handed in; `next_event_s` says when the fleet
-    wants to be called again. `changes` counts on whenever a host or an instance is another.
+    Time passes only through the `now_s` that callers pass; `next_event_s` is the time of the next
+    call that is due. `changes` increases with every change of a host or an instance.
+
+    topology: what runs. offer: what can be leased. engine: what processes items on the hosts.
+    settings: start-up times, migration and failures. seed: random seed.
     """
 
     def __init__(
         self,
         topology: Topology,
         offer: HostOffer,
-        engine: Engine,
+        engine: HostEngine,
         settings: CloudSettings,
         seed: int,
     ) -> None:
@@ -100,10 +137,10 @@ class Fleet:
         self.steps: Counter[str] = Counter()
         self.before_move: Callable[[int, int, float], None] | None = None
         self._index = {name: i for i, name in enumerate(topology.by_name)}
-        self._host_lots = stream(seed, HOST_START)
-        self._instance_lots = stream(seed, INSTANCE_START)
-        self._failure_lots = stream(seed, FAILURE)
-        self._victim_lots = stream(seed, VICTIM)
+        self._host_rng = stream(seed, HOST_START)
+        self._instance_rng = stream(seed, INSTANCE_START)
+        self._failure_rng = stream(seed, FAILURE)
+        self._victim_rng = stream(seed, VICTIM)
         # (time, order, kind, who); the order makes ties deterministic.
         self._events: list[tuple[float, int, str, str]] = []
         self._event_count = 0
@@ -112,29 +149,27 @@ class Fleet:
 
     @property
     def next_event_s(self) -> float:
-        """When something happens by itself."""
+        """Time of the next move or failure."""
         return self._events[0][0] if self._events else math.inf
 
     def _schedule(self, time_s: float, kind: str, who: str) -> None:
         self._event_count += 1
         heappush(self._events, (time_s, self._event_count, kind, who))
 
-    def happen(self, now_s: float) -> bool:
-        """Everything that is due; whether the deployment changed."""
-        changed = False
+    def process_events(self, now_s: float) -> None:
+        """Carry out the moves and failures that are due."""
         while self._events and self._events[0][0] <= now_s:
             _, _, kind, who = heappop(self._events)
             self.changes += 1
             if kind == "move":
                 self._move_now(who, now_s)
             elif kind == "fail":
-                changed |= self._fail(who, now_s)
-        return changed
+                self._fail(who, now_s)
 
     # --- plans --------------------------------------------------------------------------------
 
     def begin(self, deployment: Deployment) -> None:
-        """Everything runs from the first moment, with its image in place."""
+        """Start with a deployment that runs from the first moment, with images loaded."""
         for name in deployment.hosts:
             self._lease(name, 0.0, startup_s=0.0)
         for instance in deployment.instances:
@@ -144,7 +179,7 @@ class Fleet:
         self.requested = deployment
 
     def apply(self, plan: Plan, now_s: float) -> Outcome:
-        """Begin what leads to the plan; what cannot be done is refused in a sentence."""
+        """Start the steps that lead to the plan; each refused step comes with its reason."""
         self.ended = tuple(end for end in self.ended if end.time_s >= now_s)
         steps = diff(self.requested, plan)
         if not steps:
@@ -176,27 +211,27 @@ class Fleet:
         return Outcome(tuple(done), tuple(refused))
 
     def _refusal(self, step: Step) -> str:
-        """Why a step cannot be done, empty when it can."""
+        """Why a step is refused, empty if it is possible."""
         host = self.hosts.get(step.host)
         if step.kind == "lease":
             if host is not None:
-                return "a host of that name is being given back"
+                return "a host of that name is being released"
             most = self.offer.max_hosts
             if most is not None and len(self.hosts) >= most:
-                return f"{most} hosts can be had, and as many are leased"
+                return f"the limit of {most} hosts is reached"
             return ""
         if host is None or (host.draining and step.kind != "stop"):
-            return "there is no such host"
+            return "no such host"
         if step.kind == "release":
             staying = any(i.host == step.host for i in self.instances.values())
-            return "something still runs there" if staying else ""
+            return "instances still run on it" if staying else ""
         if step.kind in ("start", "move"):
             if step.operator not in self._index:
                 return "the topology has no such operator"
             needs = self.topology.by_name[step.operator].demand.memory_mb
             has = self.offer.capacity.memory_mb
             if host.memory_mb > 0 and host.memory_mb + needs > has + 1e-6:
-                return f"it needs {needs:g} MB, and {has - host.memory_mb:g} MB are left"
+                return f"it needs {needs:g} MB; {has - host.memory_mb:g} MB are free"
         return ""
 
     def _as_requested(self) -> Deployment:
@@ -211,26 +246,26 @@ class Fleet:
         offer = self.offer
         if startup_s is None:
             bounds = self.settings.host_startup_s or (offer.startup_s, offer.startup_s)
-            startup_s = _between(bounds, self._host_lots)
+            startup_s = _between(bounds, self._host_rng)
         ready = now_s + startup_s
         number = self.engine.open_host(offer.capacity, ready)
         self.hosts[name] = SimulatedHost(name, number, offer.lease(now_s), ready)
         self.leased_so_far += 1
         self.peak_hosts = max(self.peak_hosts, len(self.hosts))
         if self.settings.host_failures_per_h > 0:
-            lives = float(self._failure_lots.exponential(3600 / self.settings.host_failures_per_h))
+            lives = float(self._failure_rng.exponential(3600 / self.settings.host_failures_per_h))
             self._schedule(ready + lives, "fail", name)
 
     def _ready_on(
         self, host: SimulatedHost, operator: str, now_s: float, startup_s: float | None
     ) -> float:
-        """When an instance would work there: host up, image loaded, instance started."""
+        """When an instance can work on a host: host up, image loaded, instance started."""
         image = self.topology.by_name[operator].image_name
         up = max(now_s, host.ready_s)
         if image not in host.images:
             host.images[image] = up + self.settings.image_download_s
         if startup_s is None:
-            startup_s = _between(self.settings.instance_startup_s, self._instance_lots)
+            startup_s = _between(self.settings.instance_startup_s, self._instance_rng)
         return max(up, host.images[image]) + startup_s
 
     def _start(self, step: Step, now_s: float, startup_s: float | None = None) -> None:
@@ -254,7 +289,7 @@ class Fleet:
         self._busy_until(worked, done)
 
     def _move(self, step: Step, now_s: float) -> None:
-        """Start a copy there; when it is up, the state follows (see `_move_now`)."""
+        """Start a copy on the new host; its state follows once it is up (see `_move_now`)."""
         instance = self.instances[step.instance]
         size = self.topology.by_name[instance.operator].demand.memory_mb
         old, new = self.hosts[instance.host], self.hosts[step.host]
@@ -263,7 +298,7 @@ class Fleet:
         if instance.works_on == instance.host:
             old.leaving += 1
         instance.host = step.host
-        if instance.works_on == step.host:  # it had not left yet and stays after all
+        if instance.works_on == step.host:  # it has not left yet and now stays
             new.leaving -= 1
             instance.ready_s = now_s
             return
@@ -273,7 +308,7 @@ class Fleet:
         self._schedule(instance.ready_s, "move", instance.id)
 
     def _move_now(self, name: str, now_s: float) -> None:
-        """The predecessors hold back, the state travels, and work goes on at the new place."""
+        """Pause the instance, transfer its state and continue on the new host."""
         instance = self.instances.get(name)
         if instance is None or instance.works_on == instance.host or instance.ready_s > now_s:
             return  # stopped, or moved elsewhere, in the meantime
@@ -293,7 +328,7 @@ class Fleet:
         self._busy_until(host, when_s)
 
     def _busy_until(self, host: SimulatedHost, when_s: float) -> None:
-        """A host that is being given back is kept until the last item on it is done."""
+        """Keep a host that is being released until the last item on it is done."""
         if host.draining:
             before = -math.inf if math.isinf(host.gone_s) else host.gone_s
             latest = max(before, when_s)
@@ -308,7 +343,7 @@ class Fleet:
     # --- ends ---------------------------------------------------------------------------------
 
     def forget_gone(self, now_s: float) -> None:
-        """Close the books of hosts that have been given back."""
+        """Add released hosts to the totals and drop them."""
         for host in [host for host in self.hosts.values() if host.gone_s <= now_s]:
             self._close(host)
 
@@ -324,15 +359,34 @@ class Fleet:
         """Billing units started on a host."""
         return host.lease.units_paid(min(now_s, host.gone_s))
 
-    def _fail(self, name: str, now_s: float) -> bool:
-        """A host dies with all that runs on it; what it worked on is replayed."""
+    def report(self, now_s: float) -> dict[str, Any]:
+        """The fields of a `RunReport` that concern hosts."""
+        self.forget_gone(now_s)
+        hosts = self.hosts.values()
+        units = self.paid_units + sum(self.units(host, now_s) for host in hosts)
+        seconds = sum(min(now_s, host.gone_s) - host.lease.started_s for host in hosts)
+        kinds = ("lease", "release", "start", "stop", "move")
+        return {
+            "paid_units": units,
+            "resource_cost_usd": units * self.offer.price_per_unit_usd,
+            "rescales": self.rescales,
+            "steps": {kind: self.steps[kind] for kind in kinds},
+            "migrations": self.steps["move"],
+            "failures": self.failures,
+            "refused": self.refused,
+            "host_seconds": self.host_seconds + seconds,
+            "peak_hosts": self.peak_hosts,
+        }
+
+    def _fail(self, name: str, now_s: float) -> None:
+        """Lose a host with all its instances; items in work return to their queues."""
         self.forget_gone(now_s)
         running = [host.id for host in self.hosts.values() if host.ready_s <= now_s]
         if not name and running:
-            name = running[int(self._victim_lots.integers(len(running)))]
+            name = running[int(self._victim_rng.integers(len(running)))]
         host = self.hosts.get(name)
         if host is None:
-            return False
+            return
         self.failures += 1
         for instance in [i for i in self.instances.values() if name in (i.host, i.works_on)]:
             size = self.topology.by_name[instance.operator].demand.memory_mb
@@ -345,7 +399,7 @@ class Fleet:
                 done = self.engine.stop(instance.number, instance.slot, now_s)
                 del self.instances[instance.id]
                 self._left(old, done)
-            else:  # it was on its way here and has not left: it stays
+            else:  # it was to move here and has not left: it stays
                 instance.host = old.id
                 instance.ready_s = now_s
                 old.memory_mb += size
@@ -355,4 +409,3 @@ class Fleet:
         self.engine.close_host(host.number, now_s)
         self._close(host)
         self.requested = self._as_requested()
-        return True

@@ -1,29 +1,34 @@
-"""From the network's books to a Snapshot: what a monitoring system would show.
+"""Snapshots of the item-level and fluid worlds: what a monitoring system would show.
 
-Counters are read as differences since the turn before. A measurement that cannot be had (nothing
-was processed, a host is still starting) is None, never zero.
+Counters are read as differences since the previous turn. A missing measurement (nothing was
+processed, a host is still starting) is None, never zero.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.model import (
     BatchReading,
-    HostOffer,
+    Host,
+    InstanceReading,
+    InstanceStatus,
     Latency,
     OperatorReading,
     Snapshot,
 )
 from tidegate.model.snapshot import NO_LATENCY
-from tidegate.model.topology import Topology
-from tidegate.simulation.hosts import Fleet
+from tidegate.model.topology import Resources
+from tidegate.simulation.hosts import SimulatedHosts
+from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.difference import (
     DURATIONS,
     SAMPLED,
@@ -34,79 +39,141 @@ from tidegate.simulation.kernels.difference import (
     empty_marks,
 )
 from tidegate.simulation.kernels.random import stream
-from tidegate.simulation.kernels.state import (
-    ARRIVED,
-    BUSY_S,
-    CORES,
-    DONE,
-    DROPPED,
-    FREE_S,
-    GAP_S,
-    GAP_SQUARE,
-    GAPS,
-    HOST,
-    PROCESSED,
-    RECENT,
-    ROOT,
-    SAMPLES,
-    SERVICE_S,
-    SERVICE_SQUARE,
-)
-from tidegate.simulation.network import Engine
-from tidegate.simulation.roster import Readings, Roster
+from tidegate.simulation.network import ItemEngine
 from tidegate.simulation.settings import CloudSettings
 
-__all__ = ["Meter"]
+__all__ = ["Meter", "Readings", "Roster"]
 
 Floats = NDArray[np.float64]
 NOISE = 21
 
 
+class Readings(NamedTuple):
+    """Measurements of one moment; core-seconds and rates by engine number."""
+
+    time_s: float
+    span_s: float
+    operators: tuple[OperatorReading, ...]
+    latency: Latency
+    batches: BatchReading | None
+    core_s: list[float]
+    noise: float
+    busy: list[list[float]]
+    done: list[list[float]]
+
+
+class Roster:
+    """The hosts and instances as they are now, for snapshots that list them later.
+
+    Most policies ask for the hosts and instances of a snapshot only now and then. A roster never
+    changes once it is made, so a snapshot can keep it.
+
+    world: the hosts and instances. demands: of the operators, by number. capacities: by host, in
+    the order of the leases. up_s: from when all of it runs, never while a host is being released.
+    """
+
+    def __init__(self, world: SimulatedHosts, demands: Sequence[Resources]) -> None:
+        hosts, instances = world.hosts.values(), world.instances.values()
+        self._demands, self._capacity = demands, world.offer.capacity
+        self._hosts = [replace(h, images=dict(h.images)) for h in hosts]
+        self._instances = [replace(i) for i in instances]
+        self.capacities = dict.fromkeys(world.hosts, self._capacity)
+        ready = [h.ready_s for h in hosts] + [i.ready_s for i in instances]
+        draining = any(h.draining for h in hosts)
+        self.up_s = math.inf if draining else max(ready, default=0.0)
+
+    def hosts(self, now_s: float, seen: Readings | None) -> tuple[Host, ...]:
+        """The hosts at that moment, with the latest measurements."""
+        hosts = []
+        capacity, cores = self._capacity, self._capacity.cpu_cores
+        for host in self._hosts:
+            ready_s, number = host.ready_s, host.number
+            used = None
+            if seen and ready_s < seen.time_s and number < len(seen.core_s):
+                up_s = min(seen.span_s, seen.time_s - ready_s)
+                if up_s > 0:
+                    used = max(seen.core_s[number] / cores, 0.0) * seen.noise / up_s
+            there = [image for image, since_s in host.images.items() if since_s <= now_s]
+            status, images = host.status(now_s), frozenset(there)
+            hosts.append(Host(host.id, capacity, status, used, host.lease, images))
+        return tuple(hosts)
+
+    def instances(self, now_s: float, seen: Readings | None) -> tuple[InstanceReading, ...]:
+        """The instances at that moment, with the latest measurements."""
+        readings = []
+        measured_s, span_s, slots = -math.inf, 0.0, 0
+        if seen:
+            measured_s, span_s, slots = seen.time_s, seen.span_s, len(seen.busy[0])
+        # Instances of an operator often did the same work, in a flow always.
+        known: tuple[float, ...] = ()
+        same: tuple[Resources | None, float | None] = (None, None)
+        for instance in self._instances:
+            o, slot, ready_s = instance.number, instance.slot, instance.ready_s
+            status: InstanceStatus = "running" if ready_s <= now_s else "starting"
+            load = rate = None
+            if seen and ready_s < measured_s and ready_s <= now_s and slot < slots:
+                there = min(span_s, measured_s - ready_s)
+                if there > 0:
+                    busy, done = seen.busy[o][slot], seen.done[o][slot]
+                    if (o, busy, done, there) != known:
+                        known = (o, busy, done, there)
+                        share, demand = max(0.0, busy / there), self._demands[o]
+                        cores, mbps = share * demand.cpu_cores, share * demand.network_mbps
+                        load = Resources(cores, demand.memory_mb, mbps)
+                        same = load, max(0.0, done / there)
+                    load, rate = same
+            readings.append(
+                InstanceReading(instance.id, instance.operator, instance.host, status, load, rate)
+            )
+        return tuple(readings)
+
+
 class Meter:
-    """Measures an engine and its fleet; reading it twice at the same moment changes nothing."""
+    """Measures an engine and its hosts; reading it twice at the same moment changes nothing.
+
+    settings: delay and noise of measurements. engine: what processes the items. hosts: where they
+    run. seed: random seed of the noise.
+    """
 
     def __init__(
         self,
-        topology: Topology,
-        offer: HostOffer,
         settings: CloudSettings,
-        engine: Engine,
-        fleet: Fleet,
+        engine: ItemEngine,
+        hosts: SimulatedHosts,
         seed: int,
     ) -> None:
-        self._topology, self._offer, self._settings = topology, offer, settings
-        self._engine, self._fleet, self._seed = engine, fleet, seed
-        self._names = tuple(topology.by_name)
-        self._demands = [operator.demand for operator in topology.operators]
-        self._roster, self._listed = Roster(fleet, self._demands), fleet.changes
+        self._settings, self._engine, self._hosts, self._seed = settings, engine, hosts, seed
+        self._names = tuple(hosts.topology.by_name)
+        self._demands = [operator.demand for operator in hosts.topology.operators]
+        self._roster, self._listed = Roster(hosts, self._demands), hosts.changes
         self._kept: deque[Readings] = deque()
-        self._batches: deque[float] = deque(maxlen=RECENT)
+        self._batches: deque[float] = deque(maxlen=at.RECENT)
         self._marks = empty_marks(engine.net)
         self._gauge = empty_gauge(engine.net)
         self._marked_s = 0.0
         self._left: dict[int, float] = {}
 
     def forget(self, operator: int, slot: int) -> None:
-        """A slot has got a new instance: its counters begin at zero."""
+        """Reset the counters of a slot that has a new instance."""
         if slot < self._marks.busy.shape[1]:
             self._marks.busy[operator, slot] = 0.0
             self._marks.done[operator, slot] = 0
 
     def settle(self, operator: int, slot: int, now_s: float) -> None:
-        """An instance is about to move: what it has used since the last turn, its old host pays.
+        """Charge what an instance used since the last turn to the host that it is leaving.
 
-        The engine begins its seconds anew at the new place.
+        The engine restarts the instance's busy time on the new host.
         """
         net = self._engine.net
-        busy = float(net.slot_f[operator, BUSY_S, slot])
-        if net.slot_i[operator, ROOT, slot] >= 0:
-            busy -= max(0.0, float(net.slot_f[operator, FREE_S, slot]) - now_s)
+        busy = float(net.slot_f[operator, at.BUSY_S, slot])
+        if net.slot_i[operator, at.ROOT, slot] >= 0:
+            busy -= max(0.0, float(net.slot_f[operator, at.FREE_S, slot]) - now_s)
         if slot < self._marks.busy.shape[1]:
             busy -= float(self._marks.busy[operator, slot])
             self._marks.busy[operator, slot] = 0.0
-            self._marks.done[operator, slot] = net.slot_i[operator, DONE, slot]
-        host = int(net.slot_i[operator, HOST, slot])
-        used = busy * float(net.ops_f[operator, CORES])
+            self._marks.done[operator, slot] = net.slot_i[operator, at.DONE, slot]
+        host = int(net.slot_i[operator, at.HOST, slot])
+        used = busy * float(net.ops_f[operator, at.CORES])
         self._left[host] = self._left.get(host, 0.0) + used
 
     # --- measuring ----------------------------------------------------------------------------
@@ -141,16 +208,16 @@ class Meter:
             *self._marks,
             *self._gauge,
         )
-        # From here on plain numbers: there are few of them, and NumPy's are slow one by one.
+        # Plain numbers from here on: NumPy's are slow one by one.
         all_facts, (busy, done), core_s, times = [array.tolist() for array in self._gauge]
         for host, used in self._left.items():
             core_s[host] += used
         self._left.clear()
         noise = [1.0] * (2 * operators + 1)
         if self._settings.measurement_noise > 0 and span > 0:
-            lots = stream(self._seed, NOISE, round(now_s * 1000))
+            rng = stream(self._seed, NOISE, round(now_s * 1000))
             sigma = self._settings.measurement_noise
-            noise = np.exp(lots.normal(0, sigma, len(noise))).tolist()
+            noise = np.exp(rng.normal(0, sigma, len(noise))).tolist()
         facts_of = zip(self._names, all_facts, noise[0:-1:2], noise[1::2], strict=True)
         readings = tuple([_reading(span, *facts) for facts in facts_of])
         latency = NO_LATENCY
@@ -160,11 +227,11 @@ class Meter:
         return Readings(now_s, span, readings, latency, batches, core_s, noise[-1], busy, done)
 
     def _batch(self, readings: tuple[OperatorReading, ...]) -> BatchReading | None:
-        """The batches that micro-batch processing would have had: the busiest operator's work."""
+        """The batches that micro-batch processing would have: the busiest operator's work."""
         trigger = self._settings.trigger_interval_s
         if trigger is None:
             return None
-        counts = self._fleet.requested.counts
+        counts = self._hosts.requested.counts
         work = [
             r.arrival_rate_per_s * r.service_time_s / max(1, counts[r.operator])
             for r in readings
@@ -177,32 +244,32 @@ class Meter:
     # --- assembling ---------------------------------------------------------------------------
 
     def _assemble(self, now_s: float, seen: Readings | None) -> Snapshot:
-        fleet = self._fleet
-        fleet.forget_gone(now_s)
-        if fleet.changes != self._listed:
-            self._roster, self._listed = Roster(fleet, self._demands), fleet.changes
+        hosts = self._hosts
+        hosts.forget_gone(now_s)
+        if hosts.changes != self._listed:
+            self._roster, self._listed = Roster(hosts, self._demands), hosts.changes
         roster = self._roster
         operators = seen.operators if seen else tuple(map(OperatorReading, self._names))
-        # Known already: it would be worked out again in each turn.
+        # Already known, so the snapshot need not compute it.
         known: dict[str, Any] = {
-            "requested": fleet.requested,
+            "requested": hosts.requested,
             "reading": dict(zip(self._names, operators, strict=True)),
             "capacities": roster.capacities,
         }
         if roster.up_s <= now_s:
-            known["running"] = fleet.requested
+            known["running"] = hosts.requested
         return Snapshot.unchecked(
             time_s=now_s,
-            topology=self._topology,
-            offer=self._offer,
+            topology=hosts.topology,
+            offer=hosts.offer,
             hosts_later=partial(roster.hosts, now_s, seen),
             instances_later=partial(roster.instances, now_s, seen),
             operators=operators,
             latency=seen.latency if seen else NO_LATENCY,
             batches=seen.batches if seen else None,
             interval_s=self._settings.decision_s,
-            leased_so_far=fleet.leased_so_far,
-            ended=fleet.ended,
+            leased_so_far=hosts.leased_so_far,
+            ended=hosts.ended,
             **known,
         )
 
@@ -214,27 +281,27 @@ def _reading(
     rate_noise: float,
     time_noise: float,
 ) -> OperatorReading:
-    """What was measured of one operator. delta: its facts, see `difference`."""
+    """The reading of one operator. delta: its facts, see `difference`."""
     waiting = delta[WAITING]
     if span <= 0:
         return OperatorReading(name, queue_length=waiting)
     known = int(delta[SAMPLED])
     recent = tuple(delta[DURATIONS : DURATIONS + known]) if known else None
     service = service_scv = arrival_scv = None
-    samples, gaps = delta[SAMPLES], delta[GAPS]
+    samples, gaps = delta[at.SAMPLES], delta[at.GAPS]
     if samples > 0:
-        mean = delta[SERVICE_S] / samples
+        mean = delta[at.SERVICE_S] / samples
         service = mean * time_noise
         if mean > 0 and samples > 1:
-            service_scv = max(0.0, delta[SERVICE_SQUARE] / samples / mean**2 - 1)
-    if gaps > 1 and delta[GAP_S] > 0:
-        mean = delta[GAP_S] / gaps
-        arrival_scv = max(0.0, delta[GAP_SQUARE] / gaps / mean**2 - 1)
+            service_scv = max(0.0, delta[at.SERVICE_SQUARE] / samples / mean**2 - 1)
+    if gaps > 1 and delta[at.GAP_S] > 0:
+        mean = delta[at.GAP_S] / gaps
+        arrival_scv = max(0.0, delta[at.GAP_SQUARE] / gaps / mean**2 - 1)
     return OperatorReading(
         name,
-        delta[ARRIVED] / span * rate_noise,
-        delta[PROCESSED] / span * rate_noise,
-        delta[DROPPED] / span,
+        delta[at.ARRIVED] / span * rate_noise,
+        delta[at.PROCESSED] / span * rate_noise,
+        delta[at.DROPPED] / span,
         service,
         arrival_scv,
         service_scv,

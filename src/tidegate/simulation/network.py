@@ -1,90 +1,24 @@
-"""The network of queues as the cloud sees it: servers start, stop, move and fail; time passes."""
+"""The network of queues behind the item-level world: servers start, stop, move and fail."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.model.topology import Resources, Topology
+from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.events import run_events
 from tidegate.simulation.kernels.staged import run_staged
-from tidegate.simulation.kernels.state import (
-    ADMITTED,
-    ALIVE,
-    ARRIVED_S,
-    BEGUN,
-    BUSY_S,
-    CORES,
-    DONE,
-    FREE_S,
-    FROM_S,
-    HEAD,
-    HOST,
-    HOST_CORES,
-    HOST_MBPS,
-    LEAVING,
-    MBPS,
-    NEXT_CONTENTION,
-    NO_SERVER,
-    NOW,
-    PACE,
-    ROOT,
-    ROW_OPERATORS,
-    ROW_PER_OPERATOR,
-    SEEN,
-    SERVING,
-    SLOW,
-    TAIL,
-    TURN,
-    UNTIL_S,
-    Network,
-    build_network,
-    grown,
-    with_more_hosts,
-    with_more_slots,
-)
+from tidegate.simulation.kernels.state import build_network, grown, with_more_hosts, with_more_slots
 from tidegate.simulation.settings import CloudSettings
 
-__all__ = ["Engine", "ItemEngine"]
+__all__ = ["ItemEngine"]
 
 Floats = NDArray[np.float64]
-
-
-class Engine(Protocol):
-    """What moves items through a network whose servers come and go."""
-
-    net: Network
-
-    def open_host(self, capacity: Resources, ready_s: float) -> int:
-        """A place for a host that runs from `ready_s`; returns its number."""
-
-    def close_host(self, host: int, until_s: float) -> None:
-        """The host is there until then."""
-
-    def start(self, operator: int, host: int, ready_s: float) -> int:
-        """A server of an operator that works from `ready_s`; returns its slot."""
-
-    def stop(self, operator: int, slot: int, now_s: float) -> float:
-        """Take a server away; returns when the item that it works on is done."""
-
-    def move(self, operator: int, slot: int, host: int, pause_s: float, now_s: float) -> float:
-        """Pause a server and go on elsewhere; returns when it works again."""
-
-    def fail(self, operator: int, slot: int, now_s: float) -> None:
-        """A server is gone; the item that it worked on goes back to the head of the queue."""
-
-    def fail_host(self, host: int, now_s: float) -> None:
-        """A host is gone, and with it what was about to leave it."""
-
-    def idle_from(self, host: int, now_s: float) -> float:
-        """When the last item on a host is done, now if there is none."""
-
-    def run(self, arrivals: Mapping[int, Floats], end_s: float, shed_fraction: float) -> Floats:
-        """Simulate until `end_s`; returns the rows of the time series."""
 
 
 class ItemEngine:
@@ -94,7 +28,7 @@ class ItemEngine:
         self.net = build_network(topology, settings, seed)
         self._sources = len(topology.sources)
         self._settings = settings
-        width = ROW_OPERATORS + ROW_PER_OPERATOR * len(topology.operators)
+        width = at.ROW_OPERATORS + at.ROW_PER_OPERATOR * len(topology.operators)
         self._before = np.zeros(width)
         self._kernel: Any = run_staged if len(self.net.order) else run_events
         self._free_hosts = list(range(len(self.net.hosts)))[::-1]
@@ -102,9 +36,9 @@ class ItemEngine:
         self._free_slots: list[list[int]] = [
             list(range(self.net.slot_f.shape[2]))[::-1] for _ in topology.operators
         ]
-        # Cores and megabits that each operator's servers want when all are busy, that is wanted
-        # on each host, and that it has; in plain numbers, for NumPy's are slow one by one.
-        self._demand: list[list[float]] = self.net.ops_f[:, [CORES, MBPS]].tolist()
+        # Cores and Mbit/s that a busy server of each operator needs, the total on each host and the
+        # capacity of each host. Plain numbers, because NumPy's are slow one by one.
+        self._demand: list[list[float]] = self.net.ops_f[:, [at.CORES, at.MBPS]].tolist()
         self._wanted: dict[int, tuple[float, float]] = {}
         self._limits: dict[int, tuple[float, float]] = {}
         self._unwatched, self._overfull = True, False
@@ -112,7 +46,7 @@ class ItemEngine:
     # --- hosts --------------------------------------------------------------------------------
 
     def open_host(self, capacity: Resources, ready_s: float) -> int:
-        """A place for a host that runs from `ready_s`; returns its number."""
+        """Add a host that runs from `ready_s`; returns its number."""
         self._reuse_hosts()
         if not self._free_hosts:
             have = len(self.net.hosts)
@@ -120,24 +54,24 @@ class ItemEngine:
             self._free_hosts = list(range(have, 2 * have))[::-1]
         host = self._free_hosts.pop()
         net = self.net
-        net.hosts[host, SLOW] = 1.0
-        net.hosts[host, HOST_CORES] = capacity.cpu_cores
-        net.hosts[host, HOST_MBPS] = capacity.network_mbps
-        net.hosts[host, FROM_S] = ready_s
-        net.hosts[host, UNTIL_S] = np.inf
+        net.hosts[host, at.SLOW] = 1.0
+        net.hosts[host, at.HOST_CORES] = capacity.cpu_cores
+        net.hosts[host, at.HOST_MBPS] = capacity.network_mbps
+        net.hosts[host, at.FROM_S] = ready_s
+        net.hosts[host, at.UNTIL_S] = np.inf
         self._wanted[host] = (0.0, 0.0)
         self._limits[host] = (capacity.cpu_cores, capacity.network_mbps)
         self._unwatched = True
         return host
 
     def close_host(self, host: int, until_s: float) -> None:
-        """The host is there until then."""
-        self.net.hosts[host, UNTIL_S] = until_s
+        """Remove a host at `until_s`."""
+        self.net.hosts[host, at.UNTIL_S] = until_s
         self._closing.append((until_s, host))
 
     def _reuse_hosts(self) -> None:
-        """Numbers of hosts that are gone, once their last interval has been booked."""
-        past = self.net.whole[NOW] - self._settings.monitoring_s
+        """Free the numbers of hosts that are gone, once their last interval has been counted."""
+        past = self.net.whole[at.NOW] - self._settings.monitoring_s
         self._free_hosts += [host for until, host in self._closing if until < past]
         self._closing = [entry for entry in self._closing if entry[0] >= past]
 
@@ -148,7 +82,7 @@ class ItemEngine:
         self._unwatched = True
 
     def _watch_contention(self) -> None:
-        """Contention has to be worked out only where a host can be asked for too much."""
+        """Compute contention only if the instances of a host can demand more than it has."""
         net = self.net
         if self._unwatched:
             self._unwatched = False
@@ -159,23 +93,23 @@ class ItemEngine:
                 )
             )
             if not self._overfull:
-                net.whole[NEXT_CONTENTION] = np.inf
-                net.hosts[:, SLOW] = 1.0
-                net.slot_f[:, PACE] = 1.0
-        if self._overfull and net.whole[NEXT_CONTENTION] == np.inf:
-            net.whole[NEXT_CONTENTION] = net.whole[NOW] + self._settings.contention_s
+                net.whole[at.NEXT_CONTENTION] = np.inf
+                net.hosts[:, at.SLOW] = 1.0
+                net.slot_f[:, at.PACE] = 1.0
+        if self._overfull and net.whole[at.NEXT_CONTENTION] == np.inf:
+            net.whole[at.NEXT_CONTENTION] = net.whole[at.NOW] + self._settings.contention_s
 
     # --- servers ------------------------------------------------------------------------------
 
     def start(self, operator: int, host: int, ready_s: float) -> int:
-        """A server of an operator that works from `ready_s`; returns its slot."""
+        """Add a server of an operator that works from `ready_s`; returns its slot."""
         slot = self._new_slot(operator)
         net = self.net
-        net.slot_f[operator, FREE_S, slot] = ready_s
-        net.slot_i[operator, ROOT, slot] = -1
-        net.slot_i[operator, HOST, slot] = host
-        net.slot_i[operator, ALIVE, slot] = SERVING
-        net.slot_f[operator, PACE, slot] = net.hosts[host, SLOW]
+        net.slot_f[operator, at.FREE_S, slot] = ready_s
+        net.slot_i[operator, at.ROOT, slot] = -1
+        net.slot_i[operator, at.HOST, slot] = host
+        net.slot_i[operator, at.ALIVE, slot] = at.SERVING
+        net.slot_f[operator, at.PACE, slot] = net.hosts[host, at.SLOW]
         self._want(operator, host, 1)
         return slot
 
@@ -183,8 +117,8 @@ class ItemEngine:
         free = self._free_slots[operator]
         if not free:
             # Servers that finished their last item have left their slots.
-            alive = self.net.slot_i[operator, ALIVE]
-            free += [int(slot) for slot in np.flatnonzero(alive == NO_SERVER)[::-1]]
+            alive = self.net.slot_i[operator, at.ALIVE]
+            free += [int(slot) for slot in np.flatnonzero(alive == at.NO_SERVER)[::-1]]
         if len(free) == 0:
             have = self.net.slot_f.shape[2]
             self.net = with_more_slots(self.net)
@@ -192,99 +126,101 @@ class ItemEngine:
                 slots[:0] = list(range(have, 2 * have))[::-1]
         slot = free.pop()
         net = self.net
-        net.slot_f[operator, BUSY_S:, slot] = 0.0
-        net.slot_i[operator, DONE, slot] = 0
-        net.slot_i[operator, TURN, slot] = 0
+        net.slot_f[operator, at.BUSY_S :, slot] = 0.0
+        net.slot_i[operator, at.DONE, slot] = 0
+        net.slot_i[operator, at.TURN, slot] = 0
         return slot
 
     def stop(self, operator: int, slot: int, now_s: float) -> float:
-        """Take a server away; returns when the item that it works on is done."""
+        """Remove a server; returns when the item that it works on is done."""
         net = self.net
-        self._want(operator, int(net.slot_i[operator, HOST, slot]), -1)
-        if net.slot_i[operator, ROOT, slot] < 0:
-            net.slot_i[operator, ALIVE, slot] = NO_SERVER
+        self._want(operator, int(net.slot_i[operator, at.HOST, slot]), -1)
+        if net.slot_i[operator, at.ROOT, slot] < 0:
+            net.slot_i[operator, at.ALIVE, slot] = at.NO_SERVER
             self._free_slots[operator].append(slot)
             return now_s
-        net.slot_i[operator, ALIVE, slot] = LEAVING
-        return float(net.slot_f[operator, FREE_S, slot])
+        net.slot_i[operator, at.ALIVE, slot] = at.LEAVING
+        return float(net.slot_f[operator, at.FREE_S, slot])
 
     def move(self, operator: int, slot: int, host: int, pause_s: float, now_s: float) -> float:
-        """Pause a server and go on elsewhere; returns when it works again.
+        """Pause a server and continue on another host; returns when it works again.
 
-        The item in hand is finished first; the others wait in the queue.
+        It finishes its current item first; the others wait in the queue.
         """
         net = self.net
-        root = int(net.slot_i[operator, ROOT, slot])
+        root = int(net.slot_i[operator, at.ROOT, slot])
         resumes = now_s + pause_s
-        self._want(operator, int(net.slot_i[operator, HOST, slot]), -1)
+        self._want(operator, int(net.slot_i[operator, at.HOST, slot]), -1)
         self._want(operator, host, 1)
         if root >= 0:
-            resumes = float(net.slot_f[operator, FREE_S, slot]) + pause_s
+            resumes = float(net.slot_f[operator, at.FREE_S, slot]) + pause_s
             rest = self._new_slot(operator)
             net = self.net
             net.slot_f[operator, :, rest] = net.slot_f[operator, :, slot]
             net.slot_i[operator, :, rest] = net.slot_i[operator, :, slot]
-            net.slot_i[operator, ALIVE, rest] = LEAVING
-            # The rest of the item in hand is all that this server has still to do.
-            ahead = max(0.0, float(net.slot_f[operator, FREE_S, slot]) - now_s)
-            net.slot_f[operator, BUSY_S:, rest] -= net.slot_f[operator, BUSY_S, slot] - ahead
-        net.slot_i[operator, ROOT, slot] = -1
-        net.slot_f[operator, FREE_S, slot] = resumes
-        net.slot_i[operator, HOST, slot] = host
-        net.slot_f[operator, PACE, slot] = net.hosts[host, SLOW]
-        net.slot_f[operator, BUSY_S:, slot] = 0.0
+            net.slot_i[operator, at.ALIVE, rest] = at.LEAVING
+            # This server only has to finish its current item.
+            ahead = max(0.0, float(net.slot_f[operator, at.FREE_S, slot]) - now_s)
+            net.slot_f[operator, at.BUSY_S :, rest] -= net.slot_f[operator, at.BUSY_S, slot] - ahead
+        net.slot_i[operator, at.ROOT, slot] = -1
+        net.slot_f[operator, at.FREE_S, slot] = resumes
+        net.slot_i[operator, at.HOST, slot] = host
+        net.slot_f[operator, at.PACE, slot] = net.hosts[host, at.SLOW]
+        net.slot_f[operator, at.BUSY_S :, slot] = 0.0
         return resumes
 
     def fail(self, operator: int, slot: int, now_s: float) -> None:
-        """A server is gone; the item that it worked on goes back to the head of the queue."""
+        """Lose a server; the item that it worked on returns to the head of the queue."""
         net = self.net
-        self._want(operator, int(net.slot_i[operator, HOST, slot]), -1)
+        self._want(operator, int(net.slot_i[operator, at.HOST, slot]), -1)
         self._lose(operator, slot, now_s)
         self._free_slots[operator].append(slot)
 
     def idle_from(self, host: int, now_s: float) -> float:
         """When the last item on a host is done, now if there is none."""
         net = self.net
-        leaving = (net.slot_i[:, ALIVE] == LEAVING) & (net.slot_i[:, HOST] == host)
-        return float(max(now_s, *net.slot_f[:, FREE_S][leaving].tolist(), now_s))
+        leaving = (net.slot_i[:, at.ALIVE] == at.LEAVING) & (net.slot_i[:, at.HOST] == host)
+        return float(max(now_s, *net.slot_f[:, at.FREE_S][leaving].tolist(), now_s))
 
     def fail_host(self, host: int, now_s: float) -> None:
-        """A host is gone, and with it what was about to leave it."""
+        """Lose a host, with the servers that were about to leave it."""
         net = self.net
-        lost = (net.slot_i[:, ALIVE] == LEAVING) & (net.slot_i[:, HOST] == host)
+        lost = (net.slot_i[:, at.ALIVE] == at.LEAVING) & (net.slot_i[:, at.HOST] == host)
         for operator, slot in zip(*np.nonzero(lost), strict=True):
             self._lose(int(operator), int(slot), now_s)
             self._free_slots[operator].append(int(slot))
 
     def _lose(self, operator: int, slot: int, now_s: float) -> None:
         net = self.net
-        net.slot_i[operator, ALIVE, slot] = NO_SERVER
-        root = int(net.slot_i[operator, ROOT, slot])
+        net.slot_i[operator, at.ALIVE, slot] = at.NO_SERVER
+        root = int(net.slot_i[operator, at.ROOT, slot])
         if root < 0:
             return
-        came = float(net.slot_f[operator, ARRIVED_S, slot])
-        net.slot_i[operator, ROOT, slot] = -1
+        came = float(net.slot_f[operator, at.ARRIVED_S, slot])
+        net.slot_i[operator, at.ROOT, slot] = -1
         self._put_back(operator, root, came)
-        # An idle server could have taken the item only from now on.
-        idle = (net.slot_i[operator, ALIVE] != NO_SERVER) & (net.slot_i[operator, ROOT] < 0)
-        free = net.slot_f[operator, FREE_S]
+        # An idle server can take the item only from now on.
+        idle = (net.slot_i[operator, at.ALIVE] != at.NO_SERVER) & (
+            net.slot_i[operator, at.ROOT] < 0
+        )
+        free = net.slot_f[operator, at.FREE_S]
         free[idle] = np.maximum(free[idle], now_s)
 
     def _put_back(self, operator: int, root: int, came: float) -> None:
-        """Replay: into the queue where it belongs by its time of arrival."""
-        if self.net.ends[operator, TAIL] + 1 > self.net.lane_time.shape[1]:
-            self.net = grown(self.net, 2 * self.net.lane_time.shape[1], 0)
+        """Put an item back into the queue by its time of arrival."""
+        if self.net.ends[operator, at.TAIL] + 1 > self.net.buffer_time.shape[1]:
+            self.net = grown(self.net, 2 * self.net.buffer_time.shape[1], 0)
         net = self.net
-        head, tail = int(net.ends[operator, HEAD]), int(net.ends[operator, TAIL])
-        times, roots = net.lane_time[operator], net.lane_root[operator]
+        head, tail = int(net.ends[operator, at.HEAD]), int(net.ends[operator, at.TAIL])
+        times, roots = net.buffer_time[operator], net.buffer_root[operator]
         place = head + int(np.searchsorted(times[head:tail], came))
         times[place + 1 : tail + 1] = times[place:tail].copy()
         roots[place + 1 : tail + 1] = roots[place:tail].copy()
         times[place], roots[place] = came, root
-        net.ends[operator, TAIL] += 1
-        net.ops_i[operator, SEEN] += 1
-        net.ops_i[operator, ADMITTED] += 1
-        net.ops_i[operator, BEGUN] = max(0, net.ops_i[operator, BEGUN] - 1)
+        net.ends[operator, at.TAIL] += 1
+        net.ops_i[operator, at.SEEN] += 1
+        net.ops_i[operator, at.ADMITTED] += 1
+        net.ops_i[operator, at.BEGUN] = max(0, net.ops_i[operator, at.BEGUN] - 1)
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -310,7 +246,7 @@ class ItemEngine:
             self.net = grown(self.net, room, roots)
 
     def _empty_rows(self, end_s: float) -> Floats:
-        span = end_s - float(self.net.whole[NOW])
+        span = end_s - float(self.net.whole[at.NOW])
         return np.empty((int(span / self._settings.monitoring_s) + 2, len(self._before)))
 
 

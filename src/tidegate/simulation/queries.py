@@ -1,8 +1,8 @@
-"""A simulated fleet: streaming queries at home on hosts, in micro-batches that share the CPU.
+"""A simulated fleet: streaming queries on hosts, in micro-batches that share the CPU.
 
-Here a batch's length follows from how crowded its host is, and an overfull host has fewer and
-larger batches instead of an endless queue, as Spark's have. Hosts that are processes on one machine
-also share that machine. The snapshots have the shape of those of the live fleet.
+The duration of a batch depends on the load of its host. As in Spark, an overloaded host runs fewer
+and larger batches and has no endless queue. Hosts that are processes on one machine also share
+that machine. The snapshots have the shape of those of the live fleet.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.codec import Value
 from tidegate.errors import InputError, SettingError
-from tidegate.loop.backend import Outcome
 from tidegate.model import (
     BatchReading,
     Deployment,
@@ -26,13 +24,13 @@ from tidegate.model import (
     InstanceReading,
     Latency,
     OperatorReading,
-    Plan,
     Snapshot,
 )
 from tidegate.model.topology import Resources, Topology
-from tidegate.simulation.hosts import Fleet
+from tidegate.simulation.hosts import HostEngine, SimulatedHosts
 from tidegate.simulation.kernels.random import stream
 from tidegate.simulation.settings import CloudSettings
+from tidegate.simulation.world import SimulatedWorld
 from tidegate.units import finite
 
 __all__ = ["QueryCloud", "QueryCost", "QuerySettings"]
@@ -47,8 +45,8 @@ NOWHERE = -1
 class QueryCost(Value):
     """What the batches of a query cost on a warm host.
 
-    batch_cpu_s, row_cpu_s: CPU seconds of a batch, and of each row in it. cores: that a batch keeps
-    busy when nobody else wants them. scv: squared coefficient of variation of a batch's work.
+    batch_cpu_s, row_cpu_s: CPU seconds of a batch and of each row in it. cores: cores that a batch
+    keeps busy on an idle host. scv: squared coefficient of variation of a batch's work.
     """
 
     batch_cpu_s: float
@@ -62,7 +60,7 @@ class QueryCost(Value):
         finite(self.cores, "cores", above=0, error=SettingError)
 
     def cpu_s(self, rows: float) -> float:
-        """CPU seconds of a batch of so many rows."""
+        """CPU seconds of a batch with this number of rows."""
         return max(1e-6, self.batch_cpu_s + self.row_cpu_s * rows)
 
 
@@ -70,11 +68,15 @@ class QueryCost(Value):
 class QuerySettings(Value):
     """How a simulated fleet behaves.
 
-    trigger_s: seconds between the begins of batches that keep up; one that is late starts at once.
-    interval_s: between decisions. pause_s: a move's, in which the query runs nowhere; cold: so many
-    times the usual work has a query's first batch on a host. host_startup_s: from lease to work.
-    host_cores: CPU that a host can use at most, None: its capacity; machine_cores: that all hosts
-    share, None: each has a machine of its own. step_s: of simulated time.
+    Args:
+        trigger_s: Time between the starts of two batches, in seconds; a late batch starts at once.
+        interval_s: Time between two decisions, in seconds.
+        pause_s: Time for which a moving query runs nowhere, in seconds.
+        cold: Work of a query's first batch on a host, relative to its usual work.
+        host_startup_s: Time from the lease of a host until it works, in seconds.
+        host_cores: Most CPU cores that a host can use, None for its capacity.
+        machine_cores: CPU cores that all hosts share, None if each has its own machine.
+        step_s: Step of simulated time, in seconds.
     """
 
     trigger_s: float = 1.0
@@ -95,7 +97,7 @@ class QuerySettings(Value):
 
 @dataclass
 class _Batch:
-    """A batch that runs. left: share of it that is still to do; whole_s: what it takes alone."""
+    """A running batch. left: remaining share of it; whole_s: its duration on an idle host."""
 
     began_s: float
     mean_came_s: float
@@ -106,7 +108,7 @@ class _Batch:
 
 @dataclass
 class _Query:
-    """One query. next_file: the first that no batch has taken. going: (host, pause) of a move."""
+    """One query. next_file: the first file that no batch has read. moving: (host, pause)."""
 
     name: str
     cost: QueryCost
@@ -118,47 +120,53 @@ class _Query:
     due_s: float = 0.0
     next_file: int = 0
     batch: _Batch | None = None
-    going: tuple[int, float] | None = None
+    moving: tuple[int, float] | None = None
     cpu_s: float = 0.0
     done_rows: float = 0.0
     delays_s: list[float] = field(default_factory=list)
     durations_s: list[float] = field(default_factory=list)
 
 
-class _Engine:
-    """The queries, and the hosts as `Fleet` wants them from an engine."""
+class _Engine(HostEngine):
+    """The queries, and how they share the CPUs of the hosts."""
 
     def __init__(self, queries: list[_Query], settings: QuerySettings, seed: int) -> None:
         self.queries, self.settings = queries, settings
         self.capacities: list[float] = []
-        self._lots = stream(seed, WORK)
+        self._rng = stream(seed, WORK)
 
-    # --- for the fleet ------------------------------------------------------------------------
+    # --- hosts and instances ------------------------------------------------------------------
 
     def open_host(self, capacity: Resources, ready_s: float) -> int:
         self.capacities.append(self.settings.host_cores or capacity.cpu_cores)
         return len(self.capacities) - 1
 
-    def close_host(self, host: int, when_s: float) -> None:
+    def close_host(self, host: int, until_s: float) -> None:
         """Nothing is left on it."""
 
     def idle_from(self, host: int, now_s: float) -> float:
         return now_s
 
-    def start(self, number: int, host: int, ready_s: float) -> int:
-        query = self.queries[number]
+    def start(self, operator: int, host: int, ready_s: float) -> int:
+        query = self.queries[operator]
         query.host, query.ready_s, query.cold = host, ready_s, ready_s > 0
         return 0
 
-    def stop(self, number: int, slot: int, now_s: float) -> float:
-        self.queries[number].host, self.queries[number].batch = NOWHERE, None
+    def stop(self, operator: int, slot: int, now_s: float) -> float:
+        self.queries[operator].host, self.queries[operator].batch = NOWHERE, None
         return now_s
 
-    def move(self, number: int, slot: int, host: int, pause_s: float, now_s: float) -> float:
-        """Go when the batch has ended, as the live fleet waits for that."""
-        self.queries[number].going = (host, pause_s)
-        self._leave(self.queries[number], now_s)
+    def move(self, operator: int, slot: int, host: int, pause_s: float, now_s: float) -> float:
+        """Move at the end of the running batch, as in the live fleet."""
+        self.queries[operator].moving = (host, pause_s)
+        self._leave(self.queries[operator], now_s)
         return now_s + pause_s
+
+    def fail(self, operator: int, slot: int, now_s: float) -> None:
+        self.stop(operator, slot, now_s)
+
+    def fail_host(self, host: int, now_s: float) -> None:
+        """Its queries have failed before."""
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -205,7 +213,7 @@ class _Engine:
         count = float(rows.sum())
         work_s = query.cost.cpu_s(count) * (self.settings.cold if query.cold else 1.0)
         if query.cost.scv > 0:
-            work_s *= float(self._lots.gamma(1 / query.cost.scv, query.cost.scv))
+            work_s *= float(self._rng.gamma(1 / query.cost.scv, query.cost.scv))
         came_s = query.came_s[first:last]
         mean_s = float((came_s * rows).sum() / count) if count else float(came_s.mean())
         query.batch = _Batch(now_s, mean_s, count, max(1e-3, work_s / query.cost.cores))
@@ -221,20 +229,25 @@ class _Engine:
         self._leave(query, now_s)
 
     def _leave(self, query: _Query, now_s: float) -> None:
-        if query.going is not None and query.batch is None:
-            query.host, pause_s = query.going
-            query.ready_s, query.cold, query.going = now_s + pause_s, True, None
+        if query.moving is not None and query.batch is None:
+            query.host, pause_s = query.moving
+            query.ready_s, query.cold, query.moving = now_s + pause_s, True, None
 
 
-class QueryCloud:
-    """Streaming queries on hosts, as a backend.
+class QueryCloud(SimulatedWorld):
+    """A fleet of streaming queries, each with one instance on one host.
 
-    topology: an operator for each query. offer: what can be leased. files: by query, when files of
-    rows come and how many rows each has, as two arrays. costs: by query. initial: what runs at the
-    beginning, warm. settings: the physics. seed: of what is drawn by lot.
+    Args:
+        topology: An operator for each query.
+        offer: What can be leased.
+        files: By query, the arrival times of files and their numbers of rows, as two arrays.
+        costs: By query, what its batches cost.
+        initial: What runs at the beginning, warm.
+        settings: How the fleet behaves.
+        seed: Random seed.
 
-    Two queries of half a core each, a batch a second, on a host of one core: each batch takes its
-    half second, and a file waits for nothing else.
+    Two queries of half a core each run a batch a second on a host of one core. Each batch takes
+    half a second, and files wait for nothing else.
 
     >>> from tidegate.model import Instance
     >>> from tidegate.model.topology import Operator
@@ -267,9 +280,7 @@ class QueryCloud:
         for name in topology.by_name:
             if name not in files or name not in costs:
                 raise InputError("query", name, "one with files and a cost")
-        self.topology, self.offer = topology, offer
         self.settings = settings or QuerySettings()
-        self.time_s = 0.0
         self._queries = [
             _Query(name, costs[name], np.asarray(files[name][0]), np.asarray(files[name][1]))
             for name in topology.by_name
@@ -282,66 +293,38 @@ class QueryCloud:
             image_download_s=0.0,
             migration_pause_s=self.settings.pause_s,
         )
-        # A fleet asks an engine for hosts and places only, and never to run.
-        self._fleet = Fleet(topology, offer, cast(Any, self._engine), cloud, seed)
-        self._fleet.begin(initial)
+        super().__init__(SimulatedHosts(topology, offer, self._engine, cloud, seed))
+        self._hosts.begin(initial)
         self._loads: dict[str, Resources] = {}
         self._rates: dict[str, float] = {}
         self._used: dict[int, float] = {}
-        self._looks: dict[int, list[tuple[float, dict[str, tuple[float, float]]]]] = {}
+        self._windows: dict[int, list[tuple[float, dict[str, tuple[float, float]]]]] = {}
         self._from_s = 0.0
-        self._snapshot: Snapshot | None = None
-
-    # --- the backend protocol -----------------------------------------------------------------
-
-    def observe(self) -> Snapshot:
-        """What was measured since the last look; the same until time passes or a plan is applied.
-
-        A look closes the books of the stretch before it, so that each is measured once.
-        """
-        if self._snapshot is None:
-            self._snapshot = self._look()
-        return self._snapshot
-
-    def apply(self, plan: Plan) -> Outcome:
-        """Begin what leads to the plan; applying it again changes nothing."""
-        outcome = self._fleet.apply(plan, self.time_s)
-        if outcome.steps:
-            self._snapshot = None
-        return outcome
 
     @property
     def moves(self) -> int:
         """Moves so far."""
-        return self._fleet.steps["move"]
+        return self._hosts.steps["move"]
 
-    def advance(self, seconds: float) -> None:
-        """Let time pass, usually until the next decision."""
-        end_s = self.time_s + finite(seconds, "seconds", low=0)
-        while self.time_s < end_s - 1e-9:
-            stop_s = min(end_s, max(self._fleet.next_event_s, self.time_s))
-            if stop_s > self.time_s:
-                self._engine.run(self.time_s, stop_s)
-                self.time_s = stop_s
-            self._fleet.happen(self.time_s)
-        self._fleet.forget_gone(self.time_s)
-        self._snapshot = None
+    def _run_until(self, stop_s: float) -> None:
+        self._engine.run(self.time_s, stop_s)
 
     # --- measuring ----------------------------------------------------------------------------
 
-    def _look(self) -> Snapshot:
+    def _measure(self) -> Snapshot:
+        """The time since the previous snapshot, so that each stretch is measured once."""
         now_s, passed_s = self.time_s, self.time_s - self._from_s
+        self._hosts.forget_gone(now_s)
         if passed_s > 0:
             self._from_s, self._used = now_s, {}
             for number in {query.host for query in self._queries}:
-                self._close_books(number, passed_s)
+                self._measure_host(number, passed_s)
         hosts = []
-        for host in self._fleet.hosts.values():
-            up = host.ready_s <= now_s
+        for host in self._hosts.hosts.values():
             share = self._used.get(host.number, 0.0) / self.offer.capacity.cpu_cores
-            status = "draining" if host.draining else "running" if up else "starting"
-            busy = share if up and now_s > 0 else None
-            hosts.append(Host(host.id, self.offer.capacity, cast(Any, status), busy, host.lease))
+            busy = share if host.ready_s <= now_s and now_s > 0 else None
+            status = host.status(now_s)
+            hosts.append(Host(host.id, self.offer.capacity, status, busy, host.lease))
         recent = [query.delays_s[-1] for query in self._queries if query.delays_s]
         return Snapshot(
             time_s=now_s,
@@ -354,38 +337,42 @@ class QueryCloud:
             ),
             offer=self.offer,
             hosts=tuple(hosts),
-            instances=tuple(self._instance(name) for name in self._fleet.instances),
+            instances=tuple(self._instance(name) for name in self._hosts.instances),
             operators=tuple(self._reading(query) for query in self._queries),
             latency=Latency(mean_s=sum(recent) / len(recent) if recent else None),
             interval_s=self.settings.interval_s,
-            leased_so_far=self._fleet.leased_so_far,
-            ended=self._fleet.ended,
+            leased_so_far=self._hosts.leased_so_far,
+            ended=self._hosts.ended,
         )
 
-    def _close_books(self, number: int, passed_s: float) -> None:
-        """What a host took: the mean of its last looks, with queries' past, as the live fleet."""
+    def _measure_host(self, number: int, passed_s: float) -> None:
+        """The CPU that a host used: the mean over a trigger interval, as in the live fleet.
+
+        A query that has moved brings its past along.
+        """
         here = [query for query in self._queries if query.host == number]
         taken = {query.name: (query.cpu_s, query.done_rows) for query in here}
-        looks, window_s = self._looks.setdefault(number, []), self.settings.trigger_s
-        if looks and looks[-1][1].keys() != taken.keys():
+        windows, window_s = self._windows.setdefault(number, []), self.settings.trigger_s
+        if windows and windows[-1][1].keys() != taken.keys():
             past = {n: (self._loads[n].cpu_cores, self._rates[n]) for n in taken}
-            looks[:] = [(1.0, past)] * math.ceil(window_s)
-        looks.append((passed_s, taken))
-        while sum(took_s for took_s, _ in looks[1:]) >= window_s - 1e-9:
-            del looks[0]
-        whole_s = sum(took_s for took_s, _ in looks)
+            windows[:] = [(1.0, past)] * math.ceil(window_s)
+        windows.append((passed_s, taken))
+        while sum(span_s for span_s, _ in windows[1:]) >= window_s - 1e-9:
+            del windows[0]
+        whole_s = sum(span_s for span_s, _ in windows)
         for query in here:
-            cores = sum(parts[query.name][0] for _, parts in looks) / whole_s
+            cores = sum(parts[query.name][0] for _, parts in windows) / whole_s
             self._loads[query.name] = Resources(cores)
             self._used[number] = self._used.get(number, 0.0) + cores
-            self._rates[query.name] = sum(p[query.name][1] for _, p in looks) / whole_s
+            self._rates[query.name] = sum(p[query.name][1] for _, p in windows) / whole_s
             query.cpu_s = query.done_rows = 0.0
 
     def _instance(self, name: str) -> InstanceReading:
-        instance = self._fleet.instances[name]
-        up = instance.works_on == instance.host and instance.ready_s <= self.time_s
-        status, load = ("running", self._loads.get(instance.operator)) if up else ("starting", None)
-        return InstanceReading(name, instance.operator, instance.host, cast(Any, status), load)
+        instance = self._hosts.instances[name]
+        if instance.works_on != instance.host or instance.ready_s > self.time_s:
+            return InstanceReading(name, instance.operator, instance.host, "starting")
+        load = self._loads.get(instance.operator)
+        return InstanceReading(name, instance.operator, instance.host, "running", load)
 
     def _reading(self, query: _Query) -> OperatorReading:
         rate = self._rates.get(query.name)

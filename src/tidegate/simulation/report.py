@@ -1,4 +1,4 @@
-"""What a run comes to: items, service levels, latencies, money and scaling operations."""
+"""The results of a run: items, service levels, latencies, costs and scaling operations."""
 
 from __future__ import annotations
 
@@ -11,62 +11,20 @@ from numpy.typing import NDArray
 
 from tidegate.codec import Value
 from tidegate.model.topology import Topology
-from tidegate.simulation.hosts import Fleet
+from tidegate.simulation.hosts import SimulatedHosts
+from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.sketch import quantile_of
-from tidegate.simulation.kernels.state import (
-    ADAPT_S,
-    ADAPTED,
-    ALIVE,
-    ARRIVED,
-    DROPPED,
-    DURATION_S,
-    EPISODE_S,
-    HEAD,
-    IN,
-    LATE,
-    LATE_1,
-    LATE_2,
-    LATE_5,
-    LOAD_COUNT,
-    LOAD_MAX,
-    LOAD_MIN,
-    LOAD_SUM,
-    NO_SERVER,
-    OP_ARRIVED,
-    OP_INSTANCES,
-    OP_LATE,
-    OP_PROCESSED,
-    OP_QUEUE,
-    OUT,
-    PROCESSED,
-    ROOT,
-    ROW_DROPPED,
-    ROW_HOSTS,
-    ROW_IN,
-    ROW_LATE,
-    ROW_LATE_ITEMS,
-    ROW_LOAD_MAX,
-    ROW_LOAD_MEAN,
-    ROW_LOAD_MIN,
-    ROW_OPERATORS,
-    ROW_OUT,
-    ROW_P95_S,
-    ROW_PER_OPERATOR,
-    ROW_PROCESSED,
-    ROW_RUNNING,
-    ROW_SOJOURN_S,
-    ROW_TIME,
-    SHED,
-    SLO_S,
-    SOJOURN_MAX_S,
-    SOJOURN_S,
-    SPOILT,
-    TAIL,
-    Network,
-)
+from tidegate.simulation.kernels.state import Network
 from tidegate.simulation.settings import CloudSettings
 
-__all__ = ["Compliance", "OperatorReport", "RunReport", "Series", "make_report"]
+__all__ = [
+    "BoundedSeries",
+    "Compliance",
+    "OperatorReport",
+    "RunReport",
+    "RunSeries",
+    "make_report",
+]
 
 Floats = NDArray[np.float64]
 Column = tuple[float | None, ...]
@@ -74,7 +32,7 @@ Column = tuple[float | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Compliance(Value):
-    """Shares of items within the SLO (real-time), twice (near-real-time) and five times it."""
+    """Shares of items within the SLO (real-time), twice (near-real-time) and five times the SLO."""
 
     real_time: float
     near_real_time: float
@@ -83,12 +41,12 @@ class Compliance(Value):
 
 @dataclass(frozen=True, slots=True)
 class OperatorReport(Value):
-    """One operator's run. Always arrived = processed + queued + dropped.
+    """The results of one operator. Always arrived = processed + queued + dropped.
 
-    queued: waiting or being processed at the end. compliance: None without an SLO or any item.
-    mean_duration_s, p95_duration_s: waiting included. time_to_adapt_s: mean time from the last
-    item that took more than five times the SLO to the next one in time; late_episode_s: the same
-    from the first such item.
+    queued: items waiting or in work at the end. compliance: None without an SLO or items.
+    mean_duration_s, p95_duration_s: with waiting. time_to_adapt_s: mean time from the last item
+    that took more than five times the SLO to the next one within it; late_episode_s: the same from
+    the first such item.
     """
 
     operator: str
@@ -104,13 +62,14 @@ class OperatorReport(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Series(Value):
-    """What happened over time, one entry a row (a monitoring interval, or several in long runs).
+class RunSeries(Value):
+    """The time series of a run, with an entry for each monitoring interval (or several of them).
 
-    time_s: end of the row. Rates are per second; latencies are of the items that were finished in
-    the row; compliance: share of finished items within the end-to-end SLO; real_time: share of
-    processed items within their operator's SLO; hosts: leased; host_load_…: share of CPU over
-    the running hosts. By operator: queue, arrival_rate_per_s, processed_per_s, instances, late.
+    time_s: end of the interval. Rates are per second; latencies are those of the items finished in
+    the interval. compliance: share of finished items within the end-to-end SLO. real_time: share of
+    processed items within their operator's SLO. hosts: leased hosts. host_load_…: CPU utilisation
+    of running hosts. operators: by name, queue, arrival_rate_per_s, processed_per_s, instances and
+    late.
     """
 
     time_s: Column
@@ -131,13 +90,13 @@ class Series(Value):
 
 @dataclass(frozen=True, slots=True)
 class RunReport(Value):
-    """The whole run. Always items_in = items_out + items_queued + items_dropped.
+    """The results of a run. Always items_in = items_out + items_queued + items_dropped.
 
-    These are items of the sources; one is out when all that came of it has been processed, and
-    dropped when it was shed or a part of it found a queue full. compliance: over the items of all
-    operators that have an SLO. slo_compliance: share of items out within the end-to-end SLO.
-    rescales: plans that changed anything; steps: single operations by kind.
-    host_load_…: share of CPU, over hosts and monitoring intervals.
+    Items are those of the sources. An item is out when all items derived from it are processed, and
+    dropped when it was shed or a derived item found a queue full. compliance: over the items of all
+    operators with an SLO. slo_compliance: share of items out within the end-to-end SLO. rescales:
+    plans with at least one step; steps: number of steps by kind. host_load_…: CPU utilisation over
+    hosts and monitoring intervals.
     """
 
     duration_s: float
@@ -171,12 +130,81 @@ class RunReport(Value):
     host_load_max: float | None
     host_seconds: float
     peak_hosts: int
-    series: Series
+    series: RunSeries
 
     @property
     def total_cost_usd(self) -> float:
-        """Hosts and penalties."""
+        """Cost of hosts and penalties."""
         return self.resource_cost_usd + self.penalty_cost_usd
+
+
+class BoundedSeries:
+    """Rows of the time series as the kernels write them, in bounded memory.
+
+    Once `limit` rows are full, pairs of rows are merged: counts are added; numbers of hosts,
+    instances and waiting items are averaged; the minimum and maximum load remain; the 95th
+    percentile becomes the greater of the two.
+
+    operators: number of operators. limit: most rows.
+    """
+
+    def __init__(self, operators: int, limit: int) -> None:
+        width = at.ROW_OPERATORS + at.ROW_PER_OPERATOR * operators
+        self._rows = np.empty((limit, width))
+        self._used = 0
+        self._step = 1
+        self._held: list[Floats] = []
+        per_operator = range(at.ROW_OPERATORS, width, at.ROW_PER_OPERATOR)
+        self._averaged = [at.ROW_HOSTS, at.ROW_RUNNING, at.ROW_LOAD_MEAN]
+        self._averaged += [column + at.OP_QUEUE for column in per_operator]
+        self._averaged += [column + at.OP_INSTANCES for column in per_operator]
+
+    def append(self, rows: Floats) -> None:
+        """Add rows of single monitoring intervals."""
+        if self._step == 1 and self._used + len(rows) <= len(self._rows):
+            self._rows[self._used : self._used + len(rows)] = rows
+            self._used += len(rows)
+            return
+        for row in rows:
+            self._held.append(row.copy())
+            if len(self._held) < self._step:
+                continue
+            if self._used == len(self._rows):
+                self._halve()
+                if len(self._held) < self._step:
+                    continue
+            self._rows[self._used] = self._merge(np.array(self._held))
+            self._held = []
+            self._used += 1
+
+    def _halve(self) -> None:
+        pairs = self._used // 2
+        for i in range(pairs):
+            self._rows[i] = self._merge(self._rows[2 * i : 2 * i + 2])
+        if self._used % 2:  # an odd row waits for its partner
+            self._held = [self._rows[self._used - 1].copy(), *self._held]
+        self._used = pairs
+        self._step *= 2
+
+    def _merge(self, rows: Floats) -> Floats:
+        if len(rows) == 1:
+            return np.array(rows[0])
+        merged: Floats = np.asarray(rows.sum(axis=0))
+        merged[self._averaged] /= len(rows)
+        merged[at.ROW_TIME] = rows[-1, at.ROW_TIME]
+        for column, pick in (
+            (at.ROW_P95_S, np.fmax),
+            (at.ROW_LOAD_MIN, np.fmin),
+            (at.ROW_LOAD_MAX, np.fmax),
+        ):
+            merged[column] = pick.reduce(rows[:, column])
+        return merged
+
+    @property
+    def rows(self) -> Floats:
+        """All rows, oldest first."""
+        held = [self._merge(np.array(self._held))] if self._held else []
+        return np.vstack([self._rows[: self._used], *held])
 
 
 def make_report(
@@ -184,57 +212,47 @@ def make_report(
     topology: Topology,
     settings: CloudSettings,
     net: Network,
-    fleet: Fleet,
+    hosts: SimulatedHosts,
     rows: Floats,
 ) -> RunReport:
-    """Close the books as of now, without ending anything."""
+    """The results as of now; the run can continue."""
     operators = tuple(_operator(net, o, name) for o, name in enumerate(topology.by_name))
     bound = np.array([operator.slo_s is not None for operator in topology.operators])
     tally, whole = net.tally[bound], net.whole
-    processed = float(tally[:, PROCESSED].sum())
-    late = [float(tally[:, column].sum()) for column in (LATE_1, LATE_2, LATE_5)]
-    adapted = float(tally[:, ADAPTED].sum())
-    out = int(whole[OUT])
-    dropped = int(whole[SHED] + whole[SPOILT])
+    processed = float(tally[:, at.PROCESSED].sum())
+    late = [float(tally[:, column].sum()) for column in (at.LATE_1, at.LATE_2, at.LATE_5)]
+    adapted = float(tally[:, at.ADAPTED].sum())
+    out = int(whole[at.OUT])
+    dropped = int(whole[at.SHED] + whole[at.SPOILT])
     counts = net.sketch[len(operators)] + net.sketch[len(operators) + 1]
     quantiles = [_quantile(counts, out, q) for q in (0.5, 0.9, 0.95, 0.99)]
-    units = fleet.paid_units + sum(fleet.units(host, now_s) for host in fleet.hosts.values())
-    seconds = sum(min(now_s, host.gone_s) - host.lease.started_s for host in fleet.hosts.values())
-    load_count = float(whole[LOAD_COUNT])
+    load_count = float(whole[at.LOAD_COUNT])
     e2e = settings.end_to_end_slo_s
     return RunReport(
         duration_s=now_s,
-        items_in=int(whole[IN]),
+        items_in=int(whole[at.IN]),
         items_out=out,
-        items_queued=int(whole[IN]) - out - dropped,
+        items_queued=int(whole[at.IN]) - out - dropped,
         items_dropped=dropped,
-        items_shed=int(whole[SHED]),
+        items_shed=int(whole[at.SHED]),
         operators=operators,
         compliance=_compliance(processed, late),
-        slo_compliance=None if e2e is None or out == 0 else 1 - float(whole[LATE]) / out,
-        latency_mean_s=float(whole[SOJOURN_S]) / out if out else None,
+        slo_compliance=None if e2e is None or out == 0 else 1 - float(whole[at.LATE]) / out,
+        latency_mean_s=float(whole[at.SOJOURN_S]) / out if out else None,
         latency_p50_s=quantiles[0],
         latency_p90_s=quantiles[1],
         latency_p95_s=quantiles[2],
         latency_p99_s=quantiles[3],
-        latency_max_s=float(whole[SOJOURN_MAX_S]) if out else None,
-        paid_units=units,
-        resource_cost_usd=units * fleet.offer.price_per_unit_usd,
+        latency_max_s=float(whole[at.SOJOURN_MAX_S]) if out else None,
         late_items=int(late[0]),
         penalty_cost_usd=late[0] * settings.penalty_usd,
-        rescales=fleet.rescales,
-        steps={kind: fleet.steps[kind] for kind in ("lease", "release", "start", "stop", "move")},
-        migrations=fleet.steps["move"],
-        failures=fleet.failures,
-        refused=fleet.refused,
-        time_to_adapt_s=float(tally[:, ADAPT_S].sum()) / adapted if adapted else None,
-        late_episode_s=float(tally[:, EPISODE_S].sum()) / adapted if adapted else None,
-        host_load_min=float(whole[LOAD_MIN]) if load_count else None,
-        host_load_mean=float(whole[LOAD_SUM]) / load_count if load_count else None,
-        host_load_max=float(whole[LOAD_MAX]) if load_count else None,
-        host_seconds=fleet.host_seconds + seconds,
-        peak_hosts=fleet.peak_hosts,
+        time_to_adapt_s=float(tally[:, at.ADAPT_S].sum()) / adapted if adapted else None,
+        late_episode_s=float(tally[:, at.EPISODE_S].sum()) / adapted if adapted else None,
+        host_load_min=float(whole[at.LOAD_MIN]) if load_count else None,
+        host_load_mean=float(whole[at.LOAD_SUM]) / load_count if load_count else None,
+        host_load_max=float(whole[at.LOAD_MAX]) if load_count else None,
         series=_series(rows, tuple(topology.by_name), settings),
+        **hosts.report(now_s),
     )
 
 
@@ -250,23 +268,23 @@ def _compliance(processed: float, late: list[float]) -> Compliance | None:
 
 def _operator(net: Network, o: int, name: str) -> OperatorReport:
     row = net.tally[o]
-    processed, adapted = int(row[PROCESSED]), float(row[ADAPTED])
+    processed, adapted = int(row[at.PROCESSED]), float(row[at.ADAPTED])
     working = int(
-        np.count_nonzero((net.slot_i[o, ALIVE] != NO_SERVER) & (net.slot_i[o, ROOT] >= 0))
+        np.count_nonzero((net.slot_i[o, at.ALIVE] != at.NO_SERVER) & (net.slot_i[o, at.ROOT] >= 0))
     )
-    late = [float(row[column]) for column in (LATE_1, LATE_2, LATE_5)]
-    has_slo = bool(np.isfinite(net.ops_f[o, SLO_S]))
+    late = [float(row[column]) for column in (at.LATE_1, at.LATE_2, at.LATE_5)]
+    has_slo = bool(np.isfinite(net.ops_f[o, at.SLO_S]))
     return OperatorReport(
         name,
-        arrived=int(row[ARRIVED]),
+        arrived=int(row[at.ARRIVED]),
         processed=processed,
-        queued=int(net.ends[o, TAIL] - net.ends[o, HEAD]) + working,
-        dropped=int(row[DROPPED]),
+        queued=int(net.ends[o, at.TAIL] - net.ends[o, at.HEAD]) + working,
+        dropped=int(row[at.DROPPED]),
         compliance=_compliance(processed, late) if has_slo else None,
-        mean_duration_s=float(row[DURATION_S]) / processed if processed else None,
+        mean_duration_s=float(row[at.DURATION_S]) / processed if processed else None,
         p95_duration_s=_quantile(net.sketch[o], processed, 0.95),
-        time_to_adapt_s=float(row[ADAPT_S]) / adapted if adapted else None,
-        late_episode_s=float(row[EPISODE_S]) / adapted if adapted else None,
+        time_to_adapt_s=float(row[at.ADAPT_S]) / adapted if adapted else None,
+        late_episode_s=float(row[at.EPISODE_S]) / adapted if adapted else None,
     )
 
 
@@ -276,39 +294,39 @@ def _column(values: Floats) -> Column:
     return tuple(None if math.isnan(value) else value for value in values.tolist())
 
 
-def _series(rows: Floats, names: tuple[str, ...], settings: CloudSettings) -> Series:
-    times = rows[:, ROW_TIME]
+def _series(rows: Floats, names: tuple[str, ...], settings: CloudSettings) -> RunSeries:
+    times = rows[:, at.ROW_TIME]
     span = np.diff(times, prepend=0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
         per_s = rows / span[:, None]
-        latency = rows[:, ROW_SOJOURN_S] / rows[:, ROW_OUT]
-        within = 1 - rows[:, ROW_LATE] / rows[:, ROW_OUT]
-        in_time = 1 - rows[:, ROW_LATE_ITEMS] / rows[:, ROW_PROCESSED]
+        latency = rows[:, at.ROW_SOJOURN_S] / rows[:, at.ROW_OUT]
+        within = 1 - rows[:, at.ROW_LATE] / rows[:, at.ROW_OUT]
+        in_time = 1 - rows[:, at.ROW_LATE_ITEMS] / rows[:, at.ROW_PROCESSED]
         if settings.end_to_end_slo_s is None:
             within = np.full(len(rows), np.nan)
         operators = {}
         for o, name in enumerate(names):
-            first = ROW_OPERATORS + ROW_PER_OPERATOR * o
+            first = at.ROW_OPERATORS + at.ROW_PER_OPERATOR * o
             operators[name] = {
-                "queue": _column(rows[:, first + OP_QUEUE]),
-                "arrival_rate_per_s": _column(per_s[:, first + OP_ARRIVED]),
-                "processed_per_s": _column(per_s[:, first + OP_PROCESSED]),
-                "instances": _column(rows[:, first + OP_INSTANCES]),
-                "late": _column(rows[:, first + OP_LATE] / rows[:, first + OP_PROCESSED]),
+                "queue": _column(rows[:, first + at.OP_QUEUE]),
+                "arrival_rate_per_s": _column(per_s[:, first + at.OP_ARRIVED]),
+                "processed_per_s": _column(per_s[:, first + at.OP_PROCESSED]),
+                "instances": _column(rows[:, first + at.OP_INSTANCES]),
+                "late": _column(rows[:, first + at.OP_LATE] / rows[:, first + at.OP_PROCESSED]),
             }
-    return Series(
+    return RunSeries(
         time_s=_column(times),
-        arrival_rate_per_s=_column(per_s[:, ROW_IN]),
-        finished_per_s=_column(per_s[:, ROW_OUT]),
-        dropped_per_s=_column(per_s[:, ROW_DROPPED]),
+        arrival_rate_per_s=_column(per_s[:, at.ROW_IN]),
+        finished_per_s=_column(per_s[:, at.ROW_OUT]),
+        dropped_per_s=_column(per_s[:, at.ROW_DROPPED]),
         latency_mean_s=_column(latency),
-        latency_p95_s=_column(rows[:, ROW_P95_S]),
+        latency_p95_s=_column(rows[:, at.ROW_P95_S]),
         compliance=_column(within),
         real_time=_column(in_time),
-        hosts=_column(rows[:, ROW_HOSTS]),
-        hosts_running=_column(rows[:, ROW_RUNNING]),
-        host_load_min=_column(rows[:, ROW_LOAD_MIN]),
-        host_load_mean=_column(rows[:, ROW_LOAD_MEAN]),
-        host_load_max=_column(rows[:, ROW_LOAD_MAX]),
+        hosts=_column(rows[:, at.ROW_HOSTS]),
+        hosts_running=_column(rows[:, at.ROW_RUNNING]),
+        host_load_min=_column(rows[:, at.ROW_LOAD_MIN]),
+        host_load_mean=_column(rows[:, at.ROW_LOAD_MEAN]),
+        host_load_max=_column(rows[:, at.ROW_LOAD_MAX]),
         operators=operators,
     )

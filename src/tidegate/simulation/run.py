@@ -1,17 +1,52 @@
-"""Running a policy in a simulated world: the real controller, with simulated time."""
+"""The loop that runs a policy in a simulated world: the real controller, with simulated time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tidegate.errors import BackendError
 from tidegate.loop.controller import Controller
 from tidegate.loop.controls import ControlFile
-from tidegate.loop.journal import Journal
+from tidegate.loop.journal import Journal, Turn
 from tidegate.policies.base import Policy
-from tidegate.simulation import MicroBatchCloud, RunReport, SimulatedCloud
+from tidegate.simulation import MicroBatchCloud, RunReport, SimulatedCloud, SimulatedWorld
 
-__all__ = ["run"]
+__all__ = ["run", "simulate"]
+
+
+def simulate(
+    world: SimulatedWorld,
+    controller: Controller,
+    *,
+    end_s: float,
+    interval_s: float | Callable[[int], float],
+    decide_at_end: bool = False,
+) -> Iterator[Turn]:
+    """Let a controller drive a world, and yield each turn once the time until the next has passed.
+
+    Unlike a live loop, this one stops at the first turn that fails and raises a `BackendError`.
+
+    world: the world whose time passes; the controller's backend is this world or a view of it.
+    end_s: when the simulation ends, in simulated seconds.
+    interval_s: seconds between two decisions, or a function that takes the number of turns so far
+    and returns the time of the next decision.
+    decide_at_end: whether a last decision is made at `end_s`.
+    """
+    while True:
+        over = world.time_s >= end_s - 1e-9
+        if over and not decide_at_end:
+            return
+        turn = controller.step()
+        if turn.error is not None:
+            raise BackendError(f"{turn.policy} failed at {world.time_s:g} s: {turn.error}")
+        if not over:
+            wait_s = (
+                interval_s(controller.turns) - world.time_s if callable(interval_s) else interval_s
+            )
+            world.advance(min(wait_s, end_s - world.time_s))
+        yield turn
+        if over:
+            return
 
 
 def run(
@@ -25,20 +60,20 @@ def run(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> RunReport:
-    """Let a policy drive a world until `duration_s`, with a decision each `interval_s` seconds.
+    """Let a policy drive a world until `duration_s` and report on the run.
 
-    journal, controls: as for `Controller`. seed: for policies that draw lots.
-    progress: called with the share done, now and then.
-
-    Unlike a live loop this one stops at the first turn that fails: in a laboratory that is a
-    finding, not something to live with.
+    Args:
+        world: The simulated world.
+        policy: The policy that decides, with its guards around it.
+        duration_s: End of the simulation, in simulated seconds.
+        interval_s: Time between two decisions, in seconds.
+        journal: Where turns are written, None for nowhere.
+        controls: Where people leave requests for the loop, None for nowhere.
+        seed: Random seed of policies that decide at random.
+        progress: Called every 16 turns with the share of the run that is done.
     """
     controller = Controller(world, policy, journal, seed=seed, controls=controls)
-    while world.time_s < duration_s - 1e-9:
-        turn = controller.step()
-        if turn.error is not None:
-            raise BackendError(f"{policy.describe()} failed at {world.time_s:g} s: {turn.error}")
-        world.advance(min(interval_s, duration_s - world.time_s))
-        if progress is not None and controller.turns % 16 == 0:
+    for turn in simulate(world, controller, end_s=duration_s, interval_s=interval_s):
+        if progress is not None and turn.number % 16 == 0:
             progress(world.time_s / duration_s)
     return world.report()

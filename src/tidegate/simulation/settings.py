@@ -1,55 +1,30 @@
-"""How the simulated cloud behaves: start-up, service, contention, failure and measurement."""
+"""Settings of the simulated cloud: start-up, service, contention, failure and measurement."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tidegate.codec import Value
 from tidegate.errors import SettingError
 from tidegate.model.topology import Operator
 from tidegate.units import finite
 
-__all__ = ["Arrivals", "CloudSettings", "SeededArrivals", "ServiceKind", "ServiceTime"]
+__all__ = ["CloudSettings", "ServiceKind", "ServiceTime"]
 
 ServiceKind = Literal["exponential", "deterministic", "lognormal", "empirical"]
 
 
-class Arrivals(Protocol):
-    """A workload: when items come from each source.
-
-    It draws its own lots, so that the answer for a stretch of time is the same whoever asks, and
-    every policy meets the same items.
-    """
-
-    def arrivals(self, start_s: float, end_s: float) -> Mapping[str, NDArray[np.float64]]:
-        """Sorted arrival times in [start_s, end_s) by source."""
-
-
-class SeededArrivals(Protocol):
-    """A workload without a seed of its own: it is handed a generator.
-
-    The world asks for fixed stretches of time one after the other, each with a generator that
-    depends on nothing but the world's seed and the number of the stretch.
-    """
-
-    def arrivals(
-        self, start_s: float, end_s: float, rng: np.random.Generator
-    ) -> Mapping[str, NDArray[np.float64]]:
-        """Sorted arrival times in [start_s, end_s) by source."""
-
-
 @dataclass(frozen=True, slots=True)
 class ServiceTime(Value):
-    """How long an instance works on one item.
+    """The distribution of the time that an instance works on one item.
 
     kind: the distribution. mean_s: its mean in seconds (for ``empirical``, of the samples).
-    scv: squared coefficient of variation; follows from the kind except for ``lognormal``.
-    samples_s: what ``empirical`` draws from, with replacement.
+    scv: squared coefficient of variation; given by the kind except for ``lognormal``.
+    samples_s: the values that ``empirical`` draws from, with replacement.
     """
 
     kind: ServiceKind
@@ -68,7 +43,7 @@ class ServiceTime(Value):
 
     @staticmethod
     def of_samples(samples_s: tuple[float, ...]) -> ServiceTime:
-        """Service times as they were measured.
+        """The empirical distribution of measured service times.
 
         >>> ServiceTime.of_samples((0.1, 0.3)).scv
         0.25
@@ -81,32 +56,34 @@ class ServiceTime(Value):
 
 @dataclass(frozen=True)
 class CloudSettings(Value):
-    """The physics of a simulated cloud. Every range is uniform, (low, high).
+    """How a simulated cloud behaves. Every range is uniform, (low, high).
 
-    **Start-up.** host_startup_s: from the lease until a host runs, None: the offer's. An instance
-    then takes instance_startup_s, after image_download_s when its host has not cached the image.
-
-    **Service.** service: by operator, in place of the operator's own mean and variation (0:
-    deterministic, 1: exponential, else lognormal). queue_limit: items that may wait at each
-    operator, queue_limits: the same by operator; None: any number. contention_s: how often the
-    slow-down of overfull hosts is worked out anew.
-
-    **Migration.** bandwidth_mbps: for the state of a moving instance; migration_pause_s: on top.
-
-    **Failure.** host_failures_s: moments at which some running host dies; host_failures_per_h:
-    and how often each host does so by itself, on average in an hour.
-
-    **Measurement.** monitoring_s: a row of the time series each; decision_s: what snapshots say
-    about the time until the next decision; sample_every: a duration is measured of every n-th
-    item; measurement_delay_s: age of what is observed; measurement_noise: standard deviation of a
-    factor on rates, times and loads; quantise_timestamps: senders' clocks show whole seconds, as
-    in the original VISP; trigger_interval_s: report micro-batches of that interval.
-
-    **Money.** penalty_usd: for each item that takes an operator longer than its SLO.
-    end_to_end_slo_s: bound on an item's whole way, None when there is none.
-
-    arrival_chunk_s: stretch for which arrivals are drawn; series_rows: rows of the time series
-    that are kept (when they are full, each two become one); fluid_step_s: of `FluidCloud`.
+    Args:
+        host_startup_s: Time from the lease of a host until it runs; None for that of the offer.
+        instance_startup_s: Time that an instance takes to start on a running host.
+        image_download_s: Time before that, if the host has not cached the image.
+        service: Service times by operator; they replace the operator's mean and variation (0:
+            deterministic, 1: exponential, else lognormal).
+        queue_limit: Most items that may wait at each operator, None for no limit.
+        queue_limits: The same by operator.
+        contention_s: Interval at which the slow-down of overloaded hosts is computed.
+        bandwidth_mbps: Bandwidth for the state of a moving instance.
+        migration_pause_s: Pause of a moving instance in addition to that.
+        host_failures_s: Times at which a running host fails, chosen at random.
+        host_failures_per_h: Failures of each host per hour, on average.
+        monitoring_s: Interval of the time series.
+        decision_s: Time until the next decision that snapshots state.
+        sample_every: Durations are measured of every n-th item.
+        measurement_delay_s: Age of measurements.
+        measurement_noise: Standard deviation of a random factor on rates, times and loads.
+        quantise_timestamps: Whether the clocks of senders show whole seconds, as in VISP.
+        trigger_interval_s: Trigger interval of the micro-batches that snapshots report, None for
+            none.
+        penalty_usd: Penalty for each item that misses the SLO of an operator.
+        end_to_end_slo_s: End-to-end latency target, None for none.
+        arrival_chunk_s: Length of the chunks in which arrivals are drawn.
+        series_rows: Most rows of the time series; once it is full, pairs of rows are merged.
+        fluid_step_s: Step of `FluidCloud`.
     """
 
     host_startup_s: tuple[float, float] | None = (30.0, 60.0)
@@ -164,7 +141,7 @@ class CloudSettings(Value):
                 finite(limit, f"queue limit of {key}", low=1, error=SettingError)
 
     def service_of(self, operator: Operator) -> ServiceTime:
-        """The service time of an operator: set here, else its own."""
+        """The service time of an operator: from these settings, else from the operator."""
         given = self.service.get(operator.name)
         if given is not None:
             return given
@@ -176,5 +153,5 @@ class CloudSettings(Value):
         return ServiceTime(kind, operator.service_time_s, operator.service_scv)
 
     def queue_limit_of(self, operator: str) -> int | None:
-        """How many items may wait at an operator, None for any number."""
+        """Most items that may wait at an operator, None for no limit."""
         return self.queue_limits.get(operator, self.queue_limit)

@@ -1,4 +1,4 @@
-"""What a backtest reads: a trace file, or a journal that a live or simulated run has left."""
+"""The input of a backtest: a trace file, or the journal of a live or simulated run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def read_workload(
 ) -> Workload:
     """A workload from a trace (CSV, .gz, Parquet) or a journal (.jsonl).
 
-    gaps: for rate traces, as in `read_trace`; seed: of the arrivals drawn from rates; source: the
-    one that it drives.
+    gaps: for rate traces, as in `read_trace`. seed: random seed of arrivals. source: name of the
+    source.
     """
     if Path(path).suffix == ".jsonl":
         return recorded(read_journal(path), Path(path).name, seed, source)
@@ -30,11 +30,12 @@ def read_workload(
 def recorded(
     turns: Iterable[Turn], name: str = "journal", seed: int = 0, source: str = "input"
 ) -> RateTrace:
-    """The rate from outside that each turn of a journal saw, from its first turn on.
+    """The external arrival rate in each turn of a journal, from its first turn on.
 
-    name: for error messages; the rest as in `read_workload`. Where arrivals were not measured, what
-    was processed stands for them. A turn that measured neither continues the one before: a gap is
-    not silence.
+    Where arrivals were not measured, processed items replace them. A turn that measured neither
+    keeps the previous rate.
+
+    name: for error messages. seed, source: as in `read_workload`.
     """
     import numpy as np
 
@@ -57,7 +58,7 @@ def recorded(
 
 
 def _outside(snapshot: Snapshot) -> dict[str, float] | None:
-    """Items per second that came in, or else that the entries processed."""
+    """Items per second that arrived, or else that the entry operators processed."""
     rates = snapshot.external_rates()
     if rates is not None:
         return rates

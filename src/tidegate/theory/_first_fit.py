@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from tidegate.theory.compiled import compiled
 
 __all__ = ["first_fit_kernel"]
 
@@ -12,14 +13,14 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-@numba.njit(cache=True)
+@compiled
 def _fits(size: Floats, left: Floats) -> bool:
     return bool(
         size[0] - 1e-9 <= left[0] and size[1] - 1e-6 <= left[1] and size[2] - 1e-6 <= left[2]
     )
 
 
-@numba.njit(cache=True)
+@compiled
 def first_fit_kernel(
     sizes: Floats,
     order: Ints,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from tidegate.theory.compiled import compiled
 
 __all__ = ["greedy_kernel"]
 
@@ -12,7 +13,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-@numba.njit(cache=True)
+@compiled
 def _sift_down(heap: Ints, gain: Floats, tie: Floats, start: int) -> None:
     """Put the entry at `start` where it belongs; the order is (gain, tie, index)."""
     here = start
@@ -31,7 +32,7 @@ def _sift_down(heap: Ints, gain: Floats, tie: Floats, start: int) -> None:
         here = least
 
 
-@numba.njit(cache=True)
+@compiled
 def greedy_kernel(
     counts: Ints,
     loads: Floats,

@@ -1,8 +1,7 @@
-"""Where items come from: arrival patterns, recorded traces and generators.
+"""Workloads: arrival patterns, recorded traces and generators.
 
-Every workload answers ``arrivals(start_s, end_s)`` with sorted times by source, and always with
-the same ones for its seed, however the time is cut: policies that are compared on a workload are
-compared on identical items.
+Every workload has ``arrivals(start_s, end_s)``, which returns sorted times by source. They depend
+only on the seed, not on how a caller divides the time, so that all policies get identical items.
 
 >>> from tidegate.workloads import ConstantRate
 >>> workload = ConstantRate(320, duration_s=60, seed=7)
@@ -12,7 +11,6 @@ compared on identical items.
 (19238, 19238)
 """
 
-from tidegate.workloads.bursty import Bursty
 from tidegate.workloads.combine import Scaled, Sum
 from tidegate.workloads.describe import (
     Description,
@@ -22,12 +20,17 @@ from tidegate.workloads.describe import (
     sparkline,
 )
 from tidegate.workloads.events import EventLog
-from tidegate.workloads.exchange import ExchangeDay
-from tidegate.workloads.papers import VideoFrames, cervino_ramp, cervino_steps, drs_tweets
+from tidegate.workloads.papers import (
+    ExchangeDay,
+    VideoFrames,
+    VispPattern,
+    cervino_ramp,
+    cervino_steps,
+    drs_tweets,
+)
 from tidegate.workloads.protocol import Predictable, Workload
-from tidegate.workloads.rates import ConstantRate, RateTrace
+from tidegate.workloads.rates import Bursty, ConstantRate, RateTrace
 from tidegate.workloads.read import read_trace
-from tidegate.workloads.visp import VispPattern
 
 __all__ = [
     "Bursty",

@@ -1,12 +1,12 @@
-"""A trace that was built from a log: rates, statistics of keys and where they come from, on disk.
+"""Files of a trace that was built from a log: rates, statistics of keys and provenance.
 
 ::
 
     DIR/
-      trace.csv        t_s,rate        what `read_trace` and every backtest read
-      keys.csv         one row a key, the largest first (keys.parquet on demand)
+      trace.csv        t_s,rate        input of `read_trace` and backtests
+      keys.csv         one row for each key, largest first (optionally keys.parquet)
       provenance.json  version, input, rows, rejected rows by reason, span, step, skew
-      rejected/        JSON lines with reason, file, row and how often it occurred
+      rejected/        JSON lines with reason, file, row and number of occurrences
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _FORMATS = ("csv", "parquet")
 
 @dataclass(frozen=True, slots=True)
 class BuiltTrace:
-    """What a log came to.
+    """A trace that was built from a log.
 
-    file: the rates (None before they are written); trace: the same, as a workload; keys: columns
-    by name as in `KEYS`, the largest key first, empty without a key column; provenance: what is
-    in provenance.json, empty for a trace of another origin.
+    trace: the rates, as a workload. keys: columns by name as in `KEYS`, the largest key first,
+    empty without a key column. provenance: contents of provenance.json, empty for other traces.
+    file: the file with the rates, None before it is written.
     """
 
     trace: RateTrace
@@ -50,10 +50,10 @@ class BuiltTrace:
 
 
 def write_built(built: BuiltTrace, folder: Path, format: str = "csv") -> None:
-    """Write trace, keys and provenance into a folder that is there. format: csv or parquet."""
+    """Write trace, keys and provenance into an existing folder. format: csv or parquet."""
     if format not in _FORMATS:
         raise InputError("--table", format, "one of " + ", ".join(_FORMATS))
-    times: FloatArray = np.round(built.trace.t_s, 6)  # of whole microseconds
+    times: FloatArray = np.round(built.trace.t_s, 6)  # whole microseconds
     _write({"t_s": times, "rate": built.trace.rate_per_s}, folder / f"trace.{format}")
     if built.keys:
         _write(built.keys, folder / f"keys.{format}")
@@ -75,14 +75,14 @@ def _write(columns: Mapping[str, Sequence[Any] | FloatArray], path: Path) -> Non
 
 
 def _cells(values: Sequence[Any] | FloatArray) -> list[Any]:
-    """Numbers as short as they are exact, and nothing where there is none."""
+    """Numbers with 12 significant digits, and empty cells for NaN."""
     if len(values) and isinstance(values[0], float):
         return ["" if math.isnan(v) else f"{v:.12g}" for v in values]
     return list(values)
 
 
 def read_built(path: str | Path) -> BuiltTrace:
-    """A folder that ``tidegate traces build`` has left, or any trace file by itself."""
+    """Read a folder that ``tidegate traces build`` has written, or a single trace file."""
     path = Path(path)
     if not path.is_dir():
         found = read_trace(path)

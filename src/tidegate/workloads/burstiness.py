@@ -1,7 +1,7 @@
-"""How unevenly events come: over time, at several scales, and over keys.
+"""Burstiness of events over time, at several scales, and over keys.
 
-Everything here is computed from counts by step, or from sums of them and of their squares, which
-add up over machines: that is how a log of any size is described without ever being in one place.
+Everything here is computed from counts by step, or from sums of counts and of their squares. Such
+sums add up over machines, so a log of any size can be described in a distributed way.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = [
 ]
 
 SCALES = (1, 2, 4, 8, 16, 32, 64, 128)
-"""Steps that are taken together, one after the other, to see how averages calm down."""
+"""Numbers of steps that are averaged to see how the variance decreases."""
 _FEWEST_STEPS, _FEWEST_BLOCKS = 64, 15
 
 
 def usable_scales(steps: int, first: int = 0) -> list[int]:
-    """The scales at which so many steps give a variance worth the name; none below 64 steps.
+    """The scales at which a number of steps gives a usable variance; none below 64 steps.
 
     first: number of the first step, where blocks begin at multiples of the scale.
 
@@ -43,7 +43,7 @@ def usable_scales(steps: int, first: int = 0) -> list[int]:
 
 
 def whole_blocks(steps: int, scale: int, first: int = 0) -> tuple[int, int]:
-    """Where the first whole block of `scale` steps begins, and how many there are.
+    """Start of the first whole block of `scale` steps, and the number of whole blocks.
 
     first: number of the first step; blocks begin at multiples of the scale.
 
@@ -64,11 +64,10 @@ def block_sums(counts: FloatArray, scale: int, first: int = 0) -> FloatArray:
 def hurst_from_variances(scales: Sequence[int], variances: FloatArray) -> FloatArray:
     """The Hurst exponent by aggregated variance, for each row of variances of block *means*.
 
-    Means of m steps have a variance ~ m^(2H−2). NaN where there are fewer than two scales or a
-    variance is zero. An estimate, biased upwards by trends and daily shapes: it says "memory",
-    not which kind.
+    Means of m steps have a variance ~ m^(2H−2). NaN with fewer than two scales or a zero variance.
+    Trends and daily patterns bias the estimate upwards: it shows memory, but not which kind.
 
-    variances: one row for each series, one column for each scale.
+    scales: numbers of steps. variances: a row for each series and a column for each scale.
     """
     variances = np.atleast_2d(np.asarray(variances, dtype=np.float64))
     found = np.full(len(variances), np.nan)
@@ -82,7 +81,7 @@ def hurst_from_variances(scales: Sequence[int], variances: FloatArray) -> FloatA
 def dispersion_by_scale(counts: FloatArray) -> dict[int, float]:
     """Variance / mean of the events in m steps, by m: 1 at all scales for a Poisson process.
 
-    Where it grows with the scale, bursts do not average out: a longer window does not help.
+    If it grows with the scale, bursts do not average out and a longer window does not help.
 
     >>> seen = dispersion_by_scale(np.random.default_rng(1).poisson(20, 20_000).astype(float))
     >>> round(seen[1], 1), round(seen[32], 1)
@@ -103,13 +102,18 @@ def key_statistics(
 ) -> dict[str, FloatArray]:
     """Rates and burstiness of many keys at once, over the same span.
 
-    steps, step_s, first: the span: how many steps of how many seconds, and the first one's number.
-    events, peaks: of each key: all events, and the most in one step.
-    sums, squares: of its events in whole blocks, one column for each of `usable_scales`, or for
-    scale 1 alone in a short trace.
-
     Returns by name: rate_per_s, share, peak_to_mean, cv, dispersion (variance / mean of the events
-    in a step), hurst (NaN: cannot be told). The steps without an event count as zeros.
+    in a step), hurst (NaN if unknown). Steps without an event count as zeros.
+
+    Args:
+        steps: Number of steps.
+        step_s: Length of a step, in seconds.
+        first: Number of the first step.
+        events: Total of events by key.
+        peaks: Most events in one step, by key.
+        sums: Sums of events in whole blocks, a row for each key and a column for each of
+            `usable_scales`, or for scale 1 alone in a short trace.
+        squares: Sums of squares of the same.
 
     >>> counts = np.array([4.0, 0, 0, 4])
     >>> one = np.ones(1)
@@ -133,9 +137,9 @@ def key_statistics(
 
 
 def lorenz(sizes: FloatArray, keys: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Shares of the events (y) that the smallest shares of the keys (x) have, from 0 to 1.
+    """The Lorenz curve: shares of events (y) of the smallest shares of keys (x), from 0 to 1.
 
-    sizes: events of a key; keys: how many keys have that size.
+    sizes: events of a key. keys: number of keys of that size.
     """
     order = np.argsort(sizes)
     sizes, keys = np.asarray(sizes, dtype=np.float64)[order], np.asarray(keys, np.float64)[order]
@@ -144,7 +148,7 @@ def lorenz(sizes: FloatArray, keys: FloatArray) -> tuple[FloatArray, FloatArray]
 
 
 def gini(sizes: FloatArray, keys: FloatArray) -> float:
-    """How unequal keys are: 0 when all have the same number of events, towards 1 when one has all.
+    """The Gini coefficient: 0 if all keys have equally many events, near 1 if one has all.
 
     sizes, keys: as in `lorenz`.
 

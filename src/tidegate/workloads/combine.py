@@ -1,4 +1,4 @@
-"""Workloads made from others: several at once, or one larger, smaller, faster or slower."""
+"""Combined workloads: a sum of several, or one that is scaled in rate or speed."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def _expected(workload: Workload, edges_s: FloatArray) -> dict[str, FloatArray]:
 
 @dataclass(frozen=True)
 class Sum:
-    """Several workloads at the same time; what they send to the same source is merged.
+    """Several workloads at the same time; items of the same source are merged.
 
-    Parts that would draw from the same random stream (same seed, same source) are refused: they
-    would not be independent, and two equal ones would send every item twice at the same instant.
+    Parts with the same random stream (same seed, same source) are refused: they would not be
+    independent, and two equal parts would send every item twice at the same instant.
 
     parts: the workloads.
 
@@ -61,7 +61,7 @@ class Sum:
         for i, part in enumerate(self.parts):
             if shared := seen & _streams(part):
                 seed, source = min(shared)
-                remedy = "give each part a seed of its own"
+                remedy = "give each part a different seed"
                 key = f"parts[{i}]: seed for source {source}"
                 raise InputError(key, seed, "different from the other parts'", remedy)
             seen |= _streams(part)
@@ -103,16 +103,16 @@ class Sum:
 
 @dataclass(frozen=True)
 class Scaled:
-    """A workload made larger or smaller, faster or slower.
+    """A workload scaled in rate or speed.
 
-    Playing faster keeps the items and so raises their rate: a day of 511 minutes at speed 8.5
-    takes an hour and has 8.5 times the rate. To keep the rate as well, multiply it by 1/8.5.
+    A higher speed keeps the items and therefore raises their rate: a day of 511 minutes at speed
+    8.5 takes an hour and has 8.5 times the rate. To keep the rate as well, multiply it by 1/8.5.
 
     A workload that is defined by a rate gets another rate. A workload of fixed items is thinned
-    (each item stays with a fixed probability) or its items are repeated at the same instant.
+    (each item stays with a fixed probability), or its items are repeated at the same instant.
 
-    base: what is scaled; rate_factor: how many times as many items; speed: how many times as fast;
-    seed: for thinning and repeating only.
+    base: the workload. rate_factor: factor on the number of items. speed: factor on the speed.
+    seed: random seed of thinning and repeating.
 
     >>> from tidegate.workloads.rates import ConstantRate
     >>> hour = Scaled(ConstantRate(11, duration_s=30_660), rate_factor=10, speed=8.5)
@@ -132,7 +132,7 @@ class Scaled:
 
     @cached_property
     def _inner(self) -> Workload:
-        """The base at its own speed, with the wanted number of items."""
+        """The base at its original speed, with the requested number of items."""
         if self.rate_factor == 1:
             return self.base
         multiplied: Any = getattr(self.base, "multiplied", None)
@@ -156,8 +156,8 @@ class Scaled:
         check_interval(start_s, end_s)
         if self.speed == 1:
             return self._inner.arrivals(start_s, end_s)
-        # Ask for a little more, and cut by the new times: whether an item lies in the interval
-        # is then decided by one comparison, however the intervals are cut.
+        # Request a little more and cut by the new times, so that a single comparison decides
+        # whether an item lies in the interval.
         margin = 1e-9 * (1 + abs(end_s) * self.speed)
         found = self._inner.arrivals(start_s * self.speed - margin, end_s * self.speed + margin)
         scaled = {source: times / self.speed for source, times in found.items()}
@@ -179,7 +179,7 @@ class Scaled:
 
 @dataclass(frozen=True)
 class _Repeated(Chunked):
-    """Items of another workload, each kept, dropped or repeated by its own throw of the dice."""
+    """Items of another workload, each kept, dropped or repeated at random."""
 
     base: Workload
     factor: float

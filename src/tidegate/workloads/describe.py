@@ -1,4 +1,4 @@
-"""What a workload is like, in a few numbers and one line of blocks."""
+"""Statistics of a workload, and a sparkline for the terminal."""
 
 from __future__ import annotations
 
@@ -22,14 +22,21 @@ MOST_STEPS = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A workload in numbers, all of them taken at one step.
+    """Statistics of a workload, all at one step.
 
-    duration_s, step_s: seconds; items: how many in all; mean_per_s, peak_per_s: items per second;
-    cv: standard deviation / mean of the rate; max_rise: largest increase from one step to the
-    next / mean; dispersion: variance / mean of the items in a step (index of dispersion: 1 for a
-    Poisson process, 0 for an even one); autocorrelation: of the rate, at the lags (in steps) that
-    the trace is long enough for; hurst: how slowly averages calm down (0.5: independent steps,
-    towards 1: long memory and trends), None when there are fewer than 64 steps or no variance.
+    Args:
+        duration_s: Duration, in seconds.
+        step_s: Step, in seconds.
+        items: Total of items.
+        mean_per_s: Mean rate, in items per second.
+        peak_per_s: Peak rate, in items per second.
+        cv: Standard deviation / mean of the rate.
+        max_rise: Largest increase from one step to the next / mean.
+        dispersion: Variance / mean of the items in a step (1 for a Poisson process, 0 for an even
+            one).
+        autocorrelation: Of the rate, by lag in steps, for lags that are short enough.
+        hurst: Hurst exponent (0.5: independent steps, near 1: long memory and trends); None with
+            fewer than 64 steps or no variance.
     """
 
     duration_s: float
@@ -45,15 +52,15 @@ class Description:
 
     @property
     def peak_to_mean(self) -> float:
-        """Peak / mean, the first thing that a capacity planner asks for."""
+        """Peak / mean."""
         return self.peak_per_s / self.mean_per_s if self.mean_per_s else math.nan
 
 
 def series(workload: Workload, step_s: float) -> FloatArray:
     """Items per second over each whole step, all sources together.
 
-    Expected where the workload knows it (recorded rates and events are what they were), counted
-    from its arrivals where it does not.
+    Expected items if the workload can compute them (recorded rates and events are exact), otherwise
+    counted arrivals.
 
     >>> series(RateTrace((0, 60), (10, 40)), step_s=30).tolist()
     [10.0, 10.0, 40.0, 40.0]
@@ -73,7 +80,7 @@ def series(workload: Workload, step_s: float) -> FloatArray:
 
 
 def natural_step_s(workload: Workload) -> float:
-    """A table's own step; else a round one that gives some hundred points."""
+    """The step of a table; otherwise a round step that gives some hundred points."""
     if isinstance(workload, RateTrace) and len(workload.t_s) > 1:
         return float(np.median(np.diff(workload.t_s)))
     wanted = workload.duration_s / 500
@@ -83,14 +90,14 @@ def natural_step_s(workload: Workload) -> float:
 
 
 def peak_per_s(workload: Workload) -> float:
-    """The peak that `describe` tells, where nothing else is asked for."""
+    """The peak rate of a workload, as in `describe`."""
     return float(series(workload, natural_step_s(workload)).max())
 
 
 def describe(workload: Workload, step_s: float | None = None) -> Description:
     """Mean, peak, burstiness and memory of a workload.
 
-    step_s: the step at which it is looked at, by default the one that it was recorded with.
+    step_s: step of the statistics in seconds, by default that of the recording.
 
     >>> day = describe(RateTrace(np.arange(0, 600, 60), (8, 9, 12, 30, 14, 11, 9, 8, 8, 11)))
     >>> day.mean_per_s, day.peak_to_mean, round(day.cv, 2), round(day.autocorrelation[1], 2)
@@ -117,7 +124,7 @@ def describe(workload: Workload, step_s: float | None = None) -> Description:
 
 
 def autocorrelation(values: FloatArray, lag: int) -> float:
-    """How much a value says about the one `lag` later, −1 to 1."""
+    """Correlation between a value and the one `lag` steps later, −1 to 1."""
     centred = values - values.mean()
     return float((centred[lag:] * centred[:-lag]).sum() / (centred * centred).sum())
 
@@ -125,7 +132,7 @@ def autocorrelation(values: FloatArray, lag: int) -> float:
 def hurst(values: FloatArray) -> float | None:
     """The Hurst exponent by aggregated variance: means of m values have a variance ~ m^(2H−2).
 
-    An estimate, biased upwards by trends and daily shapes: it says "memory", not which kind.
+    Trends and daily patterns bias the estimate upwards: it shows memory, but not which kind.
 
     >>> round(hurst(np.random.default_rng(1).normal(size=4096)), 2)
     0.49
@@ -141,7 +148,7 @@ def hurst(values: FloatArray) -> float | None:
 def sparkline(values: Sequence[float] | FloatArray, width: int = 60) -> str:
     """Values as a line of blocks for the terminal, from zero to their peak; NaN is a space.
 
-    width: columns at most; each shows the largest of its values, so that no peak is lost.
+    width: most columns. Each shows the largest of its values, so that no peak is lost.
 
     >>> sparkline([0, 1, 2, 3, 4, 5, 6, 7])
     '▁▂▃▄▅▆▇█'

@@ -1,4 +1,4 @@
-"""Recorded events, replayed at exactly their times."""
+"""Recorded events, replayed at their exact times."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ __all__ = ["EventLog"]
 
 @dataclass(frozen=True, eq=False)
 class EventLog:
-    """A list of moments at which items arrived; nothing is drawn, so there is no seed.
+    """The recorded arrival times of items; nothing is random, so there is no seed.
 
-    times_s: seconds from the start, not decreasing; source: the source that they feed;
-    keys: one key for each event (a symbol, a user), or None;
-    end_s: when recording stopped, by default the whole second after the last event;
-    window_s: `rate` counts the events of the window of this length in which a time lies.
+    times_s: seconds from the start, not decreasing. source: name of the source. keys: a key for
+    each event (a symbol, a user), or None. end_s: end of the recording in seconds, by default the
+    whole second after the last event. window_s: window of `rate`, in seconds.
 
     >>> log = EventLog((0.2, 0.2, 1.5, 3.0), keys=("a", "b", "a", "a"))
     >>> log.arrivals(0, 2)["input"].tolist(), log.keys_between(0, 2).tolist()
@@ -63,7 +62,7 @@ class EventLog:
 
     @property
     def duration_s(self) -> float:
-        """Seconds until recording stopped."""
+        """End of the recording, in seconds."""
         return math.floor(self.times_s[-1]) + 1.0 if self.end_s is None else float(self.end_s)
 
     @property
@@ -98,10 +97,10 @@ class EventLog:
         return {self.source: np.diff(before).astype(np.float64)}
 
     def multiplied(self, factor: float) -> EventLog:
-        """The log with `factor` times the events, drawn once and for all.
+        """The log with `factor` times the events, always the same ones.
 
-        Fewer: each event stays with that probability. More: each is repeated, the repetitions
-        anywhere before the next event, so that the shape stays and bursts do not multiply.
+        Below 1, each event stays with that probability. Above 1, events are repeated at random
+        times before the next event, so that the shape remains and bursts do not multiply.
 
         >>> len(EventLog(np.arange(1000.0)).multiplied(2.5).times_s)
         2494

@@ -1,8 +1,8 @@
-"""What a workload is, and the one trick that makes it the same for everybody.
+"""The workload protocol, and arrivals that are the same for every caller.
 
-Time is divided into fixed chunks. The arrivals of a chunk are drawn from a generator of their own,
-seeded with (seed, chunk, source), so they depend neither on who asks nor on how the questions are
-cut: two policies that decide at different moments see the same items at the same instants.
+Time is divided into fixed chunks. Each chunk has its own random generator, seeded with (seed,
+chunk, source), so arrivals depend neither on the caller nor on the intervals that it asks for. Two
+policies that decide at different moments get the same items at the same instants.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Workload(Protocol):
         ...
 
     def arrivals(self, start_s: float, end_s: float) -> dict[str, FloatArray]:
-        """Sorted times in [start_s, end_s) by source, every source named even when it is silent.
+        """Sorted times in [start_s, end_s) by source, for every source, even without items.
 
-        Arrays are fresh: the caller may write to them. The answer for an interval is always that
-        of its parts put together.
+        Arrays are new: the caller may write to them. The result for an interval is always the
+        concatenation of the results for its parts.
         """
         ...
 
@@ -52,7 +52,7 @@ class Workload(Protocol):
 
 @runtime_checkable
 class Predictable(Workload, Protocol):
-    """A workload that can also say how many items it expects, as a fluid model needs."""
+    """A workload that can compute expected numbers of items, as a fluid model needs."""
 
     def expected(self, edges_s: FloatArray) -> dict[str, FloatArray]:
         """Items expected between each edge and the next, by source."""
@@ -60,7 +60,7 @@ class Predictable(Workload, Protocol):
 
 
 def generator(seed: int, *words: int) -> np.random.Generator:
-    """A random generator of its own for each combination of seed and words.
+    """An independent random generator for each combination of seed and words.
 
     >>> generator(7, 0).random() == generator(7, 0).random() != generator(7, 1).random()
     True
@@ -69,7 +69,7 @@ def generator(seed: int, *words: int) -> np.random.Generator:
 
 
 def word(text: str) -> int:
-    """A number that stands for a name, the same in every process (Python's hash is not)."""
+    """A number for a name, the same in every process (unlike Python's hash)."""
     return zlib.crc32(text.encode())
 
 
@@ -86,22 +86,22 @@ def chunk_for(peak_per_s: float) -> float:
 
 
 def check_interval(start_s: float, end_s: float) -> None:
-    """Refuse an interval that is no interval."""
+    """Raise InputError for an invalid interval."""
     if not (math.isfinite(start_s) and math.isfinite(end_s) and start_s <= end_s):
         allowed = "two finite times, the first not after the second"
         raise InputError("interval", (start_s, end_s), allowed, "ask for [start_s, end_s)")
 
 
 def check_seed(seed: Any) -> None:
-    """Refuse what numpy would refuse later, or would silently take for something else."""
+    """Raise InputError for a seed that NumPy would refuse or misread."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise InputError("seed", seed, "a whole number of at least 0")
 
 
 class Chunked:
-    """Arrivals from chunks: a subclass says how one chunk is drawn, this class cuts and joins.
+    """Arrivals from chunks: a subclass draws single chunks, this class cuts and joins them.
 
-    The last chunk is remembered, so that asking second by second costs no more than asking once.
+    The last chunk is cached, so that many short intervals cost no more than one long interval.
     """
 
     seed: int
@@ -125,7 +125,7 @@ class Chunked:
 
     @property
     def streams(self) -> frozenset[tuple[int, str]]:
-        """Which random streams are used; two workloads that share one are not independent."""
+        """The random streams in use; two workloads that share one are not independent."""
         return frozenset((self.seed, source) for source in self.sources)
 
     def _draw(self, chunk: int) -> dict[str, FloatArray]:
@@ -143,19 +143,19 @@ class Chunked:
             return {source: np.empty(0) for source in self.sources}
         first = math.floor(start_s / self.chunk_s)
         last = math.ceil(end_s / self.chunk_s)
-        first -= first * self.chunk_s > start_s  # a quotient may be rounded across the border
+        first -= first * self.chunk_s > start_s  # a quotient may be rounded across the boundary
         last += last * self.chunk_s < end_s
-        pieces = [self._remembered(chunk) for chunk in range(first, last)]
+        pieces = [self._cached(chunk) for chunk in range(first, last)]
         return {
             source: join((piece[source] for piece in pieces), start_s, end_s)
             for source in self.sources
         }
 
-    def _remembered(self, chunk: int) -> dict[str, FloatArray]:
+    def _cached(self, chunk: int) -> dict[str, FloatArray]:
         last: tuple[int, dict[str, FloatArray]] | None = self.__dict__.get("_last")
         if last is None or last[0] != chunk:
             last = (chunk, self._draw(chunk))
-            self.__dict__["_last"] = last  # a memo of a pure function: the value stays frozen
+            self.__dict__["_last"] = last  # a cache of a pure function: the value stays frozen
         return last[1]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class Chunked:
 
 
 def join(pieces: Iterable[FloatArray], start_s: float, end_s: float) -> FloatArray:
-    """Sorted pieces that follow each other as one fresh array, cut to [start_s, end_s)."""
+    """Consecutive sorted pieces as one new array, cut to [start_s, end_s)."""
     cut = [between(piece, start_s, end_s) for piece in pieces]
     return np.concatenate(cut) if cut else np.empty(0)
 

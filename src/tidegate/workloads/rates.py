@@ -1,9 +1,9 @@
-"""Arrivals from a rate: constant, or a table of rates over time.
+"""Arrivals from a rate: constant, a table of rates over time, or bursts around either.
 
-Between two items of a Poisson process of rate 1 lie exponential gaps. Any other rate is the same
-process on a clock that runs with the expected number of items, Λ(t): draw on that clock, and turn
-the times back with the inverse of Λ. `Curve` is that clock; it is exact for tables of constant
-rates and of rates that change linearly, so nothing is thinned and nothing approximated.
+The items of a Poisson process of rate 1 have exponential gaps. Any other rate is the same process
+on a clock that advances with the expected number of items, Λ(t): draw on that clock, and convert
+the times back with the inverse of Λ. `Curve` is that clock. It is exact for tables of constant
+rates and of rates that change linearly, without thinning or approximation.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 
 from tidegate.errors import InputError
 from tidegate.units import finite
-from tidegate.workloads.protocol import Chunked, FloatArray, check_seed, chunk_for
+from tidegate.workloads.protocol import CHUNK_S, Chunked, FloatArray, check_seed, chunk_for
 
-__all__ = ["ConstantRate", "Curve", "FromCurve", "RateTrace"]
+__all__ = ["Bursty", "ConstantRate", "Curve", "FromCurve", "RateTrace"]
 
 Spacing = Literal["poisson", "even"]
 Interpolation = Literal["step", "linear"]
@@ -54,7 +54,7 @@ class Curve:
         return grown
 
     def inverse(self, items: FloatArray) -> FloatArray:
-        """When that many items are expected to have arrived; `items` is below the total."""
+        """When these numbers of items are expected to have arrived; `items` is below the total."""
         if len(self.rates) == 1 and self.slopes[0] == 0:
             return np.asarray(self.knots_s[0] + items / self.rates[0])
         i = np.clip(np.searchsorted(self.items, items, side="right") - 1, 0, len(self.rates) - 1)
@@ -70,7 +70,7 @@ class Curve:
 
 
 class FromCurve(Chunked):
-    """What constant rates and rate tables share: everything but the curve."""
+    """Base of constant rates and rate tables; a subclass gives the curve."""
 
     seed: int
     source: str
@@ -88,7 +88,7 @@ class FromCurve(Chunked):
 
     @property
     def streams(self) -> frozenset[tuple[int, str]]:
-        """None when items are evenly spaced: nothing is drawn."""
+        """None if items are evenly spaced, which needs no random numbers."""
         return super().streams if self.spacing == "poisson" else frozenset()
 
     @cached_property
@@ -109,7 +109,7 @@ class FromCurve(Chunked):
         start_s, end_s = chunk * self.chunk_s, min((chunk + 1) * self.chunk_s, self.duration_s)
         low, high = self.curve.cumulative(np.array((start_s, end_s)))
         if self.spacing == "even":
-            # Item n stands where n + 1/2 items are expected: the same item whoever asks.
+            # Item n arrives when n + 1/2 items are expected, whatever the interval.
             clock = np.arange(math.ceil(low - 0.5), math.ceil(high - 0.5)) + 0.5
         else:
             clock = low + (high - low) * sorted_uniform(self._generator(chunk), high - low)
@@ -133,18 +133,17 @@ def sorted_uniform(random: np.random.Generator, mean: float) -> FloatArray:
 
 
 def inside(times_s: FloatArray, start_s: float, end_s: float) -> FloatArray:
-    """Times whose rounding in the last digit neither swaps two nor crosses the chunk's border."""
+    """Correct rounding errors that swap two times or cross the border of the chunk."""
     np.maximum.accumulate(times_s, out=times_s)
     return np.clip(times_s, start_s, np.nextafter(end_s, -math.inf), out=times_s)
 
 
 @dataclass(frozen=True)
 class ConstantRate(FromCurve):
-    """The same rate all the time, the M in M/M/k when Poisson.
+    """A constant rate, the M in M/M/k if Poisson.
 
-    rate_per_s: items per second on average; duration_s: seconds until it ends;
-    seed: which of the possible runs; source: the name of the source that it feeds;
-    spacing: "poisson", or "even" for items at equal distances.
+    rate_per_s: items per second on average. duration_s: duration, in seconds. seed: random seed.
+    source: name of the source. spacing: "poisson", or "even" for evenly spaced items.
 
     >>> tweets = ConstantRate(320, duration_s=600, source="tweets")
     >>> len(tweets.arrivals(0, 600)["tweets"]) / 600
@@ -177,11 +176,15 @@ class ConstantRate(FromCurve):
 class RateTrace(FromCurve):
     """A table of rates over time, with Poisson arrivals (or evenly spaced ones) at that rate.
 
-    t_s: increasing times from 0 in seconds; rate_per_s: items per second from each time on;
-    end_s: when the last rate ends, by default as long after its start as the row before lasted;
-    interpolation: "step" holds each rate until the next, "linear" goes straight to it (the last
-    row is then only the end of the last line);
-    seed, source, spacing: as in `ConstantRate`.
+    Args:
+        t_s: Increasing times from 0, in seconds.
+        rate_per_s: Items per second from each time on.
+        end_s: End of the last rate; by default the last row lasts as long as the one before.
+        interpolation: "step" holds each rate until the next, "linear" draws a line to it (the last
+            row is then only the end of the last line).
+        seed: Random seed.
+        source: Name of the source.
+        spacing: "poisson", or "even" for evenly spaced items.
 
     >>> steps = RateTrace((0, 60, 120), (10, 40, 20), source="orders")
     >>> steps.duration_s, steps.rate(75), steps.expected(np.array((0, 90, 180)))["orders"].tolist()
@@ -266,3 +269,86 @@ class RateTrace(FromCurve):
     def _key(self) -> tuple[Any, ...]:
         settings = (self.duration_s, self.interpolation, self.seed, self.source, self.spacing)
         return (self.t_s.tobytes(), self.rate_per_s.tobytes(), *settings)
+
+
+@dataclass(frozen=True)
+class Bursty(Chunked):
+    """The rate of another workload, with its items gathered into short bursts.
+
+    Bursts start like a Poisson process. Each has a geometric number of items, and each item
+    follows the start of its burst after an exponential delay. With a mean size m, the variance of
+    the number of items in an interval much longer than a burst is 2m − 1 times its mean. The *index
+    of dispersion* therefore describes it: 1 is Poisson, 9 is a minute of Frankfurt trades.
+
+    The delay applies to the clock of expected items and wraps around the end of a chunk, so that
+    the expected rate is exactly that of the base and each chunk is independent of the others.
+
+    base: the rate (its seed and spacing are not used). dispersion: variance/mean of the counts
+    over intervals ≫ burst_s, at least 1. burst_s: mean delay of an item within its burst, in
+    seconds. seed: random seed.
+
+    >>> trades = Bursty(ConstantRate(12, duration_s=6000), dispersion=9, burst_s=0.03, seed=1)
+    >>> times = trades.arrivals(0, 6000)["input"]
+    >>> counts = np.histogram(times, np.arange(0, 6001, 5))[0]
+    >>> round(float(counts.mean()), 1), round(float(counts.var() / counts.mean()), 1)
+    (61.2, 8.8)
+    """
+
+    base: ConstantRate | RateTrace
+    dispersion: float
+    burst_s: float
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.base, ConstantRate | RateTrace):
+            remedy = "bursts are made from a rate, not from items that are already fixed"
+            raise InputError("base", type(self.base).__name__, "ConstantRate or RateTrace", remedy)
+        finite(self.dispersion, "dispersion", low=1, remedy="1 is a Poisson process")
+        finite(self.burst_s, "burst_s", low=0)
+        check_seed(self.seed)
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds until the base ends."""
+        return self.base.duration_s
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The base's source."""
+        return self.base.sources
+
+    @property
+    def chunk_s(self) -> float:
+        """Length of a chunk in seconds: at least ten times that of a burst."""
+        if self.burst_s * 10 > CHUNK_S:
+            return CHUNK_S * math.ceil(self.burst_s * 10 / CHUNK_S)
+        shortened = self.base.chunk_s
+        while shortened < self.burst_s * 10:
+            shortened *= 2
+        return shortened
+
+    def rate(self, t_s: float) -> float:
+        """Items expected per second at `t_s`, as in the base."""
+        return self.base.rate(t_s)
+
+    def expected(self, edges_s: FloatArray) -> dict[str, FloatArray]:
+        """Items expected between each edge and the next, as in the base."""
+        return self.base.expected(edges_s)
+
+    def multiplied(self, factor: float) -> Bursty:
+        """More bursts of the same size, as when more independent streams are joined."""
+        return replace(self, base=self.base.multiplied(factor))
+
+    def _draw(self, chunk: int) -> dict[str, FloatArray]:
+        start_s, end_s = chunk * self.chunk_s, min((chunk + 1) * self.chunk_s, self.duration_s)
+        low, high = self.base.curve.cumulative(np.array((start_s, end_s)))
+        random = self._generator(chunk)
+        size = (self.dispersion + 1) / 2
+        bursts = int(random.poisson((high - low) / size))
+        sizes = random.geometric(1 / size, bursts)
+        share = np.repeat(random.random(bursts), sizes)
+        share += random.standard_exponential(len(share)) * (self.burst_s / (end_s - start_s))
+        share -= np.floor(share)
+        share.sort()
+        clock = low + (high - low) * share
+        return {self.base.source: inside(self.base.curve.inverse(clock), start_s, end_s)}

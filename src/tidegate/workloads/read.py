@@ -19,7 +19,7 @@ __all__ = ["read_trace"]
 Kind = Literal["auto", "rate", "counts", "events"]
 Gaps = Literal["error", "hold", "zero"]
 
-# Names that people use, the unit of a time in seconds.
+# Usual names of columns; for times with the unit in seconds.
 TIME_NAMES = {
     **dict.fromkeys(("t_s", "t", "time_s", "time", "seconds", "second", "secs"), 1.0),
     **dict.fromkeys(("timestamp", "ts", "datetime", "date", "event_time", "timestamp_s"), 1.0),
@@ -54,22 +54,28 @@ def read_trace(
     source: str = "input",
     seed: int = 0,
 ) -> RateTrace | EventLog:
-    r"""A workload from a file, or one sentence that says which line is wrong and what to do.
+    r"""Read a workload from a file; an error names the line and the remedy.
 
     The file is CSV (also gzipped; comma, semicolon or tab) or Parquet. It holds rates (``t_s,
-    rate``), counts per step (``minute,symbol,trades``: counts at the same time are added up, and a
-    step without a row had none) or one row for each event (timestamps, perhaps with a key). Times
-    are numbers or ISO 8601, and count from the first row (events: from its whole second).
+    rate``), counts per step (``minute,symbol,trades``: counts at the same time are added, and a
+    step without a row counts as zero) or one row for each event (timestamps, optionally with a
+    key). Times are numbers or ISO 8601, relative to the first row (events: to its whole second).
 
-    kind: what the rows are; "auto" tells it from the columns: a rate, else a count, else events.
-    time, value, key: names of the columns, where the usual ones are not used.
-    time_unit: s, ms, us, ns or min, where the column's name does not say it.
-    gaps: what is done where a row is missing in a table (a distance above 1.5 times the usual
-    one): "error" names the line, "hold" keeps the rate before it (so also reads hand-written
-    tables of steps), "zero" means that nothing arrived. By default "error" for rates and "zero"
-    for counts. Events have no gaps: silence is silence.
-    sort: put rows in order, in place of refusing a file that is not.
-    interpolation, source, seed: as in `RateTrace`.
+    Args:
+        path: The file.
+        kind: Kind of rows; "auto" decides by the columns: a rate, else a count, else events.
+        time: Name of the time column, if it is not a usual one.
+        value: Name of the column of rates or counts, if it is not a usual one.
+        key: Name of the key column, if it is not a usual one.
+        time_unit: s, ms, us, ns or min, if the name of the column does not imply it.
+        gaps: How to treat a missing row in a table (a step above 1.5 times the usual one): "error"
+            names the line, "hold" keeps the previous rate (also for hand-written tables of steps),
+            "zero" means that nothing arrived. Default: "error" for rates, "zero" for counts.
+            Events have no gaps.
+        sort: Whether to sort the rows instead of refusing an unsorted file.
+        interpolation: As in `RateTrace`.
+        source: Name of the source.
+        seed: Random seed.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "day.csv"
@@ -127,7 +133,7 @@ def _find(table: Table, names: Iterable[str] | Mapping[str, float]) -> str | Non
 
 
 def _pick(table: Table, what: str, wanted: str | None, names: Iterable[str], usual: str) -> str:
-    """The column that was asked for, or that has one of the usual names."""
+    """The requested column, or one with a usual name."""
     found = _find(table, names) if wanted is None else wanted if wanted in table.names else None
     if found is not None:
         return found
@@ -177,7 +183,7 @@ def _from_rates(
 def _from_counts(
     table: Table, column: str, times_s: FloatArray, counts: FloatArray, gaps: Gaps | None
 ) -> tuple[FloatArray, FloatArray, float]:
-    """Counts at the same time added up, on a grid of the smallest step that occurs."""
+    """Counts at the same time added, on a grid of the smallest step that occurs."""
     steps = np.diff(times_s)
     step_s = float(steps[steps > 0].min())
     slot = np.rint(times_s / step_s).astype(np.int64)

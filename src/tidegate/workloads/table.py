@@ -1,4 +1,4 @@
-"""Columns of a CSV or Parquet file that remember on which line each value stood."""
+"""Columns of a CSV or Parquet file, with the line number of each value."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _GZIP = b"\x1f\x8b"
 
 
 class Table:
-    """A file's columns, each made when it is first asked for.
+    """The columns of a file, each loaded on first use.
 
-    names: of the columns; lines: the line (in Parquet: the row) of each value, counted from 1;
-    load: makes a column, as a list of text or (from Parquet) as a numpy array.
+    path: for error messages. names: of the columns. lines: the line (in Parquet: the row) of each
+    value, from 1. load: loads a column, as a list of text or (from Parquet) as a NumPy array.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class Table:
         return Table(self.path, self.names, [self.lines[i] for i in order], load)
 
     def error(self, row: int | None, column: str, value: Any, allowed: str, remedy: str) -> Any:
-        """The error to raise for a row, by its position among the values."""
+        """The error for a row, given by its position among the values."""
         line = None if row is None else int(self.lines[row])
         return TraceError(self.path, line, column, value, allowed, remedy)
 
     def refuse(self, bad: Any, column: str, allowed: str, remedy: str) -> None:
-        """Raise for the first row that is bad, if there is one."""
+        """Raise an error for the first bad row, if any."""
         if bad.any():
             row = int(bad.argmax())
             value = self.column(column)[row]
@@ -65,7 +65,7 @@ class Table:
             raise self.error(row, column, value, allowed, remedy)
 
     def numbers(self, column: str) -> FloatArray:
-        """A column of numbers, in which NaN may be left."""
+        """A column of numbers, which may contain NaN."""
         cells = self.column(column)
         if isinstance(cells, np.ndarray):
             if cells.dtype.kind in "fiub":
@@ -76,8 +76,8 @@ class Table:
     def times(self, column: str, unit_s: float) -> FloatArray:
         """A column of times as seconds, from numbers in units of `unit_s` or from ISO 8601.
 
-        ISO times count from the whole second of the earliest, so that no digit is lost; one
-        without an offset is UTC.
+        ISO times are relative to the whole second of the earliest, so that no digit is lost. Times
+        without an offset are UTC.
         """
         cells = self.column(column)
         if isinstance(cells, np.ndarray) and cells.dtype.kind == "M":
@@ -107,7 +107,7 @@ class Table:
         try:
             return [convert(cell) for cell in cells]
         except ValueError:
-            for row, cell in enumerate(cells):  # only now, to say where
+            for row, cell in enumerate(cells):  # slow path, to name the row
                 try:
                     convert(cell)
                 except ValueError:
@@ -130,7 +130,7 @@ def is_number(cell: str) -> bool:
 
 
 def _is_value(cell: str) -> bool:
-    """A number or a time, so no column name."""
+    """Whether a cell is a number or a time, and so no column name."""
     return is_number(cell) or bool(re.match(r"\s*\d{4}-\d\d-\d\d", cell)) or not cell.strip()
 
 
@@ -170,9 +170,8 @@ def _read_csv(path: Path) -> Table:
         raise TraceError(name, None, "file", ",".join(header), "followed by rows", remedy)
     quoted = '"' in text
 
-    def rows() -> Iterable[
-        list[str]
-    ]:  # one pass for each column that is wanted keeps few in memory
+    # One pass for each requested column keeps few of them in memory.
+    def rows() -> Iterable[list[str]]:
         if quoted:
             return csv.reader(lines, delimiter=delimiter)
         return (line.split(delimiter) for line in lines)

@@ -1,133 +1,97 @@
-"""What both kernels do alike: draw a service time, book a departure, measure the hosts.
+"""Shared by the kernels: draw a service time, count departures, measure hosts.
 
-They take many items at once: compiled code pays for each array that it hands on.
+Functions take many items at once, because compiled code pays for each array that it passes on.
 """
 
 from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
+from tidegate.simulation.kernels import state as at
+from tidegate.simulation.kernels.random import exponential, normal, uniform
 from tidegate.simulation.kernels.sketch import bucket_middle, bucket_of
-from tidegate.simulation.kernels.state import (
-    ADAPT_S,
-    ADAPTED,
-    ALIVE,
-    ARRIVED,
-    BIRTH,
-    BUSY_S,
-    CONTENTION_S,
-    CORES,
-    DURATION_S,
-    E2E_SLO_S,
-    EPISODE_S,
-    FREE_S,
-    FROM_S,
-    HEAD,
-    HOST,
-    HOST_CORES,
-    HOST_MBPS,
-    IN,
-    LAST,
-    LAST_CONTENTION,
-    LAST_LATE_S,
-    LAST_MONITOR,
-    LATE,
-    LATE_1,
-    LATE_2,
-    LATE_5,
-    LATE_SINCE_S,
-    LINE_COUNT,
-    LINE_FIRST,
-    LIVE,
-    LOAD_COUNT,
-    LOAD_MAX,
-    LOAD_MIN,
-    LOAD_SUM,
-    MARK_S,
-    MBPS,
-    MONITOR_MARK_S,
-    MONITOR_S,
-    NEXT_CONTENTION,
-    NEXT_MONITOR,
-    NO_SERVER,
-    OP_ARRIVED,
-    OP_INSTANCES,
-    OP_LATE,
-    OP_PROCESSED,
-    OP_QUEUE,
-    OUT,
-    PACE,
-    PROCESSED,
-    RECENT,
-    ROOT,
-    ROW_DROPPED,
-    ROW_HOSTS,
-    ROW_IN,
-    ROW_LATE,
-    ROW_LATE_ITEMS,
-    ROW_LOAD_MAX,
-    ROW_LOAD_MEAN,
-    ROW_LOAD_MIN,
-    ROW_OPERATORS,
-    ROW_OUT,
-    ROW_P95_S,
-    ROW_PER_OPERATOR,
-    ROW_PROCESSED,
-    ROW_RUNNING,
-    ROW_SOJOURN_S,
-    ROW_TIME,
-    SAMPLES,
-    SERVICE_S,
-    SERVICE_SQUARE,
-    SERVING,
-    SHED,
-    SLOW,
-    SOJOURN_MAX_S,
-    SOJOURN_S,
-    SPOILED,
-    SPOILT,
-    TAIL,
-    TURN,
-    UNTIL_S,
-    Floats,
-    Ints,
-)
+from tidegate.simulation.kernels.state import Floats, Ints
+from tidegate.theory.compiled import compiled
 
-__all__ = ["book_departures", "end_interval", "finish_roots", "line_up", "set_slow_down"]
+__all__ = [
+    "count_departures",
+    "end_interval",
+    "finish_roots",
+    "line_up",
+    "service_time",
+    "set_slow_down",
+]
 
 
-@numba.njit(cache=True)
+@compiled(inline="always")
+def service_time(
+    kind: int,
+    mean_s: float,
+    log_mean: float,
+    log_sigma: float,
+    samples: Floats,
+    first: int,
+    count: int,
+    state: np.uint64,
+) -> tuple[float, np.uint64]:
+    """Draw a service time at random; returns it and the state of the stream after it.
+
+    Args:
+        kind: The distribution, such as `state.EXPONENTIAL`.
+        mean_s: Its mean, in seconds.
+        log_mean: Mean of the logarithm, for the lognormal distribution.
+        log_sigma: Standard deviation of the logarithm, for the lognormal distribution.
+        samples: Values that the empirical distribution draws from.
+        first: Position of its first sample.
+        count: Number of its samples.
+        state: State of the random stream.
+    """
+    if kind == at.EXPONENTIAL:
+        draw, state = exponential(state)
+        return mean_s * draw, state
+    if kind == at.DETERMINISTIC:
+        return mean_s, state
+    if kind == at.LOGNORMAL:
+        draw, state = normal(state)
+        return math.exp(log_mean + log_sigma * draw), state
+    draw, state = uniform(state)
+    return samples[first + int(draw * count)], state
+
+
+@compiled
 def line_up(
     o: int, ops_i: Ints, slot_f: Floats, slot_i: Ints, line_time: Floats, line_slot: Ints
 ) -> None:
     """Sort the servers of an operator by the time when they are free.
 
-    Ties are in the order in which they began, so that it does not matter when this is done.
+    Ties are in the order in which servers began, so the result does not depend on when this runs.
     """
     count = 0
     for slot in range(slot_f.shape[2]):
-        if slot_i[o, ALIVE, slot] == NO_SERVER:
+        if slot_i[o, at.ALIVE, slot] == at.NO_SERVER:
             continue
-        free = slot_f[o, FREE_S, slot]
+        free = slot_f[o, at.FREE_S, slot]
         place = count
-        turn = slot_i[o, TURN, slot]
+        turn = slot_i[o, at.TURN, slot]
         while place > 0 and (
             line_time[o, place - 1] > free
-            or (line_time[o, place - 1] == free and slot_i[o, TURN, line_slot[o, place - 1]] > turn)
+            or (
+                line_time[o, place - 1] == free
+                and slot_i[o, at.TURN, line_slot[o, place - 1]] > turn
+            )
         ):
             line_time[o, place] = line_time[o, place - 1]
             line_slot[o, place] = line_slot[o, place - 1]
             place -= 1
         line_time[o, place], line_slot[o, place] = free, slot
         count += 1
-    ops_i[o, LINE_FIRST], ops_i[o, LINE_COUNT] = 0, count
+    ops_i[o, at.LINE_FIRST], ops_i[o, at.LINE_COUNT] = 0, count
 
 
-@numba.njit(cache=True)
-def book_departures(
+@compiled
+def count_departures(
     count: int,
     left_s: Floats,
     arrived_s: Floats,
@@ -139,15 +103,24 @@ def book_departures(
     recent: Floats,
     sketch: Ints,
 ) -> None:
-    """Book the items that leave an operator after waiting and service.
+    """Count the items that leave an operator after waiting and service.
 
-    left_s, arrived_s, started_s: when; quantise: whether the sender's clock shows whole seconds.
-    tally, recent, sketch: the operator's rows.
+    Args:
+        count: Number of items.
+        left_s: When each left.
+        arrived_s: When each arrived.
+        started_s: When its service started.
+        slo_s: SLO of the operator, in seconds.
+        every: Every n-th item is sampled.
+        quantise: Whether the clock of senders shows whole seconds.
+        tally: The operator's row of counts.
+        recent: The operator's row of sampled durations.
+        sketch: The operator's row of the latency sketch.
     """
-    done, next_sample = tally[PROCESSED], (tally[SAMPLES] + 1.0) * every
-    # In variables, not in `tally`: adding to an array over and over waits for memory each time.
+    done, next_sample = tally[at.PROCESSED], (tally[at.SAMPLES] + 1.0) * every
+    # Sums are kept in variables: adding to an array repeatedly waits for memory each time.
     total_s, late, later, latest = 0.0, 0, 0, 0
-    since_s, last_late_s = tally[LATE_SINCE_S], tally[LAST_LATE_S]
+    since_s, last_late_s = tally[at.LATE_SINCE_S], tally[at.LAST_LATE_S]
     for i in range(count):
         sent = math.floor(arrived_s[i]) if quantise else arrived_s[i]
         duration = left_s[i] - sent
@@ -164,27 +137,27 @@ def book_departures(
                     if since_s < 0.0:
                         since_s = left_s[i]
         elif since_s >= 0.0:
-            # Adapted: the first item in time after some that took more than five times the SLO.
-            tally[ADAPTED] += 1.0
-            tally[ADAPT_S] += left_s[i] - last_late_s
-            tally[EPISODE_S] += left_s[i] - since_s
+            # Adapted: the first item within the SLO after some beyond five times the SLO.
+            tally[at.ADAPTED] += 1.0
+            tally[at.ADAPT_S] += left_s[i] - last_late_s
+            tally[at.EPISODE_S] += left_s[i] - since_s
             since_s = -1.0
         if done >= next_sample:
             next_sample += every
             service_s = left_s[i] - started_s[i]
-            recent[int(tally[SAMPLES]) % RECENT] = duration
-            tally[SAMPLES] += 1.0
-            tally[SERVICE_S] += service_s
-            tally[SERVICE_SQUARE] += service_s * service_s
-    tally[PROCESSED] = done
-    tally[DURATION_S] += total_s
-    tally[LATE_1] += late
-    tally[LATE_2] += later
-    tally[LATE_5] += latest
-    tally[LATE_SINCE_S], tally[LAST_LATE_S] = since_s, last_late_s
+            recent[int(tally[at.SAMPLES]) % at.RECENT] = duration
+            tally[at.SAMPLES] += 1.0
+            tally[at.SERVICE_S] += service_s
+            tally[at.SERVICE_SQUARE] += service_s * service_s
+    tally[at.PROCESSED] = done
+    tally[at.DURATION_S] += total_s
+    tally[at.LATE_1] += late
+    tally[at.LATE_2] += later
+    tally[at.LATE_5] += latest
+    tally[at.LATE_SINCE_S], tally[at.LAST_LATE_S] = since_s, last_late_s
 
 
-@numba.njit(cache=True)
+@compiled
 def finish_roots(
     count: int,
     left_s: Floats,
@@ -195,27 +168,35 @@ def finish_roots(
     whole: Floats,
     interval: Ints,
 ) -> None:
-    """Book those source items of which nothing is left: done, or spoilt if a part was dropped.
+    """Count source items of which nothing is left: done, or spoilt if a part was dropped.
 
-    left_s: when a part of each was processed, empty when that has been booked already.
+    Args:
+        count: Number of entries in `roots`.
+        left_s: When a part of each was processed, empty if that has been counted already.
+        roots: The roots to look at.
+        root_s: Times by root.
+        root_n: Counts by root.
+        root_free: The free roots.
+        whole: Totals of the network.
+        interval: Latency sketch of the current monitoring interval.
     """
     free = root_free[len(root_free) - 1]
-    total_s, longest = 0.0, whole[SOJOURN_MAX_S]
-    out, late, spoilt, slo_s = 0, 0, 0, whole[E2E_SLO_S]
+    total_s, longest = 0.0, whole[at.SOJOURN_MAX_S]
+    out, late, spoilt, slo_s = 0, 0, 0, whole[at.E2E_SLO_S]
     for i in range(count):
         root = roots[i]
-        if len(left_s) > 0:  # one at a time: a root may be here more than once
-            root_n[root, LIVE] -= 1
-            root_s[root, LAST] = max(root_s[root, LAST], left_s[i])
-        if root_n[root, LIVE] != 0:
+        if len(left_s) > 0:  # one at a time: a root may occur more than once
+            root_n[root, at.LIVE] -= 1
+            root_s[root, at.LAST] = max(root_s[root, at.LAST], left_s[i])
+        if root_n[root, at.LIVE] != 0:
             continue
-        root_n[root, LIVE] = -1  # once only, should it be in the list twice
+        root_n[root, at.LIVE] = -1  # only once, even if it is listed twice
         root_free[free] = root
         free += 1
-        if root_n[root, SPOILED] != 0:
+        if root_n[root, at.SPOILED] != 0:
             spoilt += 1
             continue
-        sojourn = root_s[root, LAST] - root_s[root, BIRTH]
+        sojourn = root_s[root, at.LAST] - root_s[root, at.BIRTH]
         out += 1
         total_s += sojourn
         longest = max(longest, sojourn)
@@ -223,14 +204,14 @@ def finish_roots(
             late += 1
         interval[bucket_of(sojourn)] += 1
     root_free[len(root_free) - 1] = free
-    whole[SPOILT] += spoilt
-    whole[OUT] += out
-    whole[LATE] += late
-    whole[SOJOURN_S] += total_s
-    whole[SOJOURN_MAX_S] = longest
+    whole[at.SPOILT] += spoilt
+    whole[at.OUT] += out
+    whole[at.LATE] += late
+    whole[at.SOJOURN_S] += total_s
+    whole[at.SOJOURN_MAX_S] = longest
 
 
-@numba.njit(cache=True)
+@compiled
 def _load(
     now: float,
     mark: int,
@@ -240,47 +221,54 @@ def _load(
     slot_i: Ints,
     load: Floats,
 ) -> None:
-    """Add to `load` what the instances on each host used (weight: of which resource) since then.
+    """Add to `load` what the instances on each host used since a mark.
 
-    mark: which of two marks says how much had been used before; it is moved to now.
+    Args:
+        now: Current time, in seconds.
+        mark: Which mark holds the use so far; it is moved to now.
+        weight: Which resource, a column of `ops_f`.
+        ops_f: Figures by operator.
+        slot_f: Times by operator and slot.
+        slot_i: Numbers by operator and slot.
+        load: Use by host.
     """
     for o in range(len(slot_f)):
         for s in range(slot_f.shape[2]):
-            if slot_i[o, ALIVE, s] != NO_SERVER:
-                busy = slot_f[o, BUSY_S, s]
-                # Service is booked when it begins: take off what is still to come.
-                if slot_i[o, ROOT, s] >= 0 and slot_f[o, FREE_S, s] > now:
-                    busy -= slot_f[o, FREE_S, s] - now
-                load[slot_i[o, HOST, s]] += (busy - slot_f[o, mark, s]) * ops_f[o, weight]
-                if weight == CORES:
+            if slot_i[o, at.ALIVE, s] != at.NO_SERVER:
+                busy = slot_f[o, at.BUSY_S, s]
+                # Service is counted when it starts: subtract what is still to come.
+                if slot_i[o, at.ROOT, s] >= 0 and slot_f[o, at.FREE_S, s] > now:
+                    busy -= slot_f[o, at.FREE_S, s] - now
+                load[slot_i[o, at.HOST, s]] += (busy - slot_f[o, mark, s]) * ops_f[o, weight]
+                if weight == at.CORES:
                     slot_f[o, mark, s] = busy
 
 
-@numba.njit(cache=True)
+@compiled
 def set_slow_down(
     now: float, ops_f: Floats, slot_f: Floats, slot_i: Ints, hosts: Floats, whole: Floats
 ) -> None:
-    """Slow each host down by the ratio of what its instances wanted lately to what it has."""
-    span = now - whole[LAST_CONTENTION]
-    whole[LAST_CONTENTION] = now
-    whole[NEXT_CONTENTION] = now + whole[CONTENTION_S]
+    """Slow each host down by the ratio of recent demand to capacity."""
+    span = now - whole[at.LAST_CONTENTION]
+    whole[at.LAST_CONTENTION] = now
+    whole[at.NEXT_CONTENTION] = now + whole[at.CONTENTION_S]
     cores = np.zeros(len(hosts))
     mbps = np.zeros(len(hosts))
-    _load(now, MARK_S, MBPS, ops_f, slot_f, slot_i, mbps)
-    _load(now, MARK_S, CORES, ops_f, slot_f, slot_i, cores)
+    _load(now, at.MARK_S, at.MBPS, ops_f, slot_f, slot_i, mbps)
+    _load(now, at.MARK_S, at.CORES, ops_f, slot_f, slot_i, cores)
     if span <= 0.0:
         return
     for h in range(len(cores)):
-        slow = max(1.0, cores[h] / span / hosts[h, HOST_CORES])
-        if hosts[h, HOST_MBPS] > 0.0:
-            slow = max(slow, mbps[h] / span / hosts[h, HOST_MBPS])
-        hosts[h, SLOW] = slow
+        slow = max(1.0, cores[h] / span / hosts[h, at.HOST_CORES])
+        if hosts[h, at.HOST_MBPS] > 0.0:
+            slow = max(slow, mbps[h] / span / hosts[h, at.HOST_MBPS])
+        hosts[h, at.SLOW] = slow
     for o in range(len(slot_f)):
         for s in range(slot_f.shape[2]):
-            slot_f[o, PACE, s] = hosts[slot_i[o, HOST, s], SLOW]
+            slot_f[o, at.PACE, s] = hosts[slot_i[o, at.HOST, s], at.SLOW]
 
 
-@numba.njit(cache=True)
+@compiled
 def end_interval(
     now: float,
     row: Floats,
@@ -296,81 +284,82 @@ def end_interval(
 ) -> None:
     """Write the row of the time series for the monitoring interval that ends now.
 
-    before: cumulative counts when it began, in the layout of a row; brought up to date.
+    before: cumulative counts at its start, in the layout of a row; updated to now. The other
+    parameters are arrays of `Network`.
     """
     operators = len(tally)
-    span = now - whole[LAST_MONITOR]
-    whole[LAST_MONITOR] = now
-    whole[NEXT_MONITOR] += whole[MONITOR_S]
+    span = now - whole[at.LAST_MONITOR]
+    whole[at.LAST_MONITOR] = now
+    whole[at.NEXT_MONITOR] += whole[at.MONITOR_S]
     row[:] = 0.0
-    row[ROW_TIME] = now
-    row[ROW_IN] = whole[IN]
-    row[ROW_OUT] = whole[OUT]
-    row[ROW_DROPPED] = whole[SHED] + whole[SPOILT]
-    row[ROW_SOJOURN_S] = whole[SOJOURN_S]
-    row[ROW_LATE] = whole[LATE]
+    row[at.ROW_TIME] = now
+    row[at.ROW_IN] = whole[at.IN]
+    row[at.ROW_OUT] = whole[at.OUT]
+    row[at.ROW_DROPPED] = whole[at.SHED] + whole[at.SPOILT]
+    row[at.ROW_SOJOURN_S] = whole[at.SOJOURN_S]
+    row[at.ROW_LATE] = whole[at.LATE]
     for o in range(operators):
-        column = ROW_OPERATORS + ROW_PER_OPERATOR * o
-        row[column + OP_QUEUE] = ends[o, TAIL] - ends[o, HEAD]
-        row[column + OP_ARRIVED] = tally[o, ARRIVED]
-        row[column + OP_PROCESSED] = tally[o, PROCESSED]
-        row[column + OP_LATE] = tally[o, LATE_1]
-        row[ROW_PROCESSED] += tally[o, PROCESSED]
-        row[ROW_LATE_ITEMS] += tally[o, LATE_1]
+        column = at.ROW_OPERATORS + at.ROW_PER_OPERATOR * o
+        row[column + at.OP_QUEUE] = ends[o, at.TAIL] - ends[o, at.HEAD]
+        row[column + at.OP_ARRIVED] = tally[o, at.ARRIVED]
+        row[column + at.OP_PROCESSED] = tally[o, at.PROCESSED]
+        row[column + at.OP_LATE] = tally[o, at.LATE_1]
+        row[at.ROW_PROCESSED] += tally[o, at.PROCESSED]
+        row[at.ROW_LATE_ITEMS] += tally[o, at.LATE_1]
         for s in range(slot_f.shape[2]):
-            starting = slot_i[o, ROOT, s] < 0 and slot_f[o, FREE_S, s] > now
-            if slot_i[o, ALIVE, s] == SERVING and not starting:
-                row[column + OP_INSTANCES] += 1.0
+            starting = slot_i[o, at.ROOT, s] < 0 and slot_f[o, at.FREE_S, s] > now
+            if slot_i[o, at.ALIVE, s] == at.SERVING and not starting:
+                row[column + at.OP_INSTANCES] += 1.0
     load = np.zeros(len(hosts))
-    _load(now, MONITOR_MARK_S, CORES, ops_f, slot_f, slot_i, load)
+    _load(now, at.MONITOR_MARK_S, at.CORES, ops_f, slot_f, slot_i, load)
     _count_hosts(now, span, load, hosts, row, whole)
-    fresh = np.floor(whole[OUT]) - np.floor(before[ROW_OUT])
-    # From cumulative counts to what happened in the interval.
-    for column in range(ROW_IN, ROW_LATE_ITEMS + 1):
+    fresh = np.floor(whole[at.OUT]) - np.floor(before[at.ROW_OUT])
+    # From cumulative counts to those of the interval.
+    for column in range(at.ROW_IN, at.ROW_LATE_ITEMS + 1):
         row[column], before[column] = row[column] - before[column], row[column]
     for o in range(operators):
-        for item in range(OP_ARRIVED, OP_LATE + 1):
-            column = ROW_OPERATORS + ROW_PER_OPERATOR * o + item
+        for item in range(at.OP_ARRIVED, at.OP_LATE + 1):
+            column = at.ROW_OPERATORS + at.ROW_PER_OPERATOR * o + item
             row[column], before[column] = row[column] - before[column], row[column]
-    out, seen = int(row[ROW_OUT]), 0
+    out, seen = int(row[at.ROW_OUT]), 0
     wanted = max(1.0, np.ceil(0.95 * out)) if out else np.inf
-    row[ROW_P95_S] = np.nan
+    row[at.ROW_P95_S] = np.nan
     for bucket in range(sketch.shape[1]):
-        if seen >= fresh:  # the rest, usually half of them, is empty
+        if seen >= fresh:  # the remaining buckets, usually half of them, are empty
             break
         count = sketch[operators + 1, bucket]
         if count > 0:
             sketch[operators, bucket] += count
             sketch[operators + 1, bucket] = 0
             if seen < wanted <= seen + count:
-                row[ROW_P95_S] = bucket_middle(bucket)
+                row[at.ROW_P95_S] = bucket_middle(bucket)
             seen += count
 
 
-@numba.njit(cache=True)
+@compiled
 def _count_hosts(
     now: float, span: float, load: Floats, hosts: Floats, row: Floats, whole: Floats
 ) -> None:
     lowest, highest, total = np.inf, 0.0, 0.0
     for h in range(len(load)):
-        if hosts[h, UNTIL_S] >= now:
-            row[ROW_HOSTS] += 1.0
-            if hosts[h, FROM_S] < now:
-                # A host that came up during the interval was there for a part of it.
-                there = min(span, now - hosts[h, FROM_S])
-                share = load[h] / (hosts[h, HOST_CORES] * there)
-                row[ROW_RUNNING] += 1.0
+        if hosts[h, at.UNTIL_S] >= now:
+            row[at.ROW_HOSTS] += 1.0
+            if hosts[h, at.FROM_S] < now:
+                # A host that started during the interval was up for a part of it.
+                there = min(span, now - hosts[h, at.FROM_S])
+                share = load[h] / (hosts[h, at.HOST_CORES] * there)
+                row[at.ROW_RUNNING] += 1.0
                 lowest = min(lowest, share)
                 highest = max(highest, share)
                 total += share
-    running = row[ROW_RUNNING]
+    running = row[at.ROW_RUNNING]
     if running > 0:
-        row[ROW_LOAD_MIN] = lowest
-        row[ROW_LOAD_MEAN] = total / running
-        row[ROW_LOAD_MAX] = highest
-        whole[LOAD_MIN] = min(whole[LOAD_MIN], lowest)
-        whole[LOAD_SUM] += total
-        whole[LOAD_MAX] = max(whole[LOAD_MAX], highest)
-        whole[LOAD_COUNT] += running
+        row[at.ROW_LOAD_MIN] = lowest
+        row[at.ROW_LOAD_MEAN] = total / running
+        row[at.ROW_LOAD_MAX] = highest
+        whole[at.LOAD_MIN] = min(whole[at.LOAD_MIN], lowest)
+        whole[at.LOAD_SUM] += total
+        whole[at.LOAD_MAX] = max(whole[at.LOAD_MAX], highest)
+        whole[at.LOAD_COUNT] += running
     else:
-        row[ROW_LOAD_MIN] = row[ROW_LOAD_MEAN] = row[ROW_LOAD_MAX] = np.nan
+        row[at.ROW_LOAD_MIN] = row[at.ROW_LOAD_MEAN] = row[at.ROW_LOAD_MAX] = np.nan

@@ -1,32 +1,15 @@
-"""What has changed in the books since the turn before, in one compiled pass."""
+"""The change of all counts since the previous turn, in one compiled pass."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.sketch import bucket_middle
-from tidegate.simulation.kernels.state import (
-    ALIVE,
-    BUSY_S,
-    CORES,
-    DONE,
-    FREE_S,
-    HEAD,
-    HOST,
-    NO_SERVER,
-    OUT,
-    RECENT,
-    ROOT,
-    SAMPLES,
-    SOJOURN_S,
-    TAIL,
-    Floats,
-    Ints,
-    Network,
-)
+from tidegate.simulation.kernels.state import Floats, Ints, Network
+from tidegate.theory.compiled import compiled
 
 __all__ = [
     "DURATIONS",
@@ -42,11 +25,11 @@ __all__ = [
 
 WAITING, WORKING, SAMPLED, DURATIONS = 19, 20, 21, 22
 """Columns of the facts about an operator that follow those of `tally`."""
-FACTS = DURATIONS + RECENT
+FACTS = DURATIONS + at.RECENT
 
 
 class Marks(NamedTuple):
-    """The books at the turn before."""
+    """The counts at the previous turn."""
 
     tally: Floats
     busy: Floats
@@ -56,12 +39,12 @@ class Marks(NamedTuple):
 
 
 class Gauge(NamedTuple):
-    """What a measurement is written to.
+    """The arrays that a measurement fills.
 
-    facts: by operator, the difference in `tally`, then items waiting and being worked on, how many
-    durations are known and what they are, oldest first; slots: seconds busy and items done, by
-    operator and slot; core_s: core-seconds by host; latency: mean, 50th, 95th and 99th percentile
-    of what was finished, NaN if nothing was.
+    facts: by operator, the difference in `tally`, then items waiting and items in work, the number
+    of sampled durations and these durations, oldest first. slots: busy seconds and items done, by
+    operator and slot. core_s: core-seconds by host. latency: mean, 50th, 95th and 99th percentile
+    of finished items, NaN without any.
     """
 
     facts: Floats
@@ -78,7 +61,7 @@ def empty_gauge(net: Network) -> Gauge:
 
 
 def empty_marks(net: Network, before: Marks | None = None) -> Marks:
-    """Marks that fit a network, with what `before` knew: there may be more slots now."""
+    """Marks that fit a network, with the contents of `before`, which may have fewer slots."""
     operators, _, slots = net.slot_f.shape
     busy, done = np.zeros((operators, slots)), np.zeros((operators, slots), np.int64)
     if before is not None:
@@ -91,7 +74,7 @@ def empty_marks(net: Network, before: Marks | None = None) -> Marks:
     )
 
 
-@numba.njit(cache=True)
+@compiled
 def difference(
     now: float,
     ops_f: Floats,
@@ -112,9 +95,10 @@ def difference(
     cores: Floats,
     latency: Floats,
 ) -> None:
-    """Fill in the gauge, and bring the marks up to date.
+    """Fill the gauge and update the marks.
 
-    Both are handed over array by array: a tuple of them takes twice as long.
+    The parameters are arrays of `Network`, `Marks` and `Gauge`. They are passed one by one because
+    a tuple of them takes twice as long.
     """
     operators = len(tally)
     cores[:] = 0.0
@@ -124,31 +108,31 @@ def difference(
             marked_tally[o, column] = tally[o, column]
         working = 0
         for s in range(slot_f.shape[2]):
-            if slot_i[o, ALIVE, s] == NO_SERVER:
+            if slot_i[o, at.ALIVE, s] == at.NO_SERVER:
                 slots[0, o, s] = slots[1, o, s] = 0.0
                 marked_busy[o, s] = 0.0
                 marked_done[o, s] = 0
                 continue
-            busy = slot_f[o, BUSY_S, s]
-            if slot_i[o, ROOT, s] >= 0:
+            busy = slot_f[o, at.BUSY_S, s]
+            if slot_i[o, at.ROOT, s] >= 0:
                 working += 1
-                # Service is booked when it begins: take off what is still to come.
-                busy -= max(0.0, slot_f[o, FREE_S, s] - now)
+                # Service is counted when it starts: subtract what is still to come.
+                busy -= max(0.0, slot_f[o, at.FREE_S, s] - now)
             slots[0, o, s] = busy - marked_busy[o, s]
-            slots[1, o, s] = slot_i[o, DONE, s] - marked_done[o, s]
+            slots[1, o, s] = slot_i[o, at.DONE, s] - marked_done[o, s]
             marked_busy[o, s] = busy
-            marked_done[o, s] = slot_i[o, DONE, s]
-            cores[slot_i[o, HOST, s]] += slots[0, o, s] * ops_f[o, CORES]
-        facts[o, WAITING] = ends[o, TAIL] - ends[o, HEAD]
+            marked_done[o, s] = slot_i[o, at.DONE, s]
+            cores[slot_i[o, at.HOST, s]] += slots[0, o, s] * ops_f[o, at.CORES]
+        facts[o, WAITING] = ends[o, at.TAIL] - ends[o, at.HEAD]
         facts[o, WORKING] = working
-        sampled = int(tally[o, SAMPLES])
-        facts[o, SAMPLED] = known = min(sampled, RECENT)
+        sampled = int(tally[o, at.SAMPLES])
+        facts[o, SAMPLED] = known = min(sampled, at.RECENT)
         for i in range(known):
-            facts[o, DURATIONS + i] = recent[o, (sampled - known + i) % RECENT]
-    out = np.floor(whole[OUT]) - np.floor(marked_whole[OUT])
+            facts[o, DURATIONS + i] = recent[o, (sampled - known + i) % at.RECENT]
+    out = np.floor(whole[at.OUT]) - np.floor(marked_whole[at.OUT])
     latency[:] = np.nan
     if out > 0:
-        latency[0] = (whole[SOJOURN_S] - marked_whole[SOJOURN_S]) / out
+        latency[0] = (whole[at.SOJOURN_S] - marked_whole[at.SOJOURN_S]) / out
         seen = 0
         for bucket in range(sketch.shape[1]):
             count = sketch[operators, bucket] + sketch[operators + 1, bucket]
@@ -158,6 +142,6 @@ def difference(
                 for place, share in ((1, 0.5), (2, 0.95), (3, 0.99)):
                     if np.isnan(latency[place]) and seen >= max(1.0, share * out):
                         latency[place] = bucket_middle(bucket)
-                if seen >= out:  # in the buckets that follow nothing is new
+                if seen >= out:  # the following buckets are unchanged
                     break
     marked_whole[:] = whole

@@ -1,83 +1,32 @@
 """The kernel for graphs with loops: event by event, in order of time.
 
-Slower than the staged kernel, and exact for any graph. The busy servers of an operator stand in
-line by the time when they will be free, so the next event is the earliest of the operators' first
-ones and the next arrival. Equal times are ordered by source, then operator, then slot, so that a
-seed always gives the same run.
+It is slower than the staged kernel, and exact for any graph. The busy servers of an operator are
+sorted by the time when they will be free, so the next event is the earliest among the first servers
+of all operators and the next arrival. Equal times are ordered by source, then operator, then slot,
+so a seed always gives the same run.
 """
 
 from __future__ import annotations
 
-import math
-
-import numba
 import numpy as np
 
+from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.accounting import (
-    book_departures,
+    count_departures,
     end_interval,
     finish_roots,
     line_up,
+    service_time,
     set_slow_down,
 )
-from tidegate.simulation.kernels.random import exponential, normal, uniform
-from tidegate.simulation.kernels.state import (
-    ALIVE,
-    ARRIVED,
-    ARRIVED_S,
-    BIRTH,
-    BUSY_S,
-    CHUNK,
-    DETERMINISTIC,
-    DONE,
-    DROPPED,
-    EXPONENTIAL,
-    FREE_S,
-    GAP_S,
-    GAP_SQUARE,
-    GAPS,
-    HEAD,
-    IN,
-    KIND,
-    LAST,
-    LAST_ARRIVAL_S,
-    LEAVING,
-    LIMIT,
-    LINE_COUNT,
-    LIVE,
-    LOG_MEAN,
-    LOG_SIGMA,
-    LOGNORMAL,
-    MEAN_S,
-    NEXT_CONTENTION,
-    NEXT_MONITOR,
-    NO_SERVER,
-    NOW,
-    PACE,
-    QUANTISE,
-    ROOT,
-    SAMPLE_EVERY,
-    SAMPLE_FROM,
-    SAMPLE_TO,
-    SHED,
-    SLO_S,
-    SPOILED,
-    STARTED_S,
-    TAIL,
-    TAKEN,
-    TARGET,
-    TURN,
-    WHOLE,
-    Floats,
-    Ints,
-    Network,
-    Words,
-)
+from tidegate.simulation.kernels.random import uniform
+from tidegate.simulation.kernels.state import Floats, Ints, Network, Words
+from tidegate.theory.compiled import compiled
 
 __all__ = ["run_events"]
 
 
-@numba.njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def run_events(
     net: Network,
     times: Floats,
@@ -88,19 +37,19 @@ def run_events(
     rows: Floats,
     before: Floats,
 ) -> tuple[int, int, int]:
-    """Simulate from the network's clock to `end_s`; the arguments are those of `run_staged`."""
+    """Simulate from the network's clock to `end_s`; the parameters are those of `run_staged`."""
     (
         _, edge_start, edges, edge_part, _, ops_f, ops_i, samples,
-        lane_time, lane_root, ends, _, _, _, _, slot_f, slot_i, line_time, line_slot,
-        root_s, root_n, root_free, hosts, lots, tally, whole, recent, sketch,
+        buffer_time, buffer_root, ends, _, _, _, _, slot_f, slot_i, line_time, line_slot,
+        root_s, root_n, root_free, hosts, rng, tally, whole, recent, sketch,
     ) = net  # fmt: skip
     operators, slots = len(ops_i), slot_f.shape[2]
     sources, mask = len(position), slots - 1
     interval = sketch[operators + 1]
-    # What has left is booked in bulk; idle servers wait in a ring, longest idle first.
+    # Departures are counted in bulk; idle servers wait in a ring, longest idle first.
     left = np.zeros(operators, np.int64)
-    out = np.empty((operators, 3, CHUNK))
-    ended, ended_root = 0, np.empty(2 * CHUNK, np.int64)
+    out = np.empty((operators, 3, at.CHUNK))
+    ended, ended_root = 0, np.empty(2 * at.CHUNK, np.int64)
     no_times = np.empty(0)
     idle = np.zeros((operators, slots), np.int64)
     idle_first, idle_count = np.zeros(operators, np.int64), np.zeros(operators, np.int64)
@@ -110,27 +59,27 @@ def run_events(
     for origin in range(operators + sources):
         copies = 0
         for e in range(edge_start[origin], edge_start[origin + 1]):
-            copies += edges[e, WHOLE] + 1
+            copies += edges[e, at.WHOLE] + 1
         copies_max = max(copies_max, copies)
     for o in range(operators):
         line_up(o, ops_i, slot_f, slot_i, line_time, line_slot)
-        nobody_waits = ends[o, HEAD] == ends[o, TAIL]
-        for place in range(ops_i[o, LINE_COUNT]):
+        nobody_waits = ends[o, at.HEAD] == ends[o, at.TAIL]
+        for place in range(ops_i[o, at.LINE_COUNT]):
             slot, free = line_slot[o, place], line_time[o, place]
-            if nobody_waits and slot_i[o, ROOT, slot] < 0 and free <= whole[NOW]:
+            if nobody_waits and slot_i[o, at.ROOT, slot] < 0 and free <= whole[at.NOW]:
                 idle[o, idle_count[o]] = slot
                 idle_count[o] += 1
             else:
                 line_slot[o, count[o]] = slot
-                line_time[o, count[o]] = max(free, whole[NOW])
+                line_time[o, count[o]] = max(free, whole[at.NOW])
                 count[o] += 1
         if count[o] > 0:
             next_s[o] = line_time[o, 0]
 
     filled, room_needed, roots_needed = 0, 0, 0
-    budget = 0  # events that certainly find room
-    while whole[NOW] < end_s and room_needed == 0 and roots_needed == 0:
-        stop = min(end_s, whole[NEXT_MONITOR], whole[NEXT_CONTENTION])
+    budget = 0  # events that are sure to find room
+    while whole[at.NOW] < end_s and room_needed == 0 and roots_needed == 0:
+        stop = min(end_s, whole[at.NEXT_MONITOR], whole[at.NEXT_CONTENTION])
         while True:
             now, best = stop, -1
             for s in range(sources):
@@ -146,13 +95,13 @@ def run_events(
                     ended, no_times, ended_root, root_s, root_n, root_free, whole, interval
                 )
                 ended = 0
-                budget = min(CHUNK, root_free[len(root_free) - 1])
+                budget = min(at.CHUNK, root_free[len(root_free) - 1])
                 if budget == 0:
                     roots_needed = 2 * len(root_s)
                     break
-                room = _room(operators, copies_max, lane_time, lane_root, ends)
+                room = _room(operators, copies_max, buffer_time, buffer_root, ends)
                 if room == 0:
-                    room_needed = 2 * lane_time.shape[1]
+                    room_needed = 2 * buffer_time.shape[1]
                     budget = 0
                     break
                 budget = min(budget, room)
@@ -161,99 +110,99 @@ def run_events(
             if best >= operators:
                 source = best - operators
                 position[source] += 1
-                whole[IN] += 1.0
+                whole[at.IN] += 1.0
                 if shed_fraction > 0.0:
-                    which = len(lots) - sources + source
-                    share, lots[which] = uniform(lots[which])
+                    which = len(rng) - sources + source
+                    share, rng[which] = uniform(rng[which])
                     if share < shed_fraction:
-                        whole[SHED] += 1.0
+                        whole[at.SHED] += 1.0
                         continue
                 free = root_free[len(root_free) - 1] - 1
                 root_free[len(root_free) - 1] = free
                 root = root_free[free]
-                root_s[root, BIRTH] = now
-                root_n[root, SPOILED], root_n[root, LIVE] = 0, 1
+                root_s[root, at.BIRTH] = now
+                root_n[root, at.SPOILED], root_n[root, at.LIVE] = 0, 1
             else:
                 o = best
                 slot = line_slot[o, first[o] & mask]
                 first[o] += 1
                 count[o] -= 1
-                root = slot_i[o, ROOT, slot]
+                root = slot_i[o, at.ROOT, slot]
                 if root >= 0:
                     out[o, 0, left[o]] = now
-                    out[o, 1, left[o]] = slot_f[o, ARRIVED_S, slot]
-                    out[o, 2, left[o]] = slot_f[o, STARTED_S, slot]
+                    out[o, 1, left[o]] = slot_f[o, at.ARRIVED_S, slot]
+                    out[o, 2, left[o]] = slot_f[o, at.STARTED_S, slot]
                     left[o] += 1
-                    if left[o] == CHUNK:
-                        book_departures(
-                            CHUNK, out[o, 0], out[o, 1], out[o, 2], ops_f[o, SLO_S],
-                            whole[SAMPLE_EVERY], whole[QUANTISE] > 0.0, tally[o], recent[o],
+                    if left[o] == at.CHUNK:
+                        count_departures(
+                            at.CHUNK, out[o, 0], out[o, 1], out[o, 2], ops_f[o, at.SLO_S],
+                            whole[at.SAMPLE_EVERY], whole[at.QUANTISE] > 0.0, tally[o], recent[o],
                             sketch[o],
                         )  # fmt: skip
                         left[o] = 0
-                    slot_i[o, ROOT, slot] = -1
-                    slot_i[o, DONE, slot] += 1
-                    if slot_i[o, ALIVE, slot] == LEAVING:
-                        slot_i[o, ALIVE, slot] = NO_SERVER
-                if slot_i[o, ALIVE, slot] != NO_SERVER:
+                    slot_i[o, at.ROOT, slot] = -1
+                    slot_i[o, at.DONE, slot] += 1
+                    if slot_i[o, at.ALIVE, slot] == at.LEAVING:
+                        slot_i[o, at.ALIVE, slot] = at.NO_SERVER
+                if slot_i[o, at.ALIVE, slot] != at.NO_SERVER:
                     idle[o, (idle_first[o] + idle_count[o]) & mask] = slot
                     idle_count[o] += 1
             if root >= 0:
-                root_s[root, LAST] = now
-                root_n[root, LIVE] -= 1
+                root_s[root, at.LAST] = now
+                root_n[root, at.LIVE] -= 1
                 for e in range(edge_start[best], edge_start[best + 1]):
-                    copies = edges[e, WHOLE]
+                    copies = edges[e, at.WHOLE]
                     if edge_part[e] > 0.0:
-                        share, lots[operators + e] = uniform(lots[operators + e])
+                        share, rng[operators + e] = uniform(rng[operators + e])
                         if share < edge_part[e]:
                             copies += 1
-                    o = edges[e, TARGET]
+                    o = edges[e, at.TARGET]
                     for _ in range(copies):
-                        gap = now - tally[o, LAST_ARRIVAL_S]
-                        tally[o, LAST_ARRIVAL_S] = now
-                        tally[o, ARRIVED] += 1.0
-                        tally[o, GAPS] += 1.0
-                        tally[o, GAP_S] += gap
-                        tally[o, GAP_SQUARE] += gap * gap
-                        waiting = ends[o, TAIL] - ends[o, HEAD]
-                        if 0 < ops_i[o, LIMIT] <= waiting and idle_count[o] == 0:
-                            tally[o, DROPPED] += 1.0
-                            root_n[root, SPOILED] = 1
+                        gap = now - tally[o, at.LAST_ARRIVAL_S]
+                        tally[o, at.LAST_ARRIVAL_S] = now
+                        tally[o, at.ARRIVED] += 1.0
+                        tally[o, at.GAPS] += 1.0
+                        tally[o, at.GAP_S] += gap
+                        tally[o, at.GAP_SQUARE] += gap * gap
+                        waiting = ends[o, at.TAIL] - ends[o, at.HEAD]
+                        if 0 < ops_i[o, at.LIMIT] <= waiting and idle_count[o] == 0:
+                            tally[o, at.DROPPED] += 1.0
+                            root_n[root, at.SPOILED] = 1
                             continue
-                        root_n[root, LIVE] += 1
-                        lane_time[o, ends[o, TAIL]] = now
-                        lane_root[o, ends[o, TAIL]] = root
-                        ends[o, TAIL] += 1
+                        root_n[root, at.LIVE] += 1
+                        buffer_time[o, ends[o, at.TAIL]] = now
+                        buffer_root[o, ends[o, at.TAIL]] = root
+                        ends[o, at.TAIL] += 1
                         if idle_count[o] > 0 and waiting == 0:
                             _begin(
                                 o, now, mask, idle, idle_first, idle_count, first, count, next_s,
-                                ops_f, ops_i, samples, lane_time, lane_root, ends, slot_f, slot_i,
-                                line_time, line_slot, lots,
+                                ops_f, ops_i, samples, buffer_time, buffer_root, ends, slot_f,
+                                slot_i, line_time, line_slot, rng,
                             )  # fmt: skip
-                if root_n[root, LIVE] == 0:
+                if root_n[root, at.LIVE] == 0:
                     ended_root[ended] = root
                     ended += 1
             if best < operators:
                 next_s[best] = line_time[best, first[best] & mask] if count[best] > 0 else np.inf
-                if idle_count[best] > 0 and ends[best, HEAD] < ends[best, TAIL]:
+                if idle_count[best] > 0 and ends[best, at.HEAD] < ends[best, at.TAIL]:
                     _begin(
                         best, now, mask, idle, idle_first, idle_count, first, count, next_s,
-                        ops_f, ops_i, samples, lane_time, lane_root, ends, slot_f, slot_i,
-                        line_time, line_slot, lots,
+                        ops_f, ops_i, samples, buffer_time, buffer_root, ends, slot_f, slot_i,
+                        line_time, line_slot, rng,
                     )  # fmt: skip
         for o in range(operators):
-            book_departures(
-                left[o], out[o, 0], out[o, 1], out[o, 2], ops_f[o, SLO_S], whole[SAMPLE_EVERY],
-                whole[QUANTISE] > 0.0, tally[o], recent[o], sketch[o],
+            count_departures(
+                left[o], out[o, 0], out[o, 1], out[o, 2], ops_f[o, at.SLO_S],
+                whole[at.SAMPLE_EVERY], whole[at.QUANTISE] > 0.0, tally[o], recent[o], sketch[o],
             )  # fmt: skip
             left[o] = 0
         finish_roots(ended, no_times, ended_root, root_s, root_n, root_free, whole, interval)
         ended = 0
-        whole[NOW] = now
+        whole[at.NOW] = now
         if room_needed == 0 and roots_needed == 0:
-            if stop >= whole[NEXT_CONTENTION]:
+            if stop >= whole[at.NEXT_CONTENTION]:
                 set_slow_down(stop, ops_f, slot_f, slot_i, hosts, whole)
-            if stop >= whole[NEXT_MONITOR]:
+            if stop >= whole[at.NEXT_MONITOR]:
                 end_interval(
                     stop, rows[filled], before, ops_f, ends, slot_f, slot_i, hosts, tally, whole,
                     sketch,
@@ -262,24 +211,26 @@ def run_events(
     return filled, room_needed, roots_needed
 
 
-@numba.njit(cache=True)
-def _room(operators: int, copies_max: int, lane_time: Floats, lane_root: Ints, ends: Ints) -> int:
-    """How many events can be sure of room in each queue; queues are moved to their beginning."""
-    room = lane_time.shape[1]
+@compiled
+def _room(
+    operators: int, copies_max: int, buffer_time: Floats, buffer_root: Ints, ends: Ints
+) -> int:
+    """Number of events with sure room in each queue; moves queues to the start of their buffers."""
+    room = buffer_time.shape[1]
     events = room
     for o in range(operators):
-        head, tail = ends[o, HEAD], ends[o, TAIL]
+        head, tail = ends[o, at.HEAD], ends[o, at.TAIL]
         if head > 0 and tail > room // 2:
             for i in range(head, tail):
-                lane_time[o, i - head] = lane_time[o, i]
-                lane_root[o, i - head] = lane_root[o, i]
-            ends[o, HEAD], ends[o, TAIL] = 0, tail - head
-        events = min(events, (room - ends[o, TAIL]) // copies_max)
-    # A few events at a time would mean to move the queues each time.
+                buffer_time[o, i - head] = buffer_time[o, i]
+                buffer_root[o, i - head] = buffer_root[o, i]
+            ends[o, at.HEAD], ends[o, at.TAIL] = 0, tail - head
+        events = min(events, (room - ends[o, at.TAIL]) // copies_max)
+    # Room for only a few events would mean moving the queues each time.
     return events if events * copies_max * 4 > room else 0
 
 
-@numba.njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _begin(
     o: int,
     now: float,
@@ -293,44 +244,40 @@ def _begin(
     ops_f: Floats,
     ops_i: Ints,
     samples: Floats,
-    lane_time: Floats,
-    lane_root: Ints,
+    buffer_time: Floats,
+    buffer_root: Ints,
     ends: Ints,
     slot_f: Floats,
     slot_i: Ints,
     line_time: Floats,
     line_slot: Ints,
-    lots: Words,
+    rng: Words,
 ) -> None:
-    """The server that has been idle for longest takes the first item in the queue."""
+    """Let the server that has been idle longest take the first item in the queue.
+
+    The parameters are arrays of `Network` and local variables of `run_events`.
+    """
     slot = idle[o, idle_first[o] & mask]
     idle_first[o] += 1
     idle_count[o] -= 1
-    head = ends[o, HEAD]
-    ends[o, HEAD] = head + 1
-    kind, state = ops_i[o, KIND], lots[o]
-    if kind == EXPONENTIAL:
-        lot, state = exponential(state)
-        takes = ops_f[o, MEAN_S] * lot
-    elif kind == DETERMINISTIC:
-        takes = ops_f[o, MEAN_S]
-    elif kind == LOGNORMAL:
-        lot, state = normal(state)
-        takes = math.exp(ops_f[o, LOG_MEAN] + ops_f[o, LOG_SIGMA] * lot)
-    else:
-        lot, state = uniform(state)
-        start, size = ops_i[o, SAMPLE_FROM], ops_i[o, SAMPLE_TO] - ops_i[o, SAMPLE_FROM]
-        takes = samples[start + int(lot * size)]
-    lots[o] = state
-    takes *= slot_f[o, PACE, slot]
+    head = ends[o, at.HEAD]
+    ends[o, at.HEAD] = head + 1
+    kind, state = ops_i[o, at.KIND], rng[o]
+    first_sample = ops_i[o, at.SAMPLE_FROM]
+    takes, state = service_time(
+        kind, ops_f[o, at.MEAN_S], ops_f[o, at.LOG_MEAN], ops_f[o, at.LOG_SIGMA], samples,
+        first_sample, ops_i[o, at.SAMPLE_TO] - first_sample, state,
+    )  # fmt: skip
+    rng[o] = state
+    takes *= slot_f[o, at.PACE, slot]
     ready = now + takes
-    slot_i[o, ROOT, slot] = lane_root[o, head]
-    ops_i[o, TAKEN] += 1
-    slot_i[o, TURN, slot] = ops_i[o, TAKEN]
-    slot_f[o, ARRIVED_S, slot] = lane_time[o, head]
-    slot_f[o, STARTED_S, slot] = now
-    slot_f[o, FREE_S, slot] = ready
-    slot_f[o, BUSY_S, slot] += takes
+    slot_i[o, at.ROOT, slot] = buffer_root[o, head]
+    ops_i[o, at.TAKEN] += 1
+    slot_i[o, at.TURN, slot] = ops_i[o, at.TAKEN]
+    slot_f[o, at.ARRIVED_S, slot] = buffer_time[o, head]
+    slot_f[o, at.STARTED_S, slot] = now
+    slot_f[o, at.FREE_S, slot] = ready
+    slot_f[o, at.BUSY_S, slot] += takes
     place = first[o] + count[o]
     count[o] += 1
     while place > first[o] and line_time[o, (place - 1) & mask] > ready:

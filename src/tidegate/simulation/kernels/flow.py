@@ -1,73 +1,26 @@
-"""The kernel of the fluid world; `tidegate.simulation.fluid` says what it assumes."""
+"""The kernel of the fluid world; `tidegate.simulation.fluid` describes its assumptions."""
 
 from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
+from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.accounting import end_interval, set_slow_down
 from tidegate.simulation.kernels.sketch import bucket_of
-from tidegate.simulation.kernels.state import (
-    ADAPT_S,
-    ADAPTED,
-    ALIVE,
-    ARRIVED,
-    BUSY_S,
-    DONE,
-    DROPPED,
-    DURATION_S,
-    E2E_SLO_S,
-    EPISODE_S,
-    FREE_S,
-    GAP_S,
-    GAP_SQUARE,
-    GAPS,
-    HEAD,
-    IN,
-    LAST_LATE_S,
-    LATE,
-    LATE_1,
-    LATE_2,
-    LATE_5,
-    LATE_SINCE_S,
-    LIMIT,
-    MEAN_S,
-    NEXT_CONTENTION,
-    NEXT_MONITOR,
-    NOW,
-    OUT,
-    PACE,
-    PROCESSED,
-    RECENT,
-    SAMPLE_EVERY,
-    SAMPLES,
-    SERVICE_S,
-    SERVICE_SQUARE,
-    SERVING,
-    SHED,
-    SLO_S,
-    SOJOURN_MAX_S,
-    SOJOURN_S,
-    SPOILT,
-    STARTED_S,
-    TAIL,
-    TARGET,
-    WHOLE,
-    Floats,
-    Ints,
-)
+from tidegate.simulation.kernels.state import Floats, Ints
+from tidegate.theory.compiled import compiled
 
 __all__ = ["run_fluid"]
 
 MEMORY_S = 30.0
 POINTS = 8
-"""Points of the distribution that the items of one step are spread over in the sketches."""
+"""Points of the distribution over which the items of a step spread in the sketches."""
 _LOGS = np.array([math.log1p(-(point + 0.5) / POINTS) for point in range(POINTS)])
 
 
-@numba.njit(cache=True, inline="always")
+@compiled(inline="always")
 def _mean_wait(servers: float, load: float, scv: float, mean_s: float) -> float:
     """Mean wait of M/G/k below capacity, by Erlang C and Allen–Cunneen."""
     whole = max(1, int(servers))
@@ -79,18 +32,18 @@ def _mean_wait(servers: float, load: float, scv: float, mean_s: float) -> float:
     return waits * mean_s / (whole - load) * (1 + scv) / 2
 
 
-@numba.njit(cache=True, inline="always")
+@compiled(inline="always")
 def _beyond(limit: float, base: float, spread: float) -> float:
-    """Share of times, `base` at least and then exponential with mean `spread`, beyond a limit."""
+    """Share of times beyond a limit; times are `base` plus an exponential of mean `spread`."""
     if limit <= base:
         return 1.0
-    # Where exp would be no number any more but zero, the C library takes long to say so.
+    # Where exp underflows to zero, the C library is slow.
     if limit - base > 746.0 * spread:
         return 0.0
     return math.exp(-(limit - base) / spread)
 
 
-@numba.njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def run_fluid(
     order: Ints,
     edge_start: Ints,
@@ -118,12 +71,22 @@ def run_fluid(
     rows: Floats,
     before: Floats,
 ) -> int:
-    """Let the water run until `end_s`; returns the rows of the time series that were filled.
+    """Simulate the flow until `end_s`; returns the number of rows of the time series it filled.
 
-    The first are those parts of a `Network` that it needs: each array that is handed over costs.
-    queue: items waiting by operator; usual: their recent arrival rate, for the waiting that chance
-    causes (a single second's rate is chance itself); scv: of the service times; visits: of each
-    operator for an item of any source; rates: items per second by source and step, from `start_s`.
+    The parameters up to `sketch` are the parts of a `Network` that it needs; each array costs.
+    The others are:
+
+        queue: Items waiting, by operator.
+        usual: Recent arrival rate by operator, for random waiting; one second's rate is too noisy.
+        scv: Squared coefficient of variation of service times, by operator.
+        visits: Items at each operator for an item of any source.
+        rates: Items per second by source and step.
+        start_s: Start of the first step, in seconds.
+        step_s: Length of a step, in seconds.
+        end_s: End of the simulation, in seconds.
+        shed_fraction: Share of the inflow to shed.
+        rows: Filled with the time series.
+        before: Cumulative counts at the start of the current interval.
     """
     operators, slots = len(ops_i), slot_f.shape[2]
     sources = len(rates)
@@ -134,37 +97,37 @@ def run_fluid(
     variance = np.zeros(operators)
     path, path_variance = np.zeros(operators + sources), np.zeros(operators + sources)
     behind = np.zeros(operators + sources)
-    # Who serves does not change in a call; all of them do from `all_up_s` on, at a capacity that
-    # stays the same as long as no host slows down.
+    # The serving instances do not change in a call. All of them serve from `all_up_s` on, and the
+    # capacity is then constant as long as no host slows down.
     serving, count = np.empty((operators, slots), np.int64), np.zeros(operators, np.int64)
     all_up_s, full = np.full(operators, -np.inf), np.full(operators, -1.0)
     for o in range(operators):
         for s in range(slots):
-            if slot_i[o, ALIVE, s] == SERVING:
+            if slot_i[o, at.ALIVE, s] == at.SERVING:
                 serving[o, count[o]] = s
                 count[o] += 1
-                all_up_s[o] = max(all_up_s[o], slot_f[o, FREE_S, s])
+                all_up_s[o] = max(all_up_s[o], slot_f[o, at.FREE_S, s])
     filled = 0
-    while whole[NOW] < end_s:
-        now = whole[NOW]
+    while whole[at.NOW] < end_s:
+        now = whole[at.NOW]
         column = min(int((now - start_s) / step_s + 1e-9), rates.shape[1] - 1)
-        stop = min(end_s, whole[NEXT_MONITOR], whole[NEXT_CONTENTION])
+        stop = min(end_s, whole[at.NEXT_MONITOR], whole[at.NEXT_CONTENTION])
         stop = min(stop, max(start_s + (column + 1) * step_s, now + 1e-9))
         dt = stop - now
         came = 0.0
         inflow[:] = 0.0
         for s in range(sources):
             items = rates[s, column] * dt
-            whole[IN] += items
-            whole[SHED] += items * shed_fraction
+            whole[at.IN] += items
+            whole[at.SHED] += items * shed_fraction
             came += items * (1 - shed_fraction)
             for e in range(edge_start[operators + s], edge_start[operators + s + 1]):
-                ratio = edges[e, WHOLE] + edge_part[e]
-                inflow[edges[e, TARGET]] += items * (1 - shed_fraction) * ratio
-        if looped:  # what went round in the step before comes in now
+                ratio = edges[e, at.WHOLE] + edge_part[e]
+                inflow[edges[e, at.TARGET]] += items * (1 - shed_fraction) * ratio
+        if looped:  # the output of the previous step arrives now
             for o in range(operators):
                 for e in range(edge_start[o], edge_start[o + 1]):
-                    inflow[edges[e, TARGET]] += outflow[o] * (edges[e, WHOLE] + edge_part[e])
+                    inflow[edges[e, at.TARGET]] += outflow[o] * (edges[e, at.WHOLE] + edge_part[e])
         for rank in range(operators):
             o = rank if looped else order[rank]
             servers = full[o]
@@ -172,23 +135,23 @@ def run_fluid(
                 servers = 0.0
                 for place in range(count[o]):
                     s = serving[o, place]
-                    if slot_f[o, FREE_S, s] < stop:
-                        there = (stop - max(now, slot_f[o, FREE_S, s])) / dt
-                        servers += there / slot_f[o, PACE, s]
+                    if slot_f[o, at.FREE_S, s] < stop:
+                        there = (stop - max(now, slot_f[o, at.FREE_S, s])) / dt
+                        servers += there / slot_f[o, at.PACE, s]
                 if all_up_s[o] <= now:
                     full[o] = servers
-            mean_s = ops_f[o, MEAN_S]
+            mean_s = ops_f[o, at.MEAN_S]
             capacity = servers / mean_s * dt
             served = min(queue[o] + inflow[o], capacity)
             left = queue[o] + inflow[o] - served
             lost = 0.0
-            if ops_i[o, LIMIT] > 0 and left > ops_i[o, LIMIT]:
-                lost = left - ops_i[o, LIMIT]
-                left = ops_i[o, LIMIT]
+            if ops_i[o, at.LIMIT] > 0 and left > ops_i[o, at.LIMIT]:
+                lost = left - ops_i[o, at.LIMIT]
+                left = ops_i[o, at.LIMIT]
             if usual[o] < 0.0:
                 usual[o] = inflow[o] / dt
             usual[o] += (inflow[o] / dt - usual[o]) * min(1.0, dt / MEMORY_S)
-            # A time for what comes now: the backlog first, then chance, then the service.
+            # Time of an item: backlog, random waiting, service.
             wait = chance = 0.0
             if capacity > 0.0:
                 wait = (queue[o] + left) / 2 / capacity * dt
@@ -200,31 +163,31 @@ def run_fluid(
             variance[o] = chance * chance + mean_s * mean_s * scv[o]
             queue[o] = left
             outflow[o] = served
-            ends[o, HEAD], ends[o, TAIL] = 0, int(left + 0.5)
+            ends[o, at.HEAD], ends[o, at.TAIL] = 0, int(left + 0.5)
             row = tally[o]
-            row[ARRIVED] += inflow[o]
-            row[DROPPED] += lost
+            row[at.ARRIVED] += inflow[o]
+            row[at.DROPPED] += lost
             if inflow[o] > 0.0:
-                row[GAPS] += inflow[o]
-                row[GAP_S] += dt
-                row[GAP_SQUARE] += 2 * dt * dt / inflow[o]
+                row[at.GAPS] += inflow[o]
+                row[at.GAP_S] += dt
+                row[at.GAP_SQUARE] += 2 * dt * dt / inflow[o]
             if lost > 0.0 and visits[o] > 0.0:
-                whole[SPOILT] += min(lost / max(1.0, visits[o]), came)
+                whole[at.SPOILT] += min(lost / max(1.0, visits[o]), came)
             if not looped:
                 for e in range(edge_start[o], edge_start[o + 1]):
-                    inflow[edges[e, TARGET]] += served * (edges[e, WHOLE] + edge_part[e])
-            _book(
-                served, stop, duration[o], variance[o], mean_s, scv[o], ops_f[o, SLO_S],
-                whole[SAMPLE_EVERY], row, recent[o], sketch[o],
+                    inflow[edges[e, at.TARGET]] += served * (edges[e, at.WHOLE] + edge_part[e])
+            _count_served(
+                served, stop, duration[o], variance[o], mean_s, scv[o], ops_f[o, at.SLO_S],
+                whole[at.SAMPLE_EVERY], row, recent[o], sketch[o],
             )  # fmt: skip
             share = served / capacity if capacity > 0.0 else 0.0
             for place in range(count[o]):
                 s = serving[o, place]
-                if slot_f[o, FREE_S, s] < stop:
-                    there = stop - max(now, slot_f[o, FREE_S, s])
-                    slot_f[o, BUSY_S, s] += share * there
-                    slot_f[o, STARTED_S, s] += share * there / slot_f[o, PACE, s] / mean_s
-        # End to end: the longest branch; in a loop, all visits one after the other.
+                if slot_f[o, at.FREE_S, s] < stop:
+                    there = stop - max(now, slot_f[o, at.FREE_S, s])
+                    slot_f[o, at.BUSY_S, s] += share * there
+                    slot_f[o, at.STARTED_S, s] += share * there / slot_f[o, at.PACE, s] / mean_s
+        # End to end: the longest branch; in a loop, all visits in sequence.
         total, total_variance, backlog = 0.0, 0.0, 0.0
         if looped:
             for o in range(operators):
@@ -241,8 +204,8 @@ def run_fluid(
                     origin, own, own_variance, waits = rank, 0.0, 0.0, 0.0
                 longest, longest_variance, further = 0.0, 0.0, 0.0
                 for e in range(edge_start[origin], edge_start[origin + 1]):
-                    chance = min(1.0, edges[e, WHOLE] + edge_part[e])
-                    target = edges[e, TARGET]
+                    chance = min(1.0, edges[e, at.WHOLE] + edge_part[e])
+                    target = edges[e, at.TARGET]
                     if chance * path[target] > longest:
                         longest = chance * path[target]
                         longest_variance = chance * path_variance[target]
@@ -255,14 +218,14 @@ def run_fluid(
                 total += weight * path[operators + s]
                 total_variance += weight * path_variance[operators + s]
                 backlog = max(backlog, behind[operators + s])
-        done = whole[IN] - whole[SHED] - whole[SPOILT] - backlog
-        if done > whole[OUT]:
+        done = whole[at.IN] - whole[at.SHED] - whole[at.SPOILT] - backlog
+        if done > whole[at.OUT]:
             _finish(done, total, total_variance, whole, sketch[operators + 1])
-        whole[NOW] = stop
-        if stop >= whole[NEXT_CONTENTION]:
+        whole[at.NOW] = stop
+        if stop >= whole[at.NEXT_CONTENTION]:
             set_slow_down(stop, ops_f, slot_f, slot_i, hosts, whole)
             full[:] = -1.0
-        if stop >= whole[NEXT_MONITOR]:
+        if stop >= whole[at.NEXT_MONITOR]:
             end_interval(
                 stop, rows[filled], before, ops_f, ends, slot_f, slot_i, hosts, tally, whole, sketch
             )
@@ -270,12 +233,12 @@ def run_fluid(
     for o in range(operators):
         for place in range(count[o]):
             s = serving[o, place]
-            slot_i[o, DONE, s] = int(slot_f[o, STARTED_S, s])
+            slot_i[o, at.DONE, s] = int(slot_f[o, at.STARTED_S, s])
     return filled
 
 
-@numba.njit(cache=True, inline="always")
-def _book(
+@compiled(inline="always")
+def _count_served(
     served: float,
     now: float,
     duration: float,
@@ -288,50 +251,53 @@ def _book(
     recent: Floats,
     sketch: Ints,
 ) -> None:
-    """Book what an operator served in a step."""
+    """Count what an operator served in a step.
+
+    The parameters are figures of the step and the operator's rows of `Network`.
+    """
     if served <= 0.0:
         return
     spread = min(math.sqrt(variance), duration)
     base = duration - spread
-    count = int(row[PROCESSED] + served) - int(row[PROCESSED])
-    row[PROCESSED] += served
-    row[DURATION_S] += served * duration
+    count = int(row[at.PROCESSED] + served) - int(row[at.PROCESSED])
+    row[at.PROCESSED] += served
+    row[at.DURATION_S] += served * duration
     for point in range(POINTS if count else 0):
         value = base - spread * _LOGS[point]
         sketch[bucket_of(value)] += (count * (point + 1)) // POINTS - (count * point) // POINTS
     if slo_s < np.inf:
-        row[LATE_1] += served * _beyond(slo_s, base, spread)
-        row[LATE_2] += served * _beyond(2 * slo_s, base, spread)
-        row[LATE_5] += served * _beyond(5 * slo_s, base, spread)
+        row[at.LATE_1] += served * _beyond(slo_s, base, spread)
+        row[at.LATE_2] += served * _beyond(2 * slo_s, base, spread)
+        row[at.LATE_5] += served * _beyond(5 * slo_s, base, spread)
         if duration > 5 * slo_s:
-            row[LAST_LATE_S] = now
-            if row[LATE_SINCE_S] < 0.0:
-                row[LATE_SINCE_S] = now
-        elif duration <= slo_s and row[LATE_SINCE_S] >= 0.0:
-            row[ADAPTED] += 1.0
-            row[ADAPT_S] += now - row[LAST_LATE_S]
-            row[EPISODE_S] += now - row[LATE_SINCE_S]
-            row[LATE_SINCE_S] = -1.0
-    fresh = int(row[PROCESSED] / every) - int(row[SAMPLES])
+            row[at.LAST_LATE_S] = now
+            if row[at.LATE_SINCE_S] < 0.0:
+                row[at.LATE_SINCE_S] = now
+        elif duration <= slo_s and row[at.LATE_SINCE_S] >= 0.0:
+            row[at.ADAPTED] += 1.0
+            row[at.ADAPT_S] += now - row[at.LAST_LATE_S]
+            row[at.EPISODE_S] += now - row[at.LATE_SINCE_S]
+            row[at.LATE_SINCE_S] = -1.0
+    fresh = int(row[at.PROCESSED] / every) - int(row[at.SAMPLES])
     if fresh > 0:
-        for sample in range(min(fresh, RECENT)):
-            recent[int(row[SAMPLES] + sample) % RECENT] = duration
-        row[SAMPLES] += fresh
-        row[SERVICE_S] += fresh * mean_s
-        row[SERVICE_SQUARE] += fresh * mean_s * mean_s * (1 + scv)
+        for sample in range(min(fresh, at.RECENT)):
+            recent[int(row[at.SAMPLES] + sample) % at.RECENT] = duration
+        row[at.SAMPLES] += fresh
+        row[at.SERVICE_S] += fresh * mean_s
+        row[at.SERVICE_SQUARE] += fresh * mean_s * mean_s * (1 + scv)
 
 
-@numba.njit(cache=True, inline="always")
+@compiled(inline="always")
 def _finish(done: float, mean: float, variance: float, whole: Floats, sketch: Ints) -> None:
-    """Book source items of which nothing is left; done: how many there are now in all."""
-    fresh = done - whole[OUT]
-    count = int(done) - int(whole[OUT])
+    """Count source items of which nothing is left; done: their total so far."""
+    fresh = done - whole[at.OUT]
+    count = int(done) - int(whole[at.OUT])
     spread = min(math.sqrt(variance), mean)
     base = mean - spread
-    whole[OUT] = done
-    whole[SOJOURN_S] += fresh * mean
-    whole[LATE] += fresh * _beyond(whole[E2E_SLO_S], base, spread)
-    whole[SOJOURN_MAX_S] = max(whole[SOJOURN_MAX_S], mean)
+    whole[at.OUT] = done
+    whole[at.SOJOURN_S] += fresh * mean
+    whole[at.LATE] += fresh * _beyond(whole[at.E2E_SLO_S], base, spread)
+    whole[at.SOJOURN_MAX_S] = max(whole[at.SOJOURN_MAX_S], mean)
     for point in range(POINTS if count else 0):
         value = base - spread * _LOGS[point]
         sketch[bucket_of(value)] += (count * (point + 1)) // POINTS - (count * point) // POINTS

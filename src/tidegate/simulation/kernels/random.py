@@ -1,8 +1,8 @@
 """Random numbers inside compiled code: one word of state a stream, nothing global.
 
-A stream is a single unsigned integer (SplitMix64) that goes in and comes out of each function, so
-a kernel keeps it in a register and a world can be saved between two windows. Seeds come from
-NumPy's `SeedSequence`, which keeps streams apart. The exponential uses the ziggurat of Marsaglia
+A stream is a single unsigned integer (SplitMix64) that each function takes and returns, so a kernel
+keeps it in a register and a world can be saved between two windows. Seeds come from NumPy's
+`SeedSequence`, which keeps streams independent. The exponential uses the ziggurat of Marsaglia
 and Tsang (2000) with 256 layers: most draws cost one multiplication and one comparison.
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from tidegate.theory.compiled import compiled
 
 __all__ = ["exponential", "normal", "stream", "streams", "uniform"]
 
@@ -49,35 +50,35 @@ _ACCEPT, _WIDTH, _HEIGHT = _ziggurat()
 def streams(seed: int, purpose: int, count: int) -> Words:
     """States of `count` independent streams for one purpose.
 
-    seed: of the whole run; purpose: a fixed number, so that adding a draw somewhere does not
-    change the draws elsewhere.
+    seed: random seed of the run. purpose: a fixed number, so that a new draw in one place does not
+    change the draws in others.
     """
     states = np.random.SeedSequence(seed, spawn_key=(purpose,)).generate_state(count, np.uint64)
     return states.astype(np.uint64)
 
 
 def stream(seed: int, *key: int) -> np.random.Generator:
-    """A NumPy generator for what is drawn outside of the kernels, one for each `key`."""
+    """A NumPy generator for draws outside of the kernels, one for each `key`."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
 
 
-@numba.njit(cache=True)
+@compiled
 def uniform(state: np.uint64) -> tuple[float, np.uint64]:
     """Uniform in [0, 1), and the state after it."""
     state += _GAMMA
     return (_mixed(state) >> _SHIFT_11) * _UNIT, state
 
 
-@numba.njit(cache=True)
+@compiled
 def _mixed(state: np.uint64) -> np.uint64:
     mixed = (state ^ (state >> _SHIFT_30)) * _MIX_1
     mixed = (mixed ^ (mixed >> _SHIFT_27)) * _MIX_2
     return mixed ^ (mixed >> _SHIFT_31)
 
 
-@numba.njit(cache=True)
+@compiled
 def _unlikely(state: np.uint64, layer: int, value: float) -> tuple[float, np.uint64]:
-    """The one draw in fifty that falls outside of a layer's core; negative when it is refused."""
+    """The one draw in fifty outside of a layer's core; negative if it is rejected."""
     share, state = uniform(state)
     if layer == 0:
         return _TAIL - math.log(1.0 - share), state
@@ -85,7 +86,7 @@ def _unlikely(state: np.uint64, layer: int, value: float) -> tuple[float, np.uin
     return value if height < math.exp(-value) else -1.0, state
 
 
-@numba.njit(cache=True)
+@compiled
 def exponential(state: np.uint64) -> tuple[float, np.uint64]:
     """Exponential with mean 1, and the state after it."""
     while True:
@@ -101,7 +102,7 @@ def exponential(state: np.uint64) -> tuple[float, np.uint64]:
             return value, state
 
 
-@numba.njit(cache=True)
+@compiled
 def normal(state: np.uint64) -> tuple[float, np.uint64]:
     """Standard normal by Marsaglia's polar method, and the state after it."""
     while True:

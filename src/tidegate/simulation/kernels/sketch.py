@@ -8,11 +8,11 @@ why the kernels can afford it for each item. Two sketches are merged by adding t
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.errors import InputError
+from tidegate.theory.compiled import compiled
 
 __all__ = ["BUCKETS", "LatencySketch", "bucket_middle", "bucket_of", "quantile_of"]
 
@@ -29,7 +29,7 @@ _SHIFT = 52 - 6
 _OFFSET = (1023 + LOWEST_EXPONENT) * STEPS
 
 
-@numba.njit(cache=True, inline="always")
+@compiled(inline="always")
 def bucket_of(seconds: float) -> int:
     """The bucket that a latency falls into."""
     index = (np.float64(seconds).view(np.int64) >> _SHIFT) - _OFFSET
@@ -38,14 +38,14 @@ def bucket_of(seconds: float) -> int:
     return int(index) if index < BUCKETS else BUCKETS - 1
 
 
-@numba.njit(cache=True)
+@compiled
 def bucket_middle(index: int) -> float:
     """The latency in the middle of a bucket, in seconds."""
     octave, step = index // STEPS, index % STEPS
     return float(2.0 ** (LOWEST_EXPONENT + octave) * (1.0 + (step + 0.5) / STEPS))
 
 
-@numba.njit(cache=True)
+@compiled
 def quantile_of(counts: Counts, total: int, share: float) -> float:
     """The latency that `share` of the items do not exceed; NaN without items."""
     if total == 0:
@@ -83,14 +83,14 @@ class LatencySketch:
         return self.total_s / self.count if self.count else None
 
     def add(self, seconds: NDArray[np.float64]) -> LatencySketch:
-        """Take latencies in, in seconds; returns the sketch itself."""
+        """Add latencies, in seconds; returns the sketch itself."""
         values = np.asarray(seconds, np.float64)
         _count(self.counts, values)
         self.total_s += float(values.sum())
         return self
 
     def merged(self, other: LatencySketch) -> LatencySketch:
-        """Both together, as if one had seen everything."""
+        """The sum of both sketches."""
         return LatencySketch(self.counts + other.counts, self.total_s + other.total_s)
 
     def quantile(self, share: float) -> float | None:
@@ -101,7 +101,7 @@ class LatencySketch:
         return float(quantile_of(self.counts, total, share)) if total else None
 
 
-@numba.njit(cache=True)
+@compiled
 def _count(counts: Counts, values: NDArray[np.float64]) -> None:
     for value in values:
         counts[bucket_of(value)] += 1

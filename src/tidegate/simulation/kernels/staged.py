@@ -1,86 +1,33 @@
 """The kernel for graphs without loops: operator by operator, a window at a time.
 
-Within a window the operators are served upstream first. A station with k servers that takes items
-in order of arrival needs no event list: of the times at which its servers become free, the
-smallest *is* the next departure, so its departures come out in order and can feed the next
-station as they are. Only what begins before the window ends is begun, so servers may come, go or
-fail between two windows, and how the time is cut into windows does not change the result.
+Within a window, upstream operators come first. A station with k servers that takes items in order
+of arrival needs no event list: the earliest time at which a server becomes free *is* the next
+departure. Departures are therefore in order and can feed the next station directly. Only services
+that start before the window ends are simulated, so servers may start, stop or fail between two
+windows, and the choice of windows does not change the result.
 """
 
 from __future__ import annotations
 
-import math
-
-import numba
 import numpy as np
 
+from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.accounting import (
-    book_departures,
+    count_departures,
     end_interval,
     finish_roots,
     line_up,
+    service_time,
     set_slow_down,
 )
-from tidegate.simulation.kernels.random import exponential, normal, uniform
-from tidegate.simulation.kernels.routing import admit, cut, merge, needs, send
-from tidegate.simulation.kernels.state import (
-    ACCEPTED,
-    ADMITTED,
-    ALIVE,
-    ARRIVED,
-    ARRIVED_S,
-    BEGUN,
-    BUSY_S,
-    DETERMINISTIC,
-    DONE,
-    DROPPED,
-    EXPONENTIAL,
-    FREE_S,
-    GAP_S,
-    GAP_SQUARE,
-    GAPS,
-    HEAD,
-    KIND,
-    LAST_ARRIVAL_S,
-    LEAVING,
-    LIMIT,
-    LINE_COUNT,
-    LINE_FIRST,
-    LIVE,
-    LOG_MEAN,
-    LOG_SIGMA,
-    LOGNORMAL,
-    LOST,
-    MEAN_S,
-    NEXT_CONTENTION,
-    NEXT_MONITOR,
-    NO_SERVER,
-    NOW,
-    OUT_ARRIVED_S,
-    OUT_LEFT_S,
-    OUT_STARTED_S,
-    PACE,
-    QUANTISE,
-    ROOT,
-    SAMPLE_EVERY,
-    SAMPLE_FROM,
-    SAMPLE_TO,
-    SEEN,
-    SLO_S,
-    SPOILED,
-    STARTED_S,
-    TAIL,
-    TAKEN,
-    TURN,
-    Floats,
-    Ints,
-    Network,
-)
+from tidegate.simulation.kernels.random import uniform
+from tidegate.simulation.kernels.state import Floats, Ints, Network, Words
+from tidegate.theory.compiled import compiled
 
 __all__ = ["run_staged"]
 
 
-@numba.njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def run_staged(
     net: Network,
     times: Floats,
@@ -93,86 +40,96 @@ def run_staged(
 ) -> tuple[int, int, int]:
     """Simulate from the network's clock to `end_s`.
 
-    times: arrivals of all sources; position, until: the part of each source that is still to come
-    (position moves on). shed_fraction: share of them to drop. rows: filled with the time series;
-    before: cumulative counts at the beginning of the current interval.
+    Returns (rows filled, room that buffers need, total of roots needed). The last two are zero if
+    the end was reached; otherwise the caller makes room and calls again.
 
-    Returns (rows filled, room that lanes need, roots needed in all); the last two are zero when
-    the end was reached, otherwise the caller makes room and calls again.
+    Args:
+        net: State of the network.
+        times: Arrival times of all sources.
+        position: Position of each source's next arrival in `times`; moves on.
+        until: End of each source's arrivals in `times`.
+        end_s: End of the simulation, in seconds.
+        shed_fraction: Share of arrivals to shed.
+        rows: Filled with the time series.
+        before: Cumulative counts at the start of the current interval.
     """
     (
-        order, edge_start, edges, edge_part, in_lane, ops_f, ops_i, samples, lane_time, lane_root,
-        ends, out_f, out_root, lost_root, begun_s, slot_f, slot_i, line_time, line_slot, root_s,
-        root_n, root_free, hosts, lots, tally, whole, recent, sketch,
+        order, edge_start, edges, edge_part, in_buffer, ops_f, ops_i, samples, buffer_time,
+        buffer_root, ends, out_f, out_root, lost_root, begun_s, slot_f, slot_i, line_time,
+        line_slot, root_s, root_n, root_free, hosts, rng, tally, whole, recent, sketch,
     ) = net  # fmt: skip
     operators = len(ops_i)
     interval = sketch[operators + 1]
-    left_s, arrived_s, started_s = out_f[OUT_LEFT_S], out_f[OUT_ARRIVED_S], out_f[OUT_STARTED_S]
+    left_s, arrived_s, started_s = (
+        out_f[at.OUT_LEFT_S],
+        out_f[at.OUT_ARRIVED_S],
+        out_f[at.OUT_STARTED_S],
+    )
     no_times = left_s[:0]
-    every, quantise = whole[SAMPLE_EVERY], whole[QUANTISE] > 0.0
+    every, quantise = whole[at.SAMPLE_EVERY], whole[at.QUANTISE] > 0.0
     for o in range(operators):
         line_up(o, ops_i, slot_f, slot_i, line_time, line_slot)
     filled = 0
-    while whole[NOW] < end_s:
-        stop = min(end_s, whole[NEXT_MONITOR], whole[NEXT_CONTENTION])
-        stop = cut(times, position, until, stop)
-        room, roots = needs(
+    while whole[at.NOW] < end_s:
+        stop = min(end_s, whole[at.NEXT_MONITOR], whole[at.NEXT_CONTENTION])
+        stop = _cut(times, position, until, stop)
+        room, roots = _needs(
             times, position, until, stop, order, edge_start, edges, edge_part, ops_i, ends,
-            lane_time, lane_root,
+            buffer_time, buffer_root,
         )  # fmt: skip
         free = root_free[len(root_free) - 1]
-        if room > lane_time.shape[1] or roots > free:
+        if room > buffer_time.shape[1] or roots > free:
             return filled, room, roots + len(root_s) - free
         for source in range(len(position)):
-            came = admit(
-                source, times, position, until, stop, shed_fraction, lots, left_s, out_root,
+            came = _admit(
+                source, times, position, until, stop, shed_fraction, rng, left_s, out_root,
                 root_s, root_n, root_free, whole,
             )  # fmt: skip
             origin = operators + source
-            if send(
+            if _send(
                 came, edge_start[origin], edge_start[origin + 1], operators, edges, edge_part,
-                left_s, out_root, lane_time, lane_root, ends, root_n, lots,
+                left_s, out_root, buffer_time, buffer_root, ends, root_n, rng,
             ):  # fmt: skip
                 finish_roots(came, left_s, out_root, root_s, root_n, root_free, whole, interval)
         for o in order:
-            merge(o, ops_i, in_lane, lane_time, lane_root, ends)
-            mine, tail = ops_i[o], ends[o, TAIL]
-            _count_arrivals(mine[SEEN], tail, lane_time[o], tally[o])
-            mine[LOST] = 0
-            left, head, lots[o] = _serve(
-                stop, ends[o, HEAD], tail, mine, ops_f[o],
-                samples[mine[SAMPLE_FROM] : mine[SAMPLE_TO]], lots[o], lane_time[o], lane_root[o],
-                begun_s[o], slot_f[o], slot_i[o], line_time[o], line_slot[o], root_n, lost_root,
-                left_s, arrived_s, started_s, out_root,
+            _merge(o, ops_i, in_buffer, buffer_time, buffer_root, ends)
+            mine, tail = ops_i[o], ends[o, at.TAIL]
+            _count_arrivals(mine[at.SEEN], tail, buffer_time[o], tally[o])
+            mine[at.LOST] = 0
+            left, head, rng[o] = _serve(
+                stop, ends[o, at.HEAD], tail, mine, ops_f[o],
+                samples[mine[at.SAMPLE_FROM] : mine[at.SAMPLE_TO]], rng[o], buffer_time[o],
+                buffer_root[o], begun_s[o], slot_f[o], slot_i[o], line_time[o], line_slot[o],
+                root_n, lost_root, left_s, arrived_s, started_s, out_root,
             )  # fmt: skip
-            if mine[LIMIT] > 0:
-                undecided = max(head, mine[ADMITTED])
+            if mine[at.LIMIT] > 0:
+                undecided = max(head, mine[at.ADMITTED])
                 _, kept = _keep(
-                    undecided, tail, False, mine, begun_s[o], lane_time[o], lane_root[o], root_n,
-                    lost_root,
+                    undecided, tail, False, mine, begun_s[o], buffer_time[o], buffer_root[o],
+                    root_n, lost_root,
                 )  # fmt: skip
                 tail = undecided + kept
-                tally[o, DROPPED] += mine[LOST]
+                tally[o, at.DROPPED] += mine[at.LOST]
                 finish_roots(
-                    mine[LOST], no_times, lost_root, root_s, root_n, root_free, whole, interval
+                    mine[at.LOST], no_times, lost_root, root_s, root_n, root_free, whole, interval
                 )
             if head == tail:
                 head = tail = 0
-            ends[o, HEAD], ends[o, TAIL] = head, tail
-            mine[SEEN] = mine[ADMITTED] = tail
-            book_departures(
-                left, left_s, arrived_s, started_s, ops_f[o, SLO_S], every, quantise, tally[o],
+            ends[o, at.HEAD], ends[o, at.TAIL] = head, tail
+            mine[at.SEEN] = mine[at.ADMITTED] = tail
+            count_departures(
+                left, left_s, arrived_s, started_s, ops_f[o, at.SLO_S], every, quantise, tally[o],
                 recent[o], sketch[o],
             )  # fmt: skip
-            if send(
+            if _send(
                 left, edge_start[o], edge_start[o + 1], operators, edges, edge_part, left_s,
-                out_root, lane_time, lane_root, ends, root_n, lots,
+                out_root, buffer_time, buffer_root, ends, root_n, rng,
             ):  # fmt: skip
                 finish_roots(left, left_s, out_root, root_s, root_n, root_free, whole, interval)
-        whole[NOW] = stop
-        if stop >= whole[NEXT_CONTENTION]:
+        whole[at.NOW] = stop
+        if stop >= whole[at.NEXT_CONTENTION]:
             set_slow_down(stop, ops_f, slot_f, slot_i, hosts, whole)
-        if stop >= whole[NEXT_MONITOR]:
+        if stop >= whole[at.NEXT_MONITOR]:
             end_interval(
                 stop, rows[filled], before, ops_f, ends, slot_f, slot_i, hosts, tally, whole, sketch
             )
@@ -180,23 +137,23 @@ def run_staged(
     return filled, 0, 0
 
 
-@numba.njit(cache=True)
+@compiled
 def _count_arrivals(first: int, last: int, times: Floats, tally: Floats) -> None:
-    """Book the items that have come into a queue, and how far apart they were."""
-    before, gap_s, gap_square = tally[LAST_ARRIVAL_S], 0.0, 0.0
+    """Count the items that have arrived in a queue, and the gaps between them."""
+    before, gap_s, gap_square = tally[at.LAST_ARRIVAL_S], 0.0, 0.0
     for i in range(first, last):
         gap = times[i] - before
         before = times[i]
         gap_s += gap
         gap_square += gap * gap
-    tally[LAST_ARRIVAL_S] = before
-    tally[ARRIVED] += last - first
-    tally[GAPS] += last - first
-    tally[GAP_S] += gap_s
-    tally[GAP_SQUARE] += gap_square
+    tally[at.LAST_ARRIVAL_S] = before
+    tally[at.ARRIVED] += last - first
+    tally[at.GAPS] += last - first
+    tally[at.GAP_S] += gap_s
+    tally[at.GAP_SQUARE] += gap_square
 
 
-@numba.njit(cache=True)
+@compiled
 def _keep(
     first: int,
     last: int,
@@ -210,26 +167,27 @@ def _keep(
 ) -> tuple[int, int]:
     """Drop the items in queue places `first` to `last` that found the finite queue full.
 
-    Items begin in order, so the queue is full exactly when the item that was accepted LIMIT
-    places before has not begun yet. only_one: stop at the first item that is kept. Returns how
-    many were looked at, and how many of them were kept: these are moved to the end of the stretch
-    looked at for `only_one`, else to its beginning.
+    Services start in order, so the queue is full exactly if the service of the item that was
+    accepted LIMIT places before has not started. only_one: stop at the first item that is kept.
+    Returns the number of items examined and the number kept. Kept items move to the end of the
+    examined places with `only_one`, else to their start. The other parameters are the operator's
+    rows of `Network`.
     """
-    limit = mine[LIMIT]
+    limit = mine[at.LIMIT]
     kept = 0
     for i in range(first, last):
-        ordinal = mine[ACCEPTED]
+        ordinal = mine[at.ACCEPTED]
         full = ordinal >= limit and (
-            ordinal - limit >= mine[BEGUN] or begun_s[ordinal % limit] > queue_time[i]
+            ordinal - limit >= mine[at.BEGUN] or begun_s[ordinal % limit] > queue_time[i]
         )
         if full:
             root = queue_root[i]
-            root_n[root, SPOILED] = 1
-            root_n[root, LIVE] -= 1
-            lost_root[mine[LOST]] = root
-            mine[LOST] += 1
+            root_n[root, at.SPOILED] = 1
+            root_n[root, at.LIVE] -= 1
+            lost_root[mine[at.LOST]] = root
+            mine[at.LOST] += 1
             continue
-        mine[ACCEPTED] += 1
+        mine[at.ACCEPTED] += 1
         kept += 1
         if only_one:
             return i + 1 - first, 1
@@ -238,7 +196,7 @@ def _keep(
     return last - first, kept
 
 
-@numba.njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _serve(
     stop: float,
     head: int,
@@ -261,20 +219,21 @@ def _serve(
     out_started: Floats,
     out_root: Ints,
 ) -> tuple[int, int, np.uint64]:
-    """Everything that an operator begins and ends before `stop`.
+    """Simulate all services of an operator that start or end before `stop`.
 
-    mine, service: its rows of `ops_i` and `ops_f`; slot_f, slot_i: its slots, one row a kind of
-    fact. Returns how many items left, where the queue's head is now, and the state of the lots.
+    mine, service: its rows of `ops_i` and `ops_f`; slot_f, slot_i: its slots, with a row for each
+    kind of figure. Returns the number of items that left, the new head of the queue and the state
+    of the random stream.
     """
-    first, count, mask = mine[LINE_FIRST], mine[LINE_COUNT], len(line_time) - 1
-    kind, limit = mine[KIND], mine[LIMIT]
-    mean_s, log_mean, log_sigma = service[MEAN_S], service[LOG_MEAN], service[LOG_SIGMA]
-    arrived, started = slot_f[ARRIVED_S], slot_f[STARTED_S]
-    busy, pace = slot_f[BUSY_S], slot_f[PACE]
-    holds, alive = slot_i[ROOT], slot_i[ALIVE]
-    done, turn, taken = slot_i[DONE], slot_i[TURN], mine[TAKEN]
+    first, count, mask = mine[at.LINE_FIRST], mine[at.LINE_COUNT], len(line_time) - 1
+    kind, limit = mine[at.KIND], mine[at.LIMIT]
+    mean_s, log_mean, log_sigma = service[at.MEAN_S], service[at.LOG_MEAN], service[at.LOG_SIGMA]
+    arrived, started = slot_f[at.ARRIVED_S], slot_f[at.STARTED_S]
+    busy, pace = slot_f[at.BUSY_S], slot_f[at.PACE]
+    holds, alive = slot_i[at.ROOT], slot_i[at.ALIVE]
+    done, turn, taken = slot_i[at.DONE], slot_i[at.TURN], mine[at.TAKEN]
     left = 0
-    place = first  # the server to look at: the first one in line as long as items wait
+    place = first  # the server to examine: the first in line while items wait
     while place < first + count:
         now = line_time[place & mask]
         if now >= stop:
@@ -289,8 +248,8 @@ def _serve(
             left += 1
             holds[slot] = -1
             done[slot] += 1
-            if alive[slot] == LEAVING:
-                alive[slot] = NO_SERVER
+            if alive[slot] == at.LEAVING:
+                alive[slot] = at.NO_SERVER
                 for p in range(place, first, -1):
                     line_time[p & mask] = line_time[(p - 1) & mask]
                     line_slot[p & mask] = line_slot[(p - 1) & mask]
@@ -298,31 +257,23 @@ def _serve(
                 count -= 1
                 place += 1
                 continue
-        if limit > 0 and head < tail and mine[ADMITTED] == head:
+        if limit > 0 and head < tail and mine[at.ADMITTED] == head:
             seen, kept = _keep(
                 head, tail, True, mine, begun_s, queue_time, queue_root, root_n, lost_root
             )
             head += seen - kept
-            mine[ADMITTED] = head + kept
+            mine[at.ADMITTED] = head + kept
         if head == tail:
             place += 1
             continue
         came = queue_time[head]
         begin = max(came, now)
         if limit > 0:
-            begun_s[mine[BEGUN] % limit] = begin
-            mine[BEGUN] += 1
-        if kind == EXPONENTIAL:
-            lot, state = exponential(state)
-            takes = mean_s * lot
-        elif kind == DETERMINISTIC:
-            takes = mean_s
-        elif kind == LOGNORMAL:
-            lot, state = normal(state)
-            takes = math.exp(log_mean + log_sigma * lot)
-        else:
-            lot, state = uniform(state)
-            takes = samples[int(lot * len(samples))]
+            begun_s[mine[at.BEGUN] % limit] = begin
+            mine[at.BEGUN] += 1
+        takes, state = service_time(
+            kind, mean_s, log_mean, log_sigma, samples, 0, len(samples), state
+        )
         takes *= pace[slot]
         ready = begin + takes
         holds[slot] = queue_root[head]
@@ -342,6 +293,205 @@ def _serve(
         line_slot[place & mask] = slot
         place = first
     for place in range(first, first + count):
-        slot_f[FREE_S, line_slot[place & mask]] = line_time[place & mask]
-    mine[LINE_FIRST], mine[LINE_COUNT], mine[TAKEN] = first, count, taken
+        slot_f[at.FREE_S, line_slot[place & mask]] = line_time[place & mask]
+    mine[at.LINE_FIRST], mine[at.LINE_COUNT], mine[at.TAKEN] = first, count, taken
     return left, head, state
+
+
+# --- routing ----------------------------------------------------------------------------------
+
+
+@compiled
+def _cut(times: Floats, position: Ints, until: Ints, stop: float) -> float:
+    """An earlier end of the window if many items arrive, so that it fits the cache."""
+    for source in range(len(position)):
+        if until[source] - position[source] > at.CHUNK:
+            first, later = times[position[source]], times[position[source] + at.CHUNK]
+            if first < later < stop:
+                stop = later
+    return stop
+
+
+@compiled
+def _needs(
+    times: Floats,
+    position: Ints,
+    until: Ints,
+    stop: float,
+    order: Ints,
+    edge_start: Ints,
+    edges: Ints,
+    edge_part: Floats,
+    ops_i: Ints,
+    ends: Ints,
+    buffer_time: Floats,
+    buffer_root: Ints,
+) -> tuple[int, int]:
+    """Most items that a buffer may have to hold in this window, and the number of new roots."""
+    operators = len(ops_i)
+    bound = np.zeros(operators + len(position), np.int64)
+    coming = np.zeros(operators, np.int64)
+    room = 0
+    roots = 0
+    for rank in range(len(bound)):  # sources first, then operators downstream
+        if rank < len(position):
+            origin = operators + rank
+            last = until[rank]
+            if last > position[rank] and times[last - 1] >= stop:
+                last = position[rank] + np.searchsorted(times[position[rank] : last], stop)
+            bound[origin] = last - position[rank]
+            roots += bound[origin]
+        else:
+            origin = order[rank - len(position)]
+            waiting = ends[origin, at.TAIL] - ends[origin, at.HEAD]
+            bound[origin] = waiting + ops_i[origin, at.LINE_COUNT] + coming[origin]
+            room = max(room, bound[origin])
+        for e in range(edge_start[origin], edge_start[origin + 1]):
+            copies = edges[e, at.WHOLE] + (1 if edge_part[e] > 0.0 else 0)
+            coming[edges[e, at.TARGET]] += bound[origin] * copies
+            room = max(room, bound[origin] * copies)
+    for o in range(operators):
+        head, tail = ends[o, at.HEAD], ends[o, at.TAIL]
+        if head > 0 and tail + coming[o] > buffer_time.shape[1]:
+            for i in range(head, tail):
+                buffer_time[o, i - head] = buffer_time[o, i]
+                buffer_root[o, i - head] = buffer_root[o, i]
+            ends[o, at.HEAD], ends[o, at.TAIL] = 0, tail - head
+            ops_i[o, at.SEEN] -= head
+            ops_i[o, at.ADMITTED] -= head
+    return room, roots
+
+
+@compiled
+def _admit(
+    source: int,
+    times: Floats,
+    position: Ints,
+    until: Ints,
+    stop: float,
+    shed_fraction: float,
+    rng: Words,
+    out_time: Floats,
+    out_root: Ints,
+    root_s: Floats,
+    root_n: Ints,
+    root_free: Ints,
+    whole: Floats,
+) -> int:
+    """Give roots to the items of a source that arrive before `stop`; returns their number."""
+    free = root_free[len(root_free) - 1]
+    which = len(rng) - len(position) + source
+    state = rng[which]
+    i = position[source]
+    count = 0
+    while i < until[source] and times[i] < stop:
+        now = times[i]
+        i += 1
+        if shed_fraction > 0.0:
+            share, state = uniform(state)
+            if share < shed_fraction:
+                whole[at.SHED] += 1.0
+                continue
+        free -= 1
+        root = root_free[free]
+        root_s[root, at.BIRTH] = root_s[root, at.LAST] = now
+        root_n[root, at.SPOILED] = 0
+        root_n[root, at.LIVE] = 1
+        out_time[count] = now
+        out_root[count] = root
+        count += 1
+    root_free[len(root_free) - 1] = free
+    rng[which] = state
+    whole[at.IN] += i - position[source]
+    position[source] = i
+    return count
+
+
+@compiled
+def _send(
+    count: int,
+    edge_from: int,
+    edge_to: int,
+    operators: int,
+    edges: Ints,
+    edge_part: Floats,
+    out_time: Floats,
+    out_root: Ints,
+    buffer_time: Floats,
+    buffer_root: Ints,
+    ends: Ints,
+    root_n: Ints,
+    rng: Words,
+) -> bool:
+    """Send copies of the items that left over all edges, and count them at their roots.
+
+    Returns whether some of the items may have been the last of their roots. Then the caller has to
+    subtract the items themselves; otherwise a copy takes the place of each.
+    """
+    sure = 0
+    for e in range(edge_from, edge_to):
+        buffer, whole_copies, part = edges[e, at.BUFFER], edges[e, at.WHOLE], edge_part[e]
+        sure += whole_copies
+        end = ends[buffer, at.TAIL]
+        if part == 0.0 and whole_copies == 1:
+            for i in range(count):
+                buffer_time[buffer, end + i] = out_time[i]
+                buffer_root[buffer, end + i] = out_root[i]
+            ends[buffer, at.TAIL] = end + count
+            continue
+        state = rng[operators + e]
+        for i in range(count):
+            copies = whole_copies
+            if part > 0.0:
+                share, state = uniform(state)
+                if share < part:
+                    copies += 1
+                    root_n[out_root[i], at.LIVE] += 1
+            for _ in range(copies):
+                buffer_time[buffer, end] = out_time[i]
+                buffer_root[buffer, end] = out_root[i]
+                end += 1
+        ends[buffer, at.TAIL] = end
+        rng[operators + e] = state
+    if sure > 1:
+        for i in range(count):
+            root_n[out_root[i], at.LIVE] += sure - 1
+    return sure == 0
+
+
+@compiled
+def _merge(
+    o: int, ops_i: Ints, in_buffer: Ints, buffer_time: Floats, buffer_root: Ints, ends: Ints
+) -> None:
+    """Merge the items of several edges into one queue, in order of time."""
+    first, last = ops_i[o, at.IN_FROM], ops_i[o, at.IN_TO]
+    if first == last:
+        return
+    tail = ends[o, at.TAIL]
+    while True:
+        best, soonest, limit = -1, np.inf, np.inf
+        for i in range(first, last):
+            buffer = in_buffer[i]
+            if ends[buffer, at.HEAD] < ends[buffer, at.TAIL]:
+                time = buffer_time[buffer, ends[buffer, at.HEAD]]
+                if time < soonest:
+                    best, soonest, limit = buffer, time, soonest
+                elif time < limit:
+                    limit = time
+        if best < 0:
+            break
+        # All items that arrive before the first item of any other buffer.
+        head, end = ends[best, at.HEAD], ends[best, at.TAIL]
+        buffer_time[o, tail] = soonest
+        buffer_root[o, tail] = buffer_root[best, head]
+        head += 1
+        tail += 1
+        while head < end and buffer_time[best, head] < limit:
+            buffer_time[o, tail] = buffer_time[best, head]
+            buffer_root[o, tail] = buffer_root[best, head]
+            head += 1
+            tail += 1
+        ends[best, at.HEAD] = head
+    for i in range(first, last):
+        ends[in_buffer[i], at.HEAD] = ends[in_buffer[i], at.TAIL] = 0
+    ends[o, at.TAIL] = tail

@@ -1,12 +1,12 @@
 """The state of a network of queues as flat arrays, which is what compiled code reads and writes.
 
-Everything is here and nowhere else, so that the two kernels (staged for graphs without loops,
-event by event for the others) and the Python around them see one truth. Words used below:
+The two kernels (staged for graphs without loops, event by event for the others) and the Python
+code around them share this state. Terms:
 
-- a **lane** is a row of items in order of time: first one lane for each operator's queue, then
+- a **buffer** is a row of items in order of time: first one buffer for each operator's queue, then
   one for each edge into an operator that several edges feed;
 - a **slot** is the place of one instance: the item that it works on and when it will be free;
-- a **root** is an item from a source; what came of it is counted until nothing is left;
+- a **root** is an item from a source; the items derived from it are counted until none is left;
 - an **origin** is an operator or, numbered after them, a source.
 """
 
@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
-# What a slot can be.
+# States of a slot.
 NO_SERVER, SERVING, LEAVING = 0, 1, 2
 
 EXPONENTIAL, DETERMINISTIC, LOGNORMAL, EMPIRICAL = range(4)
@@ -42,7 +42,7 @@ MEAN_S, LOG_MEAN, LOG_SIGMA, SLO_S, CORES, MBPS = range(6)
     LIMIT,  # items that may wait, 0: any number
     SAMPLE_FROM,
     SAMPLE_TO,
-    IN_FROM,  # lanes that are merged into the queue: in_lane[IN_FROM : IN_TO]
+    IN_FROM,  # buffers that are merged into the queue: in_buffer[IN_FROM : IN_TO]
     IN_TO,
     SEEN,  # tail of the queue when arrivals were last counted
     ADMITTED,  # queue places below this have been decided on (finite queues)
@@ -54,8 +54,8 @@ MEAN_S, LOG_MEAN, LOG_SIGMA, SLO_S, CORES, MBPS = range(6)
     TAKEN,  # items begun so far
 ) = range(14)
 
-# Columns of `edges`, `ends` (of lanes) and `root_s`.
-TARGET, LANE, WHOLE = range(3)
+# Columns of `edges`, `ends` (of buffers) and `root_s`.
+TARGET, BUFFER, WHOLE = range(3)
 HEAD, TAIL = range(2)
 BIRTH, LAST = range(2)
 LIVE, SPOILED = range(2)
@@ -93,7 +93,7 @@ SLOW, HOST_CORES, HOST_MBPS, FROM_S, UNTIL_S = range(5)
     LAST_ARRIVAL_S,
 ) = range(19)
 
-# Entries of `whole`: the books of the whole network, its clock, and how it is measured.
+# Entries of `whole`: totals of the network, its clock, and how it is measured.
 (
     IN,
     OUT,
@@ -140,11 +140,11 @@ ROW_PER_OPERATOR = 5
 OP_ARRIVED, OP_PROCESSED, OP_LATE, OP_QUEUE, OP_INSTANCES = range(5)
 
 RECENT = 16
-"""Sampled durations that are kept of each operator."""
+"""Sampled durations to keep for each operator."""
 CHUNK = 4096
-"""Source items that are taken through the network together; small enough for the cache."""
+"""Source items that pass through the network together; few enough for the CPU cache."""
 
-SERVICE_LOTS, ROUTING_LOTS, SHEDDING_LOTS = 1, 2, 3
+SERVICE_STREAMS, ROUTING_STREAMS, SHEDDING_STREAMS = 1, 2, 3
 
 
 class Network(NamedTuple):
@@ -157,12 +157,12 @@ class Network(NamedTuple):
     edge_start: Ints  # edges of an origin are edge_start[origin] : edge_start[origin + 1]
     edges: Ints
     edge_part: Floats  # chance of one copy more than WHOLE
-    in_lane: Ints
+    in_buffer: Ints
     ops_f: Floats
     ops_i: Ints
     samples: Floats
-    lane_time: Floats
-    lane_root: Ints
+    buffer_time: Floats
+    buffer_root: Ints
     ends: Ints
     out_f: Floats  # items that leave an operator in this window: see OUT_*
     out_root: Ints
@@ -176,7 +176,7 @@ class Network(NamedTuple):
     root_n: Ints
     root_free: Ints  # numbers that are free, the last entry says how many
     hosts: Floats
-    lots: Words  # of the operators' service, then of the edges, then of the sources' shedding
+    rng: Words  # of the operators' service, then of the edges, then of the sources' shedding
     tally: Floats
     whole: Floats
     recent: Floats
@@ -186,7 +186,7 @@ class Network(NamedTuple):
 def build_network(topology: Topology, settings: CloudSettings, seed: int) -> Network:
     """An empty network for a topology.
 
-    settings: service times, queue limits, how it is measured; seed: of all lots drawn in it.
+    settings: service times, queue limits, how it is measured; seed: random seed.
     """
     operators = topology.operators
     n, sources = len(operators), len(topology.sources)
@@ -198,7 +198,7 @@ def build_network(topology: Topology, settings: CloudSettings, seed: int) -> Net
     ops_f[:, SLO_S] = [np.inf if o.slo_s is None else o.slo_s for o in operators]
     ops_f[:, CORES] = [o.demand.cpu_cores for o in operators]
     ops_f[:, MBPS] = [o.demand.network_mbps for o in operators]
-    lanes = n + int(ops_i[-1, IN_TO])
+    buffers = n + int(ops_i[-1, IN_TO])
     tally = np.zeros((n, 19))
     tally[:, LATE_SINCE_S] = -1.0
     whole = np.zeros(21)
@@ -207,23 +207,23 @@ def build_network(topology: Topology, settings: CloudSettings, seed: int) -> Net
     whole[SAMPLE_EVERY], whole[QUANTISE] = settings.sample_every, settings.quantise_timestamps
     whole[CONTENTION_S] = settings.contention_s
     whole[E2E_SLO_S] = settings.end_to_end_slo_s or np.inf
-    lots = (
-        streams(seed, SERVICE_LOTS, n),
-        streams(seed, ROUTING_LOTS, len(graph["edges"])),
-        streams(seed, SHEDDING_LOTS, sources),
+    rng = (
+        streams(seed, SERVICE_STREAMS, n),
+        streams(seed, ROUTING_STREAMS, len(graph["edges"])),
+        streams(seed, SHEDDING_STREAMS, sources),
     )
     return Network(
         **graph,
         ops_f=ops_f,
         ops_i=ops_i,
         samples=samples,
-        **_lane_arrays(lanes, 2 * CHUNK),
-        ends=np.zeros((lanes, 2), np.int64),
+        **_buffer_arrays(buffers, 2 * CHUNK),
+        ends=np.zeros((buffers, 2), np.int64),
         begun_s=np.zeros((n, max(1, int(ops_i[:, LIMIT].max())))),
         **_slot_arrays(n, 8),
         **_root_arrays(2 * CHUNK),
         hosts=_host_array(8),
-        lots=np.concatenate(lots),
+        rng=np.concatenate(rng),
         tally=tally,
         whole=whole,
         recent=np.zeros((n, RECENT)),
@@ -232,7 +232,7 @@ def build_network(topology: Topology, settings: CloudSettings, seed: int) -> Net
 
 
 def _graph(topology: Topology, ops_i: Ints) -> dict[str, Any]:
-    """Edges by origin, with the lane that each writes into."""
+    """Edges by origin, with the buffer that each writes into."""
     names = [*topology.by_name, *(source.name for source in topology.sources)]
     index = {name: i for i, name in enumerate(names)}
     n = len(topology.operators)
@@ -243,29 +243,29 @@ def _graph(topology: Topology, ops_i: Ints) -> dict[str, Any]:
             by_origin[index[edge.origin]].append(edge)
             inputs[index[edge.target]] += 1
     order = topology._downstream_order
-    in_lanes: list[list[int]] = [[] for _ in range(n)]
+    in_buffers: list[list[int]] = [[] for _ in range(n)]
     edges: list[tuple[int, int, int]] = []
     starts = [0]
     spare = n
     for leaving in by_origin:
         for edge in leaving:
-            target = lane = index[edge.target]
+            target = buffer = index[edge.target]
             # With a single way in, items go straight to the queue; in a loop, too, for there
             # each item is sent at its own time and the queue stays in order by itself.
             if inputs[target] > 1 and order is not None:
-                lane = spare
-                in_lanes[target].append(lane)
+                buffer = spare
+                in_buffers[target].append(buffer)
                 spare += 1
-            edges.append((target, lane, int(edge.ratio)))
+            edges.append((target, buffer, int(edge.ratio)))
         starts.append(len(edges))
-    ops_i[:, IN_TO] = np.cumsum([len(lanes) for lanes in in_lanes])
+    ops_i[:, IN_TO] = np.cumsum([len(buffers) for buffers in in_buffers])
     ops_i[1:, IN_FROM] = ops_i[:-1, IN_TO]
     return {
         "order": np.array([] if order is None else [index[name] for name in order], np.int64),
         "edge_start": np.array(starts, np.int64),
         "edges": np.array(edges, np.int64).reshape(-1, 3),
         "edge_part": np.array([e.ratio % 1 for leaving in by_origin for e in leaving], np.float64),
-        "in_lane": np.array([lane for lanes in in_lanes for lane in lanes], np.int64),
+        "in_buffer": np.array([buffer for buffers in in_buffers for buffer in buffers], np.int64),
     }
 
 
@@ -281,11 +281,11 @@ def _services(services: Sequence[ServiceTime], ops_f: Floats, ops_i: Ints) -> Fl
     return np.array([value for service in services for value in service.samples_s], np.float64)
 
 
-def _lane_arrays(lanes: int, room: int) -> dict[str, Any]:
-    # Not filled: pages of a long lane cost nothing until a backlog touches them.
+def _buffer_arrays(buffers: int, room: int) -> dict[str, Any]:
+    # Not filled: the pages of a long buffer cost nothing until a backlog needs them.
     return {
-        "lane_time": np.empty((lanes, room)),
-        "lane_root": np.empty((lanes, room), np.int64),
+        "buffer_time": np.empty((buffers, room)),
+        "buffer_root": np.empty((buffers, room), np.int64),
         "out_f": np.empty((3, room)),
         "out_root": np.empty(room, np.int64),
         "lost_root": np.empty(room, np.int64),
@@ -339,10 +339,10 @@ def with_more_hosts(net: Network) -> Network:
 
 
 def grown(net: Network, room: int, roots: int) -> Network:
-    """The same network with lanes of at least `room` items and at least `roots` roots in all."""
-    lanes, old_room = net.lane_time.shape
+    """The same network with buffers of at least `room` items and a total of `roots` roots."""
+    buffers, old_room = net.buffer_time.shape
     if room > old_room:
-        net = _widened(net, _lane_arrays(lanes, max(room, 2 * old_room)))
+        net = _widened(net, _buffer_arrays(buffers, max(room, 2 * old_room)))
     old = len(net.root_s)
     if roots > old:
         more = max(roots, 2 * old)

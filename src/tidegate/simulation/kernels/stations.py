@@ -1,8 +1,8 @@
-"""Stations in a row with a fixed number of servers: the fastest way to a mean sojourn time.
+"""Stations in sequence with a fixed number of servers: the fastest way to a mean sojourn time.
 
-Where nothing scales, moves or fails, a customer is nothing but a time that gets later at each
-station. That leaves two small loops, which the compiler turns into vector instructions: a few
-hundred times the speed of an event list in Python. For static allocations, such as DRS compares.
+If nothing scales, moves or fails, a customer is only a time that increases at each station. Two
+small loops remain, which the compiler vectorises: a few hundred times the speed of an event list in
+Python. DRS compares such static allocations.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.errors import InputError
 from tidegate.simulation.kernels.random import Words, exponential, streams
 from tidegate.simulation.kernels.sketch import BUCKETS, LatencySketch, bucket_of
+from tidegate.theory.compiled import compiled
 from tidegate.theory.queueing import Station
 from tidegate.units import finite
 
@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 
 CHUNK = 4096
 BATCHES = 20
-TANDEM_LOTS = 41
+TANDEM_STREAMS = 41
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def simulate_tandem(
 ) -> TandemRun:
     """Poisson arrivals at the first station's rate, exponential service, first come first served.
 
-    stations: in the order in which they are passed; allocation: servers of each; customers: how
-    many to measure, after `warm_up` others.
+    stations: in the order of the customers' way. allocation: servers of each. customers: number of
+    measured customers, after `warm_up` others. seed: random seed.
 
     >>> run = simulate_tandem([Station("work", 0.8, 1.0)], [1], 200_000, seed=1)
     >>> abs(run.mean_s - 5.0) < 2 * run.half_width_s  # M/M/1: 1 / (1 - 0.8)
@@ -69,12 +69,12 @@ def simulate_tandem(
         finite(servers, f"servers of {station.name}", above=station.load)
     starts = np.cumsum([0, *(servers + 1 for servers in allocation)], dtype=np.int64)
     free = np.zeros(int(starts[-1]))
-    free[starts[1:] - 1] = np.inf  # a guard behind the last server of each station
+    free[starts[1:] - 1] = np.inf  # a sentinel after the last server of each station
     means = np.array([1 / station.service_rate_per_s for station in stations])
     batch_s = np.zeros(BATCHES)
     counts = np.zeros(BUCKETS, np.int64)
-    lots = streams(seed, TANDEM_LOTS, len(stations) + 1)
-    _run(stations[0].arrival_rate_per_s, means, starts, free, lots, warm_up, customers, batch_s,
+    rng = streams(seed, TANDEM_STREAMS, len(stations) + 1)
+    _run(stations[0].arrival_rate_per_s, means, starts, free, rng, warm_up, customers, batch_s,
          counts)  # fmt: skip
     sizes = np.diff(np.arange(BATCHES + 1) * customers // BATCHES)
     spread = float(np.std(batch_s / sizes, ddof=1)) / math.sqrt(BATCHES)
@@ -83,13 +83,13 @@ def simulate_tandem(
     return TandemRun(customers, total / customers, 2.093 * spread, LatencySketch(counts, total))
 
 
-@numba.njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _run(
     rate: float,
     means: Floats,
     starts: Ints,
     free: Floats,
-    lots: Words,
+    rng: Words,
     warm_up: int,
     customers: int,
     batch_s: Floats,
@@ -103,13 +103,13 @@ def _run(
     done = -warm_up
     while done < customers:
         size = min(CHUNK, customers - done)
-        _draw(lots, 0, 1.0 / rate, size, draws)
+        _draw(rng, 0, 1.0 / rate, size, draws)
         for i in range(size):
             now += draws[i]
             births[i] = now
             times[i] = now
         for station in range(len(means)):
-            _draw(lots, station + 1, means[station], size, draws)
+            _draw(rng, station + 1, means[station], size, draws)
             first, last = starts[station], starts[station + 1]
             _pass(size, last - first - 1, free[first:last], born[first:last], draws, times,
                   births)  # fmt: skip
@@ -120,26 +120,34 @@ def _run(
         done += size
 
 
-@numba.njit(cache=True)
-def _draw(lots: Words, which: int, mean: float, size: int, draws: Floats) -> None:
-    state = lots[which]
+@compiled
+def _draw(rng: Words, which: int, mean: float, size: int, draws: Floats) -> None:
+    state = rng[which]
     for i in range(size):
-        lot, state = exponential(state)
-        draws[i] = mean * lot
-    lots[which] = state
+        draw, state = exponential(state)
+        draws[i] = mean * draw
+    rng[which] = state
 
 
-@numba.njit(cache=True)
+@compiled
 def _pass(
     size: int, servers: int, free: Floats, born: Floats, service: Floats, times: Floats,
     births: Floats,
 ) -> None:  # fmt: skip
     """Take customers through a station; `times` become departures, in order, and so `births`.
 
-    free: when each server is free, rising, with infinity behind the last; born: the births of the
-    customers there. The earliest is taken out, which is the next departure, and the new one put
-    in among the others by comparing each with the next: no branches. Of k servers' last customers
-    the departures come with the next k arrivals; the first k departures are nobody's, at time 0.
+    The earliest time in `free` is the next departure. It is removed, and the new one is inserted by
+    comparing each entry with the next, without branches. The departures of the last customers of k
+    servers come with the next k arrivals; the first k departures are empty, at time 0.
+
+    Args:
+        size: Number of customers.
+        servers: Number of servers.
+        free: When each server is free, increasing, with infinity after the last.
+        born: Births of the customers at the servers.
+        service: Service times, in seconds.
+        times: Arrival times; become departure times.
+        births: Births of the customers; reordered like `times`.
     """
     if servers == 1:
         last = free[0]

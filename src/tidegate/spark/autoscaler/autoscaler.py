@@ -114,7 +114,7 @@ class DryRunAccount:
 
         policy: with its guards, except for the dry run. slo_s: the latency target, in seconds.
         """
-        from tidegate.simulation.counterfactual import counterfactual
+        from tidegate.simulation.calibrate import counterfactual
 
         try:
             would = counterfactual(tuple(self.turns), policy, slo_s, "the dry run")

@@ -16,7 +16,6 @@ from multiprocessing import get_context
 
 import numpy as np
 
-from tidegate.errors import BackendError
 from tidegate.lab.papers.claims import Progress
 from tidegate.lab.papers.fugu.world import POINTS, TURN_S, FuguWorld, Monitored, RecordedDay
 from tidegate.loop.controller import Controller
@@ -24,6 +23,7 @@ from tidegate.policies.base import Policy
 from tidegate.policies.global_threshold import GlobalThreshold
 from tidegate.policies.local_threshold import LocalThreshold
 from tidegate.policies.sarsa import QTable, Sarsa, SarsaMemory
+from tidegate.simulation.run import simulate
 
 __all__ = [
     "CONFIGURATIONS",
@@ -163,13 +163,10 @@ def run_case(seed: int, case: Case, points: int, days: tuple[RecordedDay, ...] =
     begun_with = QTable.from_thresholds(*CONFIGURATIONS[case.configuration]).thresholds
     moved: list[tuple[bool, bool]] = [(False, False)]
     before = cloud.durations()
-    for _ in range(points):
-        turn = controller.step()
-        if turn.error is not None or turn.outcome is None:
-            raise BackendError(f"{case} failed at {cloud.time_s:g} s: {turn.error}")
-        decisions += bool(turn.outcome.steps)
-        moves.append(sum(step.kind == "move" for step in turn.outcome.steps))
-        cloud.advance(TURN_S)
+    for turn in simulate(cloud, controller, end_s=points * TURN_S, interval_s=TURN_S):
+        steps = turn.outcome.steps if turn.outcome else ()
+        decisions += bool(steps)
+        moves.append(sum(step.kind == "move" for step in steps))
         now = cloud.durations()
         latency.append(_mean_latency(before, now))
         before = now

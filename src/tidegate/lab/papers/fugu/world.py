@@ -21,7 +21,7 @@ from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.simulation import CloudSettings, SimulatedCloud
 from tidegate.theory.placement import Item, first_fit_decreasing
 from tidegate.workloads import Bursty, ExchangeDay, RateTrace, read_trace
-from tidegate.workloads.exchange import MINUTES, exchange_minutes
+from tidegate.workloads.papers import MINUTES, exchange_minutes
 from tidegate.workloads.protocol import FloatArray, generator, word
 
 __all__ = [

@@ -26,7 +26,7 @@ from tidegate.lab.papers.visp.world import (
     Variant,
     drive,
 )
-from tidegate.workloads.visp import Pattern
+from tidegate.workloads.papers import Pattern
 
 __all__ = [
     "CODED",

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tidegate.errors import BackendError
 from tidegate.lab.papers.visp.original import OriginalBtu
 from tidegate.loop.backend import Outcome
 from tidegate.loop.controller import Controller
@@ -27,9 +26,10 @@ from tidegate.policies.base import Policy
 from tidegate.policies.btu import Btu
 from tidegate.policies.queue_threshold import QueueThreshold
 from tidegate.simulation import CloudSettings, RunReport, SimulatedCloud
+from tidegate.simulation.run import simulate
 from tidegate.workloads import VispPattern
+from tidegate.workloads.papers import Pattern
 from tidegate.workloads.protocol import generator
-from tidegate.workloads.visp import Pattern
 
 __all__ = [
     "CONFIGURATIONS",
@@ -298,17 +298,18 @@ def drive(
     leased_s = {host.id: 0.0 for host in world.observe().hosts}
     spans: list[float] = []
     reasons: Counter[str] = Counter()
-    while world.time_s < end_s - 1e-9:
-        turn = controller.step()
-        if turn.error is not None or turn.plan is None or turn.outcome is None:
-            raise BackendError(f"{configuration.name} failed at {world.time_s:g} s: {turn.error}")
+
+    def due_s(turns: int) -> float:
+        return turns * PROVISIONING_S + float(lots.uniform(0, variant.turn_delay_s))
+
+    for turn in simulate(world, controller, end_s=end_s, interval_s=due_s):
+        assert turn.snapshot is not None and turn.plan is not None and turn.outcome is not None
+        now_s = turn.snapshot.time_s
         reasons.update(reason.code for reason in turn.plan.reasons)
         for step in turn.outcome.steps:
             if step.kind == "lease":
-                leased_s[step.host] = world.time_s
+                leased_s[step.host] = now_s
             elif step.kind == "release":
-                spans.append(world.time_s - leased_s.pop(step.host))
-        due_s = controller.turns * PROVISIONING_S + float(lots.uniform(0, variant.turn_delay_s))
-        world.advance(min(due_s, end_s) - world.time_s)
+                spans.append(now_s - leased_s.pop(step.host))
     spans += [end_s - since_s for since_s in leased_s.values()]
     return Run(world.report(), tuple(spans), reasons)

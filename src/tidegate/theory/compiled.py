@@ -1,0 +1,144 @@
+"""Compilation by Numba, with a cache on disk that a change of any kernel invalidates.
+
+Numba's own cache watches only the file of a function. A kernel that uses functions or constants
+from other files would go on running old code after a change there. Here the cache of a function is
+in a folder whose name is a digest of all Python files next to the function's file. A compiled
+function may therefore use compiled functions and constants from its own folder only.
+
+The digest depends on contents alone, so a copy of the package on another machine finds the cache
+that was copied with it. Processes with different versions of the code never share files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import numba
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+
+__all__ = ["cache_folder", "compiled"]
+
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+PREFIX = "tidegate-kernels-"
+STALE_S = 86_400.0
+"""Time without use after which the cache of other code is removed, in seconds."""
+
+
+@overload
+def compiled(function: Kernel) -> Kernel: ...
+@overload
+def compiled(function: None = None, **options: Any) -> Callable[[Kernel], Kernel]: ...
+def compiled(function: Any = None, **options: Any) -> Any:
+    """Decorator like `numba.njit(cache=True)`, for kernels that are spread over files.
+
+    options: as of `numba.njit`. Without a writable folder functions are compiled in each process.
+
+    >>> @compiled(error_model="numpy")
+    ... def inverse(x: float) -> float:
+    ...     return 1 / x
+    >>> inverse(0.0)
+    inf
+    """
+
+    def compile_later(function: Any) -> Any:
+        dispatcher: Any = numba.njit(**options)(function)
+        jit = hasattr(dispatcher, "enable_caching")  # False with NUMBA_DISABLE_JIT
+        if jit and cache_folder(Path(function.__code__.co_filename).parent):
+            dispatcher._cache = _KernelCache(function)  # type: ignore[no-untyped-call]
+        return dispatcher
+
+    return compile_later if function is None else compile_later(function)
+
+
+@cache
+def cache_folder(sources: Path) -> Path | None:
+    """The folder with the compiled code of a folder of sources; None if none can be written."""
+    files = sorted(sources.glob("*.py"))
+    if not files:  # such as functions typed in at a prompt
+        return None
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    name = PREFIX + digest.hexdigest()[:16]
+    for parent in _parents(sources):
+        folder = parent / name
+        try:
+            _touch(folder)
+        except OSError:
+            continue
+        _remove_stale(parent, name)
+        return folder
+    return None
+
+
+def _parents(sources: Path) -> Iterator[Path]:
+    """Where a cache may be: as Numba is configured, next to the sources, or in the user's cache."""
+    place = hashlib.sha256(str(sources.resolve()).encode()).hexdigest()[:16]
+    if configured := getattr(numba.config, "CACHE_DIR", ""):
+        yield Path(configured) / place
+    yield sources / "__pycache__"
+    with suppress(RuntimeError):  # no home
+        user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        yield Path(user) / "tidegate" / place
+
+
+def _touch(folder: Path) -> None:
+    """Make a folder, mark it as used now, and raise OSError if it cannot be written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=folder).close()
+    os.utime(folder)
+
+
+def _remove_stale(parent: Path, current: str) -> None:
+    """Remove the caches of other code that nobody used for a day.
+
+    A process that still runs such code compiles again if it misses a file.
+    """
+    before_s = time.time() - STALE_S
+    for folder in parent.glob(PREFIX + "*"):
+        try:
+            if folder.name != current and folder.stat().st_mtime < before_s:
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:  # another process was faster
+            continue
+
+
+class _Locator(_CacheLocator):
+    """Locates the cache of a function for Numba."""
+
+    def __init__(self, function: Callable[..., Any], folder: Path) -> None:
+        self._line, self._folder = function.__code__.co_firstlineno, folder
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _Locator | None:
+        folder = cache_folder(Path(py_func.__code__.co_filename).parent)
+        return None if folder is None else cls(py_func, folder)
+
+    def ensure_cache_path(self) -> None:
+        _touch(self._folder)
+
+    def get_cache_path(self) -> str:
+        return str(self._folder)
+
+    def get_source_stamp(self) -> str:
+        return self._folder.name
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+
+class _KernelCacheImpl(CompileResultCacheImpl):
+    _locator_classes = [_Locator]  # noqa: RUF012
+
+
+class _KernelCache(FunctionCache):
+    _impl_class = _KernelCacheImpl
