@@ -143,7 +143,7 @@ def test_an_unknown_log_is_an_error_not_a_guess(tmp_path: Path) -> None:
         Checkpoint(tmp_path).committed()
 
 
-def test_dials_refuse_what_makes_no_sense_and_change_nothing_then() -> None:
+def test_live_settings_refuse_what_makes_no_sense_and_change_nothing_then() -> None:
     live_settings = LiveSettings()
     with pytest.raises(InputError, match="parallelism of b is 0"):
         live_settings.set_parallelism({"a": 4, "b": 0})

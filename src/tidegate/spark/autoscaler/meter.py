@@ -41,7 +41,6 @@ class _Work:
     Args:
         run_s: Slot-seconds of all its jobs.
         longest_s: Slot-seconds of its longest job.
-        cpu_s: Seconds of CPU time.
         tasks: Tasks of its longest job.
         slots: Task slots of the application at that time.
         read_rows: Rows read from files.
@@ -50,7 +49,6 @@ class _Work:
 
     run_s: float = 0.0
     longest_s: float = 0.0
-    cpu_s: float = 0.0
     tasks: int = 0
     slots: int = 1
     read_rows: int = 0
@@ -97,7 +95,6 @@ class QueryMeter:
         self._work[work.batch] = _Work(
             before.run_s + work.run_s,
             max(before.longest_s, work.run_s),
-            before.cpu_s + work.cpu_s,
             work.tasks if longest else before.tasks,
             slots,
             before.read_rows + work.read_rows,

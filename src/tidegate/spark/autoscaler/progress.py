@@ -122,6 +122,7 @@ def read_progress(text: str) -> Progress:
         if "batchId" not in plain:  # an idle event has ids and a time only
             return Progress(str(plain["id"]), run, "", -1, began_s, {}, 0, idle=True)
         states = plain.get("stateOperators") or ()
+        state_bytes = _total(states, "memoryUsedBytes")
         return Progress(
             query=str(plain["id"]),
             run=run,
@@ -133,8 +134,8 @@ def read_progress(text: str) -> Progress:
             lag=lag_of(plain.get("sources") or ()),
             event_time=_event_time(plain.get("eventTime") or {}),
             state_rows=_total(states, "numRowsTotal"),
-            state_mb=_in_mb(_total(states, "memoryUsedBytes")),
-            state_partitions=_most(states, "numShufflePartitions"),
+            state_mb=None if state_bytes is None else state_bytes / 2**20,
+            state_partitions=_total(states, "numShufflePartitions", max),
             late_rows=_total(states, "numRowsDroppedByWatermark") or 0,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -245,15 +246,6 @@ def _event_time(plain: Mapping[str, str]) -> EventTime | None:
     return EventTime(*(_moment_s(plain[key]) for key in ("min", "avg", "max")))
 
 
-def _total(states: Any, key: str) -> int | None:
+def _total(states: Any, key: str, together: Callable[[list[int]], int] = sum) -> int | None:
     values = [int(state[key]) for state in states if key in state]
-    return sum(values) if values else None
-
-
-def _most(states: Any, key: str) -> int | None:
-    values = [int(state[key]) for state in states if key in state]
-    return max(values) if values else None
-
-
-def _in_mb(size_bytes: int | None) -> float | None:
-    return None if size_bytes is None else size_bytes / 2**20
+    return together(values) if values else None

@@ -14,7 +14,7 @@ import runpy
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,41 +36,14 @@ log = logging.getLogger(__name__)
 
 WRONG_SETTINGS = 2
 
-# The options of spark-submit, as its --help lists them.
-SPARK_OPTIONS = frozenset(
-    {
-        "--archives",
-        "--class",
-        "--conf",
-        "-c",
-        "--deploy-mode",
-        "--driver-class-path",
-        "--driver-cores",
-        "--driver-java-options",
-        "--driver-library-path",
-        "--driver-memory",
-        "--exclude-packages",
-        "--executor-cores",
-        "--executor-memory",
-        "--files",
-        "--jars",
-        "--keytab",
-        "--kill",
-        "--master",
-        "--name",
-        "--num-executors",
-        "--packages",
-        "--principal",
-        "--properties-file",
-        "--proxy-user",
-        "--py-files",
-        "--queue",
-        "--remote",
-        "--repositories",
-        "--status",
-        "--total-executor-cores",
-    }
-)
+_OPTIONS = """
+--archives --class --conf -c --deploy-mode --driver-class-path --driver-cores --driver-java-options
+--driver-library-path --driver-memory --exclude-packages --executor-cores --executor-memory --files
+--jars --keytab --kill --master --name --num-executors --packages --principal --properties-file
+--proxy-user --py-files --queue --remote --repositories --status --total-executor-cores
+"""
+SPARK_OPTIONS = frozenset(_OPTIONS.split())
+"""The options of spark-submit that take a value, as its --help lists them."""
 SPARK_SWITCHES = frozenset({"--supervise", "--verbose", "-v", "--load-spark-defaults"})
 
 DEFAULTS = {"spark.dynamicAllocation.enabled": "false", "spark.decommission.enabled": "true"}
@@ -127,22 +100,8 @@ class Attachment(Value):
             # Until the process ends, so that the last turn is scraped too.
             serving = serve_metrics(metrics, self.metrics_port)
             log.warning("metrics: %s", serving.__enter__())
-        return Autoscaler(
-            spark,
-            on_turn=metrics.observe,
-            slo=self.slo,
-            policy=self.policy,
-            parameters=self.parameters,
-            guards=self.guards,
-            min_executors=self.min_executors,
-            max_executors=self.max_executors,
-            interval=self.interval,
-            stabilise=self.stabilise,
-            journal=self.journal,
-            dry_run=self.dry_run,
-            price_per_hour=self.price_per_hour,
-            billing_unit=self.billing_unit,
-        )
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "metrics_port"}
+        return Autoscaler(spark, on_turn=metrics.observe, **own)
 
 
 # --- the command ----------------------------------------------------------------------------------

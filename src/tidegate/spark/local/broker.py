@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Self
@@ -22,7 +21,7 @@ from typing import Self
 from tidegate.errors import BackendError
 from tidegate.lifecycle import Service
 from tidegate.spark.local.kafka_jars import broker_jars
-from tidegate.spark.local.processes import LOOPBACK, Process, spark_home
+from tidegate.spark.local.processes import LOOPBACK, Process, java_program, run_to_end, spark_home
 from tidegate.units import finite
 
 __all__ = ["LocalBroker"]
@@ -86,9 +85,8 @@ class LocalBroker(Service):
         spark = spark_home() / "jars"
         names = ("slf4j-api-*", "log4j-slf4j2-impl-*", "log4j-api-2*", "log4j-core-*")
         logging = [jar for name in names for jar in spark.glob(f"{name}.jar")]
-        home = os.environ.get("JAVA_HOME")
         return [
-            str(Path(home, "bin", "java")) if home else "java",
+            java_program(),
             f"-Xmx{self.heap_mb}m",
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",  # it runs for minutes: a quick start matters most
@@ -102,18 +100,12 @@ def _format(java: list[str], settings: Path) -> None:
     """Prepare Kafka's folder, with a name for the cluster, before the first start."""
     name = "dGlkZWdhdGUtYnJva2VyIQ"  # any 16 bytes in base64
     command = [*java, "kafka.tools.StorageTool", "format", "-t", name, "-c", str(settings)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
+    succeeded, output = run_to_end(command, START_S)
+    if not succeeded:
         raise BackendError(
-            f"the Kafka broker could not be started ({error}): put Java 17 or later on the path, "
-            "or set JAVA_HOME"
-        ) from error
-    if done.returncode != 0:
-        said = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
-        raise BackendError(
-            f"the broker's folder {settings.parent} could not be prepared ({said[-1]}): choose "
-            "another folder, or remove what is in it"
+            f"the folder {settings.parent} of the Kafka broker could not be prepared "
+            f"({output[-1]}): put Java 17 or later on the path or set JAVA_HOME, or choose another "
+            "folder"
         )
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from tidegate.errors import BackendError
-from tidegate.spark.local.processes import spark_home
+from tidegate.spark.local.processes import java_program, run_to_end, spark_home
 
 __all__ = ["broker_jars", "connector_jars", "fetch", "jar_folder"]
 
@@ -82,23 +81,10 @@ def fetch() -> Path:
         wanted.write_text(_module(), encoding="utf-8")
         pattern = f"{scratch}/jars/[conf]/[artifact]-[revision].[ext]"
         cache = f"{scratch}/cache"
-        java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
-        command = [java, "-jar", ivy, "-cache", cache, "-ivy", wanted, "-retrieve", pattern]
-        try:
-            done = subprocess.run(
-                list(map(str, command)),
-                capture_output=True,
-                text=True,
-                timeout=FETCH_S,
-                check=False,
-            )
-            said, failed = done.stdout + done.stderr, done.returncode != 0
-        except (OSError, subprocess.TimeoutExpired) as error:
-            said, failed = str(error), True
-        if failed:
-            why = [line.strip() for line in said.splitlines() if "not found" in line] or [
-                (said.strip().splitlines() or ["no output"])[-1]
-            ]
+        command = [java_program(), "-jar", ivy, "-cache", cache, "-ivy", wanted]
+        succeeded, output = run_to_end([*map(str, command), "-retrieve", pattern], FETCH_S)
+        if not succeeded:
+            why = [line.strip() for line in output if "not found" in line] or output[-1:]
             raise BackendError(
                 f"Kafka's jars could not be downloaded from Maven Central ({why[0]}): check the "
                 "network; a proxy is set with JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…"

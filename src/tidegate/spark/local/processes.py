@@ -22,7 +22,9 @@ __all__ = [
     "Process",
     "check_host_limit",
     "check_memory",
+    "java_program",
     "memory_available_mb",
+    "run_to_end",
     "spark_environment",
     "spark_home",
 ]
@@ -147,6 +149,23 @@ _watchdog = _Watchdog()
 def _end_all() -> None:
     for process in list(_alive):
         process.kill()
+
+
+def java_program() -> str:
+    """The Java program: that of ``JAVA_HOME``, else the first on the path."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home, "bin", "java")) if home else "java"
+
+
+def run_to_end(command: Sequence[str], timeout_s: float) -> tuple[bool, list[str]]:
+    """Run a short program; return whether it succeeded, and the lines of its output."""
+    try:
+        done = subprocess.run(
+            list(command), capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return False, [str(error)]
+    return done.returncode == 0, (done.stdout + done.stderr).strip().splitlines() or ["no output"]
 
 
 def spark_home() -> Path:

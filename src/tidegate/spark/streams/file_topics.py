@@ -26,9 +26,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from tidegate.errors import BackendError, InputError
@@ -36,9 +36,10 @@ from tidegate.spark.streams.checkpoints import Checkpoint, Position
 from tidegate.spark.streams.topic import BATCH, Manifest, OwnTopic, as_table, checked_name
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from tidegate.spark.streams.topic import Rows
 
 __all__ = ["FileTopic"]
 
@@ -48,6 +49,9 @@ _LISTING = ("spark.sql.sources.parallelPartitionDiscovery.threshold", 1_000_000)
 
 class FileTopic(OwnTopic):
     """A topic as a folder of Parquet files.
+
+    Spark ignores files that are seven days older than the newest, so a consumer must not fall that
+    far behind.
 
     folder: created when absent. schema: of the rows; optional when the topic exists.
     """
@@ -64,22 +68,10 @@ class FileTopic(OwnTopic):
 
     # --- reading ------------------------------------------------------------------------------
 
-    def read(
-        self,
-        spark: SparkSession,
-        consumer: str,
-        checkpoint: Path,
-        max_files_per_trigger: int | None = None,
-    ) -> DataFrame:
-        """A streaming DataFrame of all rows; see `Topic.read`.
-
-        Spark ignores files that are seven days older than the newest, so a consumer must not fall
-        that far behind.
-        """
-        self._register(consumer, checkpoint)
+    def _stream(self, spark: SparkSession, max_files: int | None) -> DataFrame:
         reader = spark.readStream.schema(self._schema)
-        if max_files_per_trigger is not None:
-            reader = reader.option("maxFilesPerTrigger", max_files_per_trigger)
+        if max_files is not None:
+            reader = reader.option("maxFilesPerTrigger", max_files)
         spark.conf.set(*_LISTING)
         # A pattern and not the folder: while Spark lists, it tolerates a batch that is trimmed only
         # if the batch is a root of the listing. Hidden names do not match.
@@ -145,12 +137,7 @@ class FileTopic(OwnTopic):
             del files[name]
         return self._publish(hidden, manifest, files) or self.write(batch, manifest)
 
-    def append(
-        self,
-        rows: pa.Table | Iterable[Mapping[str, Any]],
-        producer: str = "python",
-        batch_id: int | None = None,
-    ) -> Manifest:
+    def append(self, rows: Rows, producer: str = "python", batch_id: int | None = None) -> Manifest:
         """Publish rows from Python as one batch, without Spark or Java."""
         import pyarrow.parquet as pq
 

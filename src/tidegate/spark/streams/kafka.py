@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from tidegate.errors import BackendError, InputError
@@ -39,9 +39,10 @@ from tidegate.spark.streams.topic import (
 )
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from tidegate.spark.streams.topic import Rows
 
 __all__ = ["KafkaSource", "KafkaTopic"]
 
@@ -62,22 +63,11 @@ class _KafkaReader(Topic):
     def _rows(self, records: DataFrame) -> DataFrame:
         """The rows in Kafka's records."""
 
-    def read(
-        self,
-        spark: SparkSession,
-        consumer: str,
-        checkpoint: Path,
-        max_files_per_trigger: int | None = None,
-    ) -> DataFrame:
-        """A streaming DataFrame of all rows; see `Topic.read`.
-
-        The topic's `max_rows_per_batch` limits a batch, because Kafka has no files.
-        """
-        if max_files_per_trigger is not None:
+    def _stream(self, spark: SparkSession, max_files: int | None) -> DataFrame:
+        if max_files is not None:
             remedy = "limit a batch with max_rows_per_batch, a setting of the topic"
             allowed = "left out for a topic in Kafka"
-            raise InputError("max_files_per_trigger", max_files_per_trigger, allowed, remedy)
-        self._register(consumer, checkpoint)
+            raise InputError("max_files_per_trigger", max_files, allowed, remedy)
         reader = spark.readStream.format("kafka").options(**self._options())
         if self._max_rows is not None:
             reader = reader.option("maxOffsetsPerTrigger", self._max_rows)
@@ -225,12 +215,7 @@ class KafkaTopic(_KafkaReader, OwnTopic):
             self._client.wait_for(self.name, after)
             return complete
 
-    def append(
-        self,
-        rows: pa.Table | Iterable[Mapping[str, Any]],
-        producer: str = "python",
-        batch_id: int | None = None,
-    ) -> Manifest:
+    def append(self, rows: Rows, producer: str = "python", batch_id: int | None = None) -> Manifest:
         """Publish rows from Python as one batch, through the Spark session of this process."""
         table = as_table(rows, self._schema)
         with self._writing:

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from uuid import uuid4
 
 from tidegate.errors import BackendError, InputError
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    Rows: TypeAlias = pa.Table | Iterable[Mapping[str, Any]]
 
 __all__ = [
     "BATCH",
@@ -70,7 +72,7 @@ def nullable(schema: StructType) -> StructType:
     return StructType([StructField(f.name, f.dataType, True) for f in schema.fields])
 
 
-def as_table(rows: pa.Table | Iterable[Mapping[str, Any]], schema: StructType) -> pa.Table:
+def as_table(rows: Rows, schema: StructType) -> pa.Table:
     """Rows from Python as a table with exactly these columns and types."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -140,7 +142,6 @@ class Topic(ABC):
 
     # --- reading ------------------------------------------------------------------------------
 
-    @abstractmethod
     def read(
         self,
         spark: SparkSession,
@@ -153,6 +154,13 @@ class Topic(ABC):
         consumer: name of the reading query; checkpoint: folder of its checkpoint;
         max_files_per_trigger: limit on the files of one batch, for topics of files only.
         """
+        stream = self._stream(spark, max_files_per_trigger)
+        self._register(consumer, checkpoint)
+        return stream
+
+    @abstractmethod
+    def _stream(self, spark: SparkSession, max_files: int | None) -> DataFrame:
+        """A streaming DataFrame of all rows."""
 
     @abstractmethod
     def frame(self, spark: SparkSession) -> DataFrame:
@@ -190,12 +198,7 @@ class Topic(ABC):
 
     # --- writing ------------------------------------------------------------------------------
 
-    def append(
-        self,
-        rows: pa.Table | Iterable[Mapping[str, Any]],
-        producer: str = "python",
-        batch_id: int | None = None,
-    ) -> Manifest:
+    def append(self, rows: Rows, producer: str = "python", batch_id: int | None = None) -> Manifest:
         """Publish rows from Python as one batch.
 
         batch_id: makes the call repeatable; default: the producer's next number.

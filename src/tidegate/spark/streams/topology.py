@@ -354,7 +354,7 @@ class RunningOperator:
         self.query: StreamingQuery | None = None
         self._function = function
         self._checkpoint = checkpoint
-        self._dials = live_settings
+        self._live_settings = live_settings
         self._shed_log = shed_log
         self._closing = threading.Event()
         self._parked = threading.Event()
@@ -370,7 +370,7 @@ class RunningOperator:
         elif self._function is None:
             # The rows are published, but the state may not be: Spark must compute it once more.
             batch.write.format("noop").mode("overwrite").save()
-        self._dials.record(self.name, done.totals)
+        self._live_settings.record(self.name, done.totals)
 
     def _compute(self, batch: DataFrame, manifest: Manifest) -> Manifest:
         batch_id = manifest.batch_id
@@ -379,10 +379,10 @@ class RunningOperator:
         dropped, fraction = 0, 0.0
         parallelism: int | None = None
         if self._shed_log is not None:
-            batch, shed = self._shed_log.settle(batch, batch_id, self._dials.shed_fraction)
+            batch, shed = self._shed_log.settle(batch, batch_id, self._live_settings.shed_fraction)
             dropped, fraction = shed.dropped, shed.fraction
         if self._function is not None:
-            parallelism = self._dials.parallelism(self.name)
+            parallelism = self._live_settings.parallelism(self.name)
             batch = self._function(batch.repartition(parallelism))
         manifest = replace(
             manifest,
