@@ -1,4 +1,4 @@
-"""Train a policy of one's own in the Gymnasium environment, by the cross-entropy method.
+"""Train your own policy in the Gymnasium environment, by the cross-entropy method.
 
 Covers: the environment over the simulated cloud, a policy with two numbers to learn (release a host
 below one utilisation, lease one above another), learning on one day and testing on another.

@@ -278,19 +278,21 @@ def check_guards(names: Iterable[str], option: str) -> tuple[str, ...]:
 
 
 def guards_text(stacks: Iterable[str]) -> str:
-    """The guards of policy stacks: by policy, or once if all have the same.
+    """The guards of policy stacks in one line: the longest list, and where policies differ.
 
     stacks: what `Policy.describe` returns.
 
-    >>> guards_text(["drs → bounds(max_hosts=8)", "ds2 → bounds(max_hosts=8)"])
-    'bounds(max_hosts=8)'
-    >>> guards_text(["drs", "ds2 → dry-run()"])
-    'drs: none; ds2: dry-run()'
+    >>> guards_text(["drs → trend() → bounds(max_hosts=8)", "btu → bounds(max_hosts=8)"])
+    'trend(), bounds(max_hosts=8); btu without trend()'
+    >>> guards_text(["drs", "ds2"])
+    'none'
     """
-    by_policy = {}
-    for stack in stacks:
-        policy, *guards = stack.split(" → ")
-        by_policy[policy] = ", ".join(guards) or "none"
-    if len(set(by_policy.values())) == 1:
-        return next(iter(by_policy.values()))
-    return "; ".join(f"{policy}: {guards}" for policy, guards in by_policy.items())
+    by_policy = {policy: guards for policy, *guards in (stack.split(" → ") for stack in stacks)}
+    longest = max(by_policy.values(), key=len, default=[])
+    text = [", ".join(longest) or "none"]
+    for policy, guards in by_policy.items():
+        if missing := [guard for guard in longest if guard not in guards]:
+            text.append(f"{policy} without {', '.join(missing)}")
+        if more := [guard for guard in guards if guard not in longest]:
+            text.append(f"{policy} with {', '.join(more)}")
+    return "; ".join(text)

@@ -1,4 +1,4 @@
-"""What another policy would have done: a journal's snapshots, decided anew.
+"""What another policy would have done: decide the snapshots of a journal again.
 
 Replay is open loop: the snapshots were taken while the recorded policy was in charge, so it shows
 where two policies *disagree*, not what would have come of it. For that there is the simulator.
@@ -20,7 +20,7 @@ __all__ = ["Comparison", "replay"]
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Value):
-    """One recorded turn beside another policy's decision.
+    """One recorded turn and the decision of another policy.
 
     recorded: the plan that was made; other: the plan that the other policy makes.
     steps: from the recorded deployment to the other's; none when they agree.

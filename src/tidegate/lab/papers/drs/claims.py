@@ -189,9 +189,9 @@ def short_pauses(results: DrsResults) -> Answer:
         longest = max(waits, default=math.nan)
         parts.append(f"{name}: pause {longest:.2g} s at most, minute {rises}")
     why = (
-        "Our way never has fewer executors than the smaller of both allocations. When all start "
-        "anew (5 to 10 s, assumed), what arrived meanwhile weighs on the whole minute; the paper "
-        "reuses its JVMs, and does not say how long its executors stand still."
+        "Our way never has fewer executors than the smaller of both allocations. When all "
+        "restart (5 to 10 s, assumed), what arrived meanwhile weighs on the whole minute; the "
+        "paper reuses its JVMs, and does not say how long its executors stand still."
     )
     return Answer("; ".join(parts), overall(holds), because(holds, why))
 
@@ -276,8 +276,8 @@ def adding_costs_more(results: DrsResults) -> Answer:
     why = (
         "When both experiments rebalance in the same way, the first minute of both passes with the "
         "same 17 executors (the added machine is hardly up before its end), so peaks are alike and "
-        "their order is chance. The published order needs executors to start anew where a machine "
-        "is added and to go on where one is removed, which is the paper's own explanation; that "
+        "their order is chance. The published order needs executors to restart where a machine is "
+        "added and to continue where one is removed, which is the paper's own explanation; that "
         "third world was added after the first two had been seen."
     )
     return Answer("; ".join(parts), overall(holds), because(holds, why))

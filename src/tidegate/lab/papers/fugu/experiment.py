@@ -116,7 +116,7 @@ def _days(world: FuguWorld) -> str:
 def _pair(
     results: FuguResults, title: str, cases: Mapping[str, Case], more: str = ""
 ) -> list[Figure]:
-    """A chart of host loads and one of latencies, with what the paper prints beside ours."""
+    """A chart of host loads and one of latencies, compared with those of the paper."""
     groups = list(cases)
 
     def column(what: str, factor: float = 1.0) -> list[float | None]:

@@ -352,7 +352,7 @@ def alike_across_patterns(reading: Reading) -> Finding:
     "V-12", "Conclusion of evaluation",
     "real-time compliance about 40 % for the baseline and 50-55 % for BTU-based",
     published="40; 50-55",
-    criterion="with the 1-s timestamp switch within 5 points; without it reported beside",
+    criterion="with the 1-s timestamp switch within 5 points; without it reported in addition",
     why=f"As published, items are late for want of capacity, whatever the clock. {CLOCK}",
     more=clock,
 )  # fmt: skip

@@ -127,8 +127,8 @@ def _nearer(results: VispResults) -> str:
     mixed = mixed_table(results)
     return (
         "Mean distance from the published compliance, hosts' cost and total cost: algorithms as "
-        f"published {_distance(published)}; as coded {_distance(coded)}; BTU-based as coded beside "
-        f"the baseline as published {_distance(mixed)}."
+        f"published {_distance(published)}; as coded {_distance(coded)}; BTU-based as coded next "
+        f"to the baseline as published {_distance(mixed)}."
     )
 
 
@@ -211,8 +211,8 @@ def _mixed(results: VispResults) -> str:
     held = ", ".join(claim for claim, finding in found.items() if finding.holds) or "none"
     some = "; ".join(f"{claim} {found[claim].measured}" for claim in ("V-07", "V-08", "V-09"))
     return (
-        "Which thresholds the authors' baseline ran with is unknown. BTU-based as coded beside the "
-        f"baseline as published, the claims on the tables that hold are: {held} ({some})."
+        "Which thresholds the authors' baseline ran with is unknown. BTU-based as coded next to "
+        f"the baseline as published, the claims on the tables that hold are: {held} ({some})."
     )
 
 
