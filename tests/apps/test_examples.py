@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.test_examples import WITH_SPARK, golden, run
+from tests.example_outputs import WITH_SPARK, golden, run
 
 
 @pytest.mark.parametrize("example", WITH_SPARK, ids=lambda path: path.stem)

@@ -10,7 +10,7 @@ from shutil import which
 
 import pytest
 
-from tests.cli.test_demo import COMMAND, still_running
+from tests.cli.helpers import COMMAND, still_running
 from tidegate.cli import main
 from tidegate.config import load_topology
 

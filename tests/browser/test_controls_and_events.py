@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.browser.help import Screen, opened, running_loop
-from tests.dashboard.journals import repeated
-from tests.dashboard.test_server import TOKEN
+from tests.dashboard.journals import TOKEN, repeated
 from tidegate.codec import to_json
 from tidegate.dashboard import serving
 from tidegate.loop.controls import Control

@@ -1,46 +1,23 @@
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, NamedTuple
-from unittest import mock
+from typing import Any
 
 import pytest
 from typer.main import get_command
 
-from tests.loop.test_journal import record
-from tidegate.cli import app, main
+from tests.cli.helpers import tidegate
+from tests.loop.helpers import record
+from tidegate.cli import app
 from tidegate.policies import available
 
 VIDEO = ("extract:13:5", "match:13:4.407", "aggregate:13:1300")
 SCALED = ("extract:40:5.714", "match:40:5.333", "aggregate:40:400")
 TWEETS = ("generate:640:142.2", "detect:1920:178.6", "report:640:336.8")
-
-
-class Done(NamedTuple):
-    """What a command left behind."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def tidegate(*words: str | Path) -> Done:
-    """Run the command in this process, which is much faster than starting one."""
-    out, err = io.StringIO(), io.StringIO()
-    code = 0
-    argv = ["tidegate", *map(str, words)]
-    with mock.patch.object(sys, "argv", argv), redirect_stdout(out), redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    return Done(code, out.getvalue(), err.getvalue())
 
 
 def answer(*words: str | Path) -> dict[str, object]:

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import sys
-import time
 from pathlib import Path
 from shutil import which
 
 import pytest
 
+from tests.cli.helpers import COMMAND, still_running
+
 pytestmark = [
     pytest.mark.java,
     pytest.mark.skipif(which("java") is None, reason="Spark needs Java"),
 ]
-
-COMMAND = "import sys; sys.argv[0] = 'tidegate'; from tidegate.cli import main; main()"
-
-
-def still_running(mark: str) -> list[str]:
-    """Processes that have inherited a variable with this word in it, after some seconds' grace."""
-    end_s = time.monotonic() + 10
-    while True:
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # it has ended meanwhile, or is not ours
-                if mark.encode() in (folder / "environ").read_bytes():
-                    found.append((folder / "cmdline").read_text().replace("\0", " "))
-        if not found or time.monotonic() > end_s:
-            return found
-        time.sleep(0.2)
 
 
 def test_the_demo_runs_keeps_every_tick_and_leaves_nothing_behind(

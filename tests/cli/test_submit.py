@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from tests.cli.test_cli import Done, tidegate
+from tests.cli.helpers import Done, tidegate
 from tidegate.codec import from_json, to_json
 from tidegate.errors import BackendError, SettingError
 from tidegate.loop.backend import Outcome

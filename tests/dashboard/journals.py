@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from tidegate.codec import to_json
 from tidegate.lab.scenario_options import ScenarioOptions
 from tidegate.loop.journal import Journal, Turn
 from tidegate.loop.stack import wrapped
@@ -14,6 +15,7 @@ from tidegate.policies import create
 from tidegate.policies.base import Policy
 from tidegate.simulation.run import run
 from tidegate.simulation.scenario import Scenario
+from tidegate.testing import steady_snapshot
 from tidegate.workloads import ExchangeDay, Scaled, Workload
 
 SPEED = 12.0
@@ -66,3 +68,11 @@ def repeated(turns: list[Turn], count: int, interval_s: float = 1.0) -> Iterator
         if turn.snapshot is not None:
             later = replace(turn.snapshot, time_s=1_000_000 + n * interval_s)
             yield replace(turn, number=n + 1, snapshot=later)
+
+
+def line(number: int, hosts: int = 1) -> bytes:
+    turn = Turn(number, "static", steady_snapshot(hosts, time_s=float(number)))
+    return to_json(turn).encode() + b"\n"
+
+
+TOKEN = "a-token-of-some-length"

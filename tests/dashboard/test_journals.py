@@ -6,20 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.codec import to_json
+from tests.dashboard.journals import line
 from tidegate.dashboard import journals as module
 from tidegate.dashboard.journals import JournalList, WatchedJournal
 from tidegate.errors import BackendError, InputError
 from tidegate.loop.controls import ControlFile
-from tidegate.loop.journal import Turn
 from tidegate.loop.tail import Tail
 from tidegate.policies import create
-from tidegate.testing import steady_snapshot
-
-
-def line(number: int, hosts: int = 1) -> bytes:
-    turn = Turn(number, "static", steady_snapshot(hosts, time_s=float(number)))
-    return to_json(turn).encode() + b"\n"
 
 
 def test_only_whole_lines_are_read(tmp_path: Path) -> None:

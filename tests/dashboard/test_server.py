@@ -17,15 +17,13 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.cli.test_cli import tidegate
-from tests.dashboard.test_journals import line
+from tests.cli.helpers import tidegate
+from tests.dashboard.journals import TOKEN, line
 from tidegate.dashboard import serving
 from tidegate.dashboard.security import Access
 from tidegate.errors import InputError
 from tidegate.loop.controls import ControlFile
 from tidegate.policies import create
-
-TOKEN = "a-token-of-some-length"
 
 
 class Page:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.test_cli import tidegate
+from tests.cli.helpers import tidegate
 from tidegate.errors import UnknownPolicy
 from tidegate.lab.backtest import backtest, bound_of, pareto, run_policy, suited_settings
 from tidegate.lab.scenario_options import ScenarioOptions

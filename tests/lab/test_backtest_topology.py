@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.test_cli import tidegate
+from tests.cli.helpers import tidegate
 from tidegate.errors import TopologyError
 from tidegate.lab.backtest import backtest, bound_caveat, bound_of, suited_settings
 from tidegate.lab.scenario_options import ScenarioOptions

@@ -5,26 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.loop.helpers import record
 from tidegate.codec import to_json
 from tidegate.errors import JournalError
-from tidegate.loop.controller import Controller
 from tidegate.loop.journal import Journal, Turn, read_journal
 from tidegate.loop.replay import replay
 from tidegate.policies import available, create
 from tidegate.testing import steady_snapshot
-from tidegate.testing.worlds import ImaginaryWorld
-
-
-def record(path: Path, policy_name: str, turns: int = 10, seed: int = 3) -> list[Turn]:
-    policy = create(policy_name)
-    world = ImaginaryWorld(seed=seed, style=policy.style)
-    done = []
-    with Journal(path) as journal:
-        controller = Controller(world, policy, journal)
-        for _ in range(turns):
-            done.append(controller.step())
-            world.advance()
-    return done
 
 
 def test_a_journal_reads_back_what_was_written(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from rich.console import Console, RenderableType
 
-from tests.cli.test_cli import tidegate
-from tests.loop.test_journal import record as imagined
+from tests.cli.helpers import tidegate
+from tests.loop.helpers import record as imagined
 from tidegate.cli.live_view import LiveView, turn_line, view
 from tidegate.errors import JournalError
 from tidegate.lab.scenario_options import ScenarioOptions

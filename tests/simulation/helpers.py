@@ -155,3 +155,6 @@ def poisson_world(
         initial=running(topology, *counts, hosts=hosts),
         settings=settings,
     )
+
+
+OFFER = HostOffer(Resources(2, 4096), billing_unit_s=600, price_per_unit_usd=2.0)

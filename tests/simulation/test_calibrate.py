@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.test_cli import tidegate
+from tests.cli.helpers import tidegate
 from tidegate.codec import to_json
 from tidegate.errors import InputError, JournalError
 from tidegate.lab.backtest import backtest, run_policy

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tests.simulation.helpers import (
     BIG,
+    OFFER,
     chain,
     check_world,
     conserved,
@@ -20,7 +21,7 @@ from tests.simulation.helpers import (
     running,
 )
 from tidegate.errors import InputError, SettingError
-from tidegate.model import Deployment, HostOffer, Instance, Plan
+from tidegate.model import Deployment, Instance, Plan
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.policies.base import Policy
 from tidegate.policies.btu import Btu
@@ -30,7 +31,6 @@ from tidegate.policies.queue_threshold import QueueThreshold
 from tidegate.policies.static import Static
 from tidegate.simulation import CloudSettings, Poisson, SimulatedCloud
 
-OFFER = HostOffer(Resources(2, 4096), billing_unit_s=600, price_per_unit_usd=2.0)
 EXACT = CloudSettings(
     host_startup_s=(40.0, 40.0), instance_startup_s=(5.0, 5.0), image_download_s=20.0
 )

@@ -7,8 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from tests.simulation.helpers import chain, interval, poisson_world, running
-from tests.simulation.test_items import OFFER
+from tests.simulation.helpers import OFFER, chain, interval, poisson_world, running
 from tidegate.codec import from_json, to_json
 from tidegate.model import Plan, Snapshot
 from tidegate.simulation import CloudSettings

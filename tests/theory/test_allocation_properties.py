@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,19 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.strategies import stations
+from tests.theory.helpers import compositions
 from tidegate.errors import LatencyUnreachable, NotEnoughProcessors
 from tidegate.theory.queueing import Station, assign_processors, fewest_processors, sojourn_s
-
-
-def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """All ways to write `total` as an ordered sum of `parts` positive numbers."""
-    if parts == 1:
-        if total >= 1:
-            yield (total,)
-        return
-    for first in range(1, total - parts + 2):
-        for rest in compositions(total - first, parts - 1):
-            yield (first, *rest)
 
 
 def best_by_search(queues: Sequence[Station], processors: int) -> float:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.theory.test_allocation_properties import compositions
+from tests.theory.helpers import compositions
 from tidegate.errors import LatencyUnreachable, NotEnoughProcessors
 from tidegate.theory.microbatch import BatchQuery, assign, fewest, mean_s, oldest_s
 

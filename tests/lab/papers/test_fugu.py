@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.cli.test_cli import tidegate
+from tests.cli.helpers import tidegate
 from tidegate.lab.papers.claims import Answer
 from tidegate.lab.papers.fugu import claims
 from tidegate.lab.papers.fugu import experiment as fugu

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.test_cli import tidegate
+from tests.cli.helpers import tidegate
 from tidegate.lab.papers.fugu import experiment as fugu
 from tidegate.lab.papers.fugu.runs import Case, run_case
 from tidegate.lab.papers.fugu.world import TICKS_PER_S, FuguWorld, read_days

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.spark.autoscaler.test_progress import recorded
+from tests.spark.autoscaler.recordings import recorded
 from tidegate.model import Latency, OperatorReading
 from tidegate.spark.autoscaler.gateway import JobWork
 from tidegate.spark.autoscaler.meter import QueryMeter, SourceCount, latency_of

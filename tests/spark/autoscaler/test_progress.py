@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.spark.autoscaler.recordings import FIXTURES, events, recorded
 from tidegate.errors import InputError
 from tidegate.spark.autoscaler import progress
 from tidegate.spark.autoscaler.progress import (
-    Progress,
     SourceLag,
     lag_of,
     read_progress,
@@ -21,20 +19,7 @@ from tidegate.spark.autoscaler.progress import (
 )
 from tidegate.testing.spark import progress_json
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "progress"
 SCENARIOS = ("failing", "files", "files_limited", "kafka", "rate", "stateful", "two")
-
-
-def events(scenario: str) -> list[tuple[str, str]]:
-    """Kind and text of each event, as the listener was told them."""
-    lines = (FIXTURES / f"{scenario}.jsonl").read_text(encoding="utf-8").splitlines()
-    read: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    return [(e["kind"], json.dumps(e["event"]) if "event" in e else e["text"]) for e in read]
-
-
-def recorded(scenario: str) -> list[Progress]:
-    """The batches of a scenario and the words that nothing came."""
-    return [read_progress(t) for kind, t in events(scenario) if kind in ("progress", "idle")]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

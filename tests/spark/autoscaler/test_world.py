@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.spark.autoscaler.test_progress import events
+from tests.spark.autoscaler.recordings import events
 from tidegate.errors import BackendError
 from tidegate.loop.controller import Controller
 from tidegate.model import HostOffer, Latency, Plan

@@ -98,3 +98,41 @@ if __name__ == "__main__":
         local_session(), Path(sys.argv[1]), max_files_per_trigger=files, topics=place
     )
     running.queries["enrich"].awaitTermination()
+
+
+def same(rows: DataFrame) -> DataFrame:
+    return rows
+
+
+def forget_last_commit(folder: Path, operator: str) -> int:
+    """As if the driver had died after the last batch was published and before Spark noted it."""
+    commits = folder / "checkpoints" / operator / "commits"
+    last = max(int(p.name) for p in commits.iterdir() if p.name.isdigit())
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+    return last
+
+
+TURNS = StructType([StructField("id", LongType()), StructField("value", LongType())])
+
+
+def down(rows: DataFrame) -> DataFrame:
+    """One step down for each row that is above zero."""
+    return rows.filter("value > 0").select("id", (fn.col("value") - 1).alias("value"))
+
+
+STAIRS = StreamTopology(
+    sources={"items": ROWS},
+    operators=(
+        StreamOperator("step", ("items", "step"), down, ratio=0.7, schema=TURNS),
+        StreamOperator("log", ("step",), same),
+    ),
+)
+
+
+def stairs(heights: dict[int, int]) -> Counter[tuple[object, ...]]:
+    return Counter((id_, below) for id_, height in heights.items() for below in range(height))
+
+
+def heights(first: int, count: int) -> list[dict[str, int]]:
+    return [{"id": n, "value": n % 5} for n in range(first, first + count)]

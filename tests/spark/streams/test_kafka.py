@@ -18,8 +18,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from tests.spark.streams.chains import CHAIN, expected
-from tests.spark.streams.test_loops import STAIRS, heights, stairs
+from tests.spark.streams.chains import CHAIN, STAIRS, expected, heights, stairs
 from tidegate.errors import BackendError, InputError
 from tidegate.spark.local.broker import LocalBroker
 from tidegate.spark.streams.kafka import KafkaTopic

@@ -11,38 +11,23 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as fn
 from pyspark.sql.types import LongType, StructField, StructType
 
-from tests.spark.streams.chains import ROWS, sink, some, source
-from tests.spark.streams.test_topology import forget_last_commit, same
+from tests.spark.streams.chains import (
+    ROWS,
+    STAIRS,
+    TURNS,
+    forget_last_commit,
+    heights,
+    same,
+    sink,
+    some,
+    source,
+    stairs,
+)
 from tidegate.errors import BackendError, TopologyError
 from tidegate.spark.streams.live_settings import Counts
 from tidegate.spark.streams.topology import StreamOperator, StreamTopology
-
-TURNS = StructType([StructField("id", LongType()), StructField("value", LongType())])
-
-
-def down(rows: DataFrame) -> DataFrame:
-    """One step down for each row that is above zero."""
-    return rows.filter("value > 0").select("id", (fn.col("value") - 1).alias("value"))
-
-
-STAIRS = StreamTopology(
-    sources={"items": ROWS},
-    operators=(
-        StreamOperator("step", ("items", "step"), down, ratio=0.7, schema=TURNS),
-        StreamOperator("log", ("step",), same),
-    ),
-)
-
-
-def stairs(heights: dict[int, int]) -> Counter[tuple[object, ...]]:
-    return Counter((id_, below) for id_, height in heights.items() for below in range(height))
-
-
-def heights(first: int, count: int) -> list[dict[str, int]]:
-    return [{"id": n, "value": n % 5} for n in range(first, first + count)]
 
 
 def test_a_loop_comes_to_rest_and_goes_on_after_a_crash(

@@ -23,7 +23,9 @@ from tests.spark.streams.chains import (
     ROWS,
     enrich,
     expected,
+    forget_last_commit,
     mark,
+    same,
     sink,
     some,
     source,
@@ -41,19 +43,6 @@ from tidegate.spark.streams.file_topics import FileTopic
 from tidegate.spark.streams.live_settings import Counts, LiveSettings
 from tidegate.spark.streams.shedding import shedding
 from tidegate.spark.streams.topology import StreamOperator, StreamTopology
-
-
-def same(rows: DataFrame) -> DataFrame:
-    return rows
-
-
-def forget_last_commit(folder: Path, operator: str) -> int:
-    """As if the driver had died after the last batch was published and before Spark noted it."""
-    commits = folder / "checkpoints" / operator / "commits"
-    last = max(int(p.name) for p in commits.iterdir() if p.name.isdigit())
-    (commits / str(last)).unlink()
-    (commits / f".{last}.crc").unlink(missing_ok=True)
-    return last
 
 
 def test_parallelism_changes_at_the_next_batch_and_lag_is_exact(
