@@ -1,9 +1,11 @@
 """Guards limit what a policy may do, one concern each, and report when they bind.
 
-A new guard is one file here and one line in `GUARDS`.
+A new guard is one file here and one line in `ORDER`.
 """
 
 from __future__ import annotations
+
+from importlib import import_module
 
 from tidegate.guards.base import Guard
 from tidegate.guards.budget import Budget
@@ -18,6 +20,7 @@ from tidegate.guards.useful import UsefulHosts
 
 __all__ = [
     "GUARDS",
+    "ORDER",
     "Bounds",
     "Budget",
     "CoolDown",
@@ -33,21 +36,31 @@ __all__ = [
     "UsefulHosts",
 ]
 
-GUARDS: tuple[type[Guard], ...] = (
-    MissingMetrics,
-    Stabilisation,
-    CoolDown,
-    StepLimit,
-    Budget,
-    UsefulHosts,
-    Effect,
-    Bounds,
-    EveryQueryRuns,
-    ExcludedPeriods,
-    Pause,
-    DryRun,
+ORDER = (
+    "missing.MissingMetrics",
+    "pace.Stabilisation",
+    "pace.CoolDown",
+    "limits.StepLimit",
+    "budget.Budget",
+    "useful.UsefulHosts",
+    "effect.Effect",
+    "limits.Bounds",
+    "every_query.EveryQueryRuns",
+    "schedule.ExcludedPeriods",
+    "holds.Pause",
+    "holds.DryRun",
 )
-"""All guards, from the innermost to the outermost.
+"""All guards as ``module.Class``, from the innermost to the outermost.
 
 Guards that delay a decision are inside; guards that always hold are outside.
 """
+
+
+def _load(entry: str) -> type[Guard]:
+    module, _, name = entry.partition(".")
+    guard: type[Guard] = getattr(import_module(f"{__name__}.{module}"), name)
+    return guard
+
+
+GUARDS: tuple[type[Guard], ...] = tuple(map(_load, ORDER))
+"""The classes of all guards, in this order."""
