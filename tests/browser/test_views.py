@@ -62,7 +62,7 @@ def test_a_decision_opens_with_all_that_led_to_it(
     assert first.change is not None
     assert first.change.what in text
     for word in (
-        "wanted by the policy",
+        "target of the policy",
         "planned",
         "Reasons",
         "Predicted effect",
@@ -141,7 +141,7 @@ def test_the_bottleneck_stands_out(screen: Screen) -> None:
     assert f"The bottleneck is {neck}" in page.locator(".view").inner_text()
     assert "× 0.4" in (page.locator("svg.topology").text_content() or "")
     heads = page.locator(".topology thead th").all_inner_texts()
-    assert {"arrives", "waiting", "instances", "predicted", "measured"} <= set(heads)
+    assert {"arrivals", "backlog", "instances", "predicted", "measured"} <= set(heads)
     assert page.locator(".topology tbody tr").count() == 3
 
 
@@ -151,7 +151,7 @@ def test_learning_shows_the_table_and_its_thresholds(screen: Screen) -> None:
     assert page.locator(".heat tbody tr").count() == 21
     assert page.locator(".heat td.best").count() == 21
     heads = page.locator(".heat thead th").all_inner_texts()
-    assert heads == ["busy", "scale in", "no action", "scale out", "learnt"]
+    assert heads == ["utilisation", "scale in", "no action", "scale out", "visits"]
     assert re.search(r"scales in up to \d+ %.*scales out from \d+ %", page.inner_text(".learning"))
     assert page.locator(".learning .chart path.line").count() == 3
 
