@@ -8,7 +8,7 @@ READY := .venv/.ready
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(READY) ## make .venv with Tidegate and all that its tests need
+setup: $(READY) ## create .venv with Tidegate and everything that its tests need
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tidegate needs Python 3.11 or later: run make PYTHON=/path/to/python3.11")'
@@ -16,10 +16,10 @@ $(READY): pyproject.toml constraints.txt
 	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-java: ## find Java, or install it where that is possible
+java: ## find Java, or install it where possible
 	@sh scripts/ensure-java.sh
 
-browser: ## find Chromium for the dashboard's tests, or install it where that is possible
+browser: ## find Chromium for the dashboard's tests, or install it where possible
 	@sh scripts/ensure-browser.sh
 
 test: setup java browser try-kafka lint tests ## lint, types, layers, doctests and all tests
@@ -45,7 +45,7 @@ tests: setup
 dist: setup java ## build wheel and source archive, and follow the tutorial with the wheel alone
 	$(BIN)/python scripts/dist.py
 
-docs: setup ## the documentation as a site in out/site; a broken link or an undocumented setting fails
+docs: setup ## build the documentation in out/site; broken links and undocumented settings fail
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 demo: setup java ## the main job, live: a Spark cluster that follows an exchange day (some minutes)
@@ -55,10 +55,10 @@ demo-lab: setup ## without Spark: a control loop, then a backtest with pictures 
 	$(BIN)/python examples/first_loop.py
 	$(BIN)/python examples/first_backtest.py out/demo-lab.html
 
-dashboard-pictures: setup browser ## make the pictures of docs/guides/dashboard.md and the tests' baselines anew
+dashboard-pictures: setup browser ## renew the pictures of docs/guides/dashboard.md and the baselines of the tests
 	$(BIN)/python -m tests.browser.pictures
 
-bench: setup ## decisions, the simulator beside SimPy and Ciw, the bound; ratios in one run (minutes)
+bench: setup ## decisions, the simulator compared with SimPy and Ciw, the bound; ratios in one run (minutes)
 	$(BIN)/python benchmarks/decisions.py
 	$(BIN)/python benchmarks/simulation.py --quick
 	$(BIN)/python benchmarks/bound.py
@@ -70,20 +70,20 @@ bench-live: setup java ## live on Spark: static, Spark's own allocation and Tide
 bench-apps: setup java ## every application at full speed and its profile, into docs/apps (half an hour)
 	$(BIN)/python benchmarks/apps.py --write
 
-bench-sweep: setup java ## 10,000 fluid trading days on Spark beside one process (minutes)
+bench-sweep: setup java ## 10,000 fluid trading days on Spark compared with one process (minutes)
 	$(BIN)/python benchmarks/sweep.py
 
-storm: setup java ## a storm of faults over a fleet of real hosts (some minutes; SEED=1 FAULTS=10)
+storm: setup java ## inject random faults into a fleet of real hosts (minutes; SEED=1 FAULTS=10)
 	$(BIN)/python -m tests.fleet.storm --seed $(or $(SEED),1) --faults $(or $(FAULTS),10)
 
-bench-fleet: setup java ## the FUGU experiment on real hosts, beside the simulator (some twenty minutes)
+bench-fleet: setup java ## the FUGU experiment on real hosts and in the simulator (about twenty minutes)
 	$(BIN)/python benchmarks/fleet.py
 
 bench-traces: setup java ## logs to traces: rows a second and core, and linearity (minutes)
 	$(BIN)/python benchmarks/traces.py
 
-claims: setup ## write docs/measured/claims.md anew (a quarter of an hour)
+claims: setup ## repeat the papers' experiments and write docs/measured/claims.md (a quarter of an hour)
 	$(BIN)/tidegate reproduce all --claims docs/measured/claims.md --report out/papers.html
 
-clean: ## remove what setup and tests have made
+clean: ## remove the files that setup and tests created
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist out
