@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tidegate.lab.backtest import backtest
 from tidegate.lab.scenario_options import ScenarioOptions
+from tidegate.loop.stack import StackOptions
 from tidegate.report.charts import Series, lines
 from tidegate.report.page import standalone
 from tidegate.workloads import ExchangeDay, Scaled
@@ -21,8 +22,8 @@ def main() -> None:
     """Simulate the day and write the picture."""
     day = Scaled(ExchangeDay(seed=1), rate_factor=10.0)
     scenario = ScenarioOptions(slo_s=2.0, billing_unit_s=60.0).build(day)
-    guards = {"stabilisation": {"down_s": "5m"}}
-    results = {r.policy: r for r in backtest(scenario, ("static", "drs"), guards=guards)}
+    options = StackOptions(stabilise_s=300.0)
+    results = {r.policy: r for r in backtest(scenario, ("static", "drs"), options=options)}
     per_host = scenario.rounds / scenario.bottleneck_s
     shown = results["drs"].report.series
     hours = [(t or 0.0) / 3600 for t in shown.time_s]

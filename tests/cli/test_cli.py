@@ -12,6 +12,7 @@ from typer.main import get_command
 
 from tests.cli.helpers import tidegate
 from tests.loop.helpers import record
+from tidegate import __version__
 from tidegate.cli import app
 from tidegate.policies import available
 
@@ -165,7 +166,7 @@ def test_replay_prints_where_another_policy_would_decide_otherwise(tmp_path: Pat
 
 
 def test_help_and_version_answer() -> None:
-    assert tidegate("--version").stdout == "tidegate 0.1.0\n"
+    assert tidegate("--version").stdout == f"tidegate {__version__}\n"
     done = tidegate("--help")
     assert done.returncode == 0 and "Usage" in done.stdout
 
@@ -186,7 +187,7 @@ def test_every_command_explains_itself(words: tuple[str, ...]) -> None:
 def test_the_installed_command_answers_and_fails_as_a_process() -> None:
     command = Path(sys.executable).with_name("tidegate")
     good = subprocess.run([command, "--version"], capture_output=True, text=True, check=False)
-    assert (good.returncode, good.stdout) == (0, "tidegate 0.1.0\n")
+    assert (good.returncode, good.stdout) == (0, f"tidegate {__version__}\n")
     bad = subprocess.run([command, "policies", "x"], capture_output=True, text=True, check=False)
     assert bad.returncode == 2 and bad.stderr.startswith("tidegate: policy is 'x'")
 
