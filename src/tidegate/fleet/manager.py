@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from tidegate.errors import BackendError, InputError, TidegateError
+from tidegate.errors import InputError, TidegateError
 from tidegate.fleet.queries import load_queries
 from tidegate.fleet.world import FleetWorld
-from tidegate.loop.controller import Controller
+from tidegate.loop.controller import Controller, remembered
 from tidegate.loop.controls import ControlFile
-from tidegate.loop.journal import Journal, Turn, read_journal
+from tidegate.loop.journal import Journal, Turn
 from tidegate.loop.stack import StackOptions, build_stack
+from tidegate.policies import available, policy_class
 from tidegate.policies.base import Policy, Situation
 
 __all__ = ["FleetFolder", "FleetManager", "fleet_policy"]
@@ -40,10 +41,10 @@ def fleet_policy(
     max_hosts: int | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> Policy:
-    """Create one of FUGU's techniques inside the guards of a fleet.
+    """Create a placement policy inside the guards of a fleet.
 
     Args:
-        name: ``local-threshold``, ``global-threshold`` or ``sarsa``.
+        name: A policy of style ``placement``, such as ``sarsa``.
         target: Utilisation that a host is brought to, as a share of its CPU.
         lower: A host below this utilisation is underloaded.
         upper: A host above this utilisation is overloaded.
@@ -54,13 +55,15 @@ def fleet_policy(
     >>> fleet_policy("sarsa", max_hosts=4).describe()
     'sarsa → missing-metrics() → bounds(max_hosts=4) → every-query-runs()'
     """
+    kind = policy_class(name)
+    if kind.style != "placement":
+        places = [other for other in available() if policy_class(other).style == "placement"]
+        remedy = f"{', '.join(places)} place queries on hosts"
+        raise InputError("--policy", name, "a policy of style placement", remedy)
     three = {"target": target, "lower": lower, "upper": upper}
-    if name not in ("local-threshold", "global-threshold", "sarsa"):
-        allowed = "local-threshold, global-threshold or sarsa"
-        raise InputError("--policy", name, allowed, "these place queries on hosts")
-    options = StackOptions(
-        {**three, **(parameters or {})}, min_hosts=min_hosts, max_hosts=max_hosts
-    )
+    known = {parameter.name for parameter in kind.parameters()}
+    chosen = {key: value for key, value in three.items() if key in known} | dict(parameters or {})
+    options = StackOptions(chosen, min_hosts=min_hosts, max_hosts=max_hosts)
     return build_stack(name, Situation(), options, kind="fleet")
 
 
@@ -121,7 +124,7 @@ class FleetManager:
     ) -> None:
         self.world = world
         self.folder = folder
-        memory = _remembered(policy, journal)
+        memory = remembered(journal, policy)
         self.journal = Journal(journal) if journal is not None else None
         self.controls = ControlFile(journal, policy) if journal is not None else None
         self.controller = Controller(world, policy, self.journal, memory, seed, self.controls)
@@ -257,19 +260,3 @@ class FleetManager:
         self.leave_queries = leave_queries
         self.stop()
         return {"done": "the fleet stops"}
-
-
-def _remembered(policy: Policy, journal: Path | None) -> Any:
-    """The memory that the last turn of a journal left; None if there is none to use."""
-    if journal is None or not journal.exists():
-        return None
-    last = None
-    for turn in read_journal(journal):
-        last = turn
-    if last is None or last.memory is None or last.policy != policy.describe():
-        return None
-    try:
-        return policy.load_memory(last.memory)
-    except (BackendError, InputError, KeyError, TypeError) as error:
-        log.warning("the journal's memory cannot be read (%s): starting without it", error)
-        return None

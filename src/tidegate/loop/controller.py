@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from tidegate.errors import BackendError
+from tidegate.errors import BackendError, InputError
 from tidegate.loop.backend import Backend
 from tidegate.loop.controls import ControlFile, ControlState, apply_controls
-from tidegate.loop.journal import Journal, Turn
+from tidegate.loop.journal import Journal, Turn, read_journal
 from tidegate.policies.base import Policy
 
-__all__ = ["Controller"]
+__all__ = ["Controller", "remembered"]
 
 log = logging.getLogger(__name__)
 
@@ -110,3 +112,24 @@ class Controller:
         while keep_going(self.step()):
             due_s = max(due_s + interval_s, clock())
             wait(max(0.0, due_s - clock()))
+
+
+def remembered(journal: str | os.PathLike[str] | None, policy: Policy) -> Any:
+    """The memory after the last turn of a journal, None when there is none that `policy` can use."""
+    if journal is None or not Path(journal).exists():
+        return None
+    last = None
+    for turn in read_journal(journal):
+        last = turn
+    if last is None or last.memory is None:
+        return None
+    if last.policy != policy.describe():
+        log.warning("the journal was written by %s: starting without memory", last.policy)
+        return None
+    try:
+        memory = policy.load_memory(last.memory)
+    except (InputError, KeyError, TypeError) as error:
+        log.warning("the journal's memory cannot be read (%s): starting without memory", error)
+        return None
+    log.info("continuing after turn %d of %s", last.number, journal)
+    return memory

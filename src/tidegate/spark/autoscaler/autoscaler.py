@@ -10,15 +10,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tidegate.errors import InputError, SettingError, TidegateError
+from tidegate.errors import SettingError, TidegateError
 from tidegate.lifecycle import Service
 from tidegate.loop.billing import Bill
-from tidegate.loop.controller import Controller
+from tidegate.loop.controller import Controller, remembered
 from tidegate.loop.controls import ControlFile
-from tidegate.loop.journal import Journal, Turn, read_journal
+from tidegate.loop.journal import Journal, Turn
 from tidegate.loop.stack import StackOptions, build_stack, wrapped
 from tidegate.model import HostOffer
 from tidegate.model.topology import Topology
@@ -239,7 +238,7 @@ class Autoscaler(Service):
             live_settings=live_settings,
             sources=sources,
         )
-        memory = self._remembered(journal) if journal is not None else None
+        memory = remembered(journal, self.policy)
         self.journal = Journal(journal) if journal is not None else None
         self.controls = ControlFile(journal, self.policy) if journal is not None else None
         self.controller = Controller(
@@ -328,23 +327,3 @@ class Autoscaler(Service):
         return not self._stop.is_set() and not self.gateway.stopped and self._await_queries()
 
     # --- settings -----------------------------------------------------------------------------
-
-    def _remembered(self, path: str | os.PathLike[str]) -> Any:
-        """The memory after the journal's last turn, None when there is none to use."""
-        if not Path(path).exists():
-            return None
-        last = None
-        for turn in read_journal(path):
-            last = turn
-        if last is None or last.memory is None:
-            return None
-        if last.policy != self.policy.describe():
-            log.warning("the journal was written by %s: starting without memory", last.policy)
-            return None
-        try:
-            memory = self.policy.load_memory(last.memory)
-        except (InputError, KeyError, TypeError) as error:
-            log.warning("the journal's memory cannot be read (%s): starting without memory", error)
-            return None
-        log.info("continuing after turn %d of %s", last.number, path)
-        return memory
