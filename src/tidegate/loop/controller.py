@@ -115,7 +115,7 @@ class Controller:
 
 
 def remembered(journal: str | os.PathLike[str] | None, policy: Policy) -> Any:
-    """The memory after the last turn of a journal, None when there is none that `policy` can use."""
+    """The memory after a journal's last turn, None when there is none that `policy` can use."""
     if journal is None or not Path(journal).exists():
         return None
     last = None
