@@ -50,13 +50,25 @@ def journals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """A local session."""
+def _spark_ends() -> Iterator[None]:
+    """Stop the shared session after the last test."""
+    yield
+    from pyspark.sql import SparkSession
+
+    if (session := SparkSession.getActiveSession()) is not None:
+        session.stop()
+
+
+@pytest.fixture
+def spark(_spark_ends: None) -> SparkSession:
+    """The local session that tests share.
+
+    A process has one Spark context, so a test that runs a session on a cluster ends this one. It is
+    therefore created again when it is gone.
+    """
     from tests.spark.streams.chains import local_session
 
-    session = local_session()
-    yield session
-    session.stop()
+    return local_session()
 
 
 @pytest.fixture(scope="session")
