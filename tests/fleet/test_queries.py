@@ -74,7 +74,7 @@ def test_a_function_may_leave_the_checkpoint_to_the_fleet() -> None:
 
 def test_a_query_that_was_started_must_bear_its_name() -> None:
     started = Started("other")
-    with pytest.raises(InputError, match="named as it"):
+    with pytest.raises(InputError, match="the name of the query"):
         ContinuousQuery("q", lambda session, checkpoint: started).start(None, "c")
     assert started.stopped
 

@@ -132,3 +132,11 @@ def test_a_file_that_a_killed_loop_left_behind_is_nobody(tmp_path: Path) -> None
 def test_values_are_checked() -> None:
     with pytest.raises(InputError, match="one of no, in, both"):
         Control("pause", "perhaps")
+
+
+def test_another_policy_gets_the_parameters_that_suit_the_latency_target() -> None:
+    policy = create("btu")
+    _, changed, _ = ControlState().after(
+        Control("policy", "drs", {"headroom": 0.5}), policy, policy.initial_memory(), slo_s=10.0
+    )
+    assert changed == create("drs", t_max_s=7.0, headroom=0.5)

@@ -82,7 +82,11 @@ def test_every_guard_can_be_named_in_a_file() -> None:
         ),
         ({"policy": "adaptive-provisioning", "parameters": {"shed": 3}}, SettingError, "true or"),
         ({"policy": "local-threshold", "parameters": {"target": 0.9}}, SettingError, "rising"),
-        ({"policy": "btu", "parameters": {"quirks": "all"}}, SettingError, "a parameter of it"),
+        (
+            {"policy": "btu", "parameters": {"quirks": "all"}},
+            SettingError,
+            "a parameter of",
+        ),
     ],
 )
 def test_a_bad_setting_is_one_sentence(
@@ -176,14 +180,14 @@ def test_guards_are_switched_off_and_set_by_name() -> None:
         "ds2 → missing-metrics() → budget(hard_usd_per_h=3.0) → useful-hosts() → "
         "effect(hold_s=10.0) → bounds()"
     )
-    with pytest.raises(SettingError, match=r"without is 'stabilization'.*known guards are trend"):
+    with pytest.raises(SettingError, match=r"without is 'stabilization'.*default guards are trend"):
         build_stack("ds2", Situation(), StackOptions(without=["stabilization"]))
 
 
-def test_a_dry_run_has_the_same_stack_inside() -> None:
-    acting = build_stack("drs", Situation(slo_s=5.0))
-    dry = build_stack("drs", Situation(slo_s=5.0), dry_run=True)
-    assert dry == wrapped(acting, {"dry-run": {}})
+def test_settings_of_a_default_guard_add_to_its_limits() -> None:
+    options = StackOptions(guards={"bounds": {"min_hosts": 2}}, min_hosts=1, max_hosts=8)
+    built = build_stack("drs", Situation(slo_s=5.0), options)
+    assert isinstance(built, Bounds) and (built.min_hosts, built.max_hosts) == (2, 8)
 
 
 def test_parameters_of_the_user_win_over_suggestions() -> None:

@@ -103,7 +103,7 @@ def test_the_end_of_the_offer_is_unmet_demand() -> None:
     limited = replace(snapshot, offer=replace(snapshot.offer, max_hosts=4))
     plan = decide(limited, t_max_s=0.5)
     assert plan.bounded_target == 4
-    assert [(u.instances, u.why) for u in plan.unmet] == [(2, "the offer ends at 4 hosts")]
+    assert [(u.instances, u.why) for u in plan.unmet] == [(2, "at most 4 hosts are available")]
 
 
 def test_too_few_processors_for_the_load_are_shared_by_load() -> None:

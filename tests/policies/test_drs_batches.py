@@ -149,7 +149,10 @@ def test_no_more_slots_than_tasks() -> None:
     few = decide(query_snapshot(200, 1, tasks=3))
     assert few.deployment.counts["q"] == 3
     assert "operator q can use 3 processors at most" in few.unmet[0].why
-    assert "queues grow: 4 instances on 2 hosts are not enough either" in few.reasons[0].text
+    assert (
+        "queues grow: 4 instances on 2 hosts are the maximum, and still not enough"
+        in few.reasons[0].text
+    )
     assert "queues grow: 6 instances on 3 hosts give 3 s" in plan.reasons[0].text
 
 

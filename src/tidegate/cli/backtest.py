@@ -52,7 +52,11 @@ NAMES = {
 """The fields of `ScenarioOptions` as they are written on the command line."""
 WithoutGuard = Annotated[
     list[str] | None,
-    typer.Option("--without-guard", help="Switch off a guard; repeatable.", metavar="NAME"),
+    typer.Option(
+        "--without-guard",
+        help="Switch off a default guard (all: every one); repeatable.",
+        metavar="NAME",
+    ),
 ]
 
 

@@ -34,7 +34,7 @@ def run(
     min_hosts: Annotated[int, typer.Option(help="Smallest number of hosts.")] = 1,
     max_hosts: Annotated[int, typer.Option(help="Largest number of hosts.")] = 4,
     policy: Annotated[
-        str, typer.Option(help="local-threshold, global-threshold or sarsa.", metavar="NAME")
+        str, typer.Option(help="A placement policy; see tidegate policies.", metavar="NAME")
     ] = "sarsa",
     target: Annotated[float, typer.Option(help="Target utilisation of a host.")] = 0.6,
     lower: Annotated[float, typer.Option(help="A host below this is underloaded.")] = 0.3,

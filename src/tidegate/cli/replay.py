@@ -14,11 +14,13 @@ from tidegate.cli.output import console, print_json, table
 from tidegate.cli.submit import chosen_policy
 from tidegate.codec import to_plain
 from tidegate.errors import InputError
+from tidegate.guards import EveryQueryRuns
 from tidegate.lab.backtest import check_guards
 from tidegate.loop.journal import Turn, read_journal
 from tidegate.loop.replay import Comparison
 from tidegate.loop.replay import replay as compare
 from tidegate.loop.stack import StackOptions, build_stack
+from tidegate.policies import create
 from tidegate.policies.base import Policy, Situation
 
 __all__ = ["replay"]
@@ -27,12 +29,15 @@ __all__ = ["replay"]
 def _stack(choice: dict[str, Any], journal: Path, without: list[str]) -> Policy:
     """The policy with its guards, as it would run live with the journal's latency target."""
     options = StackOptions(choice.get("parameters") or {}, choice.get("guards") or {}, without)
-    build_stack(choice["policy"], Situation(), options)  # errors in settings come first
+    create(choice["policy"], **(choice.get("parameters") or {}))  # settings before files
     turn = next((turn for turn in read_journal(journal) if turn.snapshot is not None), None)
     readings = turn.snapshot.operators if turn is not None and turn.snapshot is not None else ()
     batches = any(reading.batches is not None for reading in readings)
     situation = Situation(None if turn is None else turn.slo_s, micro_batches=batches)
-    return build_stack(choice["policy"], situation, options)
+    fleet = turn is not None and EveryQueryRuns.name in turn.policy
+    return build_stack(
+        choice["policy"], situation, options, kind="fleet" if fleet else "application"
+    )
 
 
 def replay(

@@ -39,7 +39,7 @@ def report_command(
         return
     show_summary(summary)
     page = live_page(journal.stem, turns, summary)
-    console().print(f"\npictures and decisions: {page.write(out)}")
+    console().print(f"\ncharts and decisions: {page.write(out)}")
 
 
 def show_summary(summary: LiveSummary) -> None:

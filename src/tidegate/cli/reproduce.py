@@ -40,7 +40,7 @@ def reproduce(
     days: Annotated[
         list[Path] | None,
         typer.Option(
-            help="With fugu: its day from a trace file (t_s,rate); three times, for Days 1 to 3.",
+            help="With fugu: trace file (t_s,rate) of a day; pass it three times, for days 1 to 3.",
             metavar="FILE",
         ),
     ] = None,

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from tidegate.cli.backtest import WithoutGuard
 from tidegate.cli.output import console, print_json, table
+from tidegate.config import read_yaml
 from tidegate.errors import BackendError, InputError, TidegateError
 from tidegate.lab.backtest import check_guards, guards_text
 from tidegate.units import finite, show_duration
@@ -96,7 +97,7 @@ def run(
             trace.read()  # report a bad file now, not on the executors
         try:
             out.mkdir(parents=True, exist_ok=True)
-            (out / "grid.yaml").write_bytes(grid.read_bytes())
+            (out / "grid.yaml").write_text(_effective(grid, read), encoding="utf-8")
         except OSError as error:
             remedy = error.strerror or "choose another folder"
             raise InputError("--out", str(out), "a folder that can be written", remedy) from None
@@ -125,6 +126,17 @@ def _settings(conf: Sequence[str] | None) -> dict[str, str]:
     return settings
 
 
+def _effective(path: Path, grid: SweepGrid) -> str:
+    """The file of a grid, with the guards that the command line switched off."""
+    import yaml
+
+    plain = read_yaml(path)
+    if list(grid.without_guards) == list(plain.get("without_guards") or []):
+        return path.read_text(encoding="utf-8")
+    plain["without_guards"] = list(grid.without_guards)
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+
+
 def _introduce(grid: SweepGrid, state: SweepState) -> None:
     done = f", {state.finished} of them done" if state.finished else ""
     out = console()
@@ -134,9 +146,8 @@ def _introduce(grid: SweepGrid, state: SweepState) -> None:
         f"{len(grid.policies)} policies, {len(grid.traces)} traces, {len(grid.seeds)} seeds, "
         f"{len(grid.prices)} prices; {grid.mode} mode"
     )
-    out.print(
-        f"guards: {guards_text(policy.stack(grid.without_guards) for policy in grid.policies)}"
-    )
+    stacks = [policy.stack(grid.without_guards, grid.max_hosts) for policy in grid.policies]
+    out.print(f"guards: {guards_text(stacks)}")
     if state.outdated:
         out.print(
             f"{state.outdated} of the remaining cells have results of other code; --any-code keeps "

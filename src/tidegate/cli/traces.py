@@ -49,13 +49,13 @@ def build(
             help="CSV, JSON lines or Parquet, also .gz: a file, folder or 'pattern'.",
         ),
     ],
-    time: Annotated[str, typer.Option(help="Column of the time.", metavar="COLUMN")],
+    time: Annotated[str, typer.Option(help="Timestamp column.", metavar="COLUMN")],
     out: Annotated[Path, typer.Option(help="Folder to write; it appears when it is complete.")],
-    key: Annotated[str | None, typer.Option(help="Column of the key.", metavar="COLUMN")] = None,
+    key: Annotated[str | None, typer.Option(help="Key column.", metavar="COLUMN")] = None,
     step: Annotated[str, typer.Option(help="Length of a step of the trace.")] = "1s",
     count: Annotated[
         str | None,
-        typer.Option(help="Column of the number of events of a row; default: 1.", metavar="COLUMN"),
+        typer.Option(help="Column with the event count of each row; default: 1.", metavar="COLUMN"),
     ] = None,
     unit: Annotated[
         str, typer.Option(help="Unit of the time: s, ms, us, ns or min; iso for text; or auto.")

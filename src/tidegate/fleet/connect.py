@@ -78,7 +78,9 @@ def read_endpoint(text: str) -> Endpoint:
             raise InputError(f"--endpoint {address}: parameter", key or "=…", allowed, REMEDY)
         if key in OWN:
             remedy = "leave it out: the fleet needs its own sessions to find its queries again"
-            raise InputError(f"--endpoint {address}: parameter", key, "the fleet's to set", remedy)
+            raise InputError(
+                f"--endpoint {address}: parameter", key, "left out: the fleet sets it", remedy
+            )
         if key == "use_ssl" and value.lower() not in ("true", "false"):
             raise InputError(f"--endpoint {address}: use_ssl", value, "true or false")
         if key == "ui":

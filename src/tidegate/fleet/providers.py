@@ -126,7 +126,7 @@ class EmbeddedProvider:
         """The host, once its server is ready."""
         server = self._servers.get(name)
         if server is None:
-            raise BackendError(f"{name} is no host: lease it first")
+            raise BackendError(f"{name} is not a leased host")
         self._advance(server)
         for spare in self._kept:
             with contextlib.suppress(BackendError):  # `lease` skips a spare that has failed
@@ -286,7 +286,7 @@ class StaticProvider:
     def host(self, name: str) -> FleetHost | None:
         """The host, which is assumed to be up."""
         if name not in self._hosts:
-            raise BackendError(f"{name} is no host: lease it first")
+            raise BackendError(f"{name} is not a leased host")
         return self._hosts[name][1]
 
     def release(self, name: str) -> None:

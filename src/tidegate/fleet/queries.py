@@ -63,7 +63,9 @@ class ContinuousQuery:
         if made.name != self.name:
             made.stop()
             remedy = "call .queryName(…) with it, or return the writer and let the fleet start it"
-            raise InputError(f"stream of query {self.name}", made.name, "named as it", remedy)
+            raise InputError(
+                f"stream of query {self.name}", made.name, "the name of the query", remedy
+            )
         return made
 
 

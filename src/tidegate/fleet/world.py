@@ -115,7 +115,7 @@ class FleetWorld:
         now_s = self.clock()
         placed = self._to_place()
         if not placed:
-            raise BackendError("no query is to run: add one")
+            raise BackendError("the fleet has no queries: add one")
         loads = {e.name: e.load for e in placed if e.load is not None}
         points = [p for e in placed if e.host for p in e.meter.latencies(now_s)]
         startups_s = self._startups_s[-5:]

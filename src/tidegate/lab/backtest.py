@@ -287,10 +287,10 @@ def guards_text(stacks: Iterable[str]) -> str:
     >>> guards_text(["drs", "ds2"])
     'none'
     """
-    by_policy = {policy: guards for policy, *guards in (stack.split(" → ") for stack in stacks)}
-    longest = max(by_policy.values(), key=len, default=[])
+    split = [stack.split(" → ") for stack in dict.fromkeys(stacks)]
+    longest = max((guards for _, *guards in split), key=len, default=[])
     text = [", ".join(longest) or "none"]
-    for policy, guards in by_policy.items():
+    for policy, *guards in split:
         if missing := [guard for guard in longest if guard not in guards]:
             text.append(f"{policy} without {', '.join(missing)}")
         if more := [guard for guard in guards if guard not in longest]:

@@ -68,7 +68,7 @@ def summarise(turns: Iterable[Turn], from_s: float, until_s: float) -> FleetSumm
             busy.append((min(used), statistics.fmean(used), max(used)))
     delays = sorted(_fresh_of(seen))
     if not busy or len(delays) < FEWEST:
-        remedy = "let it run for longer"
+        remedy = "record a longer run"
         raise JournalError("journal", f"{len(delays)} batches", f"at least {FEWEST}", remedy)
     low, mean, high = (statistics.fmean(column) for column in zip(*busy, strict=True))
     tenths = statistics.quantiles(delays, n=10)
@@ -153,7 +153,7 @@ def calibrate_fleet(
     seen = [turn.snapshot for turn in turns if turn.snapshot is not None]
     points = [point for snapshot in seen for point in _points(snapshot)]
     if len(points) < FEWEST:
-        remedy = "it must hold batches of running queries; let the fleet run for some minutes"
+        remedy = "it must contain batches of running queries; let the fleet run for some minutes"
         raise JournalError("journal", f"{len(points)} measurements", f"at least {FEWEST}", remedy)
     first, last = seen[0], seen[-1]
     batch_s, row_s, residual = _work(points)

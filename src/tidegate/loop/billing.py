@@ -1,7 +1,9 @@
 """The one bill of a run: what its hosts cost, from the turns of its loop.
 
 The summary of a journal, the dashboard, the Prometheus metrics and a dry run all use `Bill`, and
-the simulator bills its leases with the same `Lease.units_paid`, so they agree to the cent.
+the simulator bills its leases with the same `Lease.units_paid`, so they agree to the cent. The
+counter of the metrics never falls: if a host is lost before its planned end, the counter keeps the
+larger amount.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ class Bill:
       billed on.
     - From the start of its lease, or from the first turn of the bill where the lease is older. A
       host that a turn leases is billed from that turn on, unless the next snapshot does not show
-      it: then the request came to nothing and costs nothing.
+      it: then the request had no effect and costs nothing.
     - Until the moment that a snapshot gives as the end of the lease. Journals without these moments
       (version 0.1.0, live runs): until the turn that released the host if the next snapshot no
       longer shows it, otherwise until the first snapshot without it.

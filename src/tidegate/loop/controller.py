@@ -69,7 +69,7 @@ class Controller:
         snapshot = plan = outcome = error = None
         asked = self.controls.take() if self.controls is not None else []
         applied, self.in_force, self.policy, self.memory = apply_controls(
-            asked, self.in_force, self.policy, self.memory
+            asked, self.in_force, self.policy, self.memory, self.slo_s
         )
         try:
             snapshot = self.backend.observe()

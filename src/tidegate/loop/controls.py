@@ -23,7 +23,7 @@ from tidegate.guards import DryRun, Guard, Pause
 from tidegate.loop.tail import Tail
 from tidegate.model import Plan, Snapshot
 from tidegate.policies import policy_class
-from tidegate.policies.base import NoMemory, Policy
+from tidegate.policies.base import NoMemory, Policy, Situation
 from tidegate.policies.wrapper import PolicyWrapper, WrapperMemory, innermost
 
 __all__ = [
@@ -86,18 +86,19 @@ class ControlState(Value):
     dry_run: bool = False
 
     def after(
-        self, control: Control, policy: Policy, memory: Any
+        self, control: Control, policy: Policy, memory: Any, slo_s: float | None = None
     ) -> tuple[ControlState, Policy, Any]:
         """The state, the policy and its memory after a request; InputError if it cannot be applied.
 
-        A change of parameters keeps what the policy has learnt. Another policy starts afresh. The
-        wrappers stay as they are.
+        A change of parameters keeps what the policy has learnt. Another policy starts afresh, with
+        the parameters that it suggests for the latency target `slo_s`. The wrappers stay as they
+        are.
         """
         if control.do == "pause":
             return replace(self, paused=control.value), policy, memory
         if control.do == "dry-run":
             return replace(self, dry_run=control.value == "on"), policy, memory
-        return self, *_changed(policy, memory, control)
+        return self, *_changed(policy, memory, control, slo_s)
 
     def decide(self, policy: Policy, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
         """Let a policy decide, within what is in force."""
@@ -124,9 +125,11 @@ def _paused(policy: Policy, direction: str) -> Policy:
     return _Transparent(inner=Pause.around(policy, {"direction": direction}))
 
 
-def _changed(policy: Policy, memory: Any, control: Control) -> tuple[Policy, Any]:
+def _changed(
+    policy: Policy, memory: Any, control: Control, slo_s: float | None
+) -> tuple[Policy, Any]:
     if isinstance(policy, PolicyWrapper):
-        inner, inner_memory = _changed(policy.inner, memory.inner, control)
+        inner, inner_memory = _changed(policy.inner, memory.inner, control, slo_s)
         return replace(policy, inner=inner), WrapperMemory(memory.own, inner_memory)
     kind = policy_class(control.value)
     if kind.style != policy.style:
@@ -135,7 +138,8 @@ def _changed(policy: Policy, memory: Any, control: Control) -> tuple[Policy, Any
     settings = kind.read_settings(dict(control.parameters))
     if isinstance(policy, kind):
         return replace(policy, **settings), memory
-    new = kind(**settings)
+    suggested = kind.suggested(Situation(slo_s)) if slo_s is not None else {}
+    new = kind(**{**suggested, **settings})
     return new, new.initial_memory()
 
 
@@ -151,7 +155,7 @@ class ControlListener(Value):
     pid: int = 0
 
 
-def _beside(journal: str | os.PathLike[str]) -> Path:
+def _controls_path(journal: str | os.PathLike[str]) -> Path:
     path = Path(journal)
     return path.with_name(path.name + ".controls")
 
@@ -163,7 +167,7 @@ class ControlFile:
     """
 
     def __init__(self, journal: str | os.PathLike[str], policy: Policy) -> None:
-        self.path = _beside(journal)
+        self.path = _controls_path(journal)
         inner = innermost(policy)
         names = [f.name for f in fields(inner) if f.metadata]
         parameters = {name: to_plain(getattr(inner, name)) for name in names}
@@ -196,7 +200,7 @@ class ControlFile:
 def listener_of(journal: str | os.PathLike[str]) -> ControlListener | None:
     """The loop that accepts requests about a journal, None when there is none."""
     try:
-        with _beside(journal).open("rb") as file:
+        with _controls_path(journal).open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -216,14 +220,18 @@ def submit(journal: str | os.PathLike[str], control: Control) -> None:
             "no loop is listening: the run has ended, or it was started without controls"
         )
     try:
-        with _beside(journal).open("ab", buffering=0) as file:
+        with _controls_path(journal).open("ab", buffering=0) as file:
             file.write(line.encode())
     except OSError as error:
         raise BackendError(f"the request could not be written: {error.strerror}") from None
 
 
 def apply_controls(
-    found: list[Control], state: ControlState, policy: Policy, memory: Any
+    found: list[Control],
+    state: ControlState,
+    policy: Policy,
+    memory: Any,
+    slo_s: float | None = None,
 ) -> tuple[tuple[Control, ...], ControlState, Policy, Any]:
     """Apply requests one after the other; those that cannot be applied are marked as refused."""
     noted = []
@@ -231,7 +239,7 @@ def apply_controls(
         refused = control.refused
         if not refused:
             try:
-                state, policy, memory = state.after(control, policy, memory)
+                state, policy, memory = state.after(control, policy, memory, slo_s)
             except TidegateError as error:
                 refused = str(error)
         noted.append(replace(control, refused=refused))

@@ -1,7 +1,7 @@
 """What another policy would have done: decide the snapshots of a journal again.
 
 Replay is open loop: the snapshots were taken while the recorded policy was in charge, so it shows
-where two policies *disagree*, not what would have come of it. For that there is the simulator.
+where two policies *disagree*, not what the outcome would have been; use the simulator for that.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Comparison(Value):
 
 
 def replay(turns: Iterable[Turn], policy: Policy, seed: int = 0) -> Iterator[Comparison]:
-    """Decide each recorded snapshot with `policy`, from a fresh memory on.
+    """Decide each recorded snapshot with `policy`, starting with an empty memory.
 
-    Turns that failed before a decision are passed over. seed: for policies that need a random seed.
+    Turns that failed before a decision are skipped. seed: for policies that need a random seed.
     """
     memory = policy.initial_memory(seed)
     for turn in turns:

@@ -90,13 +90,12 @@ def build_stack(
     options: StackOptions | None = None,
     *,
     kind: Literal["application", "fleet"] = "application",
-    dry_run: bool = False,
 ) -> Policy:
     """A policy with the wrappers that it has wherever it runs.
 
-    policy: its name, or a policy that is used as it is. situation: what is known about the
-    application, from which the policy suggests parameters that the user did not set. kind: what
-    the stack controls. dry_run: decide, but change nothing.
+    policy: its name, or a policy that is used as it is, without suggested parameters. situation:
+    what is known about the application, from which the policy suggests parameters that the user did
+    not set. kind: what the stack controls.
 
     >>> build_stack("drs", Situation(slo_s=10)).describe()
     'drs → trend() → missing-metrics() → stabilisation(down_s=60.0) → useful-hosts() → effect() →
@@ -117,12 +116,13 @@ def build_stack(
     for name in options.without:
         if name == ALL:
             settings.clear()
-        else:
-            _known(name, "without")
+        elif name in DEFAULTS[kind]:
             settings.pop(name, None)
-    settings |= options.guards
-    if dry_run:
-        settings["dry-run"] = {}
+        else:
+            remedy = f"the default guards are {', '.join(DEFAULTS[kind])}"
+            raise SettingError("without", name, "a default guard, or all", remedy)
+    for name, given in options.guards.items():
+        settings[name] = {**settings.get(name, {}), **(given or {})}
     return wrapped(policy, settings)
 
 
@@ -144,21 +144,17 @@ def wrapped(policy: Policy, wrappers: Mapping[str, Settings]) -> Policy:
     'drs → missing-metrics() → bounds(max_hosts=8)'
     """
     for name in wrappers:
-        _known(name, "guards")
+        if name not in WRAPPERS:
+            remedy = f"known guards are {', '.join(WRAPPERS)}"
+            raise SettingError("guards", name, "the name of a guard", remedy)
     for name, wrapper in WRAPPERS.items():
         if name in wrappers:
             policy = wrapper.around(policy, dict(wrappers[name] or {}))
     return policy
 
 
-def _known(name: str, key: str) -> None:
-    if name not in WRAPPERS:
-        remedy = f"known guards are {', '.join(WRAPPERS)}"
-        raise SettingError(key, name, "the name of a guard", remedy)
-
-
 def policy_from(settings: Settings) -> Policy:
-    """A policy with exactly the guards that the settings of a file name.
+    """A policy with exactly the guards that the settings of a file name, and no default ones.
 
     >>> policy_from({"policy": "static", "parameters": {"hosts": 3}}).describe()
     'static'

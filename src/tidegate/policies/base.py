@@ -175,7 +175,9 @@ class Policy(ABC):
         for key, value in settings.items():
             if key not in known:
                 remedy = "it takes " + (", ".join(known) or "no parameters")
-                raise SettingError(f"{cls.name}: {key}", value, "a parameter of it", remedy)
+                raise SettingError(
+                    f"{cls.name}: {key}", value, "a parameter of this policy", remedy
+                )
         read = {k: _read(f"{cls.name}: {k}", v, known[k]) for k, v in settings.items()}
         for key, value in read.items():
             _check(f"{cls.name}: {key}", value, known[key])

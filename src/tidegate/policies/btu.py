@@ -86,7 +86,7 @@ class Btu(Policy):
     picks_its_moment: ClassVar[bool] = True
 
     observations: int = setting(5, "N: durations that the trend is taken from", low=2)
-    scaling_threshold: float = setting(50.0, "items that must wait before scaling up", low=0)
+    scaling_threshold: float = setting(50.0, "items that must wait before scaling out", low=0)
     cache_factor: float = setting(0.01, "CF: factor for a host that has the image", low=0, high=1)
     w_instances: float = setting(1.0, "W1: weight of many instances")
     w_queue: float = setting(1.0, "W2: weight of an empty queue")

@@ -68,7 +68,8 @@ class Ds2(Policy):
             count = max(count, math.ceil(counts[name] * (1 - self.max_shrink) - 1e-9))
             if count != counts[name]:
                 wanted[name] = count
-                text = f"{name} must do {rate:g}/s at {1 / service_s:g}/s an instance: {count}"
+                each = f"an instance processes {1 / service_s:g}/s"
+                text = f"{name} needs {count}: {rate:g}/s arrive, {each}"
                 packing.because("overload" if count > counts[name] else "underload", text, name)
         if wanted:
             set_counts(packing, wanted)
@@ -76,7 +77,7 @@ class Ds2(Policy):
         return packing.plan(Prediction(utilisation=self.utilisation if wanted else None)), memory
 
     def _required_rates(self, snapshot: Snapshot) -> dict[str, float]:
-        """Items per second that each operator must do; nothing when the input is not known.
+        """Items per second that each operator must process; nothing when the input is unknown.
 
         From the input, not from what arrives behind a bottleneck, which hides the true need.
         """

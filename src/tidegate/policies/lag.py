@@ -27,7 +27,7 @@ class LagMemory(Value):
 
 @dataclass(frozen=True)
 class Lag(Policy):
-    """⌈lag / threshold⌉ hosts, with the brakes that Kubernetes puts on it.
+    """⌈lag / threshold⌉ hosts, with the scaling limits of the Kubernetes HPA.
 
     The lag is what waits at the operators that sources feed. Within `tolerance` nothing changes;
     growth is limited to doubling or `up_hosts`, whichever is more, within `up_period_s`; shrinking
@@ -41,7 +41,7 @@ class Lag(Policy):
     >>> policy = Lag()
     >>> plan, _ = policy.decide(steady_snapshot(hosts=2, queue_length=95), policy.initial_memory())
     >>> plan.reasons[0].text, plan.bounded_target
-    ('95 items wait, 10 a host would be 10 hosts; 6 may be had now', 6)
+    ('95 items wait; at 10 per host, 10 hosts are needed; the growth limit allows 6', 6)
 
     KEDA and Kubernetes HPA documentation.
     """
@@ -88,8 +88,8 @@ class Lag(Policy):
         set_engines(packing, target)
         if len(packing.hosts) != hosts:
             text = (
-                f"{lag:g} items wait, {self.threshold:g} a host would be {goal} hosts; "
-                f"{len(packing.hosts)} may be had now"
+                f"{lag:g} items wait; at {self.threshold:g} per host, {goal} hosts are needed; "
+                f"the growth limit allows {len(packing.hosts)}"
             )
             packing.because("lag" if len(packing.hosts) > hosts else "idle", text)
         return packing.plan(), LagMemory(wanted, running)

@@ -88,7 +88,7 @@ def test_ranges_are_linear_or_in_equal_ratios() -> None:
         ({"policies": [{"name": "static", "parameters": {"hosts": [3, -1]}}]},
          "static: hosts is -1; it must be a number of at least 1"),
         ({"policies": [{"name": "static", "parameters": {"host": 3}}]},
-         "static: host is 3; it must be a parameter of it: it takes hosts"),
+         "static: host is 3; it must be a parameter of this policy: it takes hosts"),
         ({"policies": [{"name": "ds2", "guards": {"bound": {}}}]}, "guards is 'bound'"),
         ({"traces": [{"workload": "exchange"}]}, "traces: workload is 'exchange'; it must be one"),
         ({"traces": [SHORT | {"options": {"rate": 3}}]}, "traces: options: rate is 3; it must be"),

@@ -1,4 +1,4 @@
-"""Progress events as a real Spark 4.3 told them (`tests/spark/record.py`), read back."""
+"""Progress events as a real Spark 4.3 told them (`tests/spark/autoscaler/record.py`), read back."""
 
 from __future__ import annotations
 

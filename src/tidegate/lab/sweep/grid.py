@@ -256,12 +256,12 @@ class PolicyGrid(Value):
                 kind.read_settings({key: value})
         self.stack()
 
-    def stack(self, without: Collection[str] = ()) -> str:
+    def stack(self, without: Collection[str] = (), max_hosts: int | None = None) -> str:
         """The policy with its guards, as `Policy.describe` shows it.
 
-        without: names of guards to switch off.
+        without: names of guards to switch off. max_hosts: largest number of hosts.
         """
-        options = StackOptions(guards=self.guards, without=without)
+        options = StackOptions(guards=self.guards, without=without, max_hosts=max_hosts)
         return build_stack(self.name, Situation(), options).describe()
 
     def settings(self) -> list[dict[str, Any]]:

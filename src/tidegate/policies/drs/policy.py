@@ -144,7 +144,7 @@ class Drs(Policy):
         if not math.isfinite(now_s):
             now = "more arrives than can be processed, and queues grow"
         if not math.isfinite(then_s):
-            return f"{now}: {shape} are not enough either, but the maximum"
+            return f"{now}: {shape} are the maximum, and still not enough"
         return f"{now}: {shape} give {show_duration(then_s)}"
 
     def _correction(self, measured_s: float | None, estimated_s: float) -> float:
@@ -179,7 +179,7 @@ class Drs(Policy):
         most = snapshot.offer.max_hosts
         if most is not None and hosts > most:
             short = sum(fewest) - (most * slots - self.reserved)
-            unmet.append(Unmet("", short, f"the offer ends at {most} hosts"))
+            unmet.append(Unmet("", short, f"at most {most} hosts are available"))
             hosts = most
         return hosts, unmet
 

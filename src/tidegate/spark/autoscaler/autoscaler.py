@@ -325,5 +325,3 @@ class Autoscaler(Service):
             except Exception:
                 log.exception("on_turn failed")
         return not self._stop.is_set() and not self.gateway.stopped and self._await_queries()
-
-    # --- settings -----------------------------------------------------------------------------

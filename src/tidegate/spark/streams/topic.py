@@ -192,7 +192,7 @@ class Topic(ABC):
     def _checkpoint(self, consumer: str) -> Checkpoint:
         known = self.consumers()
         if consumer not in known:
-            remedy = f"known are {', '.join(known)}" if known else "nobody reads it yet"
+            remedy = f"known are {', '.join(known)}" if known else "it has no readers yet"
             raise InputError("consumer", consumer, f"a reader of {self.name}", remedy)
         return known[consumer]
 
