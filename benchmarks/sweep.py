@@ -4,7 +4,8 @@
     python benchmarks/sweep.py --days 200 --sample 40 --item-days 4     # small
 
 A cell is a trading day of 511 minutes with one decision per minute, on hosts of one instance each,
-for one of four policies. Goals on two cores: 10,000 fluid days in under three minutes, and at least
+for one of four policies without guards. A sample with the default guards shows what these cost.
+Goals on two cores: 10,000 fluid days in under three minutes, and at least
 1.8 times the rate of one process. That rate is measured on a sample of the same cells, before and
 after Spark. The ratios are meaningful even on a shared machine.
 """
@@ -28,7 +29,7 @@ POLICIES = ("static", "ds2", "drs", "adaptive-provisioning")
 AIM_DAYS, AIM_S, AIM_RATIO = 10_000, 180.0, 1.8
 
 
-def grid_of(days: int, mode: str, fluid_step: str) -> SweepGrid:
+def grid_of(days: int, mode: str, fluid_step: str, guards: bool = False) -> SweepGrid:
     plain: dict[str, Any] = {
         "policies": list(POLICIES),
         "traces": [{"workload": "exchange-day", "options": {"mean_per_s": 100}}],
@@ -38,6 +39,7 @@ def grid_of(days: int, mode: str, fluid_step: str) -> SweepGrid:
         "slo": "10s",
         "instances_per_host": 1,
         "fluid_step": fluid_step,
+        "without_guards": [] if guards else ["all"],
     }
     return grid_from(plain)
 
@@ -103,6 +105,10 @@ def main() -> None:
         took_s, _ = on_spark(spark, warm)
         print(f"the first cells, imports included, took {took_s:.1f} s")
         compare(spark, "fluid", grid_of(args.days, "fluid", args.fluid_step), args.sample)
+        sample = max(8, args.sample // 4)
+        bare = one_process(grid_of(args.days, "fluid", args.fluid_step), sample)
+        full = one_process(grid_of(args.days, "fluid", args.fluid_step, guards=True), sample)
+        print(f"{'':12} with the default guards, a day takes {bare / full:.2f} times as long")
         if args.item_days:
             grid = grid_of(args.item_days, "item", args.fluid_step)
             compare(spark, "item", grid, min(args.item_days, 8))
