@@ -83,8 +83,13 @@ class JournalError(InputError):
 class TraceError(InputError):
     """A recorded workload with a row that cannot be used; the message names file and line.
 
-    path: the file; line: counted from 1 as an editor does (the row in a Parquet file), None when
-    the whole file is meant.
+    Args:
+        path: The file.
+        line: Number of the line from 1 (of the row in a Parquet file), None for the whole file.
+        key: The column.
+        value: Its value.
+        allowed: The allowed values.
+        remedy: What to do.
 
     >>> raise TraceError("day.csv", 17, "rate", "-3", "a number of at least 0", "correct the row")
     Traceback (most recent call last):

@@ -44,8 +44,14 @@ InstanceStatus = Literal["starting", "running", "stopping"]
 class Host(Value):
     """A leased machine, cluster or executor, and how busy it is.
 
-    utilisation: share of its CPU in use, 0 to 1 (above 1 when more is wanted than there is),
-    None when it was not measured. images: operator images cached on it.
+    Attributes:
+        id: Its name.
+        capacity: Its resources.
+        status: Whether it starts, runs or drains.
+        utilisation: Share of its CPU in use, 0 to 1 (above 1 under overload), None when it was not
+            measured.
+        lease: Its lease, None when it is not paid for.
+        images: Images of operators that are cached on it.
     """
 
     id: str

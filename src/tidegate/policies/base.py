@@ -30,7 +30,17 @@ class NoMemory(Value):
 
 @dataclass(frozen=True, slots=True)
 class Parameter(Value):
-    """A parameter as a user sees it. default: None when it is off or derived."""
+    """A parameter as a user sees it.
+
+    Attributes:
+        name: Its name.
+        kind: Its type, such as ``float | None``, or ``word``.
+        default: Its default, None when it is off or derived.
+        doc: Its meaning, with the unit.
+        low: Smallest allowed value.
+        high: Largest allowed value.
+        choices: The allowed words.
+    """
 
     name: str
     kind: str

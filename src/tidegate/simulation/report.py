@@ -43,10 +43,18 @@ class Compliance(Value):
 class OperatorReport(Value):
     """The results of one operator. Always arrived = processed + queued + dropped.
 
-    queued: items waiting or in work at the end. compliance: None without an SLO or items.
-    mean_duration_s, p95_duration_s: with waiting. time_to_adapt_s: mean time from the last item
-    that took more than five times the SLO to the next one within it; late_episode_s: the same from
-    the first such item.
+    Attributes:
+        operator: Its name.
+        arrived: Items that arrived.
+        processed: Items that were processed.
+        queued: Items that wait or are in work at the end.
+        dropped: Items that found the queue full.
+        compliance: Compliance with the SLO, None without an SLO or items.
+        mean_duration_s: Mean time in the operator with waiting, in seconds.
+        p95_duration_s: 95th percentile of that time, in seconds.
+        time_to_adapt_s: Mean time from the last item that took more than five times the SLO to the
+            next one within it, in seconds.
+        late_episode_s: The same from the first such item, in seconds.
     """
 
     operator: str
@@ -215,7 +223,16 @@ def make_report(
     hosts: SimulatedHosts,
     rows: Floats,
 ) -> RunReport:
-    """The results as of now; the run can continue."""
+    """The results as of now; the run can continue.
+
+    Args:
+        now_s: Simulated time, in seconds.
+        topology: The operators.
+        settings: Behaviour of the simulated cloud.
+        net: The state of all queues.
+        hosts: The leased hosts.
+        rows: The time series so far.
+    """
     operators = tuple(_operator(net, o, name) for o, name in enumerate(topology.by_name))
     bound = np.array([operator.slo_s is not None for operator in topology.operators])
     tally, whole = net.tally[bound], net.whole

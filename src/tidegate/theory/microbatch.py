@@ -42,10 +42,13 @@ gain falls with 1/k only, so that it would take an absurd number of processors."
 class BatchQuery(Value):
     """A query that works in micro-batches.
 
-    arrival_rate_per_s: λ, items per second; service_time_s: s, seconds that one processor is busy
-    with one item; overhead_s: o, seconds of each batch that no processor shortens.
-    trigger_interval_s: T, zero when the next batch starts at once.
-    max_processors: more are of no use (tasks of a batch), None when there is no limit.
+    Attributes:
+        name: The query.
+        arrival_rate_per_s: λ, items per second.
+        service_time_s: s, time for which one item keeps one processor busy, in seconds.
+        overhead_s: o, time of each batch that no processor shortens, in seconds.
+        trigger_interval_s: T, in seconds; zero when the next batch starts at once.
+        max_processors: Largest useful number of processors (tasks of a batch), None for no limit.
 
     200 items a second of 10 ms each keep two processors busy; with four, half of each batch is
     overhead, and it takes a second:

@@ -37,10 +37,16 @@ __all__ = [
 class Station(Value):
     """An operator as a queue.
 
-    arrival_rate_per_s: λ, items per second; service_rate_per_s: μ, items per second that *one*
-    processor can do. arrival_scv, service_scv: squared coefficients of variation; 1 and 1 is
-    M/M/k, anything else the Allen–Cunneen approximation of G/G/k.
-    max_processors: more are of no use, None when there is no limit.
+    With both coefficients of variation at 1 it is M/M/k, otherwise the Allen–Cunneen approximation
+    of G/G/k.
+
+    Attributes:
+        name: The operator.
+        arrival_rate_per_s: λ, items per second.
+        service_rate_per_s: μ, items per second that *one* processor can process.
+        arrival_scv: Squared coefficient of variation of the times between arrivals.
+        service_scv: Squared coefficient of variation of the service times.
+        max_processors: Largest useful number of processors, None for no limit.
     """
 
     name: str
