@@ -176,7 +176,7 @@ def test_each_batch_counts_once_and_only_in_its_time() -> None:
     part = summarise(turns, 20, 40)
     assert (whole.turns, part.turns) == (12, 5)
     assert whole.moves == 0 and whole.hosts == 2
-    with pytest.raises(JournalError, match="run for longer"):
+    with pytest.raises(JournalError, match="record a longer run"):
         summarise(turns, 0, 4)
     with pytest.raises(JournalError, match="some minutes"):
         calibrate_fleet(turns[:0], 1.0)
