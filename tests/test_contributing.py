@@ -142,7 +142,7 @@ def test_a_policy(fresh: Copy) -> None:
     only(fresh, "a policy")
     assert "an example" in fresh.run(COMMAND, "policies")
     (fresh.root / "day.csv").write_text("t_s,rate\n0,8\n300,90\n600,8\n")
-    out = fresh.run(COMMAND, "backtest", "day.csv", "--policies", "pair,static")
+    out = fresh.run(COMMAND, "backtest", "day.csv", "--policies", "pair", "--bound-time", "1s")
     assert re.search(r"^pair .* 2\.0 ", out, re.MULTILINE), out
     checked = "from tidegate.policies import create; from tidegate.testing import check_policy; "
     fresh.run(checked + "check_policy(create('pair'))")

@@ -11,7 +11,7 @@ from typing import Any
 from tidegate.errors import InputError
 from tidegate.lab.bound import Bound, Demand, hindsight_bound
 from tidegate.loop.journal import Journal
-from tidegate.loop.stack import ALL, WRAPPERS, StackOptions, build_stack, suggested
+from tidegate.loop.stack import ALL, DEFAULTS, StackOptions, build_stack, suggested
 from tidegate.policies import policy_class
 from tidegate.policies.base import Policy, Situation
 from tidegate.simulation import RunReport
@@ -268,12 +268,13 @@ def pareto(results: Sequence[Result]) -> list[str]:
 
 
 def check_guards(names: Iterable[str], option: str) -> tuple[str, ...]:
-    """The names, or an InputError about the option for one that is not a guard."""
+    """The names, or an InputError about the option for one that is not a default guard."""
     found = tuple(names)
+    defaults = DEFAULTS["application"]
     for name in found:
-        if name not in (*WRAPPERS, ALL):
-            remedy = f"known guards are {', '.join(WRAPPERS)}, and all"
-            raise InputError(option, name, "the name of a guard", remedy)
+        if name not in (*defaults, ALL):
+            remedy = f"the default guards are {', '.join(defaults)}"
+            raise InputError(option, name, "a default guard, or all", remedy)
     return found
 
 

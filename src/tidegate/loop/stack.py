@@ -32,6 +32,7 @@ from tidegate.policies.wrapper import PolicyWrapper
 
 __all__ = [
     "ALL",
+    "DEFAULTS",
     "WRAPPERS",
     "StackOptions",
     "build_stack",

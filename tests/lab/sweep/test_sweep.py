@@ -97,7 +97,7 @@ def test_ranges_are_linear_or_in_equal_ratios() -> None:
         ({"traces": [{"name": "x"}]}, "traces is 'x'; it must be either a file or a workload"),
         ({"mode": "items"}, "SweepGrid.mode is 'items'; it must be 'item' or 'fluid'"),
         ({"slo": "soon"}, "slo is 'soon'; it must be a positive duration"),
-        ({"without_guards": ["bound"]}, "without_guards is 'bound'; it must be the name of a"),
+        ({"without_guards": ["bound"]}, "without_guards is 'bound'; it must be a default guard"),
         ({"max_hosts": 0}, "max_hosts is 0; it must be a number of at least 1"),
         ({"prices": [{"billing_unit": "often"}]}, "prices: billing_unit is 'often'; it must be a"),
         ({"seeds": 0}, "seeds is 0; it must be a number of at least 1"),
