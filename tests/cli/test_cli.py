@@ -222,3 +222,11 @@ def test_a_topology_can_be_given_another_rate_and_tells_which_operator_is_limite
         assert "operator a can use 2 processors at most" in said and "at least 3" in said
     late = tidegate(*words, "19.9", "--t-max", "1s").stderr
     assert "because operator a can use no more processors" in late
+
+
+def test_replay_gives_a_fleets_journal_the_guards_of_a_fleet() -> None:
+    journal = Path(__file__).parents[1] / "fixtures" / "journals-0.1.0" / "live-fleet.jsonl"
+    done = tidegate("replay", journal, "--policy", "local-threshold", "--json")
+    assert done.returncode == 0, done.stderr
+    stack = json.loads(done.stdout)["policy"]
+    assert stack == "local-threshold → missing-metrics() → bounds() → every-query-runs()"

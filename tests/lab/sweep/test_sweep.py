@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tidegate.cli.sweep import _effective
 from tidegate.codec import from_json, to_json
+from tidegate.config import read_yaml
 from tidegate.errors import InputError
 from tidegate.lab.backtest import backtest
 from tidegate.lab.scenario_options import ScenarioOptions
@@ -212,3 +215,12 @@ def test_the_page_has_the_answer_first_and_says_what_chance_may_have_done() -> N
     assert answer < page.index("<svg") and "which may be chance" in page
     assert "SettingError: no" in page and "<script" not in page and "http" not in page
     assert len(page) < 2_000_000
+
+
+def test_the_grid_that_is_kept_names_the_guards_switched_off(tmp_path: Path) -> None:
+    file = tmp_path / "grid.yaml"
+    file.write_text(EXAMPLE.read_text())
+    grid = load_grid(EXAMPLE)
+    assert _effective(file, grid) == file.read_text()
+    file.write_text(_effective(file, replace(grid, without_guards=("trend", "effect"))))
+    assert read_yaml(file)["without_guards"] == ["trend", "effect"]
