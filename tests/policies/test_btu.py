@@ -37,6 +37,14 @@ def test_late_but_hardly_anything_waits_means_no_change() -> None:
     assert memory == BtuMemory(turn=1)
 
 
+@pytest.mark.parametrize(("aim", "instances"), [(1.0, 1), (0.7, 2)])
+def test_an_aim_below_the_slo_scales_out_earlier(aim: float, instances: int) -> None:
+    nearly_late = world({"host-1": ["a"]}, {"a": (60.0, (0.8,))})  # the SLO is 1 s
+    policy = Btu(aim=aim)
+    plan, _ = policy.decide(nearly_late, policy.initial_memory())
+    assert plan.deployment.counts["a"] == instances
+
+
 def test_a_host_with_the_image_is_preferred() -> None:
     two: dict[str, list[str]] = {"host-1": ["b"], "host-2": ["b"]}
     plain, _ = decide(world({**two, "host-3": ["a"] * 4}, {"a": LATE, "b": BUSY}))
