@@ -6,7 +6,9 @@ from tidegate.model.leases import HostOffer, Lease, LeaseEnd
 from tidegate.model.plan import Binding, Deployment, Instance, Plan, Prediction, Reason, Unmet
 from tidegate.model.snapshot import (
     NO_LATENCY,
+    BatchCost,
     BatchReading,
+    Estimate,
     Host,
     HostStatus,
     InstanceReading,
@@ -18,9 +20,11 @@ from tidegate.model.snapshot import (
 
 __all__ = [
     "NO_LATENCY",
+    "BatchCost",
     "BatchReading",
     "Binding",
     "Deployment",
+    "Estimate",
     "Host",
     "HostOffer",
     "HostStatus",

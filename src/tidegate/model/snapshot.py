@@ -26,7 +26,9 @@ from tidegate.units import finite
 
 __all__ = [
     "NO_LATENCY",
+    "BatchCost",
     "BatchReading",
+    "Estimate",
     "Host",
     "HostStatus",
     "InstanceReading",
@@ -79,17 +81,80 @@ class InstanceReading(Instance):
 
 
 @dataclass(frozen=True, slots=True)
-class BatchReading(Value):
-    """The micro-batches of a query: the trigger interval and the recent durations, oldest first.
+class Estimate(Value):
+    """An estimated quantity with the interval in which it is believed to lie.
 
-    trigger_interval_s: zero when each batch starts as soon as the last one has ended.
-    overhead_s: the part of a batch that more processors do not shorten (planning, commits),
-    None when not measured.
+    Attributes:
+        value: The best guess.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        identified: Whether the data tell this quantity from the others. If not, the interval
+            contains every value that the data allow, and a policy must be careful.
+    """
+
+    value: float
+    low: float
+    high: float
+    identified: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCost(Value):
+    """What a micro-batch of n rows costs on k task slots: D = o + (W + n·s)/k.
+
+    Attributes:
+        overhead: o, the part that no slot shortens (planning, offsets, commit, skew), in seconds.
+        fixed_work: W, slot-seconds of work in each batch however many rows it has (task launches,
+            state commits).
+        per_row: s, slot-seconds of work for each row.
+        skew_s: The part of the overhead that is due to a task that takes longer than the others,
+            in seconds; None when task times are unknown.
+        slots: Task slots that recent batches really held, on average; None when unknown.
+    """
+
+    overhead: Estimate
+    fixed_work: Estimate
+    per_row: Estimate
+    skew_s: float | None = None
+    slots: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReading(Value):
+    """The micro-batches of a query.
+
+    Attributes:
+        trigger_interval_s: Trigger interval in seconds; zero when each batch starts as soon as the
+            last one has ended.
+        recent_durations_s: Durations of the recent batches in seconds, oldest first.
+        overhead_s: The part of a batch that more processors do not shorten, in seconds; None when
+            it was not measured.
+        cost: The three terms of a batch's duration, None when they were not measured.
+        max_rows: Most rows that the sources admit in a batch, None for no limit.
+        admission: What limits the rows of a batch, such as ``maxOffsetsPerTrigger=5000``; empty
+            without a limit.
     """
 
     trigger_interval_s: float
     recent_durations_s: tuple[float, ...]
     overhead_s: float | None = None
+    cost: BatchCost | None = None
+    max_rows: float | None = None
+    admission: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency(Value):
+    """Latency of items in seconds; at_least: whether the figures are lower bounds."""
+
+    mean_s: float | None = None
+    p50_s: float | None = None
+    p95_s: float | None = None
+    p99_s: float | None = None
+    at_least: bool = False
+
+
+NO_LATENCY = Latency()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +175,13 @@ class OperatorReading(Value):
         pending_tasks: Tasks that wait in the scheduler, where there is one.
         running_tasks: Tasks that the scheduler runs.
         batches: Its micro-batches, where the operator is a streaming query.
+        delay: Processing delay of its items: from when they could be read to when their result was
+            committed. The SLO is judged by it.
+        event_age: Age of its items by their own time stamps when their result was committed; late
+            data is old by design.
+        backlog_s: Time in which the waiting items could be processed at the present throughput, in
+            seconds.
+        state_mb: Memory of its state, in MB.
     """
 
     operator: str
@@ -124,6 +196,10 @@ class OperatorReading(Value):
     pending_tasks: int | None = None
     running_tasks: int | None = None
     batches: BatchReading | None = None
+    delay: Latency = NO_LATENCY
+    event_age: Latency = NO_LATENCY
+    backlog_s: float | None = None
+    state_mb: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("arrival_rate_per_s", "service_time_s", "queue_length"):
@@ -132,19 +208,6 @@ class OperatorReading(Value):
             usual = value is None or (isinstance(value, float) and 0 <= value < math.inf)
             if not usual:
                 finite(value, f"operator {self.operator}: {name}", low=0)
-
-
-@dataclass(frozen=True, slots=True)
-class Latency(Value):
-    """End-to-end latency of items in seconds, from arrival to completion."""
-
-    mean_s: float | None = None
-    p50_s: float | None = None
-    p95_s: float | None = None
-    p99_s: float | None = None
-
-
-NO_LATENCY = Latency()
 
 
 class _Later:
@@ -179,7 +242,8 @@ class Snapshot(Value):
         hosts: The leased hosts, in the order of their leases.
         instances: The instances on these hosts.
         operators: Measurements by operator.
-        latency: End-to-end latency.
+        latency: End-to-end latency, from when items could be read to their results.
+        event_age: The same from the items' own time stamps, where they have any.
         batches: Micro-batches of the slowest query, where there are micro-batches.
         interval_s: Time until the next decision, in seconds, None when unknown.
         leased_so_far: Number of hosts ever leased, so that new hosts get new names.
@@ -197,6 +261,7 @@ class Snapshot(Value):
     interval_s: float | None = None
     leased_so_far: int = 0
     ended: tuple[LeaseEnd, ...] = ()
+    event_age: Latency = NO_LATENCY
 
     def __post_init__(self) -> None:
         finite(self.time_s, "time_s")
