@@ -110,6 +110,8 @@ class BatchCost(Value):
         skew_s: The part of the overhead that is due to a task that takes longer than the others,
             in seconds; None when task times are unknown.
         slots: Task slots that recent batches really held, on average; None when unknown.
+        useful_slots: Slots beyond which the longest task alone decides how long a batch takes;
+            None when task times are unknown.
     """
 
     overhead: Estimate
@@ -117,6 +119,7 @@ class BatchCost(Value):
     per_row: Estimate
     skew_s: float | None = None
     slots: float | None = None
+    useful_slots: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
