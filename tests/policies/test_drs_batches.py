@@ -21,7 +21,7 @@ from tidegate.model import (
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.policies.base import NoMemory
 from tidegate.policies.drs import Drs
-from tidegate.policies.drs.networks import BatchNetwork, JacksonNetwork, read_network
+from tidegate.policies.drs.batches import read_job
 
 
 def query_snapshot(
@@ -104,11 +104,9 @@ def test_a_trigger_interval_leaves_less_time_for_the_batch() -> None:
 
 
 def test_without_the_overhead_the_queues_decide() -> None:
-    settings = {"t_max_s": 2.0, "catch_up_s": 60.0, "headroom": 0.2}
-    known = read_network(query_snapshot(200, 1), general=False, **settings)
-    unknown = read_network(query_snapshot(200, 1, overhead_s=None), general=False, **settings)
-    assert isinstance(known, BatchNetwork)
-    assert isinstance(unknown, JacksonNetwork)
+    settings: dict[str, Any] = {"t_max_s": 2.0, "catch_up_s": 60.0, "reserved": 0}
+    assert read_job(query_snapshot(200, 1), **settings) is not None
+    assert read_job(query_snapshot(200, 1, overhead_s=None), **settings) is None
 
 
 def test_noise_moves_nothing() -> None:
@@ -131,16 +129,6 @@ def test_what_a_period_gathers_is_no_backlog() -> None:
     assert decide(query_snapshot(200, 4, queue=200 * 31.0), catch_up_s=0).bounded_target == 4
 
 
-def test_means_are_compared_with_means() -> None:
-    as_estimated = query_snapshot(200, 4, mean_s=1.5)  # P/2 + D
-    assert decide(as_estimated).deployment == as_estimated.requested
-    assert decide(query_snapshot(200, 4, mean_s=1.8), headroom=0).bounded_target == 5
-    waiting = query_snapshot(200, 4, mean_s=1.5 + 6000 * 0.02 / 8, queue=6200)
-    assert (
-        decide(waiting, headroom=0).bounded_target == 6
-    )  # the wait is the backlog's, not the model's
-
-
 def test_no_more_slots_than_tasks() -> None:
     plan = decide(query_snapshot(200, 1, tasks=6), t_max_s=2.0)
     assert plan.bounded_target == 3
@@ -150,7 +138,7 @@ def test_no_more_slots_than_tasks() -> None:
     assert few.deployment.counts["q"] == 3
     assert "operator q can use 3 processors at most" in few.unmet[0].why
     assert (
-        "queues grow: 4 instances on 2 hosts are the maximum, and still not enough"
+        "queues grow: 3 instances on 2 hosts are the maximum, and still not enough"
         in few.reasons[0].text
     )
     assert "queues grow: 6 instances on 3 hosts give 3 s" in plan.reasons[0].text

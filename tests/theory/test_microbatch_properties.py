@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.theory.helpers import compositions
-from tidegate.errors import LatencyUnreachable, NotEnoughProcessors
-from tidegate.theory.microbatch import BatchQuery, assign, fewest, mean_s, oldest_s
+from tidegate.errors import NotEnoughProcessors
+from tidegate.theory.microbatch import BatchQuery, PathBound, assign, fewest, mean_s, oldest_s
 
 
 @st.composite
@@ -37,6 +37,7 @@ def queries(draw: st.DrawFn, most: int = 3) -> tuple[BatchQuery, ...]:
                 query.overhead_s,
                 query.trigger_interval_s,
                 room,
+                fixed_work_s=draw(st.sampled_from([0.0, 0.5, 8.0])),
             )
         )
     return tuple(drawn)
@@ -81,21 +82,20 @@ def test_assign_finds_what_exhaustive_search_finds(
     assert oldest_s(chain, counts) == pytest.approx(best_by_search(chain, processors), rel=1e-9)
 
 
-@given(queries(most=2), st.floats(1.01, 4), st.floats(1, 2))
-def test_fewest_is_enough_and_one_less_is_not(
-    chain: tuple[BatchQuery, ...], loose: float, correction: float
-) -> None:
-    free_s = (max(q.overhead_s, q.trigger_interval_s) + q.overhead_s for q in chain)
-    bound_s = correction * loose * sum(free_s)
-    try:
-        counts = fewest(chain, bound_s, correction)
-    except LatencyUnreachable as error:
-        assert error.floor_s * 1.002 > bound_s
-        return
-    assert correction * oldest_s(chain, counts) <= bound_s
+def chain_bound(chain: tuple[BatchQuery, ...], bound_s: float) -> tuple[PathBound, ...]:
+    return (PathBound(tuple(range(len(chain))), bound_s),)
+
+
+@given(queries(most=2), st.floats(1.01, 4))
+def test_fewest_is_enough_and_one_less_is_not(chain: tuple[BatchQuery, ...], loose: float) -> None:
+    bound_s = loose * sum(q.floor_s for q in chain)
+    found = fewest(chain, chain_bound(chain, bound_s))
+    counts = tuple(round(slots) for slots in found.slots)
+    assert counts == found.slots
+    assert oldest_s(chain, counts) <= bound_s * (1 + 1e-9)
     assert allowed(chain, counts)
     assume(sum(counts) <= 25)
-    assert correction * best_by_search(chain, sum(counts) - 1) > bound_s * (1 - 1e-9)
+    assert best_by_search(chain, sum(counts) - 1) > bound_s * (1 - 1e-9)
 
 
 @given(queries(), st.floats(0.1, 0.99))
@@ -103,9 +103,36 @@ def test_what_the_overhead_forbids_no_processor_allows(
     chain: tuple[BatchQuery, ...], share: float
 ) -> None:
     floor_s = sum(q.floor_s for q in chain)
-    with pytest.raises(LatencyUnreachable) as caught:
-        fewest(chain, share * floor_s)
-    assert caught.value.floor_s == pytest.approx(floor_s)
+    found = fewest(chain, chain_bound(chain, share * floor_s))
+    ((bound, best_s),) = found.floors
+    assert bound.bound_s == share * floor_s
+    assert best_s == pytest.approx(floor_s)
+    assert oldest_s(chain, found.slots) <= 1.25 * floor_s * (1 + 1e-9)
+
+
+@given(queries(), st.floats(1.3, 4))
+def test_shared_slots_need_no_more_than_whole_ones(
+    chain: tuple[BatchQuery, ...], loose: float
+) -> None:
+    bounds = [PathBound((i,), loose * q.floor_s) for i, q in enumerate(chain)]
+    whole = fewest(chain, bounds)
+    shared = fewest(chain, bounds, [False] * len(chain))
+    assert sum(shared.slots) <= sum(whole.slots) + 1e-9
+    for query, slots, bound in zip(chain, shared.slots, bounds, strict=True):
+        assert query.oldest_s(slots) <= bound.bound_s * (1 + 1e-6)
+
+
+@given(queries(most=1), st.floats(1.1, 4))
+def test_a_query_alone_is_bounded_in_closed_form(
+    chain: tuple[BatchQuery, ...], loose: float
+) -> None:
+    (query,) = chain
+    bound_s = loose * query.floor_s
+    slots = query.slots_for(bound_s)
+    assume(slots > query.load * 1.001)
+    assert query.oldest_s(slots) <= bound_s * (1 + 1e-6)
+    assume(slots * 0.99 > query.load)
+    assert query.oldest_s(slots * 0.99) > bound_s * (1 - 1e-6)
 
 
 @given(queries())
@@ -116,10 +143,31 @@ def test_too_few_processors_are_refused(chain: tuple[BatchQuery, ...]) -> None:
     assert caught.value.needed == needed
 
 
-def test_a_query_without_the_tasks_that_it_needs_is_refused() -> None:
+def test_a_query_without_the_tasks_that_it_needs_gets_all_of_them() -> None:
     narrow = BatchQuery("q", 100, 0.05, 0.2, max_processors=4)
+    found = fewest((narrow,), (PathBound((0,), 5.0),))
+    assert found.slots == (4,) and found.short == (0,)
     with pytest.raises(NotEnoughProcessors, match="needs at least 6"):
-        fewest((narrow,), 5.0)
+        assign((narrow,), 8)
+
+
+def test_a_source_that_admits_too_little_needs_no_more_slots() -> None:
+    """5,000 rows every five seconds of 1 ms each: one slot works through them, four do no more."""
+    query = BatchQuery("q", 4_000, 0.001, 0.5, 5, max_rows=5_000)
+    assert query.slots_for(15) == math.inf
+    admitted = query.admitted()
+    assert admitted.arrival_rate_per_s == 1_000
+    assert admitted.slots_for(15) < 2
+
+
+def test_a_source_without_a_trigger_passes_on_more_with_more_slots() -> None:
+    """1,000 rows a batch at 2,000/s: batches must take half a second or less."""
+    query = BatchQuery("q", 2_000, 0.001, 0.1, max_rows=1_000)
+    assert query.admitted() is query
+    slots = query.slots_for(30)
+    assert slots == pytest.approx(1.0 / 0.4)
+    assert query.oldest_s(slots * 0.98) == math.inf
+    assert query.oldest_s(slots * 1.02) < 30
 
 
 def test_a_load_that_is_too_much_never_ends() -> None:

@@ -112,6 +112,9 @@ class BatchCost(Value):
         slots: Task slots that recent batches really held, on average; None when unknown.
         useful_slots: Slots beyond which the longest task alone decides how long a batch takes;
             None when task times are unknown.
+        held_share: Share of the slots that a batch could use which recent batches really held, 0
+            to 1: other queries hold the rest, or tasks do not follow each other without gaps. None
+            when unknown.
     """
 
     overhead: Estimate
@@ -120,6 +123,7 @@ class BatchCost(Value):
     skew_s: float | None = None
     slots: float | None = None
     useful_slots: float | None = None
+    held_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +409,8 @@ class Snapshot(Value):
         """Which of the measurements in `needs` are absent, as ``subject.measurement``.
 
         needs: names such as ``host.utilisation``, ``instance.load``, ``operator.queue_length``,
-        ``latency.mean_s`` or ``batches``. Draining and starting hosts need no measurements.
+        ``latency.mean_s`` or ``batches``. Draining and starting hosts need no measurements, and an
+        operator without arrivals needs no service time.
         """
         absent: list[str] = []
         for need in needs:
@@ -419,7 +424,12 @@ class Snapshot(Value):
                     if i.status == "running" and getattr(i, name) is None
                 ]
             elif kind == "operator" and name == "service_time_s":
-                absent += [f"{o}.{name}" for o in self.reading if self.service_time_s(o) is None]
+                absent += [
+                    f"{o}.{name}"
+                    for o, r in self.reading.items()
+                    # Where nothing arrived, there was nothing to measure and nothing is needed.
+                    if self.service_time_s(o) is None and r.arrival_rate_per_s != 0
+                ]
             elif kind == "operator":
                 absent += [
                     f"{o}.{name}" for o, r in self.reading.items() if getattr(r, name) is None

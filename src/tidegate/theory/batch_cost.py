@@ -43,10 +43,13 @@ class BatchSample(Value):
         rows: Rows that it read, n.
         duration_s: From its trigger to its commit, D, in seconds.
         work_s: Run time of all its tasks, Y, in slot-seconds.
-        slots: Task slots that it held while its tasks ran, k.
+        slots: Task slots that it held on average while its stages were active, waits for a free
+            slot included, k: its work over that time.
         parallel_s: Time in which at least one of its tasks ran, in seconds; None when unknown.
         longest_s: Run time of the longest task of each stage, summed over its stages, in seconds;
             None when unknown.
+        available: Task slots that it could have held, had it been alone: those of the application,
+            at most one for each of its tasks; None when unknown.
     """
 
     rows: float
@@ -55,6 +58,7 @@ class BatchSample(Value):
     slots: float
     parallel_s: float | None = None
     longest_s: float | None = None
+    available: float | None = None
 
 
 class BatchSamples:
@@ -115,10 +119,12 @@ def estimate(samples: Sequence[BatchSample]) -> BatchCost | None:
     if not known:
         return None
     fixed, per_row = _split(known)
-    rests = [max(0.0, s.duration_s - s.work_s / s.slots) for s in known]
-    longest = [(s, s.longest_s) for s in known if s.longest_s is not None]
+    latest = known[-2 * PER_SIZE :]  # the overhead follows the load of the driver: old ones mislead
+    rests = [max(0.0, s.duration_s - s.work_s / s.slots) for s in latest]
+    longest = [(s, s.longest_s) for s in latest if s.longest_s is not None]
     skew = [min(max(0.0, top - s.work_s / s.slots), s.duration_s) for s, top in longest]
     useful = [s.work_s / top for s, top in longest if top > 0]
+    shares = [min(1.0, s.slots / s.available) for s in known[-PER_SIZE:] if s.available]
     return BatchCost(
         overhead=_middle(rests),
         fixed_work=fixed,
@@ -126,6 +132,7 @@ def estimate(samples: Sequence[BatchSample]) -> BatchCost | None:
         skew_s=statistics.median(skew) if skew else None,
         slots=statistics.median(s.slots for s in known[-PER_SIZE:]),
         useful_slots=statistics.median(useful) if useful else None,
+        held_share=statistics.median(shares) if shares else None,
     )
 
 

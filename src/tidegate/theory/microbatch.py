@@ -1,41 +1,55 @@
-"""The latency of micro-batches, and the processors that a latency bound needs.
+"""The latency of micro-batches, and the task slots that latency bounds need.
 
-A batch takes D = o + n·s/k: an overhead o that no processor shortens (planning, offsets, commit)
-and the work of its n items, s seconds each, on k processors. It processes the items that arrived
-while the last batch ran, or since the last trigger. With λ items per second, the load is a = λs,
-and batches settle at the size that arrives in a period P:
+A batch of n items on k slots takes D = o + (W + n·s)/k: an overhead o that no slot shortens
+(planning, offsets, commit), W slot-seconds of work that every batch has (task launches, state
+commits), and s slot-seconds for each item. It processes the items that arrived while the last batch
+ran, or since the last trigger. With λ items per second, the load is a = λs, and batches settle at
+the size that arrives in a period P:
 
-    P = max(T, o·k / (k − a))        T: trigger interval; 0: the next batch starts at once
-    D = o + a·P/k                    equal to P when batches run back to back
+    P = max(T, (o·k + W) / (k - a))      T: trigger interval; 0: the next batch starts at once
+    D = o + (W + a·P)/k                  equal to P when batches run back to back
 
 The oldest item of a batch has waited a whole period, so its latency is P + D; the mean one has
-waited half of it, P/2 + D. Along a chain of queries the latencies add up.
+waited half of it, P/2 + D. Along a chain of queries the latencies add up. Queries that do not feed
+each other share the slots and nothing else.
 
-Both are convex and decreasing in k. For k > a: o·k/(k − a) = o + o·a/(k − a) is, and
-D − o = max(a·T/k, o·a/(k − a)) is the larger of two such functions; the maximum and the sum of
-convex functions are convex. Each processor therefore gains less than the one before, and the
+Both are convex and decreasing in k. For k > a: (o·k + W)/(k - a) = o + (o·a + W)/(k - a) is, and
+D - o = max((W + a·T)/k, (o·a + W)/(k - a)) is the larger of two such functions; the maximum and the
+sum of convex functions are convex. Each slot therefore gains less than the one before, and the
 greedy allocation (`tidegate.theory.greedy`) is optimal.
 
-The model is a fluid: it assumes many items that divide evenly over the processors. A batch with
-fewer items or tasks than processors takes longer; `max_processors` is the number of tasks.
+A bound B on P + D needs k ≥ (W + a·T)/(B - T - o) and k ≥ (2W + a·B)/(B - 2o): P + D is the larger
+of T + o + (W + a·T)/k and twice the period of batches that run back to back.
+
+A source that admits at most N items a batch passes on N/max(T, D) items per second. If more arrive
+than it passes on with any number of slots, more slots do not help.
+
+The model is a fluid: it assumes many items that divide evenly over the slots. A batch with fewer
+items or tasks than slots takes longer; `max_processors` is the number of tasks.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidegate.codec import Value
-from tidegate.errors import LatencyUnreachable, NotEnoughProcessors
+from tidegate.errors import NotEnoughProcessors
 from tidegate.theory.greedy import Entry, Greedy
 from tidegate.units import finite
 
-__all__ = ["BatchQuery", "assign", "fewest", "mean_s", "oldest_s"]
+__all__ = ["BatchQuery", "PathBound", "Sizing", "assign", "fewest", "mean_s", "oldest_s"]
 
 NEAR = 1e-3
-"""A bound this close to the best latency, as a share of it, counts as unreachable: the remaining
-gain falls with 1/k only, so that it would take an absurd number of processors."""
+"""A bound this close to the best latency, as a share of it, counts as unreachable."""
+
+NEAR_BEST = 1.25
+"""A bound that cannot be reached is replaced by this multiple of the best latency: the gain of more
+slots falls with 1/k only, so that the last part of it would cost an absurd number of slots."""
+
+STEP = 0.05
+"""Relative size of the steps in which a query that shares its slots gets more of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +59,15 @@ class BatchQuery(Value):
     Attributes:
         name: The query.
         arrival_rate_per_s: λ, items per second.
-        service_time_s: s, time for which one item keeps one processor busy, in seconds.
-        overhead_s: o, time of each batch that no processor shortens, in seconds.
+        service_time_s: s, time for which one item keeps one slot busy, in seconds.
+        overhead_s: o, time of each batch that no slot shortens, in seconds.
         trigger_interval_s: T, in seconds; zero when the next batch starts at once.
-        max_processors: Largest useful number of processors (tasks of a batch), None for no limit.
+        max_processors: Largest useful number of slots (tasks of a batch), None for no limit.
+        fixed_work_s: W, slot-seconds of work that every batch has.
+        max_rows: N, most items that the source admits in a batch, None for no limit.
 
-    200 items a second of 10 ms each keep two processors busy; with four, half of each batch is
-    overhead, and it takes a second:
+    200 items a second of 10 ms each keep two slots busy; with four, half of each batch is overhead,
+    and it takes a second:
 
     >>> query = BatchQuery("q", 200, 0.01, overhead_s=0.5)
     >>> query.period_s(4), query.duration_s(4), query.oldest_s(4), query.mean_s(4)
@@ -59,6 +75,12 @@ class BatchQuery(Value):
     >>> slow = BatchQuery("q", 200, 0.01, overhead_s=0.5, trigger_interval_s=4)
     >>> slow.period_s(4), slow.duration_s(4), slow.oldest_s(4), slow.mean_s(4)
     (4.0, 2.5, 6.5, 4.5)
+
+    Work that every batch has is shortened by slots, and overhead is not:
+
+    >>> state = BatchQuery("q", 200, 0.01, 0.5, trigger_interval_s=4, fixed_work_s=8)
+    >>> state.duration_s(8), state.duration_s(16)
+    (2.5, 1.5)
     """
 
     name: str
@@ -66,98 +88,159 @@ class BatchQuery(Value):
     service_time_s: float
     overhead_s: float
     trigger_interval_s: float = 0.0
-    max_processors: int | None = None
+    max_processors: float | None = None
+    fixed_work_s: float = 0.0
+    max_rows: float | None = None
 
     def __post_init__(self) -> None:
         finite(self.arrival_rate_per_s, f"{self.name}: arrival rate", low=0)
         finite(self.service_time_s, f"{self.name}: service time", low=0)
         finite(self.overhead_s, f"{self.name}: overhead", low=0)
         finite(self.trigger_interval_s, f"{self.name}: trigger interval", low=0)
+        finite(self.fixed_work_s, f"{self.name}: fixed work", low=0)
         if self.max_processors is not None:
             finite(self.max_processors, f"{self.name}: max processors", low=1)
+        if self.max_rows is not None:
+            finite(self.max_rows, f"{self.name}: max rows", above=0)
 
     @property
     def load(self) -> float:
-        """The load a = λs: processors that are busy on average."""
+        """The load a = λs: slots that are busy with items on average."""
         return self.arrival_rate_per_s * self.service_time_s
 
     @property
     def least_processors(self) -> int:
-        """The fewest processors with which batches do not grow without limit."""
+        """The fewest whole slots with which batches do not grow without limit."""
         return math.floor(self.load) + 1
 
     @property
     def floor_s(self) -> float:
-        """The latency of the oldest item with the largest useful number of processors."""
+        """The latency of the oldest item with the largest useful number of slots."""
         if self.max_processors is not None:
             return self.oldest_s(self.max_processors)
         return max(self.trigger_interval_s, self.overhead_s) + self.overhead_s
 
-    def period_s(self, processors: int) -> float:
+    @property
+    def admitted_per_s(self) -> float:
+        """Most items per second that the source passes on, however many slots there are."""
+        if self.max_rows is None:
+            return math.inf
+        shortest_s = max(self.trigger_interval_s, NEAR_BEST * self.overhead_s, 1e-3)
+        return self.max_rows / shortest_s
+
+    def admitted(self) -> BatchQuery:
+        """The query with the items that its source passes on, if fewer than arrive.
+
+        >>> BatchQuery("q", 4_000, 0.001, 0.5, 5, max_rows=5_000).admitted().arrival_rate_per_s
+        1000.0
+        """
+        if self.arrival_rate_per_s <= self.admitted_per_s:
+            return self
+        return replace(self, arrival_rate_per_s=self.admitted_per_s)
+
+    def period_s(self, processors: float) -> float:
         """P: seconds from the start of a batch to the next, infinite under overload."""
         if processors <= self.load:
             return math.inf
-        back_to_back = self.overhead_s * processors / (processors - self.load)
-        return max(float(self.trigger_interval_s), back_to_back)
-
-    def duration_s(self, processors: int) -> float:
-        """D: seconds that a batch takes."""
-        if processors <= self.load:
+        spare = processors - self.load
+        back_to_back = (self.overhead_s * processors + self.fixed_work_s) / spare
+        period_s = max(float(self.trigger_interval_s), back_to_back)
+        rows = self.arrival_rate_per_s * period_s
+        if self.max_rows is not None and rows > self.max_rows * (1 + 1e-9):
             return math.inf
-        return self.overhead_s + self.load * self.period_s(processors) / processors
+        return period_s
 
-    def oldest_s(self, processors: int) -> float:
+    def duration_s(self, processors: float) -> float:
+        """D: seconds that a batch takes."""
+        period_s = self.period_s(processors)
+        if not math.isfinite(period_s):
+            return math.inf
+        return self.overhead_s + (self.fixed_work_s + self.load * period_s) / processors
+
+    def oldest_s(self, processors: float) -> float:
         """P + D: the latency that no item exceeds."""
         return self.period_s(processors) + self.duration_s(processors)
 
-    def mean_s(self, processors: int) -> float:
+    def mean_s(self, processors: float) -> float:
         """P/2 + D: the mean latency."""
         return self.period_s(processors) / 2 + self.duration_s(processors)
 
+    def slots_for(self, bound_s: float) -> float:
+        """The slots (a real number) with which even the oldest item is within a bound.
 
-def oldest_s(queries: Sequence[BatchQuery], allocation: Sequence[int]) -> float:
+        A query that shares its slots with others may need less than a whole one. The result is
+        infinite when no number of slots is enough, and zero without items.
+
+        >>> BatchQuery("q", 2_000, 0.0005, 0.5, 5, fixed_work_s=20).slots_for(11.0)
+        5.1
+        """
+        if not self.arrival_rate_per_s:
+            return 0.0
+        trigger_s, work_s, load = self.trigger_interval_s, self.fixed_work_s, self.load
+        needs = [
+            _over(work_s + load * trigger_s, bound_s - trigger_s - self.overhead_s),
+            _over(2 * work_s + load * bound_s, bound_s - 2 * self.overhead_s),
+        ]
+        if self.max_rows is not None:
+            full_s = self.max_rows / self.arrival_rate_per_s
+            if full_s < trigger_s:
+                return math.inf
+            full_work_s = work_s + self.max_rows * self.service_time_s
+            needs.append(_over(full_work_s, full_s - self.overhead_s))
+        slots = max(needs)
+        most = math.inf if self.max_processors is None else self.max_processors
+        return slots if slots <= most else math.inf
+
+
+def _over(work_s: float, time_s: float) -> float:
+    """Slots that do so much work in so much time; infinite when there is no time."""
+    return work_s / time_s if time_s > 0 else math.inf
+
+
+def oldest_s(queries: Sequence[BatchQuery], allocation: Sequence[float]) -> float:
     """Latency of the oldest items along a chain of queries, seconds.
 
-    allocation: processors of each. Where queries run in parallel, this exceeds the latency of every
-    path.
+    allocation: slots of each.
     """
     return math.fsum(q.oldest_s(k) for q, k in zip(queries, allocation, strict=True))
 
 
-def mean_s(queries: Sequence[BatchQuery], allocation: Sequence[int]) -> float:
+def mean_s(queries: Sequence[BatchQuery], allocation: Sequence[float]) -> float:
     """Mean latency along a chain of queries, seconds."""
     return math.fsum(q.mean_s(k) for q, k in zip(queries, allocation, strict=True))
 
 
-def _greedy(queries: Sequence[BatchQuery]) -> Greedy:
-    """Give processors where they reduce the latency of the oldest items most."""
+def assign(
+    queries: Sequence[BatchQuery], processors: int, bounds_s: Sequence[float] | None = None
+) -> tuple[int, ...]:
+    """The distribution of whole slots with the lowest latency of the oldest items.
 
-    def entry(index: int, k: int) -> Entry:
-        query = queries[index]
-        if query.max_processors is not None and k >= query.max_processors:
-            return math.inf, 0.0, index, k
-        # Where two queries gain the same, the one with the most load per processor comes first.
-        return query.oldest_s(k + 1) - query.oldest_s(k), -query.load / k, index, k
-
-    for query in queries:
-        most = query.max_processors
-        if most is not None and query.least_processors > most:
-            raise NotEnoughProcessors(query.least_processors, most, query.name)
-    least = (entry(i, query.least_processors) for i, query in enumerate(queries))
-    return Greedy(least, lambda before: entry(before[2], before[3] + 1))
-
-
-def assign(queries: Sequence[BatchQuery], processors: int) -> tuple[int, ...]:
-    """The distribution of processors with the lowest latency of the oldest items.
-
-    Processors beyond the limits of all queries stay unassigned. Raises NotEnoughProcessors when the
+    bounds_s: bound of each query, in seconds; the latency is then minimised in proportion to it.
+    Slots beyond the limits of all queries stay unassigned. Raises NotEnoughProcessors when the
     batches of a query would grow without limit.
 
     >>> parse, score = BatchQuery("parse", 200, 0.01, 0.2), BatchQuery("score", 200, 0.03, 0.2)
     >>> assign((parse, score), 16)
     (5, 11)
     """
-    greedy = _greedy(queries)
+    weights = [1.0 / b for b in bounds_s] if bounds_s is not None else [1.0] * len(queries)
+
+    def entry(index: int, k: int) -> Entry:
+        query = queries[index]
+        if query.max_processors is not None and k >= query.max_processors:
+            return math.inf, 0.0, index, k
+        # Where two queries gain the same, the one with the most load per slot comes first.
+        gain = query.oldest_s(k + 1) - query.oldest_s(k)
+        if math.isnan(gain):  # both infinite: the source admits too few items with so few slots
+            gain = -math.inf
+        return gain * weights[index], -query.load / k, index, k
+
+    for query in queries:
+        most = query.max_processors
+        if most is not None and query.least_processors > most:
+            raise NotEnoughProcessors(query.least_processors, math.floor(most), query.name)
+    least = (entry(i, query.least_processors) for i, query in enumerate(queries))
+    greedy = Greedy(least, lambda before: entry(before[2], before[3] + 1))
     spare = processors - sum(greedy.counts)
     if spare < 0:
         raise NotEnoughProcessors(sum(greedy.counts), processors)
@@ -165,28 +248,112 @@ def assign(queries: Sequence[BatchQuery], processors: int) -> tuple[int, ...]:
     return tuple(greedy.counts)
 
 
-def fewest(
-    queries: Sequence[BatchQuery], bound_s: float, correction: float = 1.0
-) -> tuple[int, ...]:
-    """The fewest processors with which even the oldest items are within a bound.
+@dataclass(frozen=True, slots=True)
+class PathBound(Value):
+    """A bound on the latency of the oldest items along a path of queries.
 
-    bound_s: the bound, in seconds. correction: measured over estimated latency, a factor of the
-    estimate. Raises LatencyUnreachable when no number of processors is enough (or only an absurd
-    one, see `NEAR`), and NotEnoughProcessors when the limit of a query is too low.
-
-    >>> fewest((BatchQuery("q", 200, 0.01, overhead_s=0.5),), bound_s=1.5)
-    (6,)
+    path: indices of the queries, in order. bound_s: the latency to aim at, in seconds. limit_s: the
+    latency that must not be exceeded, if it is larger; the aim may then move towards it where the
+    aim is so close to the best latency that it would cost an absurd number of slots.
     """
-    finite(bound_s, "bound_s", above=0)
-    finite(correction, "correction", above=0)
-    greedy = _greedy(queries)
-    floor_s = correction * math.fsum(query.floor_s for query in queries)
-    endless = any(query.max_processors is None for query in queries)
-    if correction * oldest_s(queries, greedy.counts) > bound_s and bound_s < floor_s * (
-        1 + NEAR * endless
-    ):
-        raise LatencyUnreachable(bound_s, floor_s)
-    while correction * oldest_s(queries, greedy.counts) > bound_s:
-        if not greedy.give(1):  # every query has as many as it may
-            raise LatencyUnreachable(bound_s, floor_s)
-    return tuple(greedy.counts)
+
+    path: tuple[int, ...]
+    bound_s: float
+    limit_s: float | None = None
+
+    def near(self, floor_s: float, endless: bool) -> float:
+        """The latency to aim at if the best one is `floor_s`, in seconds.
+
+        endless: whether more slots always shorten the latency, if only a little.
+        """
+        if self.bound_s < floor_s * (1 + NEAR * endless):
+            return max(self.bound_s, NEAR_BEST * floor_s)
+        if self.limit_s is None:
+            return self.bound_s
+        return max(self.bound_s, min(NEAR_BEST * floor_s, self.limit_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing(Value):
+    """The slots that bounds need.
+
+    slots: slots of each query; a query that shares them may have part of one. floors: bounds that
+    no number of slots meets, each with the best latency in seconds; slots are then for a latency
+    near the best. short: queries that may not have as many slots as their load needs.
+    """
+
+    slots: tuple[float, ...]
+    floors: tuple[tuple[PathBound, float], ...] = ()
+    short: tuple[int, ...] = ()
+
+
+def fewest(
+    queries: Sequence[BatchQuery], bounds: Sequence[PathBound], whole: Sequence[bool] | None = None
+) -> Sizing:
+    """The fewest slots with which even the oldest items are within every bound.
+
+    whole: for each query, whether it needs whole slots of its own; default: all do. Others share.
+
+    >>> alerts = BatchQuery("alerts", 100, 0.001, 0.3)
+    >>> report = BatchQuery("report", 2_000, 0.0005, 0.5, 5, fixed_work_s=20)
+    >>> found = fewest((alerts, report), (PathBound((0,), 1.4), PathBound((1,), 10.5)),
+    ...                (False, False))
+    >>> [round(slots, 2) for slots in found.slots]
+    [0.17, 5.32]
+    """
+    whole = [True] * len(queries) if whole is None else list(whole)
+    slots = [0.0] * len(queries)
+    short = []
+    for index, query in enumerate(queries):
+        most = math.inf if query.max_processors is None else query.max_processors
+        if query.load >= most:
+            short.append(index)
+            slots[index] = most
+        elif whole[index]:
+            slots[index] = float(query.least_processors)
+        elif query.arrival_rate_per_s:
+            slots[index] = min(most, query.load * (1 + STEP))
+    floors = []
+    for bound in bounds:
+        path = [i for i in bound.path if i not in short and queries[i].arrival_rate_per_s]
+        if not path:
+            continue
+        floor_s = math.fsum(queries[i].floor_s for i in path)
+        endless = any(queries[i].max_processors is None for i in path)
+        bound_s = bound.near(floor_s, endless)
+        if bound.bound_s < floor_s * (1 + NEAR * endless):
+            floors.append((bound, floor_s))
+        _meet(queries, path, bound_s, slots, whole)
+    return Sizing(tuple(slots), tuple(floors), tuple(short))
+
+
+def _most(query: BatchQuery) -> float:
+    return math.inf if query.max_processors is None else query.max_processors
+
+
+def _meet(
+    queries: Sequence[BatchQuery],
+    path: Sequence[int],
+    bound_s: float,
+    slots: list[float],
+    whole: Sequence[bool],
+) -> None:
+    """Give slots to the queries of a path, where they help most, until its bound is met."""
+    for index in path:  # necessary for each of them alone, and enough for a single one
+        need = min(queries[index].slots_for(bound_s), _most(queries[index]))
+        if math.isfinite(need):
+            need = float(math.ceil(need - 1e-9)) if whole[index] else need
+            slots[index] = max(slots[index], need)
+    while math.fsum(queries[i].oldest_s(slots[i]) for i in path) > bound_s * (1 + 1e-9):
+        gains = []
+        for index in path:
+            step = 1.0 if whole[index] else max(STEP, STEP * slots[index])
+            more = min(slots[index] + step, _most(queries[index]))
+            if more > slots[index]:
+                before, after = queries[index].oldest_s(slots[index]), queries[index].oldest_s(more)
+                gain = math.inf if math.isinf(before) else (before - after) / (more - slots[index])
+                gains.append((gain, -index, more))
+        if not gains or max(gains)[0] <= 0:
+            return
+        _, index, more = max(gains)
+        slots[-index] = more

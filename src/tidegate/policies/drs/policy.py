@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from tidegate.errors import Infeasible, LatencyUnreachable, NotEnoughProcessors
@@ -12,11 +12,16 @@ from tidegate.model import Plan, Prediction, Snapshot, Unmet
 from tidegate.packing import Packing
 from tidegate.packing.sizing import consolidate, set_counts
 from tidegate.policies.base import NoMemory, Policy, Situation, Style, setting
-from tidegate.policies.drs.networks import Network, read_network
+from tidegate.policies.drs.batches import BatchJob, read_job
+from tidegate.policies.drs.networks import JacksonNetwork, read_network
+from tidegate.theory import microbatch
 from tidegate.theory.queueing import machines_for
 from tidegate.units import show_duration
 
 __all__ = ["Drs"]
+
+NEAR_BEST = 1.05
+"""Multiple of the best latency of queues that replaces a bound that cannot be met."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +35,16 @@ class Drs(Policy):
     unchanged number of hosts, instances change only when the estimate falls by `min_gain`. Hosts
     are released only when the bound holds with that margin.
 
-    If all operators have measured micro-batches and their overhead, `tidegate.theory.microbatch`
-    replaces the queues. The bound is then on the latency of the *oldest* item of a batch, so that
-    nearly all items are within it. Items that usually arrive in a period are not a backlog. Hosts
-    are released down to where `headroom` more input would still meet the bound, so that noise in
-    the measurements changes nothing.
+    If operators have measured micro-batches, `tidegate.theory.microbatch` replaces the queues. The
+    bound is then on the latency of the *oldest* item of a batch, so that nearly all items are
+    within it. `t_max_s` is for the queries with the largest SLO; the bounds of the others are lower
+    in proportion to their SLO. Items that usually arrive in a period are not a backlog. Hosts are
+    released down to where `headroom` more input would still meet the bounds, so that noise in the
+    measurements changes nothing. While the batches do not tell their fixed work from the work on
+    rows, a plan is right in both cases, and a turn at most doubles the hosts.
+
+    An operator without items needs no more than one instance. An operator with items whose service
+    time is unknown keeps its instances, and the others are planned for.
 
     The paper's Fig. 10, ExpA: 17 processors on four machines of five (three reserved) exceed
     500 ms; a fifth machine and 10:11:1 meet it.
@@ -95,52 +105,131 @@ class Drs(Policy):
     def decide(self, snapshot: Snapshot, memory: NoMemory) -> tuple[Plan, NoMemory]:
         """Estimate, correct, and allocate where the gain is large enough."""
         packing = Packing(snapshot)
+        job = read_job(
+            snapshot, t_max_s=self.t_max_s, catch_up_s=self.catch_up_s, reserved=self.reserved
+        )
+        if job is not None:
+            return self._decide_batches(packing, job), memory
         network = read_network(
             snapshot,
             t_max_s=self.t_max_s,
             catch_up_s=self.catch_up_s,
-            headroom=self.headroom,
             general=self.model == "ggk",
         )
         if network is None:
             packing.because("missing", "an arrival rate or service time is unknown: no change")
             return packing.plan(), memory
+        return self._decide_queues(packing, network), memory
 
-        slots = _slots(snapshot)
+    # --- micro-batches ------------------------------------------------------------------------
+
+    def _decide_batches(self, packing: Packing, job: BatchJob) -> Plan:
+        if self.reserved:
+            _set_aside(packing, self.reserved, _slots(packing.snapshot))
+        hosts_now = len(packing.hosts)
+        hosts, unmet = self._hosts_for_batches(packing, job, hosts_now)
+        packing.unmet.extend(unmet)
+        for sentence in job.ceilings:
+            packing.because("ceiling", sentence)
+
+        query, now_s, bound_s = job.tightest(hosts_now)
+        _, then_s, _ = job.tightest(hosts)
+        counts = packing.counts
+        if hosts == hosts_now and not self._worth(job, counts, now_s, then_s):
+            return packing.plan(Prediction(sojourn_s=_known(now_s)))
+        wanted = job.counts(hosts)
+        target = dict.fromkeys(packing.snapshot.topology.by_name, 1)
+        target |= {q.name: k for q, k in zip(job.queries, wanted, strict=True)}
+        target |= {name: max(1, counts[name]) for name in job.unknown}
+        if target != {name: counts[name] for name in target}:
+            text = query + self._why(now_s, then_s, wanted, hosts, bound_s)
+            packing.because("latency" if hosts >= hosts_now else "spare", text)
+            set_counts(packing, target)
+        consolidate(packing, at_least=hosts)
+        return packing.plan(Prediction(sojourn_s=_known(then_s)))
+
+    def _hosts_for_batches(
+        self, packing: Packing, job: BatchJob, hosts_now: int
+    ) -> tuple[int, list[Unmet]]:
+        """Number of hosts for all bounds, and unmet demand."""
+        need = job.need()
+        if need.hosts > hosts_now:
+            need = job.need(headroom=self.headroom)
+            if not job.identified and need.hosts > 2 * hosts_now:
+                why = "batches of one size do not tell what rows cost: the hosts at most double"
+                packing.because("careful", why)
+                need = replace(need, hosts=2 * hosts_now)
+        elif need.hosts < hosts_now:
+            if job.unknown:
+                names = ", ".join(job.unknown)
+                packing.because("missing", f"no cost of {names} is known yet: nothing is released")
+                return hosts_now, list(need.unmet)
+            safe = job.need(headroom=self.headroom, margin=self.min_gain).hosts
+            need = replace(need, hosts=min(safe, hosts_now))
+        unmet = list(need.unmet)
+        most = packing.snapshot.offer.max_hosts
+        if most is not None and need.hosts > most:
+            unmet.append(Unmet("", need.hosts - most, f"at most {most} hosts are available"))
+        return need.hosts if most is None else min(need.hosts, most), unmet
+
+    def _worth(self, job: BatchJob, counts: Mapping[str, int], now_s: float, then_s: float) -> bool:
+        """Whether to change the instances on the hosts there are.
+
+        Only queries that are parts of a chain have slots of their own.
+        """
+        if not any(job.whole):
+            return False
+        have = [max(1, counts[query.name]) for query in job.queries]
+        now_s = microbatch.oldest_s([q.admitted() for q in job.queries], have)
+        return not math.isfinite(now_s) or then_s <= now_s * (1 - self.min_gain)
+
+    # --- queues -------------------------------------------------------------------------------
+
+    def _decide_queues(self, packing: Packing, network: JacksonNetwork) -> Plan:
+        snapshot, slots = packing.snapshot, _slots(packing.snapshot)
         if self.reserved:
             _set_aside(packing, self.reserved, slots)
-        counts = packing.counts
-        now_s = network.bounded_s([counts[name] for name in network.names])
-        running = snapshot.running.counts
-        estimated_s = network.mean_s([running[name] for name in network.names])
+        taken = self.reserved + sum(network.kept.values())
+        counts, running = packing.counts, snapshot.running.counts
+        now_s = network.sojourn_s([counts[name] for name in network.names])
+        estimated_s = network.sojourn_s([running[name] for name in network.names])
         correction = self._correction(snapshot.latency.mean_s, estimated_s)
-        correction = network.tempered(correction, self.t_max_s)
-        hosts, unmet = self._fewest_hosts(snapshot, network, correction, slots)
+        hosts, unmet = self._fewest_hosts(snapshot, network, correction, slots, taken)
         hosts_now = len(packing.hosts)
-        if hosts > hosts_now and (ahead := network.ahead()) is not network:
-            hosts, unmet = self._fewest_hosts(snapshot, ahead, correction, slots)
         packing.unmet.extend(unmet)
 
         if hosts < hosts_now:  # hosts that are not safe to release are used as well as possible
-            hosts = self._safe_hosts(network, correction, slots, hosts, hosts_now)
-        wanted = _assigned(network, hosts * slots - self.reserved)
-        then_s = network.bounded_s(wanted)
+            then_s = network.sojourn_s(_assigned(network, hosts * slots - taken))
+            if correction * then_s > self.t_max_s * (1 - self.min_gain):
+                hosts = hosts_now
+        wanted = _assigned(network, hosts * slots - taken)
+        then_s = network.sojourn_s(wanted)
         worth = then_s <= now_s * (1 - self.min_gain) if math.isfinite(now_s) else True
         if hosts == hosts_now and not worth:
-            return packing.plan(Prediction(sojourn_s=_known(correction * now_s))), memory
+            return packing.plan(Prediction(sojourn_s=_known(correction * now_s)))
 
-        target = dict(zip(network.names, wanted, strict=True))
+        target = {**network.kept, **dict(zip(network.names, wanted, strict=True))}
         if target != {name: counts[name] for name in target}:
             text = self._why(correction * now_s, correction * then_s, wanted, hosts)
             packing.because("latency" if hosts >= hosts_now else "spare", text)
             set_counts(packing, target)
         consolidate(packing, at_least=hosts)
-        return packing.plan(Prediction(sojourn_s=_known(correction * then_s))), memory
+        return packing.plan(Prediction(sojourn_s=_known(correction * then_s)))
 
-    def _why(self, now_s: float, then_s: float, wanted: Sequence[int], hosts: int) -> str:
+    def _why(
+        self,
+        now_s: float,
+        then_s: float,
+        wanted: Sequence[int],
+        hosts: int,
+        bound_s: float | None = None,
+    ) -> str:
         """The change in a sentence. now_s, then_s: estimates without and with it."""
         shape = f"{':'.join(map(str, wanted))} instances on {hosts} host{'s' * (hosts != 1)}"
-        now = f"estimated {show_duration(now_s)} against a bound of {show_duration(self.t_max_s)}"
+        bound = show_duration(self.t_max_s if bound_s is None else bound_s)
+        now = f"estimated {show_duration(now_s)} against a bound of {bound}"
+        if not wanted:
+            return f"there is no input: {hosts} host{'s' * (hosts != 1)}"
         if not math.isfinite(now_s):
             now = "more arrives than can be processed, and queues grow"
         if not math.isfinite(then_s):
@@ -154,20 +243,28 @@ class Drs(Policy):
         return min(self.max_correction, max(1.0, measured_s / estimated_s))
 
     def _fewest_hosts(
-        self, snapshot: Snapshot, network: Network, correction: float, slots: int
+        self,
+        snapshot: Snapshot,
+        network: JacksonNetwork,
+        correction: float,
+        slots: int,
+        taken: int,
     ) -> tuple[int, list[Unmet]]:
-        """Number of hosts for the fewest processors, and unmet demand."""
+        """Number of hosts for the fewest processors, and unmet demand.
+
+        taken: processors that are not for the operators of the network.
+        """
         unmet = []
         bound_s = self.t_max_s
         fewest: tuple[int, ...] = ()
         try:
-            while not fewest:
+            while not fewest and network.stations:
                 try:
                     fewest = network.fewest(bound_s, correction)
                 except LatencyUnreachable as error:
                     # Close to the best latency; its last millisecond would cost too much.
                     unmet.append(Unmet("", 0, str(error)))
-                    bound_s = network.near_best * error.floor_s
+                    bound_s = NEAR_BEST * error.floor_s
         except NotEnoughProcessors as error:
             # An operator may not have as many instances as it needs: use its maximum.
             unmet.append(Unmet("", error.needed - error.available, str(error)))
@@ -175,27 +272,19 @@ class Drs(Policy):
             fewest = tuple(
                 min(k, limit or k) for k, limit in zip(least, network.limits, strict=True)
             )
-        hosts = machines_for(sum(fewest), slots, self.reserved)
+        hosts = max(1, machines_for(sum(fewest), slots, taken))
         most = snapshot.offer.max_hosts
         if most is not None and hosts > most:
-            short = sum(fewest) - (most * slots - self.reserved)
+            short = sum(fewest) - (most * slots - taken)
             unmet.append(Unmet("", short, f"at most {most} hosts are available"))
             hosts = most
         return hosts, unmet
 
-    def _safe_hosts(
-        self, network: Network, correction: float, slots: int, fewest: int, hosts_now: int
-    ) -> int:
-        """The smallest number of hosts, from `fewest` on, that meets the bound with a margin."""
-        for hosts in range(fewest, hosts_now if network.fine else fewest + 1):
-            wanted = _assigned(network, hosts * slots - self.reserved)
-            if correction * network.cautious_s(wanted) <= self.t_max_s * (1 - self.min_gain):
-                return hosts
-        return hosts_now
 
-
-def _assigned(network: Network, processors: int) -> tuple[int, ...]:
+def _assigned(network: JacksonNetwork, processors: int) -> tuple[int, ...]:
     """The best distribution, or one by load where a queue grows in any case."""
+    if not network.stations:
+        return ()
     try:
         return network.assign(processors)
     except Infeasible:

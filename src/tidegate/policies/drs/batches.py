@@ -1,0 +1,346 @@
+"""DRS where operators are queries that work in micro-batches.
+
+Every query is bounded by its own SLO. Along a chain the latencies add up; queries that do not feed
+each other share the slots of the hosts and nothing else. A query without items needs no slots.
+
+What the batches do not tell apart is taken at its worst: as long as they are all alike, the work of
+a batch may depend on its rows or not, and a plan must be right in both cases.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from tidegate.errors import Infeasible, LatencyUnreachable, NotEnoughProcessors
+from tidegate.model import BatchCost, BatchReading, Estimate, OperatorReading, Snapshot, Unmet
+from tidegate.model.topology import Topology
+from tidegate.theory import microbatch
+from tidegate.theory.microbatch import BatchQuery, PathBound, Sizing
+from tidegate.units import show_duration
+
+__all__ = ["BatchJob", "Need", "read_job"]
+
+MOST_PATHS = 64
+"""Number of paths to an operator that are told apart; beyond it, all operators count as a chain."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """The hosts that a job needs, and the demand that no number of hosts meets."""
+
+    hosts: int
+    unmet: tuple[Unmet, ...] = ()
+
+
+@dataclass(frozen=True)
+class BatchJob:
+    """The queries of an application, as a snapshot describes them.
+
+    Attributes:
+        queries: The queries with items. Work that could be fixed or on rows is on rows.
+        light: The same queries; work that could be fixed or on rows is fixed.
+        bounds: The bound of each path of queries.
+        whole: For each query, whether it needs whole slots of its own (it is part of a chain).
+        demands: For each query, the cores of a host that one of its instances reserves.
+        shares: For each query, the share of the slots that its batches hold, where that was
+            measured; None otherwise, and for queries with slots of their own.
+        floor_cores: Cores that one instance of every operator reserves.
+        other_cores: Cores that the instances of the other operators reserve: one for an idle
+            operator, those that it has for one whose cost is unknown.
+        host_cores: Cores of a host.
+        reserved: Cores that other programs use, over all hosts.
+        unknown: Operators with items, or perhaps with items, of which no cost is known.
+        ceilings: Sentences on sources that admit fewer items than arrive.
+    """
+
+    queries: tuple[BatchQuery, ...]
+    light: tuple[BatchQuery, ...]
+    bounds: tuple[PathBound, ...]
+    whole: tuple[bool, ...]
+    demands: tuple[float, ...]
+    shares: tuple[float | None, ...]
+    floor_cores: float
+    other_cores: float
+    host_cores: float
+    reserved: int = 0
+    unknown: tuple[str, ...] = ()
+    ceilings: tuple[str, ...] = ()
+
+    @property
+    def identified(self) -> bool:
+        """Whether the batches tell the work of a batch from the work of its rows."""
+        return self.queries == self.light
+
+    def need(self, headroom: float = 0.0, margin: float = 0.0) -> Need:
+        """The fewest hosts that meet every bound, whatever the batches do not tell apart.
+
+        headroom: additional input, as a share. margin: part of each bound to stay below, as a
+        share.
+        """
+        bounds = [replace(b, bound_s=b.bound_s * (1 - margin)) for b in self.bounds]
+        needs = [self._need(queries, bounds, headroom) for queries in (self.queries, self.light)]
+        return max(needs, key=lambda need: need.hosts)
+
+    def _need(
+        self, queries: Sequence[BatchQuery], bounds: Sequence[PathBound], headroom: float
+    ) -> Need:
+        more = [
+            replace(q, arrival_rate_per_s=q.arrival_rate_per_s * (1 + headroom)).admitted()
+            for q in queries
+        ]
+        sizing = microbatch.fewest(more, bounds, self.whole)
+        unmet = [
+            Unmet("", 0, f"{self._label(bound)}{LatencyUnreachable(bound.bound_s, floor_s)}")
+            for bound, floor_s in sizing.floors
+        ]
+        for index in sizing.short:
+            query = more[index]
+            needed, available = query.least_processors, math.floor(query.max_processors or 0)
+            why = str(NotEnoughProcessors(needed, available, query.name))
+            unmet.append(Unmet("", needed - available, why))
+        return Need(self._hosts(sizing), tuple(unmet))
+
+    def _hosts(self, sizing: Sizing) -> int:
+        # An instance of a query that shares its slots is a share of them, whatever it reserves.
+        cores = math.fsum(
+            k * (demand if own else 1.0)
+            for k, demand, own in zip(sizing.slots, self.demands, self.whole, strict=True)
+        )
+        # Batches that hold a third of the slots need three times as many to hold enough.
+        held = (k / share for k, share in zip(sizing.slots, self.shares, strict=True) if share)
+        cores = max(cores, self.floor_cores, *held) + self.reserved
+        return max(1, math.ceil(cores / self.host_cores - 1e-9))
+
+    def slots(self, hosts: int) -> tuple[float, ...]:
+        """The slots that each query has on a number of hosts.
+
+        Whole slots where they are given to queries, otherwise the share that batches hold; where
+        that is unknown, in proportion to what the queries need.
+        """
+        room = max(0.0, hosts * self.host_cores - self.reserved)
+        wanted = microbatch.fewest([q.admitted() for q in self.queries], self.bounds, self.whole)
+        if any(self.whole):
+            return tuple(float(k) for k in self.counts(hosts))
+        total = math.fsum(wanted.slots)
+        found = []
+        for query, slots, share in zip(self.queries, wanted.slots, self.shares, strict=True):
+            most = math.inf if query.max_processors is None else query.max_processors
+            needed = slots / total if total else 1.0
+            found.append(min(room * (needed if share is None else share), most))
+        return tuple(found)
+
+    def counts(self, hosts: int) -> tuple[int, ...]:
+        """Instances of each query on a number of hosts: all that there is room for."""
+        queries = [q.admitted() for q in self.queries]
+        room = hosts * self.host_cores - self.reserved - self.other_cores
+        instances = math.floor(room / max(self.demands, default=1.0) + 1e-9)
+        if any(self.whole):
+            bounds_s = [self._bound_of(index) for index in range(len(queries))]
+            with suppress(Infeasible):
+                return microbatch.assign(queries, instances, bounds_s)
+        needs = microbatch.fewest(queries, self.bounds, self.whole).slots
+        return _in_proportion(needs, [q.max_processors for q in queries], instances)
+
+    def _bound_of(self, index: int) -> float:
+        return min((b.bound_s for b in self.bounds if index in b.path), default=1.0)
+
+    def tightest(self, hosts: int) -> tuple[str, float, float]:
+        """The path that is closest to its bound: its name, latency and bound in seconds."""
+        slots = self.slots(hosts)
+        queries = [q.admitted() for q in self.queries]
+        found = [
+            (
+                self._label(bound),
+                math.fsum(queries[i].oldest_s(slots[i]) for i in bound.path),
+                bound.bound_s,
+            )
+            for bound in self.bounds
+        ]
+        return max(found, key=lambda path: path[1] / path[2], default=("", 0.0, math.inf))
+
+    def _label(self, bound: PathBound) -> str:
+        """The query that a bound is on, as the beginning of a sentence; empty with one query."""
+        chain = len({b.path[-1] for b in self.bounds}) == 1
+        return "" if chain else f"{self.queries[bound.path[-1]].name}: "
+
+
+def read_job(
+    snapshot: Snapshot, *, t_max_s: float, catch_up_s: float, reserved: int
+) -> BatchJob | None:
+    """The queries that a snapshot describes, None when no operator has measured micro-batches.
+
+    t_max_s: bound on the latency of the oldest item for the operators with the largest SLO, in
+    seconds; the bounds of others are lower in proportion to their SLO. catch_up_s: time in which to
+    process a backlog, in seconds; 0 to ignore it. reserved: cores that other programs use.
+    """
+    topology = snapshot.topology
+    costs = {name: _cost(snapshot, name) for name in topology.by_name}
+    if not any(costs.values()):
+        return None
+    names, heavy, light, unknown = [], [], [], []
+    ceilings: list[str] = []
+    for operator in topology.operators:
+        reading, cost = snapshot.reading[operator.name], costs[operator.name]
+        if reading.arrival_rate_per_s == 0 and not reading.queue_length:
+            continue  # idle: it was measured, and it needs no slot
+        if reading.arrival_rate_per_s is None or cost is None or reading.batches is None:
+            unknown.append(operator.name)
+            continue
+        limit = _useful_slots(operator.max_instances, cost, reading.batches)
+        rate = _rate(reading, reading.batches, t_max_s, catch_up_s)
+        query = BatchQuery(
+            operator.name,
+            rate,
+            cost.per_row.value,
+            cost.overhead.value,
+            reading.batches.trigger_interval_s,
+            limit,
+            cost.fixed_work.value,
+            reading.batches.max_rows,
+        )
+        names.append(operator.name)
+        ceilings += _ceiling(query, reading.batches)
+        if cost.fixed_work.identified or cost.per_row.identified:
+            heavy.append(query)
+            light.append(query)
+        else:
+            heavy.append(_with_work(query, cost.fixed_work.low, cost.per_row.high))
+            light.append(_with_work(query, cost.fixed_work.high, cost.per_row.low))
+    chained = {
+        name
+        for edge in topology.edges
+        for name in (edge.origin, edge.target)
+        if edge.origin in topology.by_name
+    }
+    bounds = tuple(_bounds(topology, names, t_max_s))
+    whole = tuple(name in chained for name in names)
+    others = {o.name: 1 for o in topology.operators if o.name not in names}
+    others |= {name: max(1, snapshot.requested.counts[name]) for name in unknown}
+    return BatchJob(
+        tuple(heavy),
+        tuple(light),
+        bounds,
+        whole,
+        tuple(snapshot.operator(name).demand.cpu_cores or 1.0 for name in names),
+        tuple(
+            None if own or cost is None else cost.held_share
+            for own, cost in zip(whole, (costs[name] for name in names), strict=True)
+        ),
+        math.fsum(o.demand.cpu_cores for o in topology.operators),
+        math.fsum(n * snapshot.operator(name).demand.cpu_cores for name, n in others.items()),
+        snapshot.offer.capacity.cpu_cores,
+        reserved,
+        tuple(unknown),
+        tuple(ceilings),
+    )
+
+
+def _cost(snapshot: Snapshot, name: str) -> BatchCost | None:
+    """The measured cost of a batch, or one from its overhead and the time of an item."""
+    batches, service_s = snapshot.reading[name].batches, snapshot.service_time_s(name)
+    if batches is None or batches.cost is not None:
+        return batches.cost if batches is not None else None
+    if batches.overhead_s is None or not service_s:
+        return None
+    overhead, fixed, per_row = (Estimate(v, v, v) for v in (batches.overhead_s, 0.0, service_s))
+    return BatchCost(overhead, fixed, per_row)
+
+
+def _with_work(query: BatchQuery, fixed_work_s: float, service_time_s: float) -> BatchQuery:
+    return replace(query, fixed_work_s=fixed_work_s, service_time_s=service_time_s)
+
+
+def _useful_slots(tasks: int | None, cost: BatchCost, batches: BatchReading) -> float | None:
+    """The most slots that shorten a batch: its tasks, or fewer if one of them is far longer."""
+    useful = cost.useful_slots
+    if useful is None or cost.skew_s is None:
+        return tasks
+    took_s = statistics.median(batches.recent_durations_s or (math.inf,))
+    skewed = useful < tasks / 2 if tasks is not None else cost.skew_s > took_s / 4
+    return max(1.0, useful) if skewed else tasks
+
+
+def _rate(
+    reading: OperatorReading, batches: BatchReading, t_max_s: float, catch_up_s: float
+) -> float:
+    """Items per second to plan for: those that arrive, and the backlog over `catch_up_s`.
+
+    Items that arrive in a period wait until its end, so they are no backlog. A period never exceeds
+    the bound.
+    """
+    rate = reading.arrival_rate_per_s or 0.0
+    if not catch_up_s or not reading.queue_length:
+        return rate
+    took_s = statistics.median(batches.recent_durations_s or (0.0,))
+    usual = rate * min(max(batches.trigger_interval_s, took_s), t_max_s)
+    return rate + max(0.0, reading.queue_length - usual) / catch_up_s
+
+
+def _ceiling(query: BatchQuery, batches: BatchReading) -> Iterator[str]:
+    """A sentence if the source admits fewer items than are to be processed."""
+    if query.admitted() is query:
+        return
+    trigger_s = query.trigger_interval_s
+    pace = f"every {show_duration(trigger_s)}" if trigger_s else "in a batch"
+    setting = f" ({batches.admission})" if batches.admission else ""
+    yield (
+        f"the source of {query.name} admits at most {query.max_rows:,.0f} rows {pace}{setting}, "
+        f"and {query.arrival_rate_per_s:,.0f}/s would have to be read: more executors do not help"
+    )
+
+
+def _bounds(topology: Topology, names: Sequence[str], t_max_s: float) -> Iterator[PathBound]:
+    """The bound of each path from an entry to a query, by the SLO of that query."""
+    index = {name: n for n, name in enumerate(names)}
+    largest_s = max((o.slo_s for o in topology.operators if o.slo_s is not None), default=None)
+    before: dict[str, list[str]] = {name: [] for name in topology.by_name}
+    after: dict[str, list[str]] = {name: [] for name in topology.by_name}
+    for edge in topology.edges:
+        if edge.origin in before:
+            before[edge.target].append(edge.origin)
+            after[edge.origin].append(edge.target)
+    covered: set[int] = set()
+    # Exits first: a query that feeds one with the same bound, or a lower one, needs none itself.
+    for name in sorted(names, key=lambda name: (len(after[name]) > 0, index[name])):
+        slo_s = topology.by_name[name].slo_s
+        share = slo_s / largest_s if slo_s is not None and largest_s is not None else 1.0
+        if index[name] in covered and share == 1.0:
+            continue
+        for path in _paths(name, before):
+            known = tuple(index[n] for n in path if n in index)
+            bound_s = t_max_s * share
+            covered.update(known)
+            yield PathBound(known, bound_s, None if slo_s is None else max(slo_s, bound_s))
+
+
+def _paths(name: str, before: dict[str, list[str]]) -> list[tuple[str, ...]]:
+    """The paths that end at an operator, each operator at most once on a path."""
+    found: list[tuple[str, ...]] = []
+    unfinished: list[tuple[str, ...]] = [(name,)]
+    while unfinished:
+        path = unfinished.pop()
+        origins = [origin for origin in before[path[0]] if origin not in path]
+        if not origins:
+            found.append(path)
+        unfinished += [(origin, *path) for origin in origins]
+        if len(found) + len(unfinished) > MOST_PATHS:
+            return [(*(n for n in before if n != name), name)]
+    return found
+
+
+def _in_proportion(
+    needs: Sequence[float], limits: Sequence[float | None], instances: int
+) -> tuple[int, ...]:
+    """One instance for each query, and the others in proportion to the needs."""
+    counts = [1] * len(needs)
+    for _ in range(instances - len(needs)):
+        open_ = [i for i, limit in enumerate(limits) if limit is None or counts[i] < limit]
+        if not open_:
+            break
+        neediest = max(open_, key=lambda i: needs[i] / counts[i])
+        counts[neediest] += 1
+    return tuple(counts)

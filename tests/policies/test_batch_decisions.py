@@ -1,0 +1,127 @@
+"""Decisions about jobs as Spark runs them: fixed work, several queries, silence, ceilings.
+
+Each test is a finding of a review of the first autoscaler, which failed it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from tests.policies.batch_world import BatchWorld, Query, changes
+from tidegate.loop.stack import StackOptions, build_stack
+from tidegate.policies.base import Policy, Situation
+
+
+def stack(slo_s: float, most: int = 20) -> Policy:
+    """What runs live by default."""
+    return build_stack("drs", Situation(slo_s), StackOptions(max_hosts=most))
+
+
+def constant(rate_per_s: float) -> Callable[[float], float]:
+    """The same rate at all times."""
+    return lambda _: rate_per_s
+
+
+@pytest.mark.parametrize("start", [1, 2, 5, 20])
+def test_fixed_parallel_work_does_not_swing(start: int) -> None:
+    """D = 0.5 + (20 + n·s)/k: the first autoscaler swung between 1 and 20 executors."""
+    query = Query("q", constant(2_000), 15, fixed_work_s=20)
+    world = BatchWorld([query], start, 4, 20)
+    history = world.run(stack(15), 192)
+    settle = 10 if start <= 5 else 12  # a job is never halved in one turn
+    assert changes(history[settle - 1 :]) <= 2, history
+    assert history[-1] == 2
+    assert not world.late
+
+
+def test_the_load_follows_its_day_with_fixed_work() -> None:
+    """A rate that rises fourfold and falls again is followed both ways, without swinging."""
+    query = Query("q", lambda t: 6_000 + 5_000 * math.sin(t / 300), 15, fixed_work_s=20)
+    world = BatchWorld([query], 2, 4, 20)
+    history = world.run(stack(15), 360)
+    assert max(history) > min(history[10:])
+    turning = 3_600 / (math.pi * 300)  # number of half waves
+    assert changes(history) <= 4 * turning
+    late = [late for late in world.late if late[0] > 100]
+    assert len(late) <= 2, late
+
+
+def test_an_idle_query_does_not_freeze_the_others() -> None:
+    """Finding 1: light load shrinks and heavy load grows beside a query that never had a row."""
+    for rate, expected in ((60, 1), (40_000, 8)):
+        alone = [Query("busy", constant(rate), 30)]
+        beside = [Query("busy", constant(rate), 30), Query("dead-letters", constant(0), 30)]
+        ended = [
+            BatchWorld(queries, 4, 4, 16).run(stack(30, 16), 40)[-1] for queries in (alone, beside)
+        ]
+        assert ended[0] == ended[1]
+        assert ended[1] <= expected if rate == 60 else ended[1] >= 5
+
+
+def test_zero_input_shrinks_to_the_minimum() -> None:
+    """Finding 2: 12 hosts without input become one, step by step."""
+    query = Query("q", lambda t: 5_000 if t < 100 else 0.0, 15, fixed_work_s=20)
+    world = BatchWorld([query], 12, 4, 20)
+    history = world.run(stack(15), 60)
+    assert history[-1] == 1
+    for before, after in pairwise(history):
+        assert after > before / 2 or after == 1
+    query.rate_per_s = constant(8_000)
+    assert world.run(stack(15), 30)[-1] >= 2
+
+
+def test_independent_queries_do_not_add_up() -> None:
+    """Finding 3: three queries with a trigger of 10 s and an SLO of 30 s need two slots each."""
+    queries = [Query(f"q{n}", constant(1_000), 30, trigger_s=10, service_s=0.001) for n in range(3)]
+    world = BatchWorld(queries, 6, 2, 12)
+    history = world.run(stack(30, 12), 60)
+    assert history[-1] <= 3  # six slots
+    assert not world.late
+    assert not any("cannot be reached" in reason for reason in world.reasons)
+
+
+def test_a_ceiling_of_the_source_is_said_and_nothing_is_bought() -> None:
+    """Finding 8: 5,000 rows a trigger are admitted and 4,000/s arrive."""
+    query = Query("q", constant(4_000), 30, max_rows=5_000)
+    world = BatchWorld([query], 2, 4, 20)
+    history = world.run(stack(30), 60)
+    assert max(history) <= 2 and history[-1] == 1
+    said = [r for r in world.reasons if "admits at most 5,000 rows" in r]
+    assert said and "more executors do not help" in said[0]
+    assert "maxOffsetsPerTrigger=5000" in said[0]
+
+
+def test_a_strict_query_beside_a_lax_one() -> None:
+    """Each query is bounded by its own SLO: the lax one alone would need far less."""
+    lax = Query("report", constant(4_000), 60, trigger_s=20)
+    strict = Query("alerts", constant(500), 2.5, trigger_s=0, overhead_s=0.3, service_s=0.008)
+    lone = BatchWorld([Query("report", constant(4_000), 60, trigger_s=20)], 4, 2, 20)
+    both = BatchWorld([lax, strict], 4, 2, 20)
+    alone, together = lone.run(stack(60), 60)[-1], both.run(stack(60), 60)[-1]
+    assert together > alone
+    assert not [late for late in both.late if late[0] > 100]
+    relaxed = Query("alerts", constant(500), 60, trigger_s=0, overhead_s=0.3, service_s=0.008)
+    free = BatchWorld([Query("report", constant(4_000), 60, trigger_s=20), relaxed], 4, 2, 20)
+    assert free.run(stack(60), 60)[-1] < together
+
+
+def test_twenty_small_queries_do_not_need_twenty_slots() -> None:
+    """Queries that share slots count with what they cost, not with a slot each."""
+    queries = [
+        Query(f"q{n:02}", constant(5), 60, trigger_s=10, fixed_work_s=0.2) for n in range(20)
+    ]
+    world = BatchWorld(queries, 6, 4, 20)
+    assert world.run(stack(60), 40)[-1] == 1
+    assert not world.late
+
+
+def test_a_query_of_which_nothing_is_heard_holds_releases_only() -> None:
+    """An unknown query may cost anything: nothing is released, and growth goes on."""
+    calm = [Query("busy", constant(60), 30), Query("new", constant(0), 30, heard=False)]
+    assert BatchWorld(calm, 3, 4, 16).run(stack(30, 16), 30)[-1] == 3
+    loaded = [Query("busy", constant(60_000), 30), Query("new", constant(0), 30, heard=False)]
+    assert BatchWorld(loaded, 3, 4, 16).run(stack(30, 16), 30)[-1] > 5
