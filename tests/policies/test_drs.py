@@ -198,3 +198,56 @@ def test_a_backlog_counts_as_arrivals_until_it_is_worked_off() -> None:
     assert calm.deployment.counts["work"] <= needed < late.deployment.counts["work"]
     ignored = decide(waiting, reserved=0, catch_up_s=0.0)
     assert ignored.deployment == calm.deployment
+
+
+def with_readings(snapshot: Snapshot, **readings: OperatorReading) -> Snapshot:
+    """The snapshot with other readings of some operators, whose service times are not declared."""
+    operators = tuple(
+        replace(o, service_time_s=None) if o.name in readings else o
+        for o in snapshot.topology.operators
+    )
+    return replace(
+        snapshot,
+        topology=replace(snapshot.topology, operators=operators),
+        operators=tuple(readings.get(r.operator, r) for r in snapshot.operators),
+    )
+
+
+def test_an_operator_that_never_had_an_item_does_not_freeze_the_others() -> None:
+    idle = OperatorReading("aggregate", arrival_rate_per_s=0.0)
+    plan = decide(with_readings(scene((8, 8, 1)), aggregate=idle), t_max_s=0.5)
+    assert plan.bounded_target == 5
+    assert plan.deployment.counts["aggregate"] == 1
+
+
+def test_a_rare_operator_without_a_service_time_keeps_its_instances() -> None:
+    rare = OperatorReading("aggregate", arrival_rate_per_s=0.01)
+    plan = decide(with_readings(scene((8, 6, 3)), aggregate=rare), t_max_s=0.5)
+    assert plan.bounded_target == 5
+    assert plan.deployment.counts["aggregate"] == 3
+    assert sum(shape(plan)) == 22
+
+
+def test_zero_input_shrinks_to_one_instance_each() -> None:
+    silent = {name: OperatorReading(name, arrival_rate_per_s=0.0) for name in RATES}
+    plan = decide(with_readings(scene((10, 11, 1)), **silent), t_max_s=0.5)
+    assert shape(plan) == (1, 1, 1)
+    assert plan.bounded_target == 2  # three instances beside three reserved processors
+    assert "no input" in plan.reasons[0].text
+
+
+def test_a_silent_source_while_queues_drain() -> None:
+    readings = {
+        "extract": OperatorReading("extract", 0.0, service_time_s=0.175, queue_length=0.0),
+        "match": OperatorReading("match", 0.0, service_time_s=0.1875, queue_length=600.0),
+        "aggregate": OperatorReading("aggregate", 0.0, service_time_s=0.0025),
+    }
+    plan = decide(with_readings(scene((8, 8, 1)), **readings), t_max_s=0.5)
+    assert plan.deployment.counts["match"] >= 2  # 600 items in a minute, 0.19 s each
+
+
+def test_nothing_is_decided_while_the_entry_is_unknown() -> None:
+    blind = OperatorReading("extract")
+    plan = decide(with_readings(scene((8, 8, 1)), extract=blind), t_max_s=0.5)
+    assert plan.deployment == scene((8, 8, 1)).requested
+    assert plan.reasons[0].code == "missing"

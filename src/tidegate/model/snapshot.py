@@ -88,7 +88,7 @@ class Estimate(Value):
         value: The best guess.
         low: Lower end of the interval.
         high: Upper end of the interval.
-        identified: Whether the data tell this quantity from the others. If not, the interval
+        identified: Whether the data separate this quantity from the others. If not, the interval
             contains every value that the data allow, and a policy must be careful.
     """
 

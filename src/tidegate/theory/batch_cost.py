@@ -3,8 +3,8 @@
 A batch of n rows on k task slots takes D = o + (W + n·s)/k. Spark reports the work Y of a batch in
 slot-seconds, so the terms come from two separate questions:
 
-- **W and s**: Y = W + n·s is a line over the rows. Batches of different sizes tell its two terms
-  apart. If all batches are alike, the data allow every split of Y, and neither term is identified.
+- **W and s**: Y = W + n·s is a line over the rows. Batches of different sizes separate its two
+  terms. If all batches are alike, the data allow every split of Y, and neither term is identified.
 - **o**: what is left of the duration, D - Y/k. One batch is enough, if k is known.
 
 A task that takes longer than the others (skew) also leaves a rest that no slot shortens. The times
@@ -64,8 +64,8 @@ class BatchSample(Value):
 class BatchSamples:
     """The batches from which costs are estimated: the latest ones of every size.
 
-    A query may run at a constant rate for hours. Batches of other sizes, which tell the work of a
-    batch from that of its rows, are therefore kept longer than batches of the usual size.
+    A query may run at a constant rate for hours. Batches of other sizes, which separate fixed work
+    from the work on rows, are therefore kept longer than batches of the usual size.
 
     >>> samples = BatchSamples()
     >>> for rows in [100] + [1_000] * 500:
@@ -109,7 +109,7 @@ def estimate(samples: Sequence[BatchSample]) -> BatchCost | None:
     >>> round(cost.overhead.value, 3), round(cost.fixed_work.value, 3), round(cost.per_row.value, 6)
     (0.5, 20.0, 0.0005)
 
-    Batches of one size do not tell fixed work from work on rows:
+    Batches of one size do not separate fixed work from work on rows:
 
     >>> alike = estimate([batch(10_000, 8)] * 10)
     >>> alike.per_row.identified, alike.per_row.high, alike.fixed_work.low, alike.fixed_work.high

@@ -292,7 +292,7 @@ def fewest(
 ) -> Sizing:
     """The fewest slots with which even the oldest items are within every bound.
 
-    whole: for each query, whether it needs whole slots of its own; default: all do. Others share.
+    whole: for each query, whether it needs dedicated whole slots; default: all do. Others share.
 
     >>> alerts = BatchQuery("alerts", 100, 0.001, 0.3)
     >>> report = BatchQuery("report", 2_000, 0.0005, 0.5, 5, fixed_work_s=20)

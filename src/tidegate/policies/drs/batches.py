@@ -3,7 +3,7 @@
 Every query is bounded by its own SLO. Along a chain the latencies add up; queries that do not feed
 each other share the slots of the hosts and nothing else. A query without items needs no slots.
 
-What the batches do not tell apart is taken at its worst: as long as they are all alike, the work of
+What the batches do not separate is taken at its worst: as long as they are all alike, the work of
 a batch may depend on its rows or not, and a plan must be right in both cases.
 """
 
@@ -25,7 +25,7 @@ from tidegate.units import show_duration
 __all__ = ["BatchJob", "Need", "read_job"]
 
 MOST_PATHS = 64
-"""Number of paths to an operator that are told apart; beyond it, all operators count as a chain."""
+"""Number of paths to an operator that are distinguished; with more, all count as a chain."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class BatchJob:
         queries: The queries with items. Work that could be fixed or on rows is on rows.
         light: The same queries; work that could be fixed or on rows is fixed.
         bounds: The bound of each path of queries.
-        whole: For each query, whether it needs whole slots of its own (it is part of a chain).
+        whole: For each query, whether it needs dedicated whole slots (it is part of a chain).
         demands: For each query, the cores of a host that one of its instances reserves.
         shares: For each query, the share of the slots that its batches hold, where that was
-            measured; None otherwise, and for queries with slots of their own.
+            measured; None otherwise, and for queries with dedicated slots.
         floor_cores: Cores that one instance of every operator reserves.
         other_cores: Cores that the instances of the other operators reserve: one for an idle
             operator, those that it has for one whose cost is unknown.
@@ -72,11 +72,11 @@ class BatchJob:
 
     @property
     def identified(self) -> bool:
-        """Whether the batches tell the work of a batch from the work of its rows."""
+        """Whether the batches separate fixed work from the work on rows."""
         return self.queries == self.light
 
     def need(self, headroom: float = 0.0, margin: float = 0.0) -> Need:
-        """The fewest hosts that meet every bound, whatever the batches do not tell apart.
+        """The fewest hosts that meet every bound, whatever the batches do not separate.
 
         headroom: additional input, as a share. margin: part of each bound to stay below, as a
         share.

@@ -73,7 +73,7 @@ class JacksonNetwork:
 def read_network(
     snapshot: Snapshot, *, t_max_s: float, catch_up_s: float, general: bool
 ) -> JacksonNetwork | None:
-    """The network that a snapshot describes, None when it tells nothing about the load.
+    """The network that a snapshot describes, None when it shows nothing about the load.
 
     t_max_s: the bound, in seconds. catch_up_s: time in which to process a backlog, in seconds.
     general: whether queues have the measured variability.

@@ -40,7 +40,7 @@ class Drs(Policy):
     within it. `t_max_s` is for the queries with the largest SLO; the bounds of the others are lower
     in proportion to their SLO. Items that usually arrive in a period are not a backlog. Hosts are
     released down to where `headroom` more input would still meet the bounds, so that noise in the
-    measurements changes nothing. While the batches do not tell their fixed work from the work on
+    measurements changes nothing. While the batches do not separate fixed work from the work on
     rows, a plan is right in both cases, and a turn at most doubles the hosts.
 
     An operator without items needs no more than one instance. An operator with items whose service
@@ -156,7 +156,7 @@ class Drs(Policy):
         if need.hosts > hosts_now:
             need = job.need(headroom=self.headroom)
             if not job.identified and need.hosts > 2 * hosts_now:
-                why = "batches of one size do not tell what rows cost: the hosts at most double"
+                why = "batches of one size do not show what rows cost: the hosts at most double"
                 packing.because("careful", why)
                 need = replace(need, hosts=2 * hosts_now)
         elif need.hosts < hosts_now:
@@ -175,7 +175,7 @@ class Drs(Policy):
     def _worth(self, job: BatchJob, counts: Mapping[str, int], now_s: float, then_s: float) -> bool:
         """Whether to change the instances on the hosts there are.
 
-        Only queries that are parts of a chain have slots of their own.
+        Only queries that are parts of a chain have dedicated slots.
         """
         if not any(job.whole):
             return False
