@@ -125,3 +125,27 @@ def test_a_query_of_which_nothing_is_heard_holds_releases_only() -> None:
     assert BatchWorld(calm, 3, 4, 16).run(stack(30, 16), 30)[-1] == 3
     loaded = [Query("busy", constant(60_000), 30), Query("new", constant(0), 30, heard=False)]
     assert BatchWorld(loaded, 3, 4, 16).run(stack(30, 16), 30)[-1] > 5
+
+
+def test_what_rows_cost_is_found_out_where_that_is_safe() -> None:
+    """At a constant rate, batches back to back never show it; one host less does."""
+    query = Query("q", constant(3), 10, trigger_s=0, fixed_work_s=12, service_s=0.001)
+    world = BatchWorld([query], 6, 4, 20)
+    history = world.run(stack(10), 60)
+    assert history[-1] <= 2
+    assert changes(history[30:]) <= 1
+    assert not world.late
+
+
+def test_rows_that_become_dearer_are_followed() -> None:
+    """Rows cost four times as much from one minute to the next, at the same rate."""
+    query = Query("q", constant(4_000), 30, service_s=0.001)
+    world = BatchWorld([query], 2, 4, 20)
+    before = world.run(stack(30), 30)[-1]
+    query.service_s = 0.004
+    after = world.run(stack(30), 30)
+    assert after[-1] > before
+    assert changes(after[40:]) <= 2
+    assert after[33] > before  # within four turns
+    late = [late for late in world.late if late[0] > 300 + 240]
+    assert not late

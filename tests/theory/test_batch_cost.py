@@ -81,13 +81,25 @@ def test_rows_that_cost_nothing_and_work_that_is_all_rows() -> None:
 
 
 def test_cold_batches_do_not_poison_the_line() -> None:
-    """Three batches of new executors take four times as long, and the terms stay."""
+    """The first two batches on new executors take four times as long, and the terms stay."""
     rng = random.Random(2)
     samples = [batch(rng.uniform(2_000, 40_000), noise=rng.gauss(1, 0.02)) for _ in range(25)]
-    samples += [batch(rng.uniform(2_000, 40_000), noise=4.0) for _ in range(3)]
+    samples += [batch(rng.uniform(2_000, 40_000), slots=16, noise=4.0) for _ in range(2)]
     cost = estimate(samples)
     assert cost is not None
     assert cost.fixed_work.value == pytest.approx(20, rel=0.15)
+
+
+@pytest.mark.parametrize("factor", [3.0, 0.4])
+def test_a_change_of_the_rows_is_followed_within_four_batches(factor: float) -> None:
+    """Rows that suddenly cost more or less are not taken for outliers for long."""
+    rng = random.Random(3)
+    samples = [batch(rng.uniform(2_000, 40_000), noise=rng.gauss(1, 0.05)) for _ in range(24)]
+    samples += [batch(20_000, noise=factor * rng.gauss(1, 0.05)) for _ in range(4)]
+    cost = estimate(samples)
+    assert cost is not None
+    work_s = cost.fixed_work.value + 20_000 * cost.per_row.value
+    assert work_s == pytest.approx(30 * factor, rel=0.15)
 
 
 def test_empty_batches_are_fixed_work() -> None:

@@ -24,7 +24,7 @@ from tidegate.model import BatchCost, Estimate
 
 __all__ = ["BatchSample", "BatchSamples", "estimate"]
 
-PER_SIZE = 12
+PER_SIZE = 24
 """Number of batches of about the same size that are kept."""
 OLDEST = 2_000
 """A batch counts until this many later ones have ended."""
@@ -33,6 +33,8 @@ IDENTIFIED = 0.5
 LEAST_NOISE = 0.005
 """Smallest relative noise of the work of a batch: clocks show whole milliseconds."""
 ROUNDS = 4
+CHANGES = ((2, 0.6), (4, 0.2))
+"""So many batches in a row that differ from the line by such a share are a change of the costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class BatchSamples:
     >>> for rows in [100] + [1_000] * 500:
     ...     samples.add(BatchSample(rows, 1.5, 1 + rows / 1_000, 2))
     >>> len(samples.kept()), estimate(samples.kept()).fixed_work.identified
-    (13, True)
+    (25, True)
     """
 
     def __init__(self) -> None:
@@ -119,6 +121,8 @@ def estimate(samples: Sequence[BatchSample]) -> BatchCost | None:
     if not known:
         return None
     fixed, per_row = _split(known)
+    level = _level(known, fixed.value, per_row.value)
+    fixed, per_row = _scaled(fixed, level), _scaled(per_row, level)
     latest = known[-2 * PER_SIZE :]  # the overhead follows the load of the driver: old ones mislead
     rests = [max(0.0, s.duration_s - s.work_s / s.slots) for s in latest]
     longest = [(s, s.longest_s) for s in latest if s.longest_s is not None]
@@ -134,6 +138,30 @@ def estimate(samples: Sequence[BatchSample]) -> BatchCost | None:
         useful_slots=statistics.median(useful) if useful else None,
         held_share=statistics.median(shares) if shares else None,
     )
+
+
+def _level(samples: Sequence[BatchSample], fixed_s: float, row_s: float) -> float:
+    """The factor by which the latest batches are dearer or cheaper than those before them.
+
+    The line is robust, so it would take many batches to follow a change of the rows or of the
+    machines. Some batches in a row on the same side of it are such a change: few if they are far
+    from it, unless the slots changed as well (the first batches on a new executor are dear).
+    """
+    for count, clearly in CHANGES:
+        latest = samples[-count:]
+        ratios = [s.work_s / max(fixed_s + row_s * s.rows, 1e-9) for s in latest]
+        slots = [s.slots for s in samples[-count - 1 :]]
+        moved = max(slots) > 1.2 * min(slots) and count < CHANGES[-1][0]
+        alike = all(r > 1 + clearly for r in ratios) or all(r < 1 / (1 + clearly) for r in ratios)
+        if len(samples) > count and alike and not moved:
+            return statistics.median(ratios)
+    return 1.0
+
+
+def _scaled(term: Estimate, factor: float) -> Estimate:
+    if factor == 1.0:
+        return term
+    return Estimate(term.value * factor, term.low * factor, term.high * factor, term.identified)
 
 
 def _middle(values: Sequence[float]) -> Estimate:

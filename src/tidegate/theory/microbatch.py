@@ -48,6 +48,9 @@ NEAR_BEST = 1.25
 """A bound that cannot be reached is replaced by this multiple of the best latency: the gain of more
 slots falls with 1/k only, so that the last part of it would cost an absurd number of slots."""
 
+PART = 0.7
+"""The aim moves by at most this part of the way from the best latency to the limit."""
+
 STEP = 0.05
 """Relative size of the steps in which a query that shares its slots gets more of them."""
 
@@ -266,11 +269,12 @@ class PathBound(Value):
 
         endless: whether more slots always shorten the latency, if only a little.
         """
-        if self.bound_s < floor_s * (1 + NEAR * endless):
-            return max(self.bound_s, NEAR_BEST * floor_s)
-        if self.limit_s is None:
+        near_s = NEAR_BEST * floor_s
+        if self.limit_s is not None and self.limit_s > floor_s:
+            near_s = min(near_s, floor_s + PART * (self.limit_s - floor_s))
+        elif self.bound_s >= floor_s * (1 + NEAR * endless):
             return self.bound_s
-        return max(self.bound_s, min(NEAR_BEST * floor_s, self.limit_s))
+        return max(self.bound_s, near_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,22 @@ class BatchJob:
         needs = [self._need(queries, bounds, headroom) for queries in (self.queries, self.light)]
         return max(needs, key=lambda need: need.hosts)
 
+    def may_try(self, hosts: int, headroom: float, margin: float) -> bool:
+        """Whether it is safe to find out what rows cost, with fewer hosts.
+
+        At a constant rate and with the same slots, batches never show it. Fewer hosts make batches
+        of another size. That is safe where the hosts are enough if the unknown work is fixed, and
+        still within the limits themselves if it is on rows.
+        """
+        if self.identified or hosts < 1:
+            return False
+        bounds = [replace(b, bound_s=b.bound_s * (1 - margin)) for b in self.bounds]
+        limits = [replace(b, bound_s=b.limit_s or b.bound_s) for b in self.bounds]
+        return (
+            self._need(self.light, bounds, headroom).hosts <= hosts
+            and self._need(self.queries, limits, headroom).hosts <= hosts
+        )
+
     def _need(
         self, queries: Sequence[BatchQuery], bounds: Sequence[PathBound], headroom: float
     ) -> Need:

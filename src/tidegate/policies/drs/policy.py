@@ -159,12 +159,16 @@ class Drs(Policy):
                 why = "batches of one size do not show what rows cost: the hosts at most double"
                 packing.because("careful", why)
                 need = replace(need, hosts=2 * hosts_now)
-        elif need.hosts < hosts_now:
-            if job.unknown:
+        elif job.unknown:
+            if need.hosts < hosts_now:
                 names = ", ".join(job.unknown)
                 packing.because("missing", f"no cost of {names} is known yet: nothing is released")
-                return hosts_now, list(need.unmet)
+            need = replace(need, hosts=hosts_now)
+        else:
             safe = job.need(headroom=self.headroom, margin=self.min_gain).hosts
+            if safe >= hosts_now and job.may_try(hosts_now - 1, self.headroom, self.min_gain):
+                packing.because("careful", "batches with one host less will show what rows cost")
+                safe = hosts_now - 1
             need = replace(need, hosts=min(safe, hosts_now))
         unmet = list(need.unmet)
         most = packing.snapshot.offer.max_hosts
