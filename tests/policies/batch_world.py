@@ -7,6 +7,7 @@ Queries with known costs share the slots of all hosts evenly while their batches
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -40,6 +41,7 @@ class Query:
     max_rows: float | None = None
     tasks: int | None = None
     heard: bool = True
+    noise: random.Random | None = None
     begins_s: float = 0.0
     queue: float = 0.0
     arrived_to_s: float = 0.0
@@ -47,6 +49,10 @@ class Query:
     durations_s: list[float] = field(default_factory=list)
     delays_s: list[float] = field(default_factory=list)
     done: float = 0.0
+
+    def factor(self) -> float:
+        """A random factor with a deviation of a fifth, 1 without noise."""
+        return 1.0 if self.noise is None else max(0.3, self.noise.gauss(1, 0.2))
 
     def arrive(self, until_s: float) -> float:
         """Let items arrive up to a time, and return how many came."""
@@ -98,8 +104,8 @@ class BatchWorld:
                     query.begins_s = begin_s + max(query.trigger_s, 1.0)
                     continue
                 slots = self._busy_with(query)
-                work_s = query.fixed_work_s + rows * query.service_s
-                took_s = query.overhead_s + work_s / slots
+                work_s = query.factor() * (query.fixed_work_s + rows * query.service_s)
+                took_s = query.factor() * query.overhead_s + work_s / slots
                 waited_s = query.queue / max(query.rate_per_s(begin_s), 1e-9)
                 query.queue -= rows
                 query.done += rows

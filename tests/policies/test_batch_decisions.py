@@ -6,6 +6,7 @@ Each test is a finding of a review of the first autoscaler, which failed it.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -35,6 +36,16 @@ def test_fixed_parallel_work_does_not_swing(start: int) -> None:
     settle = 10 if start <= 5 else 12  # a job is never halved in one turn
     assert changes(history[settle - 1 :]) <= 2, history
     assert history[-1] == 2
+    assert not world.late
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_noise_of_a_fifth_does_not_swing_either(seed: int) -> None:
+    """The same world with batches that differ by a fifth, one standard deviation."""
+    query = Query("q", constant(2_000), 15, fixed_work_s=20, noise=random.Random(seed))
+    world = BatchWorld([query], 1, 4, 20)
+    history = world.run(stack(15), 100)
+    assert changes(history[9:]) <= 2, history
     assert not world.late
 
 

@@ -24,8 +24,10 @@ from tidegate.model import BatchCost, Estimate
 
 __all__ = ["BatchSample", "BatchSamples", "estimate"]
 
-PER_SIZE = 24
+PER_SIZE = 16
 """Number of batches of about the same size that are kept."""
+SIZES = 4
+"""Number of classes of size into which rows between n and 2n fall."""
 OLDEST = 2_000
 """A batch counts until this many later ones have ended."""
 IDENTIFIED = 0.5
@@ -73,7 +75,7 @@ class BatchSamples:
     >>> for rows in [100] + [1_000] * 500:
     ...     samples.add(BatchSample(rows, 1.5, 1 + rows / 1_000, 2))
     >>> len(samples.kept()), estimate(samples.kept()).fixed_work.identified
-    (25, True)
+    (17, True)
     """
 
     def __init__(self) -> None:
@@ -83,7 +85,7 @@ class BatchSamples:
     def add(self, sample: BatchSample) -> None:
         """Add a batch that has just ended."""
         self._count += 1
-        size = -1 if sample.rows < 1 else int(math.log2(sample.rows))
+        size = -1 if sample.rows < 1 else int(SIZES * math.log2(sample.rows))
         kept = self._by_size.setdefault(size, deque(maxlen=PER_SIZE))
         kept.append((self._count, sample))
 
