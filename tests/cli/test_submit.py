@@ -131,6 +131,8 @@ def test_spark_home_and_its_defaults_are_respected(
         (("--slo",), "--slo is None; it must be followed by a value"),
         (("--slo", "5s"), "name it last"),
         (("--slo", "soon", "app.py"), "--slo is 'soon'"),
+        (("--slo", "alerts=2s", "app.py"), "--slo is 'alerts=2s'; it must be a target for all"),
+        (("--slo", "alerts=x,30s", "app.py"), "--slo of alerts is 'x'"),
         (("--slo", "5s", "gone.py"), "application is 'gone.py'"),
         (("--slo", "5s", "job.jar"), "use tidegate.spark.Autoscaler"),
         (("--slo", "5s", "--polcy", "drs", "app.py"), "option is '--polcy'"),

@@ -38,7 +38,11 @@ class SubmitCommand(TyperCommand):
 def submit(
     ctx: typer.Context,
     slo: Annotated[
-        str, typer.Option(help="Latency target, from arrival to result.", metavar="TIME")
+        str,
+        typer.Option(
+            help="Latency target, from arrival to result: 5s, or by query: alerts=2s,30s.",
+            metavar="TIME",
+        ),
     ],
     app: Annotated[
         list[str] | None,

@@ -19,7 +19,7 @@ from tidegate.loop.controller import Controller, remembered
 from tidegate.loop.controls import ControlFile
 from tidegate.loop.journal import Journal, Turn
 from tidegate.loop.stack import StackOptions, build_stack, wrapped
-from tidegate.model import HostOffer
+from tidegate.model import HostOffer, SloByQuery
 from tidegate.model.topology import Topology
 from tidegate.policies.base import Policy, Situation
 from tidegate.spark.autoscaler.executors import MakeManager, WorkerHosts, executor_manager
@@ -146,7 +146,9 @@ class Autoscaler(Service):
 
     Args:
         spark: The session; Spark's own dynamic allocation must be off.
-        slo: Latency target from arrival to result, a duration such as ``"5s"`` or in seconds.
+        slo: Latency target from arrival to result: a duration such as ``"5s"`` or in seconds. For
+            several queries, a mapping of their names, with ``*`` for all others, such as
+            ``{"alerts": "2s", "*": "30s"}``, or the text ``"alerts=2s,30s"``.
         policy: Name of a policy (see ``tidegate policies``), or a policy object. Default: ``drs``.
         parameters: Parameters of the policy by name. Default: the policy's defaults.
         guards: Further guards by name, each with its settings. Default: none.
@@ -176,7 +178,7 @@ class Autoscaler(Service):
         self,
         spark: SparkSession,
         *,
-        slo: str | float,
+        slo: str | float | Mapping[str, str | float] | SloByQuery,
         policy: str | Policy = "drs",
         parameters: Mapping[str, Any] | None = None,
         guards: Mapping[str, Mapping[str, Any]] | None = None,
@@ -196,7 +198,9 @@ class Autoscaler(Service):
         seed: int = 0,
         on_turn: Callable[[Turn], None] | None = None,
     ) -> None:
-        self.slo_s = duration_s(slo, "slo")
+        self.slo = SloByQuery.read(slo)
+        self.slo_s = self.slo.default_s
+        """The latency target of queries without a separate one, in seconds."""
         self.interval_s = duration_s(interval, "interval")
         billing_unit_s = duration_s(billing_unit, "billing_unit")
         finite(price_per_hour, "price_per_hour", low=0)
@@ -207,7 +211,7 @@ class Autoscaler(Service):
             max_hosts=max_executors,
             stabilise_s=duration_s(stabilise, "stabilise"),
         )
-        self._acting = build_stack(policy, Situation(self.slo_s), options)
+        self._acting = build_stack(policy, Situation(self.slo.largest_s), options)
         self.policy = wrapped(self._acting, {"dry-run": {}}) if dry_run else self._acting
         self.gateway = Gateway(spark, watch_only=dry_run)
         make = executors or executor_manager
@@ -232,7 +236,7 @@ class Autoscaler(Service):
             hosts,
             self.offer,
             style=self.policy.style,
-            slo_s=self.slo_s,
+            slo=self.slo,
             interval_s=self.interval_s,
             topology=topology,
             live_settings=live_settings,
