@@ -12,9 +12,9 @@ from tidegate.guards.budget import Budget
 from tidegate.guards.effect import Effect
 from tidegate.guards.every_query import EveryQueryRuns
 from tidegate.guards.holds import DryRun, Pause
-from tidegate.guards.limits import Bounds, StepLimit
+from tidegate.guards.limits import Bounds, ReleaseLimit, StepLimit
 from tidegate.guards.missing import MissingMetrics
-from tidegate.guards.pace import CoolDown, Stabilisation
+from tidegate.guards.pace import CoolDown, FirstLook, Stabilisation
 from tidegate.guards.schedule import ExcludedPeriods
 from tidegate.guards.useful import UsefulHosts
 
@@ -28,9 +28,11 @@ __all__ = [
     "Effect",
     "EveryQueryRuns",
     "ExcludedPeriods",
+    "FirstLook",
     "Guard",
     "MissingMetrics",
     "Pause",
+    "ReleaseLimit",
     "Stabilisation",
     "StepLimit",
     "UsefulHosts",
@@ -38,9 +40,11 @@ __all__ = [
 
 ORDER = (
     "missing.MissingMetrics",
+    "pace.FirstLook",
     "pace.Stabilisation",
     "pace.CoolDown",
     "limits.StepLimit",
+    "limits.ReleaseLimit",
     "budget.Budget",
     "useful.UsefulHosts",
     "effect.Effect",

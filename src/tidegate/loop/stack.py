@@ -49,7 +49,9 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "application": (
         "trend",
         "missing-metrics",
+        "first-look",
         "stabilisation",
+        "release-limit",
         "useful-hosts",
         "effect",
         "bounds",
@@ -99,11 +101,12 @@ def build_stack(
     not set. kind: what the stack controls.
 
     >>> build_stack("drs", Situation(slo_s=10)).describe()
-    'drs → trend() → missing-metrics() → stabilisation(down_s=60.0) → useful-hosts() → effect() →
-    bounds()'
+    'drs → trend() → missing-metrics() → stabilisation(down_s=60.0) → release-limit() →
+    useful-hosts() → effect() → bounds()'
     >>> options = StackOptions(without=["trend", "effect"], max_hosts=8)
     >>> build_stack("btu", Situation(slo_s=10), options).describe()
-    'btu → missing-metrics() → useful-hosts() → bounds(max_hosts=8)'
+    'btu → missing-metrics() → first-look() → release-limit() → useful-hosts() →
+    bounds(max_hosts=8)'
     """
     options = options or StackOptions()
     if isinstance(policy, str):
@@ -111,8 +114,9 @@ def build_stack(
     settings: dict[str, Settings] = {name: {} for name in DEFAULTS[kind]}
     if "stabilisation" in settings:
         settings["stabilisation"] = {"down_s": options.stabilise_s}
-        if policy.picks_its_moment:
-            del settings["stabilisation"]
+        settings["first-look"] = {"wait_s": options.stabilise_s}
+        # Both begin with what runs; a policy has the one that suits it.
+        del settings["stabilisation" if policy.picks_its_moment else "first-look"]
     settings["bounds"] = {"min_hosts": options.min_hosts, "max_hosts": options.max_hosts}
     for name in options.without:
         if name == ALL:
