@@ -188,6 +188,24 @@ def test_guards_are_switched_off_and_set_by_name() -> None:
         build_stack("ds2", Situation(), StackOptions(without=["stabilization"]))
 
 
+def test_guards_that_a_setting_asks_for_have_their_place() -> None:
+    options = StackOptions(
+        without=["all"],
+        max_hosts=9,
+        when_blind="maximum",
+        initial_hosts=4,
+        scheduled_minimum="weekdays 08:00-18:00: 4",
+        time_zone="Europe/Berlin",
+    )
+    built = build_stack("ds2", Situation(), options)
+    assert names(built) == ["ds2", "initial-hosts", "when-blind", "scheduled-minimum"]
+    assert names(build_stack("ds2", Situation(), StackOptions(without=["all"]))) == ["ds2"]
+    with pytest.raises(SettingError, match=r"when_blind is 'maximum'.*largest number"):
+        build_stack("ds2", Situation(), StackOptions(when_blind="maximum"))
+    with pytest.raises(SettingError, match="time_zone"):
+        build_stack("ds2", Situation(), StackOptions(time_zone="Europe/Berlin"))
+
+
 def test_settings_of_a_default_guard_add_to_its_limits() -> None:
     options = StackOptions(guards={"bounds": {"min_hosts": 2}}, min_hosts=1, max_hosts=8)
     built = build_stack("drs", Situation(slo_s=5.0), options)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from tidegate.guards.base import Guard
+from tidegate.guards.blind import InitialHosts, WhenBlind
 from tidegate.guards.budget import Budget
 from tidegate.guards.effect import Effect
 from tidegate.guards.every_query import EveryQueryRuns
@@ -15,7 +16,7 @@ from tidegate.guards.holds import DryRun, Pause
 from tidegate.guards.limits import Bounds, ReleaseLimit, StepLimit
 from tidegate.guards.missing import MissingMetrics
 from tidegate.guards.pace import CoolDown, FirstLook, Stabilisation
-from tidegate.guards.schedule import ExcludedPeriods
+from tidegate.guards.schedule import ExcludedPeriods, ScheduledMinimum
 from tidegate.guards.useful import UsefulHosts
 
 __all__ = [
@@ -30,16 +31,21 @@ __all__ = [
     "ExcludedPeriods",
     "FirstLook",
     "Guard",
+    "InitialHosts",
     "MissingMetrics",
     "Pause",
     "ReleaseLimit",
+    "ScheduledMinimum",
     "Stabilisation",
     "StepLimit",
     "UsefulHosts",
+    "WhenBlind",
 ]
 
 ORDER = (
     "missing.MissingMetrics",
+    "blind.InitialHosts",
+    "blind.WhenBlind",
     "pace.FirstLook",
     "pace.Stabilisation",
     "pace.CoolDown",
@@ -48,6 +54,7 @@ ORDER = (
     "budget.Budget",
     "useful.UsefulHosts",
     "effect.Effect",
+    "schedule.ScheduledMinimum",
     "limits.Bounds",
     "every_query.EveryQueryRuns",
     "schedule.ExcludedPeriods",

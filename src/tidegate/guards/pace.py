@@ -83,8 +83,8 @@ class CoolDown(Guard):
 class StabilisationMemory(Value):
     """The plans of the recent turns, and when it began to look.
 
-    wishes: (time, number of hosts planned), oldest first. hosts: hosts requested in the last turn.
-    began_s: time of the first look, when the hosts that ran counted as planned.
+    The first field holds (time, number of hosts planned), oldest first. hosts: hosts requested in
+    the last turn. began_s: time of the first look, when the hosts that ran counted as planned.
     """
 
     wishes: tuple[tuple[float, int], ...] = ()  # the name that journals of 0.1.0 have

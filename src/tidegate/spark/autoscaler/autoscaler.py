@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -157,6 +157,15 @@ class Autoscaler(Service):
         interval: Time between two decisions. Default: 10 s.
         stabilise: An executor is released only after it was not needed for this time. Default:
             60 s.
+        when_blind: What to do when measurements are missing: ``"hold"`` (release nothing),
+            ``"maximum"``, or a number of executors. Default: hold.
+        blind_after: Time for which they must be missing before that. Default: 60 s.
+        initial_executors: Executors to ask for at the start, until the first measurements are
+            there. Default: those that Spark started with.
+        scheduled_minimum: Minimum of executors by the time of day, such as
+            ``"weekdays 08:00-18:00: 4, sat 10:00-12:00: 2"``. Default: none.
+        time_zone: Time zone of that schedule, such as ``"Europe/Berlin"``. Default: UTC.
+        without_guards: Names of default guards to switch off, or ``all``. Default: none.
         journal: File with one line for each turn. An existing file is continued, so a restarted
             driver resumes with what was learnt before. Default: ``tidegate.jsonl``; None: no file.
         dry_run: Decide and write the journal, but change nothing. Default: False.
@@ -186,6 +195,12 @@ class Autoscaler(Service):
         max_executors: int | None = None,
         interval: str | float = "10s",
         stabilise: str | float = "60s",
+        when_blind: str | int = "hold",
+        blind_after: str | float = "60s",
+        initial_executors: int | None = None,
+        scheduled_minimum: str = "",
+        time_zone: str = "UTC",
+        without_guards: Collection[str] = (),
         journal: str | os.PathLike[str] | None = "tidegate.jsonl",
         dry_run: bool = False,
         price_per_hour: float = 0.0,
@@ -207,9 +222,15 @@ class Autoscaler(Service):
         options = StackOptions(
             parameters or {},
             guards or {},
+            without_guards,
             min_hosts=min_executors,
             max_hosts=max_executors,
             stabilise_s=duration_s(stabilise, "stabilise"),
+            when_blind=when_blind,
+            blind_after_s=duration_s(blind_after, "blind_after"),
+            initial_hosts=initial_executors,
+            scheduled_minimum=scheduled_minimum,
+            time_zone=time_zone,
         )
         self._acting = build_stack(policy, Situation(self.slo.largest_s), options)
         self.policy = wrapped(self._acting, {"dry-run": {}}) if dry_run else self._acting

@@ -62,6 +62,12 @@ class Attachment(Value):
     max_executors: int | None = None
     interval: str = "10s"
     stabilise: str = "60s"
+    when_blind: str = "hold"
+    blind_after: str = "60s"
+    initial_executors: int | None = None
+    scheduled_minimum: str = ""
+    time_zone: str = "UTC"
+    without_guards: tuple[str, ...] = ()
     journal: str = "tidegate.jsonl"
     dry_run: bool = False
     price_per_hour: float = 0.0
@@ -82,9 +88,15 @@ class Attachment(Value):
         options = StackOptions(
             self.parameters,
             self.guards,
+            self.without_guards,
             min_hosts=self.min_executors,
             max_hosts=self.max_executors,
             stabilise_s=duration_s(self.stabilise, "--stabilise"),
+            when_blind=self.when_blind,
+            blind_after_s=duration_s(self.blind_after, "--blind-after"),
+            initial_hosts=self.initial_executors,
+            scheduled_minimum=self.scheduled_minimum,
+            time_zone=self.time_zone,
         )
         slo = SloByQuery.read(self.slo, "--slo")
         build_stack(self.policy, Situation(slo.largest_s), options)
