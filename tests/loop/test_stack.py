@@ -162,8 +162,8 @@ def names(policy: Policy) -> list[str]:
 def test_a_default_stack_has_every_default_guard_once() -> None:
     built = build_stack("drs", Situation(slo_s=10.0), StackOptions(min_hosts=2, max_hosts=9))
     assert names(built) == [
-        "drs", "trend", "missing-metrics", "stabilisation", "release-limit", "useful-hosts",
-        "effect", "bounds",
+        "drs", "trend", "missing-metrics", "stabilisation", "release-limit", "change-cost",
+        "useful-hosts", "effect", "bounds",
     ]  # fmt: skip
     assert isinstance(built, Bounds) and (built.min_hosts, built.max_hosts) == (2, 9)
 
@@ -181,7 +181,7 @@ def test_guards_are_switched_off_and_set_by_name() -> None:
         without=("trend", "stabilisation"),
     )
     assert build_stack("ds2", Situation(slo_s=1.0), options).describe() == (
-        "ds2 → missing-metrics() → release-limit() → budget(hard_usd_per_h=3.0) → "
+        "ds2 → missing-metrics() → release-limit() → change-cost() → budget(hard_usd_per_h=3.0) → "
         "useful-hosts() → effect(hold_s=10.0) → bounds()"
     )
     with pytest.raises(SettingError, match=r"without is 'stabilization'.*default guards are trend"):

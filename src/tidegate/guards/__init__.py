@@ -10,6 +10,7 @@ from importlib import import_module
 from tidegate.guards.base import Guard
 from tidegate.guards.blind import InitialHosts, WhenBlind
 from tidegate.guards.budget import Budget
+from tidegate.guards.change_cost import ChangeCost
 from tidegate.guards.effect import Effect
 from tidegate.guards.every_query import EveryQueryRuns
 from tidegate.guards.holds import DryRun, Pause
@@ -24,6 +25,7 @@ __all__ = [
     "ORDER",
     "Bounds",
     "Budget",
+    "ChangeCost",
     "CoolDown",
     "DryRun",
     "Effect",
@@ -51,6 +53,7 @@ ORDER = (
     "pace.CoolDown",
     "limits.StepLimit",
     "limits.ReleaseLimit",
+    "change_cost.ChangeCost",
     "budget.Budget",
     "useful.UsefulHosts",
     "effect.Effect",

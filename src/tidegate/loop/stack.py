@@ -53,6 +53,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
         "first-look",
         "stabilisation",
         "release-limit",
+        "change-cost",
         "useful-hosts",
         "effect",
         "bounds",
@@ -140,10 +141,10 @@ def build_stack(
 
     >>> build_stack("drs", Situation(slo_s=10)).describe()
     'drs → trend() → missing-metrics() → stabilisation(down_s=60.0) → release-limit() →
-    useful-hosts() → effect() → bounds()'
+    change-cost() → useful-hosts() → effect() → bounds()'
     >>> options = StackOptions(without=["trend", "effect"], max_hosts=8)
     >>> build_stack("btu", Situation(slo_s=10), options).describe()
-    'btu → missing-metrics() → first-look() → release-limit() → useful-hosts() →
+    'btu → missing-metrics() → first-look() → release-limit() → change-cost() → useful-hosts() →
     bounds(max_hosts=8)'
     """
     options = options or StackOptions()
