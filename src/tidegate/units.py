@@ -97,20 +97,25 @@ def show_duration(seconds: float, digits: int = 3) -> str:
 
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_SPANS = {"weekdays": "mon-fri", "weekends": "sat-sun", "weekend": "sat-sun", "daily": "mon-sun"}
 
 
 def weekly_period(text: str, key: str = "excluded_periods") -> tuple[frozenset[int], int, int]:
     """Days of the week (0 is Monday) and minutes of the day, from ``mon-fri 09:30-11:00``.
 
-    Without days, the period is on every day. An end before the start is on the next day.
+    Days are one day, a span such as ``sat-mon``, ``weekdays`` or ``weekends``. Without days, the
+    period is on every day. An end before the start is on the next day.
 
     >>> weekly_period("sat-sun 22:00-01:30")
     (frozenset({5, 6}), 1320, 90)
+    >>> weekly_period("weekdays 08:00-18:00") == weekly_period("mon-fri 08:00-18:00")
+    True
     """
     allowed, remedy = "a period", "write it as [mon-fri] HH:MM-HH:MM"
     words = text.lower().split()
     try:
-        first, _, last = words[0].partition("-") if len(words) > 1 else ("mon", "", "sun")
+        span = _SPANS.get(words[0], words[0]) if len(words) > 1 else "mon-sun"
+        first, _, last = span.partition("-")
         start, end = DAYS.index(first), DAYS.index(last or first)
         days = {(start + n) % 7 for n in range((end - start) % 7 + 1)}
         minutes = []

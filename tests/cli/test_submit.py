@@ -95,6 +95,18 @@ def test_a_policy_with_parameters_by_name_or_from_a_file(app: Path, tmp_path: Pa
     read.check()
 
 
+def test_settings_for_when_nothing_is_known_reach_the_driver(app: Path) -> None:
+    _, command, _ = submitted(
+        *("--slo", "alerts=2s,30s", "--max-executors", "8", "--when-blind", "maximum"),
+        *("--blind-after", "2m", "--initial-executors", "4", "--time-zone", "Europe/Berlin"),
+        *("--scheduled-minimum", "weekdays 08:00-18:00: 4", "--without-guard", "effect", app),
+    )
+    read = from_json(Attachment, command[-2])
+    assert (read.slo, read.when_blind, read.blind_after) == ("alerts=2s,30s", "maximum", "2m")
+    assert (read.initial_executors, read.without_guards) == (4, ("effect",))
+    assert (read.scheduled_minimum, read.time_zone) == ("weekdays 08:00-18:00: 4", "Europe/Berlin")
+
+
 def test_on_this_machine_executors_run_the_same_python(app: Path) -> None:
     for master in ("local[2]", "spark://127.0.0.1:7077"):
         assert environment(["--master", master])["PYSPARK_PYTHON"] == sys.executable
@@ -131,6 +143,19 @@ def test_spark_home_and_its_defaults_are_respected(
         (("--slo",), "--slo is None; it must be followed by a value"),
         (("--slo", "5s"), "name it last"),
         (("--slo", "soon", "app.py"), "--slo is 'soon'"),
+        (("--slo", "alerts=2s", "app.py"), "--slo is 'alerts=2s'; it must be a target for all"),
+        (("--slo", "alerts=x,30s", "app.py"), "--slo of alerts is 'x'"),
+        (("--slo", "5s", "--when-blind", "panic", "app.py"), "it must be hold, maximum, or a num"),
+        (("--slo", "5s", "--when-blind", "maximum", "app.py"), "set the largest number of execu"),
+        (("--slo", "5s", "--blind-after", "x", "app.py"), "--blind-after is 'x'"),
+        (("--slo", "5s", "--initial-executors", "0", "app.py"), "hosts is 0"),
+        (("--slo", "5s", "--scheduled-minimum", "noon: 4", "app.py"), "write it as [mon-fri]"),
+        (
+            ("--slo", "5s", "--scheduled-minimum", "1:00-2:00: 4", "--time-zone", "X", "app.py"),
+            "time_zone is 'X'",
+        ),
+        (("--slo", "5s", "--time-zone", "Asia/Tokyo", "app.py"), "left out without a schedule"),
+        (("--slo", "5s", "--without-guard", "x", "app.py"), "--without-guard is 'x'"),
         (("--slo", "5s", "gone.py"), "application is 'gone.py'"),
         (("--slo", "5s", "job.jar"), "use tidegate.spark.Autoscaler"),
         (("--slo", "5s", "--polcy", "drs", "app.py"), "option is '--polcy'"),

@@ -101,3 +101,14 @@ def test_the_memory_survives_being_saved() -> None:
     guard = Effect(FixedTarget(hosts=4))
     memory = replace(guard.initial_memory(), own=EffectMemory(1, 200.0, 0.0, 60.0))
     assert guard.load_memory(guard.save_memory(memory)) == memory
+
+
+def test_a_finding_of_the_future_is_forgotten() -> None:
+    """The clock went back by an hour: growth is not refused for an hour."""
+    story = Story(Effect(FixedTarget(hosts=4), settle_s=30, hold_s=300))
+    story.turn(10_000, 2, arrives=100, done=50)
+    story.turn(10_010, 3, arrives=100, done=50)
+    assert story.turn(10_050, 3, arrives=100, done=50).bounded_target == 3
+    plan = story.turn(6_450, 3, arrives=100, done=50)
+    assert plan.bounded_target == 4
+    assert [reason.code for reason in plan.reasons] == ["fixed", "clock"]

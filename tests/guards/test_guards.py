@@ -16,6 +16,7 @@ from tidegate.guards import (
     Guard,
     MissingMetrics,
     Pause,
+    ReleaseLimit,
     StepLimit,
 )
 from tidegate.model import Latency, Plan
@@ -68,6 +69,24 @@ def test_bounds_keep_what_runs_rather_than_start_anew() -> None:
 def test_bounds_must_not_cross() -> None:
     with pytest.raises(SettingError, match="at least min_hosts"):
         Bounds(FixedTarget(), min_hosts=4, max_hosts=3)
+
+
+@pytest.mark.parametrize(
+    ("running", "wish", "target"),
+    [(12, 1, 7), (12, 7, 7), (12, 6, 7), (12, 20, 20), (4, 1, 3), (3, 1, 2), (2, 1, 1), (1, 1, 1)],
+)
+def test_a_release_never_halves_a_running_job(running: int, wish: int, target: int) -> None:
+    plan = decide(ReleaseLimit(FixedTarget(wish)), hosts=running)
+    assert plan.bounded_target == target
+    assert [b.guard for b in plan.bindings] == ([] if target == wish else ["release-limit"])
+
+
+def test_a_release_limit_has_a_share_and_a_reason() -> None:
+    plan = decide(ReleaseLimit(FixedTarget(1), share=0.25), hosts=12)
+    assert plan.bounded_target == 10
+    assert plan.bindings[0].why == "less than 25% of 12 hosts are released in one turn"
+    assert decide(ReleaseLimit(FixedTarget(1), share=1), hosts=12).bounded_target == 1
+    assert decide(ReleaseLimit(FixedTarget(1), share=0), hosts=12).bounded_target == 11
 
 
 @pytest.mark.parametrize(

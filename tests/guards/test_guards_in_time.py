@@ -10,20 +10,21 @@ import pytest
 
 from tests.guards.helpers import FixedTarget
 from tidegate.errors import SettingError
-from tidegate.guards import CoolDown, ExcludedPeriods, Guard, Stabilisation
+from tidegate.guards import CoolDown, ExcludedPeriods, FirstLook, Guard, Stabilisation
 from tidegate.model import Plan
 from tidegate.policies.wrapper import WrapperMemory
 from tidegate.testing import steady_snapshot
 
 
 def play(
-    guard: Guard, scenes: Sequence[tuple[float, int, int]]
+    guard: Guard, scenes: Sequence[tuple[float, int, int]], interval_s: float | None = None
 ) -> tuple[list[int], list[Plan], WrapperMemory]:
     """Hosts allowed for each (time, hosts running, hosts wished for)."""
     memory = guard.initial_memory()
     plans = []
     for time_s, hosts, wish in scenes:
         snapshot = steady_snapshot(hosts=hosts, queue_length=0, time_s=time_s)
+        snapshot = replace(snapshot, interval_s=interval_s)
         wishing = replace(guard, inner=FixedTarget(wish))
         plan, memory = wishing.decide(snapshot, memory)
         plans.append(plan)
@@ -114,6 +115,105 @@ def test_wishes_beyond_the_window_are_forgotten() -> None:
     scenes = [(float(t), 3, 3) for t in range(0, 2000, 50)]
     *_, memory = play(Stabilisation(FixedTarget(), down_s=300), scenes)
     assert len(memory.own.wishes) == 6
+
+
+def test_the_window_begins_with_what_runs() -> None:
+    guard = Stabilisation(FixedTarget(), down_s=60)
+    scenes = [(0.0, 12, 1), (30.0, 12, 1), (59.0, 12, 1), (60.0, 12, 1)]
+    targets, plans, _ = play(guard, scenes)
+    assert targets == [12, 12, 12, 1]
+    assert plans[1].bindings[0].why == (
+        "12 hosts ran at the first look, 30 s ago, or were planned since"
+    )
+
+
+def test_after_a_gap_the_window_begins_again() -> None:
+    guard = Stabilisation(FixedTarget(), down_s=60)
+    before = [(0.0, 1, 1), (10.0, 1, 1), (20.0, 1, 1)]
+    after = [(500.0, 12, 1), (559.0, 12, 1), (560.0, 12, 1)]
+    assert play(guard, [*before, *after], interval_s=10)[0][3:] == [12, 12, 1]
+
+
+def test_turns_that_are_further_apart_than_the_window_are_no_gap() -> None:
+    guard = Stabilisation(FixedTarget(), down_s=60)
+    assert play(guard, [(0.0, 5, 5), (120.0, 5, 2)], interval_s=120)[0] == [5, 2]
+
+
+def test_hosts_that_nobody_planned_are_not_released_on_one_look() -> None:
+    # The driver was restarted within the window, with the executors of a fresh start.
+    guard = Stabilisation(FixedTarget(), down_s=60)
+    scenes = [(0.0, 1, 1), (50.0, 1, 1), (60.0, 12, 1), (70.0, 12, 1), (120.0, 12, 1)]
+    assert play(guard, scenes)[0] == [1, 1, 12, 12, 1]
+
+
+def test_what_other_guards_keep_is_not_taken_for_new_hosts() -> None:
+    # A limit outside lets go of a few hosts at a time.
+    guard = Stabilisation(FixedTarget(), down_s=60)
+    scenes = [(0.0, 12, 1), (60.0, 12, 1), (70.0, 7, 1), (80.0, 4, 1), (90.0, 3, 1)]
+    assert play(guard, scenes)[0] == [12, 1, 1, 1, 1]
+
+
+def test_a_window_of_zero_waits_for_nothing() -> None:
+    assert play(Stabilisation(FixedTarget(), down_s=0), [(0.0, 12, 1)])[0] == [1]
+
+
+def test_a_policy_that_picks_its_moment_releases_nothing_on_its_first_looks() -> None:
+    guard = FirstLook(FixedTarget(), wait_s=60)
+    scenes = [(0.0, 12, 1), (59.0, 12, 1), (60.0, 12, 1), (70.0, 11, 9)]
+    targets, plans, _ = play(guard, scenes)
+    assert targets == [12, 12, 1, 9]
+    assert plans[1].bindings[0].why == "it has just begun to look: scales in in 1 s"
+    again = [(0.0, 1, 1), (100.0, 1, 1), (110.0, 12, 1), (169.0, 12, 1), (170.0, 12, 1)]
+    assert play(guard, again)[0] == [1, 1, 12, 12, 1]
+    gap = [(0.0, 3, 3), (100.0, 3, 3), (1000.0, 3, 1), (1060.0, 3, 1)]
+    assert play(guard, gap, interval_s=10)[0] == [3, 3, 3, 1]
+    assert play(guard, [(0.0, 3, 5)])[0] == [5], "scaling out is not delayed"
+
+
+# --- a clock that goes back -------------------------------------------------------------------
+
+
+def reasons(plan: Plan) -> list[str]:
+    return [reason.text for reason in plan.reasons if reason.code == "clock"]
+
+
+SAID = ["the clock went back: what the guards remember from later times is forgotten"]
+
+
+def test_a_cool_down_does_not_wait_for_a_moment_that_was_passed_already() -> None:
+    guard = CoolDown(FixedTarget(), up_s=30, down_s=300)
+    scenes = [(9990.0, 2, 3), (10000.0, 3, 3), (6400.0, 3, 5), (6410.0, 5, 5), (6420.0, 5, 9)]
+    targets, plans, _ = play(guard, scenes)
+    assert targets == [3, 3, 5, 5, 5], "a change after the jump counts as usual"
+    assert [reasons(plan) for plan in plans] == [[], [], SAID, [], []]
+
+
+def test_a_stabilisation_begins_anew_when_the_clock_goes_back() -> None:
+    guard = Stabilisation(FixedTarget(), up_s=30, down_s=60)
+    scenes = [(10000.0, 3, 3), (10010.0, 3, 3), (6400.0, 3, 5), (6430.0, 3, 5)]
+    targets, plans, _ = play(guard, scenes)
+    assert targets == [3, 3, 3, 5], "the first growth comes after the window, not after the jump"
+    assert [reasons(plan) for plan in plans] == [[], [], SAID, []]
+    fall = [(10000.0, 9, 9), (6400.0, 9, 1), (6459.0, 9, 1), (6460.0, 9, 1)]
+    assert play(guard, fall)[0] == [9, 9, 9, 1]
+
+
+def test_a_first_look_begins_anew_when_the_clock_goes_back() -> None:
+    guard = FirstLook(FixedTarget(), wait_s=60)
+    scenes = [(10000.0, 3, 3), (10100.0, 3, 3), (6400.0, 3, 1), (6460.0, 3, 1)]
+    targets, plans, _ = play(guard, scenes)
+    assert targets == [3, 3, 3, 1]
+    assert [reasons(plan) for plan in plans] == [[], [], SAID, []]
+
+
+def test_several_guards_say_it_once() -> None:
+    guard = CoolDown(Stabilisation(FixedTarget(), down_s=60), up_s=30)
+    memory = guard.initial_memory()
+    said = []
+    for time_s, hosts in ((10000.0, 2), (10010.0, 3), (6400.0, 3)):
+        plan, memory = guard.decide(steady_snapshot(hosts=hosts, time_s=time_s), memory)
+        said.append(reasons(plan))
+    assert said == [[], [], SAID]
 
 
 # --- excluded periods -------------------------------------------------------------------------

@@ -122,7 +122,8 @@ def test_the_command_prints_a_leaderboard_and_writes_pictures(trace: Path, tmp_p
     assert done.returncode == 0, done.stderr
     assert "hindsight bound" in done.stdout
     default = (
-        "trend(), missing-metrics(), stabilisation(down_s=60.0), useful-hosts(), effect(), bounds()"
+        "trend(), missing-metrics(), stabilisation(down_s=60.0), release-limit(), "
+        "change-cost(), useful-hosts(), effect(), bounds()"
     )
     assert f"guards: {default}" in " ".join(done.stdout.split())
     assert f"next: tidegate backtest {trace} --tune " in done.stdout  # however long the path is

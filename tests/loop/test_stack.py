@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tidegate.policies import Situation, available, create, policy_class
 from tidegate.policies.base import Policy
 from tidegate.policies.trend import Trend
 from tidegate.policies.wrapper import ObservationWrapper, PolicyWrapper, innermost
+from tidegate.testing import steady_snapshot
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -160,15 +162,17 @@ def names(policy: Policy) -> list[str]:
 def test_a_default_stack_has_every_default_guard_once() -> None:
     built = build_stack("drs", Situation(slo_s=10.0), StackOptions(min_hosts=2, max_hosts=9))
     assert names(built) == [
-        "drs", "trend", "missing-metrics", "stabilisation", "useful-hosts", "effect", "bounds",
+        "drs", "trend", "missing-metrics", "stabilisation", "release-limit", "change-cost",
+        "useful-hosts", "effect", "bounds",
     ]  # fmt: skip
     assert isinstance(built, Bounds) and (built.min_hosts, built.max_hosts) == (2, 9)
 
 
 def test_a_policy_that_picks_its_moment_is_not_held_until_its_plan_has_lasted() -> None:
-    assert "stabilisation" not in names(build_stack("btu", Situation(slo_s=10.0)))
-    inside = wrapped(create("btu"), {"cool-down": {}})
-    assert "stabilisation" not in names(build_stack(inside, Situation(slo_s=10.0)))
+    for policy in ("btu", wrapped(create("btu"), {"cool-down": {}})):
+        stack = names(build_stack(policy, Situation(slo_s=10.0)))
+        assert "stabilisation" not in stack and "first-look" in stack
+    assert "first-look" not in names(build_stack("drs", Situation(slo_s=10.0)))
 
 
 def test_guards_are_switched_off_and_set_by_name() -> None:
@@ -177,11 +181,29 @@ def test_guards_are_switched_off_and_set_by_name() -> None:
         without=("trend", "stabilisation"),
     )
     assert build_stack("ds2", Situation(slo_s=1.0), options).describe() == (
-        "ds2 → missing-metrics() → budget(hard_usd_per_h=3.0) → useful-hosts() → "
-        "effect(hold_s=10.0) → bounds()"
+        "ds2 → missing-metrics() → release-limit() → change-cost() → budget(hard_usd_per_h=3.0) → "
+        "useful-hosts() → effect(hold_s=10.0) → bounds()"
     )
     with pytest.raises(SettingError, match=r"without is 'stabilization'.*default guards are trend"):
         build_stack("ds2", Situation(), StackOptions(without=["stabilization"]))
+
+
+def test_guards_that_a_setting_asks_for_have_their_place() -> None:
+    options = StackOptions(
+        without=["all"],
+        max_hosts=9,
+        when_blind="maximum",
+        initial_hosts=4,
+        scheduled_minimum="weekdays 08:00-18:00: 4",
+        time_zone="Europe/Berlin",
+    )
+    built = build_stack("ds2", Situation(), options)
+    assert names(built) == ["ds2", "initial-hosts", "when-blind", "scheduled-minimum"]
+    assert names(build_stack("ds2", Situation(), StackOptions(without=["all"]))) == ["ds2"]
+    with pytest.raises(SettingError, match=r"when_blind is 'maximum'.*largest number"):
+        build_stack("ds2", Situation(), StackOptions(when_blind="maximum"))
+    with pytest.raises(SettingError, match="time_zone"):
+        build_stack("ds2", Situation(), StackOptions(time_zone="Europe/Berlin"))
 
 
 def test_settings_of_a_default_guard_add_to_its_limits() -> None:
@@ -216,3 +238,23 @@ def test_what_changes_the_view_and_what_limits_the_plan_are_two_things() -> None
         assert issubclass(wrapper, ObservationWrapper) != issubclass(wrapper, Guard)
     assert [name for name, w in WRAPPERS.items() if issubclass(w, ObservationWrapper)] == ["trend"]
     assert not hasattr(Trend, "limit")
+
+
+@pytest.mark.parametrize("name", available())
+def test_a_first_look_never_releases_anything(name: str) -> None:
+    """With 12 hosts and hardly any load, whatever the policy."""
+    stack = build_stack(name, Situation(slo_s=10.0))
+    if stack.style == "placement":
+        return  # its hosts are filled by operators, not by load
+    calm = steady_snapshot(hosts=12, queue_length=0, durations_s=[0.01]).operators[0]
+    reading = replace(calm, arrival_rate_per_s=0.1, processed_per_s=0.1)
+    memory = stack.initial_memory()
+    hosts, seen = 12, []
+    for turn in range(20):
+        snapshot = replace(steady_snapshot(hosts=hosts, queue_length=0), interval_s=10.0)
+        snapshot = replace(snapshot, operators=(reading,), time_s=10.0 * turn)
+        plan, memory = stack.decide(snapshot, memory)
+        assert plan.bounded_target > hosts / 2 or hosts <= 2, "a release never halves a job"
+        hosts = plan.bounded_target
+        seen.append(hosts)
+    assert min(seen[:6]) >= 12, f"nothing is released in the first minute: {seen}"

@@ -94,3 +94,13 @@ def test_drs_grows_before_it_is_too_late() -> None:
         plain, _ = bare.decide(now, bare.initial_memory())
         plan, memory = ahead.decide(now, memory)
     assert (plain.bounded_target, plan.bounded_target) == (1, 2)
+
+
+def test_rates_of_the_future_are_forgotten() -> None:
+    """The clock went back: a trend through later and earlier looks would be none."""
+    trend = Trend(FixedTarget(), window_s=30, lead_s=10)
+    own = TrendMemory()
+    for time_s, rate in ((10_000.0, 900.0), (10_010.0, 500.0), (10_020.0, 100.0), (6_400.0, 50.0)):
+        _, _, own = trend.view(moment(time_s, rate), own)
+    assert [at for at, _ in own.seen] == [6_400.0]
+    assert [at for at, *_ in own.due] == [6_410.0]

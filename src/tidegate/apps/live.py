@@ -24,6 +24,7 @@ from tidegate.errors import BackendError, InputError
 from tidegate.lifecycle import Stop, wait_until
 from tidegate.loop.journal import Turn
 from tidegate.loop.stack import StackOptions, build_stack
+from tidegate.model import SloByQuery
 from tidegate.model.topology import Topology
 from tidegate.policies.base import Situation
 from tidegate.report.summary import Measured
@@ -76,7 +77,8 @@ class LiveRun:
         seconds: Duration of the input, in seconds.
         warm_up_s: Seconds before it, at the rate of the opening. They do not count, and last up to
             `CATCH_UP_S` longer, until the backlog is processed.
-        slo: Latency target; the application's own by default.
+        slo: Latency target, or targets by operator such as ``alerts=2s,30s``; the application's own
+            by default.
         policy: As for `Autoscaler`, like the next two.
         parameters: Of the policy.
         guards: More guards.
@@ -136,12 +138,23 @@ class LiveRun:
             max_hosts=self.max_hosts,
             stabilise_s=duration_s(self.stabilise, "stabilise"),
         )
-        build_stack(self.policy, Situation(self.slo_s), options)
+        targets = self.slo_by_query
+        build_stack(self.policy, Situation(targets.largest_s), options)
+        names = self.application.topology.model().by_name
+        for name in targets.unknown(names):
+            raise InputError(
+                "slo", f"{name}=…", "a target for an operator", f"they are {', '.join(names)}"
+            )
+
+    @property
+    def slo_by_query(self) -> SloByQuery:
+        """Latency targets by operator."""
+        return SloByQuery.read(self.slo or self.application.slo)
 
     @property
     def slo_s(self) -> float:
-        """Latency target, in seconds."""
-        return duration_s(self.slo or self.application.slo, "slo")
+        """Latency target of operators without a separate one, in seconds."""
+        return self.slo_by_query.default_s
 
     @property
     def journal(self) -> Path:
@@ -308,8 +321,8 @@ def run_live(
             say(f"{waiting(running.queries)} items wait after five minutes of a trickle: going on")
         wired = running.for_autoscaler()
         scaler = Autoscaler(
-            spark, slo=run.slo_s, policy=run.policy, parameters=run.parameters, guards=run.guards,
-            min_executors=1, max_executors=run.max_hosts, interval=run.interval,
+            spark, slo=run.slo_by_query, policy=run.policy, parameters=run.parameters,
+            guards=run.guards, min_executors=1, max_executors=run.max_hosts, interval=run.interval,
             stabilise=run.stabilise, journal=run.journal, price_per_hour=run.price_per_hour,
             billing_unit=run.billing_unit, cluster=None if run.dry_run else cluster,
             dry_run=run.dry_run, seed=run.seed, on_turn=on_turn,

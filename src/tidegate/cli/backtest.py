@@ -10,6 +10,7 @@ import typer
 
 from tidegate.cli.dashboard import Dashboard, attached, wait_for_the_end
 from tidegate.cli.output import console, print_json, progress_bar, table
+from tidegate.cli.submit import WithoutGuard
 from tidegate.config import load_topology
 from tidegate.errors import InputError
 from tidegate.lab.backtest import (
@@ -50,14 +51,6 @@ NAMES = {
     "world": "--world",
 }
 """The fields of `ScenarioOptions` as they are written on the command line."""
-WithoutGuard = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--without-guard",
-        help="Switch off a default guard (all: every one); repeatable.",
-        metavar="NAME",
-    ),
-]
 
 
 def backtest_command(

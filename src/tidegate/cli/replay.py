@@ -33,7 +33,10 @@ def _stack(choice: dict[str, Any], journal: Path, without: list[str]) -> Policy:
     turn = next((turn for turn in read_journal(journal) if turn.snapshot is not None), None)
     readings = turn.snapshot.operators if turn is not None and turn.snapshot is not None else ()
     batches = any(reading.batches is not None for reading in readings)
-    situation = Situation(None if turn is None else turn.slo_s, micro_batches=batches)
+    operators = turn.snapshot.topology.operators if turn is not None and turn.snapshot else ()
+    targets = [operator.slo_s for operator in operators if operator.slo_s is not None]
+    largest_s = max(targets, default=None if turn is None else turn.slo_s)
+    situation = Situation(largest_s, micro_batches=batches)
     fleet = turn is not None and EveryQueryRuns.name in turn.policy
     return build_stack(
         choice["policy"], situation, options, kind="fleet" if fleet else "application"

@@ -25,9 +25,10 @@ from tidegate.cli.output import console, table
 from tidegate.cli.report import show_summary
 from tidegate.cli.submit import chosen_policy
 from tidegate.errors import BackendError, InputError
+from tidegate.model import SloByQuery
 from tidegate.report.live import live_page
 from tidegate.report.summary import summarise
-from tidegate.units import duration_s, finite, show_duration
+from tidegate.units import finite, show_duration
 
 if TYPE_CHECKING:
     from tidegate.apps.application import Application, ResultCheck
@@ -61,7 +62,10 @@ def run_command(
         typer.Option("--set", help="A parameter of the policy.", metavar="NAME=VALUE"),
     ] = None,
     slo: Annotated[
-        str | None, typer.Option(help="Latency target; the application's own by default.")
+        str | None,
+        typer.Option(
+            help="Latency target, or by operator: alerts=2s,30s; default: the application's own."
+        ),
     ] = None,
     rate: Rate = 1.0,
     minutes: Annotated[float, typer.Option(help="Duration of the input, in minutes.")] = 2.0,
@@ -112,7 +116,7 @@ def run_command(
     finite(executors, "--executors", low=1)
     finite(bad, "--bad", low=0, high=1)
     if slo is not None:
-        duration_s(slo, "--slo")
+        SloByQuery.read(slo, "--slo")
     app = the_application(name, replay)
     chosen = chosen_policy(policy, settings or [], None)
     known = None

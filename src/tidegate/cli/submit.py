@@ -12,11 +12,19 @@ from typer.core import TyperCommand
 
 from tidegate.config import read_yaml
 from tidegate.errors import InputError
-from tidegate.loop.stack import policy_from
+from tidegate.loop.stack import check_guards, policy_from
 
-__all__ = ["SubmitCommand", "chosen_policy", "submit"]
+__all__ = ["SubmitCommand", "WithoutGuard", "chosen_policy", "submit"]
 
 SPARK = "tidegate.spark"
+WithoutGuard = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--without-guard",
+        help="Switch off a default guard (all: every one); repeatable.",
+        metavar="NAME",
+    ),
+]
 
 
 class SubmitCommand(TyperCommand):
@@ -38,7 +46,11 @@ class SubmitCommand(TyperCommand):
 def submit(
     ctx: typer.Context,
     slo: Annotated[
-        str, typer.Option(help="Latency target, from arrival to result.", metavar="TIME")
+        str,
+        typer.Option(
+            help="Latency target, from arrival to result: 5s, or by query: alerts=2s,30s.",
+            metavar="TIME",
+        ),
     ],
     app: Annotated[
         list[str] | None,
@@ -66,6 +78,31 @@ def submit(
     stabilise: Annotated[
         str, typer.Option(help="Release an executor only after it was not needed for this time.")
     ] = "60s",
+    when_blind: Annotated[
+        str,
+        typer.Option(
+            help="When measurements are missing: hold, maximum, or a number of executors.",
+            metavar="WHAT",
+        ),
+    ] = "hold",
+    blind_after: Annotated[
+        str, typer.Option(help="How long measurements must be missing before that.")
+    ] = "60s",
+    initial_executors: Annotated[
+        int | None, typer.Option(help="Executors to ask for until the first measurements.")
+    ] = None,
+    scheduled_minimum: Annotated[
+        str,
+        typer.Option(
+            help="Minimum by the time of day: 'weekdays 08:00-18:00: 4, sat 10:00-12:00: 2'.",
+            metavar="PERIODS",
+            show_default=False,
+        ),
+    ] = "",
+    time_zone: Annotated[
+        str, typer.Option(help="Time zone of the scheduled minimum.", metavar="NAME")
+    ] = "UTC",
+    without_guard: WithoutGuard = None,
     journal: Annotated[
         Path, typer.Option(help="Journal, one line a turn; an existing file is continued.")
     ] = Path("tidegate.jsonl"),
@@ -97,6 +134,12 @@ def submit(
         max_executors=max_executors,
         interval=interval,
         stabilise=stabilise,
+        when_blind=when_blind,
+        blind_after=blind_after,
+        initial_executors=initial_executors,
+        scheduled_minimum=scheduled_minimum,
+        time_zone=time_zone,
+        without_guards=tuple(check_guards(without_guard or (), "--without-guard")),
         journal=str(journal),
         dry_run=dry_run,
         price_per_hour=price_per_hour,

@@ -6,6 +6,9 @@ of hosts before and after, and the reason.
 
 A guard compares a plan with the deployment that is *requested* now, not with its own last answer:
 another guard may have limited that answer further, or the backend may have refused it.
+
+Guards that remember dates forget those that lie in the future: the clock has then gone back, and a
+wait until such a date could take hours. The plan says so in a reason.
 """
 
 from __future__ import annotations
@@ -14,11 +17,14 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from tidegate.model import Binding, Plan, Snapshot, Unmet
+from tidegate.model import Binding, Plan, Reason, Snapshot, Unmet
 from tidegate.packing.reshape import Reshaped, with_hosts
 from tidegate.policies.wrapper import PolicyWrapper, WrapperMemory
 
-__all__ = ["Guard", "hold", "unchanged"]
+__all__ = ["CLOCK", "Guard", "fresh_start", "hold", "unchanged"]
+
+CLOCK = "clock"
+"""Code of the reason that the clock went back."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +42,18 @@ class Guard(PolicyWrapper):
     def limit(self, snapshot: Snapshot, plan: Plan, own: Any) -> tuple[Reshaped, str, Any]:
         """The deployment allowed, the reason if that is not the plan's, and the next memory."""
 
+    def forget_later(self, own: Any, now_s: float) -> Any:
+        """The memory without what is dated after `now_s`; the same object if nothing is."""
+        return own
+
     def decide(self, snapshot: Snapshot, memory: WrapperMemory) -> tuple[Plan, WrapperMemory]:
         """Let the inner policy decide, then limit its plan."""
         plan, inner = self.inner.decide(snapshot, memory.inner)
-        allowed, why, own_after = self.limit(snapshot, plan, memory.own)
+        own = self.forget_later(memory.own, snapshot.time_s)
+        if own is not memory.own and all(reason.code != CLOCK for reason in plan.reasons):
+            text = "the clock went back: what the guards remember from later times is forgotten"
+            plan = replace(plan, reasons=(*plan.reasons, Reason(CLOCK, text)))
+        allowed, why, own_after = self.limit(snapshot, plan, own)
         after = WrapperMemory(own_after, inner)
         if allowed.deployment == plan.deployment:
             return plan, after
@@ -56,6 +70,20 @@ class Guard(PolicyWrapper):
     def with_hosts(self, snapshot: Snapshot, plan: Plan, hosts: int) -> Reshaped:
         """The plan's deployment with another number of hosts."""
         return with_hosts(snapshot, plan.deployment, hosts, self.style, self.measure)
+
+
+def fresh_start(last_s: float | None, snapshot: Snapshot, window_s: float) -> bool:
+    """Whether a guard that looks back through a window has nothing to look back at.
+
+    This is so at its first look, and after a gap that is longer than the window and than two turns.
+
+    last_s: time of its last look, None for none. window_s: length of the window, in seconds.
+    """
+    if last_s is None:
+        return True
+    if snapshot.interval_s is None:  # it is unknown what a gap is
+        return False
+    return snapshot.time_s - last_s > max(window_s, 2 * snapshot.interval_s)
 
 
 def unchanged(plan: Plan) -> Reshaped:

@@ -48,6 +48,11 @@ class Effect(Guard):
     settle_s: float = setting(30.0, "time that new hosts have to show an effect, s", low=0)
     hold_s: float = setting(300.0, "time before the next attempt to scale out, s", low=0)
 
+    def forget_later(self, own: EffectMemory, now_s: float) -> EffectMemory:
+        """Forget a scale-out or a finding of the future."""
+        later = any(at is not None and at > now_s for at in (own.grew_s, own.found_s))
+        return EffectMemory() if later else own
+
     def limit(
         self, snapshot: Snapshot, plan: Plan, own: EffectMemory
     ) -> tuple[Reshaped, str, EffectMemory]:

@@ -12,7 +12,7 @@ from tidegate.model import Plan, Snapshot
 from tidegate.packing.reshape import Reshaped
 from tidegate.policies.base import NoMemory, setting
 
-__all__ = ["Bounds", "StepLimit"]
+__all__ = ["Bounds", "ReleaseLimit", "StepLimit"]
 
 
 @dataclass(frozen=True)
@@ -66,3 +66,27 @@ class StepLimit(Guard):
             why = f"at most {self.down} fewer per turn"
             return self.with_hosts(snapshot, plan, now - self.down), why, own
         return unchanged(plan), "", own
+
+
+@dataclass(frozen=True)
+class ReleaseLimit(Guard):
+    """Release less than a share of the hosts in one turn, or one host.
+
+    A plan that halves a running job is more often a wrong reading than a right decision, and the
+    next turn can release more. Of 12 hosts at least 7 stay, of 3 hosts 2, and of 2 hosts 1.
+    """
+
+    name: ClassVar[str] = "release-limit"
+
+    share: float = setting(
+        0.5, "share of the hosts of which less is released per turn; 1: no limit", low=0, high=1
+    )
+
+    def limit(self, snapshot: Snapshot, plan: Plan, own: NoMemory) -> tuple[Reshaped, str, Any]:
+        """Clamp the number of hosts that are released."""
+        now, hosts = len(snapshot.requested.hosts), len(plan.deployment.hosts)
+        most = max(1, math.ceil(self.share * now - 1e-9) - 1)
+        if now - hosts <= most:
+            return unchanged(plan), "", own
+        why = f"less than {self.share:.0%} of {now} hosts are released in one turn"
+        return self.with_hosts(snapshot, plan, now - most), why, own

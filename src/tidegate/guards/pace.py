@@ -7,13 +7,20 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tidegate.codec import Value
-from tidegate.guards.base import Guard, unchanged
+from tidegate.guards.base import Guard, fresh_start, unchanged
 from tidegate.model import Plan, Snapshot
 from tidegate.packing.reshape import Reshaped, grows, shrinks, without_scale_in, without_scale_out
 from tidegate.policies.base import setting
 from tidegate.units import show_duration
 
-__all__ = ["CoolDown", "CoolDownMemory", "Stabilisation", "StabilisationMemory"]
+__all__ = [
+    "CoolDown",
+    "CoolDownMemory",
+    "FirstLook",
+    "FirstLookMemory",
+    "Stabilisation",
+    "StabilisationMemory",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,15 @@ class CoolDown(Guard):
     up_s: float = setting(30.0, "time after a change before scaling out, s", low=0)
     down_s: float = setting(300.0, "time after a change before scaling in, s", low=0)
 
+    def forget_later(self, own: CoolDownMemory, now_s: float) -> CoolDownMemory:
+        """Forget changes of the future."""
+        if not any(at is not None and at > now_s for at in (own.grew_s, own.shrank_s)):
+            return own
+        grew_s, shrank_s = (
+            None if at is None or at > now_s else at for at in (own.grew_s, own.shrank_s)
+        )
+        return replace(own, grew_s=grew_s, shrank_s=shrank_s)
+
     def limit(
         self, snapshot: Snapshot, plan: Plan, own: CoolDownMemory
     ) -> tuple[Reshaped, str, CoolDownMemory]:
@@ -65,9 +81,15 @@ class CoolDown(Guard):
 
 @dataclass(frozen=True, slots=True)
 class StabilisationMemory(Value):
-    """(time, number of hosts planned) of the recent turns, oldest first."""
+    """The plans of the recent turns, and when it began to look.
+
+    The first field holds (time, number of hosts planned), oldest first. hosts: hosts requested in
+    the last turn. began_s: time of the first look, when the hosts that ran counted as planned.
+    """
 
     wishes: tuple[tuple[float, int], ...] = ()  # the name that journals of 0.1.0 have
+    hosts: int | None = None
+    began_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -76,6 +98,8 @@ class Stabilisation(Guard):
 
     To scale in, the largest plan within the last `down_s` seconds counts. To scale out, the
     smallest plan within the last `up_s` seconds counts (zero by default: scaling out is urgent).
+    The window begins with what runs: at the first look, after a gap longer than the window, and
+    when hosts run that nobody planned, the number of hosts counts as planned at that moment.
     """
 
     name: ClassVar[str] = "stabilisation"
@@ -84,26 +108,91 @@ class Stabilisation(Guard):
     up_s: float = setting(0.0, "window whose smallest plan counts when scaling out, s", low=0)
     down_s: float = setting(300.0, "window whose largest plan counts when scaling in, s", low=0)
 
+    def forget_later(self, own: StabilisationMemory, now_s: float) -> StabilisationMemory:
+        """Forget plans of the future."""
+        if not any(at > now_s for at, _ in own.wishes):
+            return own
+        # Without plans, it begins with what runs.
+        return StabilisationMemory()
+
     def limit(
         self, snapshot: Snapshot, plan: Plan, own: StabilisationMemory
     ) -> tuple[Reshaped, str, StabilisationMemory]:
         """Compare the plan with those of the window."""
         now_s = snapshot.time_s
         now, planned = len(snapshot.requested.hosts), len(plan.deployment.hosts)
-        horizon_s = now_s - max(self.up_s, self.down_s)
-        recent = (*(turn for turn in own.wishes if turn[0] > horizon_s), (now_s, planned))
-        own = StabilisationMemory(recent)
+        earlier = self._earlier(snapshot, own, now)
+        own = StabilisationMemory((*earlier.wishes, (now_s, planned)), now, earlier.began_s)
         if planned < now:
-            steady = max(count for at, count in recent if at > now_s - self.down_s or at == now_s)
-            steady = min(steady, now)
-            span = show_duration(self.down_s)
+            window_s = self.down_s
+            seen = [count for at, count in earlier.wishes if at > now_s - window_s]
+            steady = min(max(planned, *seen) if seen else planned, now)
         elif planned > now:
-            steady = min(count for at, count in recent if at > now_s - self.up_s or at == now_s)
-            steady = max(steady, now)
-            span = show_duration(self.up_s)
+            window_s = self.up_s
+            seen = [count for at, count in earlier.wishes if at > now_s - window_s]
+            steady = max(min(planned, *seen) if seen else planned, now)
         else:
             return unchanged(plan), "", own
         if steady == planned:
             return unchanged(plan), "", own
-        why = f"{steady} hosts were planned within the last {span}"
+        why = f"{steady} hosts were planned within the last {show_duration(window_s)}"
+        if own.began_s is not None and own.began_s > now_s - window_s:
+            since = show_duration(now_s - own.began_s)
+            why = f"{steady} hosts ran at the first look, {since} ago, or were planned since"
         return self.with_hosts(snapshot, plan, steady), why, own
+
+    def _earlier(
+        self, snapshot: Snapshot, own: StabilisationMemory, now: int
+    ) -> StabilisationMemory:
+        """The plans within the window, beginning with what runs where there are none."""
+        now_s, window_s = snapshot.time_s, max(self.up_s, self.down_s)
+        last_s, last = own.wishes[-1] if own.wishes else (None, 0)
+        unplanned = own.hosts is not None and now > max(own.hosts, last)
+        if fresh_start(last_s, snapshot, window_s) or unplanned:
+            return StabilisationMemory(((now_s, now),), began_s=now_s)
+        recent = tuple(turn for turn in own.wishes if turn[0] > now_s - window_s)
+        return replace(own, wishes=recent)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstLookMemory(Value):
+    """began_s: time of the first look; last_s: time of the last one; hosts: requested then."""
+
+    began_s: float | None = None
+    last_s: float | None = None
+    hosts: int | None = None
+
+
+@dataclass(frozen=True)
+class FirstLook(Guard):
+    """Release nothing in the first seconds, after a gap, or when hosts run that nobody planned.
+
+    It is for policies that choose the moment of a release, which `stabilisation` would miss.
+    """
+
+    name: ClassVar[str] = "first-look"
+    own_memory: ClassVar[type] = FirstLookMemory
+
+    wait_s: float = setting(60.0, "time before the first release, s", low=0)
+
+    def forget_later(self, own: FirstLookMemory, now_s: float) -> FirstLookMemory:
+        """Begin again when the last look was in the future."""
+        return FirstLookMemory() if own.last_s is not None and own.last_s > now_s else own
+
+    def limit(
+        self, snapshot: Snapshot, plan: Plan, own: FirstLookMemory
+    ) -> tuple[Reshaped, str, FirstLookMemory]:
+        """Forbid to scale in until the wait is over."""
+        now_s, now = snapshot.time_s, len(snapshot.requested.hosts)
+        wanted = max(now, len(plan.deployment.hosts))
+        began_s = own.began_s
+        unplanned = own.hosts is not None and now > own.hosts
+        if began_s is None or fresh_start(own.last_s, snapshot, self.wait_s) or unplanned:
+            began_s = now_s
+        own = FirstLookMemory(began_s, now_s, wanted)
+        left_s = began_s + self.wait_s - now_s
+        if left_s <= 0 or not shrinks(snapshot, plan.deployment):
+            return unchanged(plan), "", own
+        kept = without_scale_in(snapshot, plan.deployment, self.measure)
+        why = f"it has just begun to look: scales in in {show_duration(left_s)}"
+        return Reshaped(kept), why, own

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tidegate.errors import InputError
 from tidegate.lab.bound import Bound, Demand, hindsight_bound
 from tidegate.loop.journal import Journal
-from tidegate.loop.stack import ALL, DEFAULTS, StackOptions, build_stack, suggested
+from tidegate.loop.stack import StackOptions, build_stack, check_guards, suggested
 from tidegate.policies import policy_class
 from tidegate.policies.base import Policy, Situation
 from tidegate.simulation import RunReport
@@ -265,17 +264,6 @@ def pareto(results: Sequence[Result]) -> list[str]:
         if not beaten:
             front.append(mine.policy)
     return front
-
-
-def check_guards(names: Iterable[str], option: str) -> tuple[str, ...]:
-    """The names, or an InputError about the option for one that is not a default guard."""
-    found = tuple(names)
-    defaults = DEFAULTS["application"]
-    for name in found:
-        if name not in (*defaults, ALL):
-            remedy = f"the default guards are {', '.join(defaults)}"
-            raise InputError(option, name, "a default guard, or all", remedy)
-    return found
 
 
 def guards_text(stacks: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ to the policy. Guards that delay a decision follow, and guards that always hold 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -36,6 +36,7 @@ __all__ = [
     "WRAPPERS",
     "StackOptions",
     "build_stack",
+    "check_guards",
     "load_policy",
     "policy_from",
     "wrapped",
@@ -49,7 +50,10 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "application": (
         "trend",
         "missing-metrics",
+        "first-look",
         "stabilisation",
+        "release-limit",
+        "change-cost",
         "useful-hosts",
         "effect",
         "bounds",
@@ -75,6 +79,12 @@ class StackOptions:
         min_hosts: Smallest number of hosts (executors).
         max_hosts: Largest number of hosts (executors); None for no limit.
         stabilise_s: A host is released only after it was not needed for this time, in seconds.
+        when_blind: What to do while measurements are missing: ``hold`` (release nothing),
+            ``maximum``, or a number of hosts.
+        blind_after_s: Time for which they must be missing, in seconds.
+        initial_hosts: Hosts to ask for at the start, until the first measurements; None for none.
+        scheduled_minimum: Minimum by the time of day, such as ``weekdays 08:00-18:00: 4``.
+        time_zone: Time zone of the schedule.
     """
 
     parameters: Settings = field(default_factory=dict)
@@ -83,6 +93,37 @@ class StackOptions:
     min_hosts: int = 1
     max_hosts: int | None = None
     stabilise_s: float = 60.0
+    when_blind: str | int = "hold"
+    blind_after_s: float = 60.0
+    initial_hosts: int | None = None
+    scheduled_minimum: str = ""
+    time_zone: str = "UTC"
+
+    def chosen(self) -> dict[str, Settings]:
+        """The guards that are there only because a setting asks for them, with their settings.
+
+        >>> StackOptions(initial_hosts=4, scheduled_minimum="weekdays 08:00-18:00: 4").chosen()
+        {'initial-hosts': {'hosts': 4}, 'scheduled-minimum': {'periods': 'weekdays 08:00-18:00: 4',
+        'time_zone': 'UTC'}}
+        """
+        found: dict[str, Settings] = {}
+        if self.when_blind == "maximum" and self.max_hosts is None:
+            remedy = "set the largest number of executors too"
+            raise SettingError("when_blind", self.when_blind, "hold or a number", remedy)
+        if self.when_blind != "hold":
+            # What "hold" does, the default guard missing-metrics does at all times.
+            found["when-blind"] = {"then": str(self.when_blind), "after_s": self.blind_after_s}
+        if self.initial_hosts is not None:
+            found["initial-hosts"] = {"hosts": self.initial_hosts}
+        if self.scheduled_minimum:
+            found["scheduled-minimum"] = {
+                "periods": self.scheduled_minimum,
+                "time_zone": self.time_zone,
+            }
+        elif self.time_zone != "UTC":
+            remedy = "set the scheduled minimum too"
+            raise SettingError("time_zone", self.time_zone, "left out without a schedule", remedy)
+        return found
 
 
 def build_stack(
@@ -99,11 +140,12 @@ def build_stack(
     not set. kind: what the stack controls.
 
     >>> build_stack("drs", Situation(slo_s=10)).describe()
-    'drs → trend() → missing-metrics() → stabilisation(down_s=60.0) → useful-hosts() → effect() →
-    bounds()'
+    'drs → trend() → missing-metrics() → stabilisation(down_s=60.0) → release-limit() →
+    change-cost() → useful-hosts() → effect() → bounds()'
     >>> options = StackOptions(without=["trend", "effect"], max_hosts=8)
     >>> build_stack("btu", Situation(slo_s=10), options).describe()
-    'btu → missing-metrics() → useful-hosts() → bounds(max_hosts=8)'
+    'btu → missing-metrics() → first-look() → release-limit() → change-cost() → useful-hosts() →
+    bounds(max_hosts=8)'
     """
     options = options or StackOptions()
     if isinstance(policy, str):
@@ -111,20 +153,30 @@ def build_stack(
     settings: dict[str, Settings] = {name: {} for name in DEFAULTS[kind]}
     if "stabilisation" in settings:
         settings["stabilisation"] = {"down_s": options.stabilise_s}
-        if policy.picks_its_moment:
-            del settings["stabilisation"]
+        settings["first-look"] = {"wait_s": options.stabilise_s}
+        # Both begin with what runs; a policy has the one that suits it.
+        del settings["stabilisation" if policy.picks_its_moment else "first-look"]
     settings["bounds"] = {"min_hosts": options.min_hosts, "max_hosts": options.max_hosts}
-    for name in options.without:
+    for name in check_guards(options.without, "without", kind):
         if name == ALL:
             settings.clear()
-        elif name in DEFAULTS[kind]:
-            settings.pop(name, None)
-        else:
-            remedy = f"the default guards are {', '.join(DEFAULTS[kind])}"
-            raise SettingError("without", name, "a default guard, or all", remedy)
+        settings.pop(name, None)
+    settings |= options.chosen()
     for name, given in options.guards.items():
         settings[name] = {**settings.get(name, {}), **(given or {})}
     return wrapped(policy, settings)
+
+
+def check_guards(
+    names: Iterable[str], option: str, kind: Literal["application", "fleet"] = "application"
+) -> tuple[str, ...]:
+    """The names, or a SettingError about the option for one that is not a default guard."""
+    found, defaults = tuple(names), DEFAULTS[kind]
+    for name in found:
+        if name not in (*defaults, ALL):
+            remedy = f"the default guards are {', '.join(defaults)}"
+            raise SettingError(option, name, "a default guard, or all", remedy)
+    return found
 
 
 def suggested(name: str, situation: Situation) -> dict[str, Any]:

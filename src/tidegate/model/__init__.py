@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidegate.model.leases import HostOffer, Lease, LeaseEnd
 from tidegate.model.plan import Binding, Deployment, Instance, Plan, Prediction, Reason, Unmet
+from tidegate.model.slo import SloByQuery
 from tidegate.model.snapshot import (
     NO_LATENCY,
     BatchCost,
@@ -38,6 +39,7 @@ __all__ = [
     "Plan",
     "Prediction",
     "Reason",
+    "SloByQuery",
     "Snapshot",
     "Unmet",
 ]

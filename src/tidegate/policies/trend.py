@@ -77,6 +77,8 @@ class Trend(ObservationWrapper):
 
     def _scored(self, own: TrendMemory, now_s: float, now: float) -> TrendMemory:
         """Record the rate, and score the forecasts that were made for about now."""
+        if any(at > now_s for at, _ in own.seen):  # the clock went back
+            own = replace(own, seen=(), due=())
         missed, by_none = self.fade * own.missed, self.fade * own.missed_by_none
         for _, forecast, before in (due for due in own.due if due[0] <= now_s):
             missed += abs(forecast - now)

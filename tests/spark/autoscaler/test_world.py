@@ -9,7 +9,7 @@ import pytest
 from tests.spark.autoscaler.recordings import events
 from tidegate.errors import BackendError
 from tidegate.loop.controller import Controller
-from tidegate.model import HostOffer, Latency, Plan
+from tidegate.model import HostOffer, Latency, Plan, SloByQuery
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.packing import Packing, Style
 from tidegate.packing.feasibility import broken_rules
@@ -33,7 +33,8 @@ def started(gateway: FakeGateway, style: Style = "engines", **more: Any) -> Spar
     """A world on executors that listens."""
     hosts = more.pop("hosts", None) or ExecutorHosts(gateway, gateway.clock)
     world = SparkWorld(
-        gateway, hosts, OFFER, style=style, slo_s=5.0, warm_up_s=0, clock=gateway.clock, **more
+        gateway, hosts, OFFER, style=style, warm_up_s=0, clock=gateway.clock,
+        **{"slo": SloByQuery(5.0)} | more,
     )  # fmt: skip
     world.start()
     return world
@@ -104,6 +105,35 @@ def test_a_busy_application_is_measured() -> None:
     assert sum(i.processed_per_s or 0 for i in seen.instances) == pytest.approx(50)
     assert seen.topology.by_name["ticks"].max_instances == 8, "no slot beyond the tasks"
     assert seen.topology.by_name["ticks"].slo_s == 5.0
+
+
+def test_every_query_has_its_own_latency_target() -> None:
+    gateway = FakeGateway(2)
+    for name in ("alerts", "totals"):
+        gateway.query(name, trigger_s=2.0)
+    world = started(gateway, slo=SloByQuery.read("alerts=2s,30s"))
+    seen = world.observe().topology.by_name
+    assert {name: operator.slo_s for name, operator in seen.items()} == {
+        "alerts": 2.0,
+        "totals": 30.0,
+    }
+
+
+def test_a_target_by_name_takes_precedence_over_the_topology() -> None:
+    topology = Topology((Operator("ticks", slo_s=7.0), Operator("rest", slo_s=8.0)))
+    _, world = busy(topology=topology, slo=SloByQuery.read("ticks=2s,30s"))
+    seen = world.observe().topology.by_name
+    assert (seen["ticks"].slo_s, seen["rest"].slo_s) == (2.0, 8.0)
+
+
+def test_a_target_for_a_query_that_there_is_not_is_warned_about_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    _, world = busy(slo=SloByQuery.read("alrets=2s,30s"))
+    for _ in range(9):
+        world.observe()
+    (warning,) = [record.getMessage() for record in caplog.records if "SLO" in record.msg]
+    assert warning == "the SLO names alrets, but no query has that name; the queries are ticks"
 
 
 def test_without_a_query_there_is_nothing_to_observe() -> None:

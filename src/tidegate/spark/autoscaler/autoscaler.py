@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -19,7 +19,7 @@ from tidegate.loop.controller import Controller, remembered
 from tidegate.loop.controls import ControlFile
 from tidegate.loop.journal import Journal, Turn
 from tidegate.loop.stack import StackOptions, build_stack, wrapped
-from tidegate.model import HostOffer
+from tidegate.model import HostOffer, SloByQuery
 from tidegate.model.topology import Topology
 from tidegate.policies.base import Policy, Situation
 from tidegate.spark.autoscaler.executors import MakeManager, WorkerHosts, executor_manager
@@ -146,7 +146,9 @@ class Autoscaler(Service):
 
     Args:
         spark: The session; Spark's own dynamic allocation must be off.
-        slo: Latency target from arrival to result, a duration such as ``"5s"`` or in seconds.
+        slo: Latency target from arrival to result: a duration such as ``"5s"`` or in seconds. For
+            several queries, a mapping of their names, with ``*`` for all others, such as
+            ``{"alerts": "2s", "*": "30s"}``, or the text ``"alerts=2s,30s"``.
         policy: Name of a policy (see ``tidegate policies``), or a policy object. Default: ``drs``.
         parameters: Parameters of the policy by name. Default: the policy's defaults.
         guards: Further guards by name, each with its settings. Default: none.
@@ -155,6 +157,15 @@ class Autoscaler(Service):
         interval: Time between two decisions. Default: 10 s.
         stabilise: An executor is released only after it was not needed for this time. Default:
             60 s.
+        when_blind: What to do when measurements are missing: ``"hold"`` (release nothing),
+            ``"maximum"``, or a number of executors. Default: hold.
+        blind_after: Time for which they must be missing before that. Default: 60 s.
+        initial_executors: Executors to ask for at the start, until the first measurements are
+            there. Default: those that Spark started with.
+        scheduled_minimum: Minimum of executors by the time of day, such as
+            ``"weekdays 08:00-18:00: 4, sat 10:00-12:00: 2"``. Default: none.
+        time_zone: Time zone of that schedule, such as ``"Europe/Berlin"``. Default: UTC.
+        without_guards: Names of default guards to switch off, or ``all``. Default: none.
         journal: File with one line for each turn. An existing file is continued, so a restarted
             driver resumes with what was learnt before. Default: ``tidegate.jsonl``; None: no file.
         dry_run: Decide and write the journal, but change nothing. Default: False.
@@ -176,7 +187,7 @@ class Autoscaler(Service):
         self,
         spark: SparkSession,
         *,
-        slo: str | float,
+        slo: str | float | Mapping[str, str | float] | SloByQuery,
         policy: str | Policy = "drs",
         parameters: Mapping[str, Any] | None = None,
         guards: Mapping[str, Mapping[str, Any]] | None = None,
@@ -184,6 +195,12 @@ class Autoscaler(Service):
         max_executors: int | None = None,
         interval: str | float = "10s",
         stabilise: str | float = "60s",
+        when_blind: str | int = "hold",
+        blind_after: str | float = "60s",
+        initial_executors: int | None = None,
+        scheduled_minimum: str = "",
+        time_zone: str = "UTC",
+        without_guards: Collection[str] = (),
         journal: str | os.PathLike[str] | None = "tidegate.jsonl",
         dry_run: bool = False,
         price_per_hour: float = 0.0,
@@ -196,18 +213,26 @@ class Autoscaler(Service):
         seed: int = 0,
         on_turn: Callable[[Turn], None] | None = None,
     ) -> None:
-        self.slo_s = duration_s(slo, "slo")
+        self.slo = SloByQuery.read(slo)
+        self.slo_s = self.slo.default_s
+        """The latency target of queries without a separate one, in seconds."""
         self.interval_s = duration_s(interval, "interval")
         billing_unit_s = duration_s(billing_unit, "billing_unit")
         finite(price_per_hour, "price_per_hour", low=0)
         options = StackOptions(
             parameters or {},
             guards or {},
+            without_guards,
             min_hosts=min_executors,
             max_hosts=max_executors,
             stabilise_s=duration_s(stabilise, "stabilise"),
+            when_blind=when_blind,
+            blind_after_s=duration_s(blind_after, "blind_after"),
+            initial_hosts=initial_executors,
+            scheduled_minimum=scheduled_minimum,
+            time_zone=time_zone,
         )
-        self._acting = build_stack(policy, Situation(self.slo_s), options)
+        self._acting = build_stack(policy, Situation(self.slo.largest_s), options)
         self.policy = wrapped(self._acting, {"dry-run": {}}) if dry_run else self._acting
         self.gateway = Gateway(spark, watch_only=dry_run)
         make = executors or executor_manager
@@ -232,7 +257,7 @@ class Autoscaler(Service):
             hosts,
             self.offer,
             style=self.policy.style,
-            slo_s=self.slo_s,
+            slo=self.slo,
             interval_s=self.interval_s,
             topology=topology,
             live_settings=live_settings,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.codec import Value, from_json
 from tidegate.errors import InputError, SettingError
 from tidegate.loop.stack import StackOptions, build_stack
+from tidegate.model import SloByQuery
 from tidegate.policies.base import Situation
 from tidegate.report.metrics import Metrics, serve_metrics
 from tidegate.spark.autoscaler.autoscaler import Autoscaler
@@ -61,6 +62,12 @@ class Attachment(Value):
     max_executors: int | None = None
     interval: str = "10s"
     stabilise: str = "60s"
+    when_blind: str = "hold"
+    blind_after: str = "60s"
+    initial_executors: int | None = None
+    scheduled_minimum: str = ""
+    time_zone: str = "UTC"
+    without_guards: tuple[str, ...] = ()
     journal: str = "tidegate.jsonl"
     dry_run: bool = False
     price_per_hour: float = 0.0
@@ -81,11 +88,18 @@ class Attachment(Value):
         options = StackOptions(
             self.parameters,
             self.guards,
+            self.without_guards,
             min_hosts=self.min_executors,
             max_hosts=self.max_executors,
             stabilise_s=duration_s(self.stabilise, "--stabilise"),
+            when_blind=self.when_blind,
+            blind_after_s=duration_s(self.blind_after, "--blind-after"),
+            initial_hosts=self.initial_executors,
+            scheduled_minimum=self.scheduled_minimum,
+            time_zone=self.time_zone,
         )
-        build_stack(self.policy, Situation(duration_s(self.slo, "--slo")), options)
+        slo = SloByQuery.read(self.slo, "--slo")
+        build_stack(self.policy, Situation(slo.largest_s), options)
         try:
             Path(self.journal).parent.mkdir(parents=True, exist_ok=True)
             Path(self.journal).open("ab").close()
@@ -95,7 +109,7 @@ class Attachment(Value):
 
     def autoscaler(self, spark: SparkSession) -> Autoscaler:
         """An autoscaler for a session, not started; its metrics are served from now on."""
-        metrics = Metrics(duration_s(self.slo, "--slo"))
+        metrics = Metrics(SloByQuery.read(self.slo, "--slo").default_s)
         if self.metrics_port is not None:
             # Until the process ends, so that the last turn is scraped too.
             serving = serve_metrics(metrics, self.metrics_port)

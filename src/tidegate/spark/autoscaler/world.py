@@ -21,6 +21,7 @@ from tidegate.model import (
     Lease,
     OperatorReading,
     Plan,
+    SloByQuery,
     Snapshot,
 )
 from tidegate.model.steps import diff
@@ -38,6 +39,7 @@ __all__ = ["SparkWorld"]
 log = logging.getLogger(__name__)
 
 BOUNDARY_WAIT_S = 5.0
+LOOKS_UNTIL_A_NAME_IS_UNKNOWN = 3
 
 
 class SparkWorld:
@@ -48,7 +50,8 @@ class SparkWorld:
         hosts: The manager that requests and releases executors.
         offer: Size and price of a host.
         style: Style of the policy; for ``placement`` a query is cut into shards with a host each.
-        slo_s: Latency target of operators that have none, in seconds.
+        slo: Latency targets by query. A target that names a query takes precedence over the one in
+            the topology; the default is for operators that have none.
         interval_s: Time between two turns, in seconds.
         topology: Operators by query name, or a function that returns them at each turn; None: every
             query is an operator.
@@ -68,7 +71,7 @@ class SparkWorld:
         offer: HostOffer,
         *,
         style: Style = "engines",
-        slo_s: float | None = None,
+        slo: SloByQuery | None = None,
         interval_s: float = 10.0,
         topology: Topology | Callable[[], Topology] | None = None,
         live_settings: LiveSettings | None = None,
@@ -81,7 +84,8 @@ class SparkWorld:
         self.hosts = hosts
         self.offer = offer
         self.style = style
-        self.slo_s = slo_s
+        self.slo = slo
+        self._looks_for_slo = LOOKS_UNTIL_A_NAME_IS_UNKNOWN
         self.interval_s = interval_s
         self.given_topology = topology
         self.live_settings = live_settings
@@ -133,6 +137,7 @@ class SparkWorld:
             self.offer = replace(self.offer, capacity=capacity)
         self._digest(sum(cores))
         topology = self._topology()
+        self._warn_of_unknown_names(topology)
         shown, names = self._shown(topology)
         self._fill(shown)
         busy = self._busy(now_s)
@@ -223,8 +228,26 @@ class SparkWorld:
         if meter is not None and limit is None:
             # Live settings choose the number of tasks; only the partitions of state are fixed.
             limit = meter.ceiling if self.live_settings is None else meter.state_partitions
-        slo_s = self.slo_s if operator.slo_s is None else operator.slo_s
+        slo_s = operator.slo_s
+        if self.slo is not None and (slo_s is None or operator.name in self.slo.by_name):
+            slo_s = self.slo.of(operator.name)
         return replace(operator, max_instances=limit, slo_s=slo_s)
+
+    def _warn_of_unknown_names(self, topology: Topology) -> None:
+        """Warn once about latency targets for queries that there are not.
+
+        An application may start its queries one after the other, so the first looks do not count.
+        """
+        self._looks_for_slo -= 1
+        if self.slo is None or self._looks_for_slo != 0:
+            return
+        unknown = self.slo.unknown(topology.by_name)
+        if unknown:
+            log.warning(
+                "the SLO names %s, but no query has that name; the queries are %s",
+                ", ".join(unknown),
+                ", ".join(sorted(topology.by_name)),
+            )
 
     def _shown(self, topology: Topology) -> tuple[Topology, dict[str, str]]:
         """The topology in the policy's style, and the query of each of its operators."""

@@ -1,0 +1,313 @@
+"""Changes are weighed: what they save while they last against what they cost.
+
+The worlds here are those in which a fixed rule is wrong: the same load that flips every two minutes
+must be followed where changes are free and must not be where they disturb for a minute, and a calm
+night must end the wait.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.guards.helpers import FixedTarget
+from tidegate.guards.change_cost import ChangeCost, ChangeCostMemory, Disturbance
+from tidegate.model import BatchReading, Latency, Plan, Prediction, Snapshot
+from tidegate.policies.wrapper import WrapperMemory
+from tidegate.testing import steady_snapshot
+
+TURN_S = 10.0
+
+
+@dataclass
+class World:
+    """An application in micro-batches whose first batch after each change takes longer.
+
+    disturbed_s: by how much it takes longer. slower: factor on the work that hosts share. state_mb:
+    size of the state.
+    """
+
+    guard: ChangeCost = field(default_factory=lambda: ChangeCost(FixedTarget()))
+    disturbed_s: float = 0.0
+    state_mb: float | None = 1000.0
+    hosts: int = 12
+    slower: float = 1.0
+    time_s: float = 0.0
+    memory: Any = None
+    plans: list[Plan] = field(default_factory=list)
+    seen: list[int] = field(default_factory=list)
+    _ends_s: float = 0.0
+    _durations_s: list[float] = field(default_factory=list)
+    _extra_s: float = 0.0
+
+    def _run_batches(self) -> None:
+        """Batches every five seconds, or as soon as the last one has ended."""
+        while True:
+            number = len(self._durations_s)
+            # No two batches take exactly as long, as in life.
+            took_s = 2.0 + 12.0 / self.hosts * self.slower + self._extra_s + 0.001 * (number % 7)
+            begins_s = max(self._ends_s, 5.0 * math.ceil(self._ends_s / 5.0))
+            if begins_s + took_s > self.time_s:
+                return
+            self._ends_s, self._extra_s = begins_s + took_s, 0.0
+            self._durations_s.append(took_s)
+
+    def snapshot(self, wanted: int, **more: Any) -> Snapshot:
+        steady = steady_snapshot(self.hosts, queue_length=0, time_s=self.time_s)
+        self._run_batches()
+        recent = tuple(self._durations_s[-5:])
+        reading = replace(
+            steady.operators[0],
+            arrival_rate_per_s=100.0 * wanted,
+            processed_per_s=100.0 * wanted,
+            batches=BatchReading(5.0, recent) if recent else None,
+            state_mb=self.state_mb,
+            delay=Latency(1.0, 1.0, 2.0, 3.0),
+        )
+        operator = replace(steady.topology.operators[0], slo_s=30.0)
+        topology = replace(steady.topology, operators=(operator,))
+        values: dict[str, Any] = {
+            "operators": (reading,), "topology": topology, "interval_s": TURN_S,
+            "latency": reading.delay,
+        }  # fmt: skip
+        return replace(steady, **values | more)
+
+    def turn(self, wanted: int, **more: Any) -> Plan:
+        """One turn in which the policy wants so many hosts; the plan is carried out at once."""
+        guard = replace(self.guard, inner=FixedTarget(wanted))
+        memory = guard.initial_memory() if self.memory is None else self.memory
+        plan, self.memory = guard.decide(self.snapshot(wanted, **more), memory)
+        if plan.bounded_target != self.hosts:
+            self._extra_s = self.disturbed_s
+        self.hosts = plan.bounded_target
+        self.plans.append(plan)
+        self.seen.append(self.hosts)
+        self.time_s += TURN_S
+        return plan
+
+    def play(self, wanted: int, seconds: float) -> list[int]:
+        """The hosts of each turn while the policy wants so many."""
+        start = len(self.seen)
+        for _ in range(round(seconds / TURN_S)):
+            self.turn(wanted)
+        return self.seen[start:]
+
+    @property
+    def own(self) -> ChangeCostMemory:
+        own = self.memory.own
+        assert isinstance(own, ChangeCostMemory)
+        return own
+
+
+def changes(hosts: list[int]) -> int:
+    return sum(a != b for a, b in pairwise(hosts))
+
+
+def flipping(world: World, times: int) -> list[int]:
+    """A load that needs 12 hosts for two minutes, and 4 for the next two."""
+    return [hosts for _ in range(times) for hosts in world.play(12, 120) + world.play(4, 120)]
+
+
+def test_a_change_that_costs_nothing_is_followed_every_two_minutes() -> None:
+    world = World(disturbed_s=0.0)
+    flipping(world, 5)
+    assert changes(flipping(world, 5)) >= 9
+
+
+def test_with_large_state_a_load_that_flips_every_two_minutes_is_held() -> None:
+    world = World(disturbed_s=80.0)
+    flipping(world, 4)
+    later = flipping(world, 10)
+    assert changes(later) <= 1 and later[-1] == 12
+    binding = world.plans[-1].bindings[-1]
+    assert (binding.guard, binding.before, binding.after) == ("change-cost", 4, 12)
+    assert binding.why.startswith("releasing 8 hosts saves ")
+    assert "releasing them and taking them back costs " in binding.why
+
+
+def test_a_calm_night_ends_the_wait() -> None:
+    world = World(disturbed_s=80.0)
+    flipping(world, 8)
+    night = world.play(4, 3600)
+    assert night[0] == 12 and night[-1] == 4
+    assert night.index(4) * TURN_S < 1200, "it has lasted longer than it costs"
+    assert changes(night) == 1
+
+
+def test_after_a_calm_night_hosts_come_back_when_they_are_needed() -> None:
+    world = World(disturbed_s=80.0)
+    world.play(12, 120)
+    world.play(4, 3600)
+    assert world.turn(12).bounded_target == 12
+
+
+def test_a_release_that_is_worth_it_says_both_figures() -> None:
+    world = World()
+    world.play(12, 60)
+    plan = world.turn(10)
+    assert plan.bounded_target == 10
+    (reason,) = [reason for reason in plan.reasons if reason.code == "change-cost"]
+    assert reason.text == (
+        "releasing 2 hosts saves 1,200 host-seconds in the 10 min until the next change; releasing "
+        "them and taking them back costs 120: batches after a change are assumed to take 5 s "
+        "longer on 12 hosts"
+    )
+
+
+def test_one_host_of_many_is_released_when_it_was_not_needed_for_long() -> None:
+    world = World(hosts=100)
+    world.play(100, 60)
+    hosts = world.play(99, 1500)
+    assert hosts[0] == 100 and hosts[-1] == 99
+    assert hosts.index(99) * TURN_S == pytest.approx(1000, abs=2 * TURN_S)
+
+
+@pytest.mark.parametrize("disturbed_s", [0.0, 10.0, 40.0, 150.0])
+def test_the_disturbance_is_measured(disturbed_s: float) -> None:
+    world = World(disturbed_s=disturbed_s)
+    world.play(12, 60)
+    world.play(6, 300)
+    (seen,) = world.own.disturbances
+    assert seen.late_s == pytest.approx(disturbed_s, abs=0.2 * disturbed_s)
+    assert seen.state_mb == 1000.0
+
+
+def test_batches_that_stay_longer_on_fewer_hosts_are_no_disturbance() -> None:
+    world = World(slower=5.0)
+    world.play(12, 60)
+    world.play(4, 300)  # from 7 s to 17 s, for good
+    assert [seen.late_s for seen in world.own.disturbances] == [pytest.approx(0.0, abs=0.5)]
+
+
+def test_several_changes_in_a_row_are_one_episode() -> None:
+    world = World(disturbed_s=20.0)
+    world.play(12, 60)
+    for hosts in (10, 8, 7):
+        world.play(hosts, 20)
+    world.play(7, 120)
+    (seen,) = world.own.disturbances
+    assert seen.late_s == pytest.approx(20.0, abs=8)
+
+
+def test_a_change_under_overload_is_not_measured() -> None:
+    world = World(disturbed_s=40.0, hosts=6)
+    world.play(6, 60)
+    world.turn(8)
+    late = replace(world.snapshot(8).operators[0], processed_per_s=100.0)
+    world.turn(8, operators=(late,))
+    world.play(8, 200)
+    assert world.hosts == 8 and world.own.disturbances == ()
+
+
+def test_a_larger_state_is_expected_to_disturb_more() -> None:
+    guard = ChangeCost(FixedTarget())
+    own = ChangeCostMemory(disturbances=(Disturbance(10.0, 500.0), Disturbance(12.0, 600.0)))
+    world = World(state_mb=1000.0)
+    assert guard.expected_late_s(world.snapshot(12), own) == pytest.approx(20.0)
+    world.state_mb = 1e6
+    assert guard.expected_late_s(world.snapshot(12), own) == pytest.approx(44.0), "within reason"
+    world.state_mb = None
+    assert guard.expected_late_s(world.snapshot(12), own) == pytest.approx(11.0)
+
+
+# --- scaling out -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Predicting(FixedTarget):
+    """A fixed target with a prediction."""
+
+    predicted_s: float = 1.0
+
+    def decide(self, snapshot: Snapshot, memory: int) -> tuple[Plan, int]:
+        plan, after = super().decide(snapshot, memory)
+        return replace(plan, predicted=Prediction(sojourn_s=self.predicted_s)), after
+
+
+def grown(predicted_s: float = 1.0, p95_s: float | None = 2.0, **reading: Any) -> Plan:
+    """The plan for 15 hosts where 12 run and changes were measured to disturb for 30 s."""
+    world = World(time_s=100.0)
+    own = ChangeCostMemory(
+        disturbances=(Disturbance(30.0, 1000.0),) * 3, unneeded_s=(300.0,) * 3, rate_per_s=1200.0
+    )
+    guard = replace(world.guard, inner=Predicting(15, predicted_s))
+    seen = world.snapshot(12)
+    latency = Latency(1.0, 1.0, p95_s, p95_s)
+    operator = replace(seen.operators[0], **{"delay": latency} | reading)
+    seen = replace(seen, operators=(operator,), latency=operator.delay)
+    return guard.decide(seen, WrapperMemory(own, 0))[0]
+
+
+def test_a_scale_out_that_gains_nothing_is_held_while_no_latency_is_in_danger() -> None:
+    plan = grown()
+    assert plan.bounded_target == 12
+    assert plan.bindings[-1].why == (
+        "more hosts would save 0 µs of latency until the next change in 5 min, and batches after a "
+        "change take 30 s longer; no latency is in danger"
+    )
+
+
+@pytest.mark.parametrize(
+    "danger",
+    [
+        {"p95_s": 16.0},
+        {"p95_s": None},
+        {"delay": Latency(1.0, 1.0, 2.0, 2.0, at_least=True)},
+        {"predicted_s": 16.0},
+        {"processed_per_s": 1000.0},
+        {"backlog_s": 16.0},
+        {"arrival_rate_per_s": 1300.0},
+        {"arrival_rate_per_s": None},
+    ],
+)
+def test_a_scale_out_that_the_slo_may_need_is_never_delayed(danger: dict[str, Any]) -> None:
+    assert grown(**danger).bounded_target == 15
+
+
+def test_a_scale_out_is_allowed_when_its_latency_is_worth_it() -> None:
+    slow = Latency(9.0, 9.0, 10.0, 11.0)
+    assert grown(predicted_s=1.0, delay=slow).bounded_target == 15
+
+
+# --- memory ------------------------------------------------------------------------------------
+
+
+def test_the_memory_is_bounded_and_can_be_saved() -> None:
+    world = World(disturbed_s=1.0)
+    for wanted in (12, 4, 7, 5, 12, 3) * 40:
+        world.play(wanted, 70)
+    own = world.own
+    assert max(len(own.disturbances), len(own.unneeded_s)) <= 8
+    assert own.episode is None or len(own.episode.queries[0].durations_s) <= 64
+    guard = world.guard
+    assert guard.load_memory(guard.save_memory(world.memory)) == world.memory
+
+
+def test_a_clock_that_goes_back_keeps_what_was_measured() -> None:
+    world = World(disturbed_s=40.0)
+    world.play(12, 60)
+    world.play(6, 300)
+    world.time_s -= 3600
+    plan = world.turn(6)
+    assert [reason.code for reason in plan.reasons] == ["fixed", "clock"]
+    assert len(world.own.disturbances) == 1 and world.own.fewer_since_s is None
+
+
+def test_what_happened_in_a_gap_is_no_change() -> None:
+    world = World(disturbed_s=40.0)
+    world.play(12, 60)
+    world.time_s += 600
+    world.hosts = 3
+    world.play(3, 200)
+    assert world.own.disturbances == ()
+
+
+def test_without_batches_nothing_is_held() -> None:
+    guard = ChangeCost(FixedTarget(1), late_s=1e6)
+    plan, _ = guard.decide(steady_snapshot(12, queue_length=0), guard.initial_memory())
+    assert plan.bounded_target == 1
+    assert [reason.code for reason in plan.reasons] == ["fixed"]
