@@ -147,11 +147,12 @@ class Tail:
         while (chunk := file.read(CHUNK)) and self._offset < size:
             *whole, self.rest = (self.rest + chunk).split(b"\n")
             for line in whole:
-                yield from self._take(line, len(line) + 1)
-                self._before = (line + b"\n")[-MARK:]
+                yield from self._take(line, b"\n")
 
-    def _take(self, line: bytes, length: int) -> Iterator[bytes]:
-        start, self._offset = self._offset, self._offset + length
+    def _take(self, line: bytes, end: bytes) -> Iterator[bytes]:
+        # All of it before the line is yielded: the caller may never come back.
+        start, self._offset = self._offset, self._offset + len(line) + len(end)
+        self._before = (line[-MARK:] + end)[-MARK:]
         self.number += 1
         if line.strip():
             self.starts.append(start)
@@ -160,7 +161,7 @@ class Tail:
     def _turn_to(self, file: _File) -> Iterator[bytes]:
         """Begin with the next file. A rotated one does not grow, so its rest is a line."""
         if self.rest:
-            yield from self._take(self.rest, len(self.rest))
+            yield from self._take(self.rest, b"")
         self._behind += self._offset
         self._offset = self.number = 0
         self._before = b""
@@ -215,9 +216,9 @@ def mend(path: Path) -> int:
         return 0
     with file:
         at = end = file.seek(0, os.SEEK_END)
-        rest, step = b"", FROM_THE_END
-        while at > max(0, end - MOST_FROM_THE_END) and b"\n" not in rest:
-            at = max(0, at - step)
+        floor, step, rest = max(0, end - MOST_FROM_THE_END), FROM_THE_END, b""
+        while at > floor and b"\n" not in rest:
+            at = max(floor, at - step)
             step *= 2
             file.seek(at)
             rest = file.read(end - at)
