@@ -135,7 +135,7 @@ def test_a_rotation_between_listing_and_opening_is_noticed(
     path.write_bytes(b"one\ntwo\n")
     tail = Tail(path, rotated=True)
     listed = tail._listed
-    rotated = []
+    rotated: list[bool] = []
 
     def listed_and_rotated() -> object:
         found = listed()
