@@ -2,11 +2,14 @@
 
 The values are plain frozen dataclasses. Pydantic reads their annotations, so no second description
 of their form is needed. Unknown keys, wrong types, NaN and infinities are refused, with the path to
-the value. Pydantic is imported on first use, so that `import tidegate` is instant.
+the value; `from_newer_json` passes over unknown keys. Pydantic is imported on first use, so that
+`import tidegate` is instant.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tidegate.errors import InputError
@@ -14,7 +17,17 @@ from tidegate.errors import InputError
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
 
-__all__ = ["Sorted", "Value", "from_json", "from_plain", "to_json", "to_plain"]
+__all__ = [
+    "Sorted",
+    "Value",
+    "from_json",
+    "from_newer_json",
+    "from_plain",
+    "to_json",
+    "to_plain",
+]
+
+UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 
 T = TypeVar("T")
 
@@ -49,14 +62,18 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return _adapters[kind]
 
 
-def to_json(value: Any) -> str:
+def to_json(value: Any, defaults: bool = True) -> str:
     """One line of JSON.
 
+    defaults: also write fields that have their default value; a reader does not need them.
+
     >>> from tidegate.model.topology import Edge
-    >>> to_json(Edge("a", "b", ratio=0.5))
-    '{"origin":"a","target":"b","ratio":0.5}'
+    >>> to_json(Edge("a", "b"))
+    '{"origin":"a","target":"b","ratio":1.0}'
+    >>> to_json(Edge("a", "b"), defaults=False)
+    '{"origin":"a","target":"b"}'
     """
-    return _adapter(type(value)).dump_json(value).decode()
+    return _adapter(type(value)).dump_json(value, exclude_defaults=not defaults).decode()
 
 
 def from_json(kind: type[T], text: str | bytes) -> T:
@@ -76,6 +93,29 @@ def from_json(kind: type[T], text: str | bytes) -> T:
         raise _input_error(kind, error) from None
 
 
+def from_newer_json(kind: type[T], text: str | bytes) -> tuple[T, tuple[str, ...]]:
+    """The value of `kind` that this or a newer version wrote, and the unknown keys passed over.
+
+    >>> from tidegate.model.topology import Edge
+    >>> from_newer_json(Edge, '{"origin":"a","target":"b","colour":"red"}')
+    (Edge(origin='a', target='b', ratio=1.0), ('colour',))
+    """
+    from pydantic import ValidationError
+
+    adapter = _adapter(kind)
+    try:
+        return cast(T, adapter.validate_json(text)), ()
+    except ValidationError as error:
+        unknown = [one["loc"] for one in error.errors() if one["type"] in UNKNOWN_KEY]
+        if not unknown:
+            raise _input_error(kind, error) from None
+        try:
+            plain = _without(json.loads(text), unknown)
+        except (LookupError, TypeError, ValueError, RecursionError):
+            raise _input_error(kind, error) from None
+    return from_plain(kind, plain), tuple(sorted({_named(path) for path in unknown}))
+
+
 def to_plain(value: Any) -> Any:
     """Dictionaries, lists, strings and numbers, ready for YAML or a larger JSON document."""
     return _adapter(type(value)).dump_python(value, mode="json")
@@ -91,6 +131,21 @@ def from_plain(kind: type[T], plain: Any) -> T:
         raise _input_error(kind, error) from None
 
 
+def _without(plain: Any, paths: Iterable[tuple[int | str, ...]]) -> Any:
+    for path in paths:
+        *outer, key = path
+        inside = plain
+        for part in outer:
+            inside = inside[part]
+        del inside[key]
+    return plain
+
+
+def _named(path: tuple[int | str, ...]) -> str:
+    """A path without the positions in lists: the same key of every host is one key."""
+    return ".".join(part for part in path if isinstance(part, str))
+
+
 def _input_error(kind: type, error: ValidationError) -> InputError:
     """The first error of Pydantic, as one sentence."""
     first = error.errors()[0]
@@ -99,7 +154,7 @@ def _input_error(kind: type, error: ValidationError) -> InputError:
         return context
     path = ".".join(str(part) for part in first["loc"] if not str(part).startswith("function-"))
     key = f"{kind.__name__}.{path}" if path else kind.__name__
-    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+    if first["type"] in UNKNOWN_KEY:
         return InputError(key, first["input"], "left out", "no such key is known")
     if first["type"] in ("missing", "missing_argument"):
         return InputError(key, None, "given", "the key is missing")

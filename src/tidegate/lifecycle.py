@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Self
+from typing import Self, TypeVar
 
-__all__ = ["Closing", "Service", "Stop", "Stopped", "wait_until"]
+__all__ = ["Closing", "Service", "Stop", "Stopped", "wait_until", "within"]
+
+T = TypeVar("T")
 
 
 class Closing:
@@ -84,3 +86,29 @@ def wait_until(
             return False
         stop.wait(min(0.5, left_s))
     return False
+
+
+def within(at_most_s: float, do: Callable[[], T], otherwise: T) -> T:
+    """The result of `do`, or `otherwise` if it takes longer than `at_most_s` seconds.
+
+    What takes longer goes on in a daemon thread, which does not keep the process from ending. What
+    `do` raises in time is raised here.
+
+    >>> within(5.0, lambda: 2 + 2, 0)
+    4
+    """
+    results: list[T] = []
+    errors: list[Exception] = []
+
+    def work() -> None:
+        try:
+            results.append(do())
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work, name="tidegate-within", daemon=True)
+    thread.start()
+    thread.join(max(0.0, at_most_s))
+    if errors:
+        raise errors[0]
+    return results[0] if results else otherwise

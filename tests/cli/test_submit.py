@@ -172,7 +172,6 @@ def test_spark_home_and_its_defaults_are_respected(
         (("--slo", "5s", "--stabilise", "x", "app.py"), "--stabilise is 'x'"),
         (("--slo", "5s", "--billing-unit", "x", "app.py"), "--billing-unit is 'x'"),
         (("--slo", "5s", "--price-per-hour", "-1", "app.py"), "--price-per-hour is -1"),
-        (("--slo", "5s", "--journal", "app.py/j.jsonl", "app.py"), "a file to write to"),
         (("--slo", "5s", "--config", "none.yaml", "app.py"), "No such file"),
         (("--slo", "5s", "--config", "c", "--policy", "drs", "app.py"), "left out with --config"),
         (("--slo", "5s", "--conf", "spark.x", "app.py"), "key=value"),
@@ -230,7 +229,8 @@ class Attached:
     def stop(self) -> None:
         self.stopped += 1
 
-    def dry_run_report(self) -> str:
+    def dry_run_report(self, at_most_s: float) -> str:
+        assert at_most_s > 0
         assert self.dry_run_account is not None
         return self.dry_run_account.report()
 

@@ -48,13 +48,28 @@ def test_a_last_line_that_lacks_only_its_end_is_kept(tmp_path: Path) -> None:
     assert [turn.number for turn in read_journal(path)] == [1, 2, 3]
 
 
-def test_a_broken_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path) -> None:
+def test_a_damaged_line_in_the_middle_is_left_out_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "j.jsonl"
-    record(path, "lag", turns=3)
+    record(path, "lag", turns=4)
     lines = path.read_text().splitlines()
     lines[1] = lines[1][:50]
     path.write_text("\n".join(lines) + "\n")
-    with pytest.raises(JournalError, match=r"j\.jsonl line 2"):
+    assert [turn.number for turn in read_journal(path)] == [1, 3, 4]
+    (warning,) = caplog.messages
+    assert warning.startswith(
+        "1 line is damaged and left out of j.jsonl; the first: j.jsonl line 2"
+    )
+    said: list[str] = []
+    list(read_journal(path, said))
+    assert said == [warning] and len(caplog.messages) == 1, "the caller says it"
+
+
+def test_a_file_without_any_turn_is_an_error_that_names_the_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "rates.csv"
+    path.write_text("time,rate\n0,5\n")
+    with pytest.raises(JournalError, match=r"rates\.csv line 1 is 'time,rate…'"):
         list(read_journal(path))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -123,6 +124,66 @@ def test_it_serves_on_loopback_and_beyond_only_with_a_token(metrics: Metrics) ->
             port = int(url.split(":")[2].split("/")[0])
             with serve_metrics(metrics, port):
                 pass
+
+
+def test_a_token_must_be_the_right_one(metrics: Metrics) -> None:
+    with serve_metrics(metrics, port=0, token="tide") as url:
+        for given in ("Bearer ebb", "Bearer tid", "Bearer tides", "tide", "Basic tide", ""):
+            with pytest.raises(HTTPError, match="401"):
+                urlopen(Request(url, headers={"Authorization": given}))
+
+
+def test_only_reading_is_allowed(metrics: Metrics) -> None:
+    with serve_metrics(metrics, port=0) as url:
+        with pytest.raises(HTTPError, match="405"):
+            urlopen(url, data=b"turns=9")
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(url + "/secret")
+
+
+def test_half_a_request_delays_neither_scrapes_nor_the_end(
+    metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.report.metrics.MOST_REQUESTS", 3)
+    halves = []
+    try:
+        with serve_metrics(metrics, port=0) as url:
+            port = int(url.split(":")[2].split("/")[0])
+            for _ in range(2):
+                halves.append(socket.create_connection(("127.0.0.1", port)))
+                halves[-1].sendall(b"GET /metrics HT")
+            with urlopen(url) as response:
+                assert response.status == 200
+            halves.append(socket.create_connection(("127.0.0.1", port)))
+            halves[-1].sendall(b"GET /met")
+            refused = socket.create_connection(("127.0.0.1", port))
+            halves.append(refused)
+            refused.settimeout(60)
+            assert refused.recv(1) == b"", "there are too many"
+        # The block has ended although three requests are not complete.
+    finally:
+        for half in halves:
+            half.close()
+
+
+def test_a_request_that_comes_byte_by_byte_is_ended(
+    metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.report.metrics.REQUEST_S", 0.2)
+    with serve_metrics(metrics, port=0) as url:
+        port = int(url.split(":")[2].split("/")[0])
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as slow:
+            slow.sendall(b"GET")
+            assert slow.recv(1) == b""
+
+
+def test_it_serves_on_the_other_loopback_too(metrics: Metrics) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"no IPv6: {error}")
+    with serve_metrics(metrics, port=0, host="::1") as url, urlopen(url) as response:
+        assert url.startswith("http://[::1]:") and response.status == 200
 
 
 def test_a_growing_journal_is_followed(tmp_path: Path) -> None:

@@ -6,12 +6,13 @@ others were simulated, and their costs are those that the simulator reported.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from tidegate.codec import to_json
+from tidegate.codec import from_json, to_json, to_plain
 from tidegate.dashboard.journals import WatchedJournal
 from tidegate.errors import JournalError
 from tidegate.loop.journal import Turn, read_journal
@@ -84,6 +85,15 @@ def journal(name: str) -> list[Turn]:
     return list(read_journal(FOLDER / f"{name}.jsonl"))
 
 
+def holds(new: Any, old: Any) -> bool:
+    """Whether a value of today has all that an older version wrote; it may have more fields."""
+    if isinstance(old, dict):
+        return all(key in new and holds(new[key], value) for key, value in old.items())
+    if isinstance(old, list):
+        return len(new) == len(old) and all(map(holds, new, old))
+    return bool(new == old)
+
+
 def policy_of(turns: list[Turn]) -> Policy:
     return create(turns[0].policy.split(" ")[0])
 
@@ -98,7 +108,8 @@ def test_every_line_is_a_turn_and_nothing_of_it_is_lost(name: str) -> None:
     turns = journal(name)
     assert len(turns) == len(lines) == PINNED[name].turns
     for line, turn in zip(lines, turns, strict=True):
-        assert to_json(turn).replace(',"ended":[]', "") == line
+        assert holds(to_plain(turn), json.loads(line))
+        assert from_json(Turn, to_json(turn, defaults=False)) == turn
 
 
 @pytest.mark.parametrize("name", PINNED)

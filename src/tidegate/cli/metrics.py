@@ -10,9 +10,8 @@ import typer
 
 from tidegate.cli.dashboard import Listen, Port, wait_for_the_end
 from tidegate.cli.output import console
-from tidegate.codec import from_json
 from tidegate.errors import InputError
-from tidegate.loop.journal import Turn
+from tidegate.loop.journal import read_turn
 from tidegate.loop.tail import Tail
 from tidegate.report.metrics import Metrics, serve_metrics
 from tidegate.units import duration_s
@@ -56,11 +55,11 @@ def metrics_command(
 
 def follow(journal: Path, metrics: Metrics, ended: threading.Event) -> None:
     """Feed the turns of a journal as they are written; lines that are not turns are skipped."""
-    tail = Tail(journal)
+    tail = Tail(journal, rotated=True)
     while True:
         for line in tail.lines():
             try:
-                turn = from_json(Turn, line)
+                turn, _ = read_turn(line)
             except InputError:
                 continue
             metrics.observe(turn)

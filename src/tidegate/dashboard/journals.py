@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from tidegate.codec import from_json, to_plain
+from tidegate.codec import to_plain
 from tidegate.dashboard.view import LOOK_AHEAD, Row, RowBuilder, columns, detail_of, thinned
 from tidegate.errors import BackendError, InputError
 from tidegate.loop.controls import Control, listener_of, submit
-from tidegate.loop.journal import Turn
+from tidegate.loop.journal import FIRST_BYTES, read_turn
 from tidegate.loop.tail import Tail
 from tidegate.policies import available, policy_class
 
@@ -23,7 +23,6 @@ __all__ = ["JournalList", "WatchedJournal"]
 MOST_ROWS = 20_000
 """Rows kept per journal; older ones are thinned out above this. Any turn can still be opened."""
 DISABLED = "Controls are disabled: the run has ended, is a recording, or has no controls."
-FIRST_BYTES = b'{"number":'
 
 
 class WatchedJournal:
@@ -37,7 +36,7 @@ class WatchedJournal:
         self.path = path
         self.name = name
         self.slo_s = slo_s
-        self.tail = Tail(path)
+        self.tail = Tail(path, rotated=True)
         self.builder = RowBuilder(slo_s)
         self.rows: list[Row] = []
         self.controls: list[dict[str, Any]] = []
@@ -75,7 +74,7 @@ class WatchedJournal:
     def _take(self, line: bytes) -> None:
         self._first = self._first or crc32(line)
         try:
-            turn = from_json(Turn, line)
+            turn, _ = read_turn(line)
         except InputError as error:
             self.rows.append(self.builder.skip(f"this line is not a turn: {error}"))
             return
@@ -122,7 +121,7 @@ class WatchedJournal:
 
     def turn(self, index: int) -> dict[str, Any]:
         """Return a turn in full; raises InputError if there is none."""
-        turn = from_json(Turn, self.raw(index))
+        turn, _ = read_turn(self.raw(index))
         later = self.after(index, LOOK_AHEAD)
         with self._lock:
             at = bisect_right(self.rows, index, key=lambda row: row.index) - 1

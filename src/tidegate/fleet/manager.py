@@ -17,9 +17,9 @@ from typing import IO, Any
 from tidegate.errors import InputError, TidegateError
 from tidegate.fleet.queries import load_queries
 from tidegate.fleet.world import FleetWorld
-from tidegate.loop.controller import Controller, remembered
-from tidegate.loop.controls import ControlFile
-from tidegate.loop.journal import Journal, Turn
+from tidegate.loop.controller import Controller
+from tidegate.loop.journal import Turn
+from tidegate.loop.records import open_records
 from tidegate.loop.stack import StackOptions, build_stack
 from tidegate.policies import available, policy_class
 from tidegate.policies.base import Policy, Situation
@@ -111,7 +111,8 @@ class FleetManager:
 
     world: the fleet. policy: a policy with its guards. folder: remembers which queries were added
     and removed. journal: a file with one line per turn; if it exists, it is continued, and so is
-    the memory of its policy. seed: random seed of the policy.
+    the memory of its policy; if it cannot be used, another one next to it, or none. seed: random
+    seed of the policy.
     """
 
     def __init__(
@@ -124,10 +125,11 @@ class FleetManager:
     ) -> None:
         self.world = world
         self.folder = folder
-        memory = remembered(journal, policy)
-        self.journal = Journal(journal) if journal is not None else None
-        self.controls = ControlFile(journal, policy) if journal is not None else None
-        self.controller = Controller(world, policy, self.journal, memory, seed, self.controls)
+        self.records = open_records(journal, policy)
+        self.journal, self.controls = self.records.journal, self.records.controls
+        self.controller = Controller(
+            world, policy, self.journal, self.records.memory, seed, self.controls
+        )
         self.last: Turn | None = None
         self.stopping = threading.Event()
         self.leave_queries = False
@@ -166,7 +168,7 @@ class FleetManager:
     def shut_down(self) -> None:
         """Close the fleet and all files."""
         self.world.close(self.leave_queries)
-        for file in (self.journal, self.controls, self.folder):
+        for file in (self.records, self.folder):
             if file is not None:
                 file.close()
 

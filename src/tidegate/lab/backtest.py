@@ -192,7 +192,7 @@ def run_policy(
         fluid: Use the faster, approximate world.
         journal: File to write the turns to.
     """
-    with nullcontext() if journal is None else Journal(journal) as file:
+    with nullcontext() if journal is None else Journal(journal, rotation=None) as file:
         return run(
             scenario.world(policy.style, seed, fluid),
             policy,

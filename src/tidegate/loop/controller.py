@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from tidegate.errors import BackendError, InputError
+from tidegate.errors import BackendError
 from tidegate.loop.backend import Backend
-from tidegate.loop.controls import ControlFile, ControlState, apply_controls
-from tidegate.loop.journal import Journal, Turn, read_journal
+from tidegate.loop.controls import Control, ControlFile, ControlState, apply_controls
+from tidegate.loop.journal import Journal, Turn
+from tidegate.loop.records import Recorder
 from tidegate.policies.base import Policy
 
-__all__ = ["Controller", "remembered"]
+__all__ = ["Controller"]
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +23,8 @@ class Controller:
     """Drives one world with one policy.
 
     A turn that fails is recorded, and the loop continues. The memory then stays as it was before
-    the turn: the next snapshot shows what the world did with a part of it.
+    the turn: the next snapshot shows what the world did with a part of it. Controls that cannot be
+    read and turns that cannot be written do not make a turn fail; they are noted in the next turn.
 
     Args:
         backend: The world to observe and change.
@@ -62,15 +62,14 @@ class Controller:
         self.controls = controls
         self.slo_s = slo_s
         self.in_force = ControlState()
+        self._recorder = Recorder(journal)
 
     def step(self) -> Turn:
         """One turn."""
         self.turns += 1
         snapshot = plan = outcome = error = None
-        asked = self.controls.take() if self.controls is not None else []
-        applied, self.in_force, self.policy, self.memory = apply_controls(
-            asked, self.in_force, self.policy, self.memory, self.slo_s
-        )
+        attempt = self._recorder.attempt
+        controls = attempt("controls", self._take_controls, ())
         try:
             snapshot = self.backend.observe()
             plan, memory = self.in_force.decide(self.policy, snapshot, self.memory)
@@ -80,21 +79,28 @@ class Controller:
             error = f"{type(problem).__name__}: {problem}"
             expected = isinstance(problem, BackendError)
             log.warning("turn %d failed: %s", self.turns, error, exc_info=not expected)
-        saved = None if self.journal is None else self.policy.save_memory(self.memory)
         turn = Turn(
             self.turns,
-            self.policy.describe(),
+            attempt("description of the policy", self.policy.describe, self.policy.name),
             snapshot,
             plan,
             outcome,
-            saved,
+            attempt("memory", self._saved_memory, None),
             error,
-            controls=applied,
+            controls=controls,
             slo_s=self.slo_s,
         )
-        if self.journal is not None:
-            self.journal.write(turn)
-        return turn
+        return self._recorder.write(turn)
+
+    def _take_controls(self) -> tuple[Control, ...]:
+        asked = self.controls.take() if self.controls is not None else []
+        applied, self.in_force, self.policy, self.memory = apply_controls(
+            asked, self.in_force, self.policy, self.memory, self.slo_s
+        )
+        return applied
+
+    def _saved_memory(self) -> Any:
+        return None if self.journal is None else self.policy.save_memory(self.memory)
 
     def run(
         self,
@@ -112,24 +118,3 @@ class Controller:
         while keep_going(self.step()):
             due_s = max(due_s + interval_s, clock())
             wait(max(0.0, due_s - clock()))
-
-
-def remembered(journal: str | os.PathLike[str] | None, policy: Policy) -> Any:
-    """The memory after a journal's last turn, None when there is none that `policy` can use."""
-    if journal is None or not Path(journal).exists():
-        return None
-    last = None
-    for turn in read_journal(journal):
-        last = turn
-    if last is None or last.memory is None:
-        return None
-    if last.policy != policy.describe():
-        log.warning("the journal was written by %s: starting without memory", last.policy)
-        return None
-    try:
-        memory = policy.load_memory(last.memory)
-    except (InputError, KeyError, TypeError) as error:
-        log.warning("the journal's memory cannot be read (%s): starting without memory", error)
-        return None
-    log.info("continuing after turn %d of %s", last.number, journal)
-    return memory

@@ -10,9 +10,9 @@ Changes last until the loop ends: a new run starts as configured.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from typing import Any, Literal
 from tidegate.codec import Value, from_json, to_json, to_plain
 from tidegate.errors import BackendError, InputError, TidegateError
 from tidegate.guards import DryRun, Guard, Pause
+from tidegate.loop.lock import try_lock
 from tidegate.loop.tail import Tail
 from tidegate.model import Plan, Snapshot
 from tidegate.policies import policy_class
@@ -163,6 +164,8 @@ def _controls_path(journal: str | os.PathLike[str]) -> Path:
 class ControlFile:
     """The loop's side of the file. It holds a lock on the file while the loop runs.
 
+    Raises BackendError if another loop listens there.
+
     journal: the file next to which it is. policy: the policy of the loop, shown to users.
     """
 
@@ -172,10 +175,12 @@ class ControlFile:
         names = [f.name for f in fields(inner) if f.metadata]
         parameters = {name: to_plain(getattr(inner, name)) for name in names}
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        if listener_of(journal) is not None:
+            raise BackendError(f"another loop listens to {self.path}")
         self.path.unlink(missing_ok=True)  # requests to an earlier run do not apply to this one
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         self._file = os.fdopen(handle, "r+b", buffering=0)
-        fcntl.flock(self._file, fcntl.LOCK_SH)
+        try_lock(self._file, shared=True)
         first = to_json(ControlListener(inner.name, parameters, os.getpid())) + "\n"
         self._file.write(first.encode())
         self._tail = Tail(self.path)
@@ -186,6 +191,8 @@ class ControlFile:
         found = []
         for line in self._tail.lines():
             try:
+                if len(line) > LONGEST_LINE:
+                    raise _too_long()
                 found.append(from_json(Control, line))
             except InputError as error:
                 found.append(Control("pause", "no", refused=f"it cannot be read: {error}"))
@@ -193,18 +200,21 @@ class ControlFile:
 
     def close(self) -> None:
         """Stop listening and remove the file."""
-        self.path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.path.unlink()
         self._file.close()
+
+
+def _too_long() -> InputError:
+    return InputError("parameters", "…", f"shorter than {LONGEST_LINE} characters")
 
 
 def listener_of(journal: str | os.PathLike[str]) -> ControlListener | None:
     """The loop that accepts requests about a journal, None when there is none."""
     try:
         with _controls_path(journal).open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return from_json(ControlListener, file.readline())
+            if not try_lock(file):
+                return from_json(ControlListener, file.readline(LONGEST_LINE))
     except (OSError, InputError):
         return None
     return None  # a loop that was killed left the file behind
@@ -214,7 +224,7 @@ def submit(journal: str | os.PathLike[str], control: Control) -> None:
     """Send a request to a journal's loop; BackendError when no loop is listening."""
     line = to_json(control) + "\n"
     if len(line) > LONGEST_LINE:
-        raise InputError("parameters", "…", f"shorter than {LONGEST_LINE} characters")
+        raise _too_long()
     if listener_of(journal) is None:
         raise BackendError(
             "no loop is listening: the run has ended, or it was started without controls"
@@ -233,7 +243,10 @@ def apply_controls(
     memory: Any,
     slo_s: float | None = None,
 ) -> tuple[tuple[Control, ...], ControlState, Policy, Any]:
-    """Apply requests one after the other; those that cannot be applied are marked as refused."""
+    """Apply requests one after the other; those that cannot be applied are marked as refused.
+
+    A policy may fail in any way on parameters that it did not expect, which must not end the loop.
+    """
     noted = []
     for control in found:
         refused = control.refused
@@ -242,5 +255,7 @@ def apply_controls(
                 state, policy, memory = state.after(control, policy, memory, slo_s)
             except TidegateError as error:
                 refused = str(error)
+            except Exception as error:
+                refused = f"{type(error).__name__}: {error}"
         noted.append(replace(control, refused=refused))
     return tuple(noted), state, policy, memory

@@ -3,28 +3,40 @@
 A line holds the snapshot, the plan with its reasons and guards, its outcome, and the memory that
 the next turn starts from. A process that dies while it writes leaves a torn last line, which
 readers skip and the next writer removes.
+
+One process writes to a journal at a time; a lock keeps others away. A journal that has become
+large or old is rotated: its file is renamed and a new one is begun (see `tail.py`). Readers read
+all parts in order, skip lines that are damaged, and say so. They pass over fields that a newer
+version wrote.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidegate.codec import Value, from_json, to_json
+from tidegate.codec import Value, from_newer_json, to_json
 from tidegate.errors import InputError, JournalError
 from tidegate.lifecycle import Closing
 from tidegate.loop.backend import Outcome
 from tidegate.loop.controls import Control
-from tidegate.loop.tail import Tail, mend
+from tidegate.loop.lock import WriterLock
+from tidegate.loop.tail import Tail, last_lines, mend, parts_of
 from tidegate.model import Plan, Snapshot
 
-__all__ = ["Journal", "Turn", "read_journal"]
+__all__ = ["Journal", "Rotation", "Turn", "last_turns", "read_journal", "read_turn"]
 
-VERSION = 1
+log = logging.getLogger(__name__)
+
+FIRST_BYTES = b'{"number":'
+"""The first bytes of every turn."""
+FIRST_TIME = re.compile(rb'"snapshot":\{"time_s":([0-9.eE+-]+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +51,11 @@ class Turn(Value):
         outcome: What was applied; None if the turn failed before.
         memory: Memory after the turn, as plain values; None without a journal.
         error: Why the turn failed, in a sentence.
-        version: Version of the format.
+        version: Version of the format. A line without it has version 1.
         controls: Controls requested before the turn, applied or refused.
         slo_s: Latency target, in seconds; policies may aim below it.
+        notes: What could not be read or recorded, such as earlier turns that the disk had no room
+            for; the turn was decided all the same.
     """
 
     number: int
@@ -51,15 +65,36 @@ class Turn(Value):
     outcome: Outcome | None = None
     memory: Any = None
     error: str | None = None
-    version: int = VERSION
+    version: int = 1
     controls: tuple[Control, ...] = ()
     slo_s: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """When a journal begins a new file, and how many it keeps.
+
+    max_mb: size of a file in MB. max_age_s: time from a file's first turn, in seconds. keep: number
+    of rotated files; the oldest is removed when there are more. With the defaults a journal takes
+    960 MB at most.
+    """
+
+    max_mb: float = 64.0
+    max_age_s: float = 86_400.0
+    keep: int = 14
+
+
+DAILY = Rotation()
 
 
 class Journal(Closing):
-    """A journal to write to; each line is flushed before the next turn.
+    """A journal to write to. A turn is in the file when `write` returns.
 
-    path: the file; it is created with its folder, or continued if it exists.
+    Raises JournalError if the file cannot be written to, is no journal, or has another writer.
+
+    path: the file; it is created with its folder, or continued if it exists. rotation: when to
+    begin a new file; None for never.
 
     >>> import tempfile
     >>> from tidegate.testing import steady_snapshot
@@ -72,44 +107,192 @@ class Journal(Closing):
     [1]
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], rotation: Rotation | None = DAILY) -> None:
         self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.torn_bytes = mend(self.path)
-        self._file = self.path.open("a", encoding="utf-8")
+        self.rotation = rotation
+        self._torn = self._closed = False
+        self._began_s: float | None = None
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = WriterLock(self.path)
+        except OSError as error:
+            raise _unwritable(path, error) from None
+        try:
+            _check_file(self.path)
+            self.torn_bytes = mend(self.path)
+            self._open()
+        except OSError as error:
+            self._lock.close()
+            raise _unwritable(path, error) from None
+        except JournalError:
+            self._lock.close()
+            raise
 
     def write(self, turn: Turn) -> None:
-        """Append a turn."""
-        self._file.write(to_json(turn) + "\n")
-        self._file.flush()
+        """Append a turn.
+
+        Raises OSError if it cannot be written. What is left of it is removed before the next one is
+        written, so a later call succeeds as soon as there is room.
+        """
+        if self._closed:
+            raise ValueError("the journal is closed")
+        line = (to_json(turn, defaults=False) + "\n").encode()
+        time_s = turn.snapshot.time_s if turn.snapshot is not None else None
+        self._make_ready(len(line), time_s)
+        self._torn = True
+        rest = memoryview(line)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        self._torn = False
+        self._began_s = time_s if self._began_s is None else self._began_s
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file and let others write to it."""
+        self._closed = True
         self._file.close()
+        self._lock.close()
+
+    def _open(self) -> None:
+        self._file = self.path.open("ab", buffering=0)
+        with self.path.open("rb") as file:
+            first = FIRST_TIME.search(file.read(1 << 16))
+        self._began_s = None if first is None else float(first[1])
+
+    def _make_ready(self, more: int, time_s: float | None) -> None:
+        """Make the file whole, present, and not too large or old."""
+        if self._torn:
+            mend(self.path)
+        if not _is_open(self._file, self.path):  # removed or renamed by somebody else
+            self._file.close()
+            self._open()
+        size = os.fstat(self._file.fileno()).st_size
+        if self.rotation is None or not size:
+            return
+        age_s = 0.0 if self._began_s is None or time_s is None else time_s - self._began_s
+        if size + more > self.rotation.max_mb * 1e6 or age_s >= self.rotation.max_age_s:
+            self._rotate(self.rotation.keep)
+
+    def _rotate(self, keep: int) -> None:
+        parts = parts_of(self.path)
+        number = int(parts[-1].suffix[1:]) + 1 if parts else 1
+        try:
+            self.path.rename(self.path.with_name(f"{self.path.name}.{number:06d}"))
+        except OSError as error:
+            log.warning("%s cannot be rotated and grows: %s", self.path, error.strerror)
+            self.rotation = None
+            return
+        self._file.close()
+        self._open()
+        for part in parts[: max(0, len(parts) + 1 - keep)]:
+            with suppress(OSError):
+                part.unlink()
 
 
-def read_journal(path: str | os.PathLike[str]) -> Iterator[Turn]:
-    """Yield the turns of a journal in order; a torn last line is skipped.
+def _check_file(path: Path) -> None:
+    """Raise JournalError for what exists and is no journal: nothing must be appended to it."""
+    if not path.exists():
+        return
+    if not path.is_file():
+        raise JournalError("journal", str(path), "a file")
+    with path.open("rb") as file:
+        first = file.read(len(FIRST_BYTES))
+    if FIRST_BYTES.startswith(first):  # also one that is empty, or torn within its first bytes
+        return
+    if next(_turns_from_the_end(path), None) is None:
+        raise JournalError("journal", str(path), "a journal of Tidegate, or a new file")
 
-    Raises JournalError with the number of any other line that cannot be read.
+
+def _unwritable(path: object, error: OSError) -> JournalError:
+    why = error.strerror or "it cannot be opened"
+    return JournalError("journal", str(path), "a file to write to", why)
+
+
+def _is_open(file: Any, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except (OSError, ValueError):  # it is gone, or the file is closed
+        return False
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def read_turn(line: str | bytes) -> tuple[Turn, tuple[str, ...]]:
+    """A turn from its line, and the fields of a newer version that were passed over."""
+    return from_newer_json(Turn, line)
+
+
+def read_journal(path: str | os.PathLike[str], left_out: list[str] | None = None) -> Iterator[Turn]:
+    """Yield the turns of a journal in order, from its oldest part; a torn last line is skipped.
+
+    Damaged lines and fields of a newer version are passed over. At the end a sentence for each of
+    the two says so: it is appended to `left_out`, or logged as a warning when that is None.
+
+    Raises JournalError if the file cannot be read, or if no line of it is a turn.
     """
     file_path = Path(path)
+    parts = parts_of(file_path)
     try:
-        file_path.open("rb").close()
+        (file_path if file_path.exists() or not parts else parts[0]).open("rb").close()
     except OSError as error:
         allowed, why = "a journal that can be read", error.strerror or "unreadable"
         raise JournalError("journal", str(path), allowed, why) from None
-    tail = Tail(file_path)
+    tail = Tail(file_path, rotated=True)
+    turns, damaged = 0, 0
+    first: JournalError | None = None
+    unknown: set[str] = set()
     for line in tail.lines():
         try:
-            yield from_json(Turn, line)
+            turn, ignored = read_turn(line)
         except InputError as error:
-            raise JournalError(
-                f"{file_path.name} line {tail.number}",
-                line[:40].decode("utf-8", "replace").rstrip() + "…",
-                "a turn written by Tidegate",
-                str(error),
-            ) from None
+            damaged += 1
+            first = first or _damaged(tail, line, error)
+            continue
+        unknown.update(ignored)
+        turns += 1
+        yield turn
     with suppress(InputError):  # torn, unless only the end of the line is missing
         if tail.rest.strip():
-            yield from_json(Turn, tail.rest)
+            yield read_turn(tail.rest)[0]
+            turns += 1
+    if first is not None and not turns:
+        raise first
+    said = []
+    if first is not None:
+        lines = "1 line is" if damaged == 1 else f"{damaged} lines are"
+        said.append(f"{lines} damaged and left out of {file_path.name}; the first: {first}")
+    if unknown:
+        said.append(
+            f"{file_path.name} was written by a newer version, whose fields are left out: "
+            + ", ".join(sorted(unknown))
+        )
+    if left_out is not None:
+        left_out += said
+    else:
+        for sentence in said:
+            log.warning("%s", sentence)
+
+
+def _damaged(tail: Tail, line: bytes, error: InputError) -> JournalError:
+    return JournalError(
+        f"{tail.name} line {tail.number}",
+        line[:40].decode("utf-8", "replace").rstrip() + "…",
+        "a turn written by Tidegate",
+        str(error),
+    )
+
+
+def last_turns(path: str | os.PathLike[str]) -> Iterator[Turn]:
+    """Yield the readable turns of a journal, the last one first; reads its files from their end.
+
+    Raises OSError if a file cannot be read.
+    """
+    file = Path(path)
+    for part in [*([file] if file.exists() else []), *reversed(parts_of(file))]:
+        yield from _turns_from_the_end(part)
+
+
+def _turns_from_the_end(path: Path) -> Iterator[Turn]:
+    for line in last_lines(path):
+        with suppress(InputError):
+            yield read_turn(line)[0]

@@ -13,13 +13,17 @@ collection, shuffles): see ``spark.ui.prometheus.enabled``.
 from __future__ import annotations
 
 import hmac
+import logging
+import socket
 import threading
 import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING, Any, NamedTuple
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from tidegate import __version__
 from tidegate.errors import InputError
@@ -40,6 +44,12 @@ if TYPE_CHECKING:
 
 __all__ = ["METRICS", "Metrics", "serve_metrics"]
 
+log = logging.getLogger(__name__)
+
+REQUEST_S = 5.0
+"""Longest time for a request, from its first byte to the last of the answer, in seconds."""
+MOST_REQUESTS = 16
+"""Requests at the same time; more are refused."""
 BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -245,13 +255,13 @@ def _of_turn(turn: Turn, now: Snapshot) -> dict[str, dict[tuple[str, ...], float
 def serve_metrics(
     metrics: Metrics, port: int = 9464, host: str = "127.0.0.1", token: str | None = None
 ) -> Iterator[str]:
-    """Serve ``/metrics`` in a thread while the block runs; yields its address.
+    """Serve ``/metrics`` in threads while the block runs; yields its address.
+
+    A scraper that is slow or sends half a request delays neither the others nor the end.
 
     port: 0 for any free port. host: an address other than loopback requires a token.
     token: scrapers send it as ``Authorization: Bearer …``.
     """
-    from wsgiref.simple_server import WSGIRequestHandler, make_server
-
     from prometheus_client import CONTENT_TYPE_LATEST
 
     finite(port, "--metrics-port", low=0, high=65_535)
@@ -264,27 +274,86 @@ def serve_metrics(
         if token and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
             start("401 Unauthorized", [("WWW-Authenticate", "Bearer")])
             return [b"a token is required\n"]
+        if environ.get("REQUEST_METHOD") not in ("GET", "HEAD"):
+            start("405 Method Not Allowed", [("Allow", "GET, HEAD")])
+            return [b"use GET\n"]
         if environ.get("PATH_INFO") not in ("/", "/metrics"):
             start("404 Not Found", [("Content-Type", "text/plain")])
             return [b"not found: use /metrics\n"]
         start("200 OK", [("Content-Type", CONTENT_TYPE_LATEST)])
         return [metrics.text()]
 
-    class Quiet(WSGIRequestHandler):
-        def log_message(self, format: str, *args: Any) -> None:
-            """Log nothing: one line per scrape would drown everything else."""
-
     try:
-        server = make_server(host, port, answer, handler_class=Quiet)
+        server = _Server((host, port), answer)
     except OSError as error:
         remedy = "choose another, or 0 for any free port"
         allowed = f"a free port ({error.strerror})"
         raise InputError("--metrics-port", port, allowed, remedy) from None
-    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="metrics", daemon=True)
     thread.start()
+    shown = f"[{host}]" if ":" in host else host
     try:
-        yield f"http://{host}:{server.server_port}/metrics"
+        yield f"http://{shown}:{server.server_port}/metrics"
     finally:
         server.shutdown()
         server.server_close()
-        thread.join()
+        thread.join(REQUEST_S)
+
+
+class _Request(WSGIRequestHandler):
+    """A request, which must be sent and answered within `REQUEST_S` seconds."""
+
+    timeout = REQUEST_S
+
+    def handle(self) -> None:
+        late = threading.Timer(REQUEST_S, self._hang_up)  # for one that comes byte by byte
+        late.daemon = True
+        late.start()
+        try:
+            super().handle()
+        finally:
+            late.cancel()
+
+    def _hang_up(self) -> None:
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing: one line per scrape would drown everything else."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """Answers each request in a thread of its own, which does not keep the process from ending."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: tuple[str, int], answer: Callable[..., Any]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self._free = threading.BoundedSemaphore(MOST_REQUESTS)
+        super().__init__(address, _Request)
+        self.set_app(answer)
+
+    def server_bind(self) -> None:
+        """Bind without asking for the name of the host, which may take long."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a request, or refuse it if too many are under way."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer a request in its thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing on the application's terminal: the scraper has gone or was too slow."""
+        log.debug("a request for metrics failed", exc_info=True)

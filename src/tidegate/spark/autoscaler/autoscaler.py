@@ -6,18 +6,20 @@ import logging
 import os
 import threading
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from tidegate.codec import from_json, to_json
 from tidegate.errors import SettingError, TidegateError
-from tidegate.lifecycle import Service
+from tidegate.lifecycle import Service, within
 from tidegate.loop.billing import Bill
-from tidegate.loop.controller import Controller, remembered
-from tidegate.loop.controls import ControlFile
-from tidegate.loop.journal import Journal, Turn
+from tidegate.loop.controller import Controller
+from tidegate.loop.journal import Turn
+from tidegate.loop.records import open_records
 from tidegate.loop.stack import StackOptions, build_stack, wrapped
 from tidegate.model import HostOffer, SloByQuery
 from tidegate.model.topology import Topology
@@ -34,12 +36,14 @@ if TYPE_CHECKING:
 
     from tidegate.spark.local.cluster import LocalCluster
 
-__all__ = ["Autoscaler", "DryRunAccount"]
+__all__ = ["STOP_S", "Autoscaler", "DryRunAccount"]
 
 log = logging.getLogger(__name__)
 
 FAILURES_UNTIL_WATCHING = 3
-DRY_RUN_TURNS = 20_000
+STOP_S = 5.0
+"""Longest time for which the end of the application waits for the autoscaler, in seconds."""
+DRY_RUN_TURNS = 720
 """Number of turns that a dry run keeps for its simulation."""
 
 
@@ -57,7 +61,7 @@ class DryRunAccount:
         watched_s: Time from the first turn to the last, in seconds.
         changes: How often the number of executors would have changed.
         offer: The hosts' price and size at the last turn.
-        turns: The last turns, for the simulation.
+        turns: Number of turns that were decided.
     """
 
     actual_s: float = 0.0
@@ -66,7 +70,9 @@ class DryRunAccount:
     watched_s: float = 0.0
     changes: int = 0
     offer: HostOffer | None = None
-    turns: deque[Turn] = field(default_factory=lambda: deque(maxlen=DRY_RUN_TURNS))
+    turns: int = 0
+    _kept: deque[bytes] = field(default_factory=lambda: deque(maxlen=DRY_RUN_TURNS))
+    """The last snapshots for the simulation, compressed: a twentieth of their size."""
     _last: tuple[float, int, int, int] | None = None
     _bills: tuple[Bill, Bill, Bill] = field(default_factory=lambda: (Bill(), Bill(), Bill()))
     """For the executors that ran, that the policy asked for, and that its guards allowed."""
@@ -76,7 +82,9 @@ class DryRunAccount:
         self._bills[0].add(turn)
         if turn.snapshot is None or turn.plan is None:
             return
-        self.turns.append(turn)
+        self.turns += 1
+        seen = to_json(Turn(turn.number, turn.policy, turn.snapshot), defaults=False)
+        self._kept.append(zlib.compress(seen.encode(), level=1))
         now_s = turn.snapshot.time_s
         planned = next(
             (b.before for b in turn.plan.bindings if b.guard == "dry-run"), turn.plan.bounded_target
@@ -111,21 +119,25 @@ class DryRunAccount:
     def estimate(self, policy: Policy, slo_s: float) -> str:
         """A simulation of the same time with the policy in control, in two lines of text.
 
+        Only the last turns are simulated if there were more than `DRY_RUN_TURNS`.
+
         policy: with its guards, except for the dry run. slo_s: the latency target, in seconds.
         """
         from tidegate.simulation.calibrate import counterfactual
 
+        kept = [from_json(Turn, zlib.decompress(turn)) for turn in self._kept]
         try:
-            would = counterfactual(tuple(self.turns), policy, slo_s, "the dry run")
+            would = counterfactual(kept, policy, slo_s, "the dry run")
         except TidegateError as error:
             return f"  too few measurements for a simulation: {error}"
         share = "?" if would.slo_compliance is None else f"{would.slo_compliance:.1%}"
         p95 = "?" if would.latency_p95_s is None else show_duration(would.latency_p95_s)
         mean = would.host_seconds / would.duration_s if would.duration_s else 0.0
         cost = f", {would.resource_cost_usd:.4f} $" if would.resource_cost_usd else ""
+        part = f"the last {show_duration(would.duration_s)} of " if self.turns > len(kept) else ""
         return (
-            f"  simulated, in a world calibrated from this run: {mean:.2f} executors on average"
-            f"{cost},\n  {share} of the items within {show_duration(slo_s)}, p95 {p95}, "
+            f"  simulated, in a world calibrated from {part}this run: {mean:.2f} executors on "
+            f"average{cost},\n  {share} of the items within {show_duration(slo_s)}, p95 {p95}, "
             f"{would.rescales} rescale{'' if would.rescales == 1 else 's'}"
         )
 
@@ -167,7 +179,10 @@ class Autoscaler(Service):
         time_zone: Time zone of that schedule, such as ``"Europe/Berlin"``. Default: UTC.
         without_guards: Names of default guards to switch off, or ``all``. Default: none.
         journal: File with one line for each turn. An existing file is continued, so a restarted
-            driver resumes with what was learnt before. Default: ``tidegate.jsonl``; None: no file.
+            driver resumes with what was learnt before. It is rotated at 64 MB and after a day.
+            If it cannot be written, or another application writes to it, the journal is
+            ``tidegate-2.jsonl`` next to it, or there is none. Default: ``tidegate.jsonl``; None: no
+            file.
         dry_run: Decide and write the journal, but change nothing. Default: False.
         price_per_hour: Price of an executor in $ per hour, for policies and reports. Default: 0.
         billing_unit: Time unit in which an executor is paid. Default: 1 h.
@@ -263,11 +278,10 @@ class Autoscaler(Service):
             live_settings=live_settings,
             sources=sources,
         )
-        memory = remembered(journal, self.policy)
-        self.journal = Journal(journal) if journal is not None else None
-        self.controls = ControlFile(journal, self.policy) if journal is not None else None
+        self.records = open_records(journal, self.policy)
+        self.journal, memory = self.records.journal, self.records.memory
         self.controller = Controller(
-            self.world, self.policy, self.journal, memory, seed, self.controls, self.slo_s
+            self.world, self.policy, self.journal, memory, seed, self.records.controls, self.slo_s
         )
         self.dry_run_account = DryRunAccount() if dry_run else None
         """What the plans of a dry run would have used; None without a dry run."""
@@ -281,32 +295,59 @@ class Autoscaler(Service):
 
     def start(self) -> Self:
         """Start the loop in a background thread."""
-        self.world.start()
+        try:
+            self.world.start()
+        except BaseException:
+            self.records.close()  # so that another one can be attached
+            raise
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Stop after the current turn; the executors stay as they are."""
+        """Stop after the current turn, or without its end if it takes longer than `STOP_S` seconds.
+
+        The executors stay as they are.
+        """
         self._stop.set()
+        if self._thread is threading.current_thread():  # called by on_turn: the turn has ended
+            self._close()
+        elif not within(STOP_S, self._close, False):
+            log.warning(
+                "the autoscaler is still busy after %g s; the application ends without it", STOP_S
+            )
+
+    def _close(self) -> bool:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
-        self.world.close()
-        if self.journal is not None:
-            self.journal.close()
-        if self.controls is not None:
-            self.controls.close()
+        try:
+            self.world.close()
+        except Exception as error:  # a session that was stopped before, for example
+            log.warning("the autoscaler did not end in order: %s", error)
+        self.records.close()
+        return True
 
     def __exit__(self, *error: object) -> None:
+        end_s = time.monotonic() + STOP_S
         self.stop()
         if self.dry_run_account is not None:
-            log.warning("%s", self.dry_run_report())
+            log.warning("%s", self.dry_run_report(end_s - time.monotonic()))
 
-    def dry_run_report(self) -> str:
-        """What a dry run would have used and achieved, as text; empty without a dry run."""
-        if self.dry_run_account is None:
+    def dry_run_report(self, at_most_s: float = STOP_S) -> str:
+        """What a dry run would have used and achieved, as text; empty without a dry run.
+
+        at_most_s: time for the simulation in seconds; without its result the report is shorter.
+        """
+        account = self.dry_run_account
+        if account is None:
             return ""
-        estimate = self.dry_run_account.estimate(self._acting, self.slo_s)
-        return f"{self.dry_run_account.report()}\n{estimate}"
+        too_long = "  the simulation took too long: run tidegate backtest on the journal"
+        try:
+            estimate = within(
+                at_most_s, lambda: account.estimate(self._acting, self.slo_s), too_long
+            )
+        except Exception as error:
+            estimate = f"  the simulation failed: {error}"
+        return f"{account.report()}\n{estimate}"
 
     @property
     def watching(self) -> bool:
@@ -319,7 +360,7 @@ class Autoscaler(Service):
         try:
             if self._await_queries():
                 self.controller.run(self.interval_s, self._after, wait=self._stop.wait)
-        except Exception:  # for example a full disk under the journal; the query continues
+        except Exception:  # the queries continue
             log.exception("the autoscaler has stopped; the application continues as it is")
 
     def _await_queries(self) -> bool:
@@ -336,17 +377,17 @@ class Autoscaler(Service):
     def _after(self, turn: Turn) -> bool:
         """Record the turn; return whether the loop continues."""
         self.last = turn
-        if self.dry_run_account is not None:
-            self.dry_run_account.add(turn)
         watched = self.watching
         self.failures = self.failures + 1 if turn.error else 0
         if self.watching and not watched:
             log.warning("%d turns in a row failed: only watching until one succeeds", self.failures)
         elif watched and not self.watching:
             log.warning("resumed: turn %d succeeded", turn.number)
-        if self.on_turn is not None:
+        account = self.dry_run_account
+        for hear in (account.add if account is not None else None, self.on_turn):
             try:
-                self.on_turn(turn)
+                if hear is not None:
+                    hear(turn)
             except Exception:
-                log.exception("on_turn failed")
+                log.exception("a turn could not be passed on")
         return not self._stop.is_set() and not self.gateway.stopped and self._await_queries()

@@ -3,7 +3,8 @@
 The command sorts its arguments and becomes spark-submit, which runs `driver.py` in place of the
 application. There `run` runs the application as if it were started directly, and attaches the
 autoscaler to its first session. Wrong settings end the process before the application relies on
-them. Any other error of the autoscaler is a warning, and the application continues.
+them. Any other error of the autoscaler is a warning, and the application continues: a journal, a
+port, a disk or another version of Tidegate in the driver never ends it.
 """
 
 from __future__ import annotations
@@ -12,19 +13,20 @@ import logging
 import os
 import runpy
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidegate.codec import Value, from_json
-from tidegate.errors import InputError, SettingError
+from tidegate.codec import Value, from_newer_json
+from tidegate.errors import BackendError, InputError, SettingError
 from tidegate.loop.stack import StackOptions, build_stack
 from tidegate.model import SloByQuery
 from tidegate.policies.base import Situation
 from tidegate.report.metrics import Metrics, serve_metrics
-from tidegate.spark.autoscaler.autoscaler import Autoscaler
+from tidegate.spark.autoscaler.autoscaler import STOP_S, Autoscaler
 from tidegate.spark.local.processes import spark_home
 from tidegate.units import duration_s, finite
 
@@ -100,12 +102,6 @@ class Attachment(Value):
         )
         slo = SloByQuery.read(self.slo, "--slo")
         build_stack(self.policy, Situation(slo.largest_s), options)
-        try:
-            Path(self.journal).parent.mkdir(parents=True, exist_ok=True)
-            Path(self.journal).open("ab").close()
-        except OSError as error:
-            why = error.strerror or "it cannot be opened"
-            raise InputError("--journal", self.journal, "a file to write to", why) from None
 
     def autoscaler(self, spark: SparkSession) -> Autoscaler:
         """An autoscaler for a session, not started; its metrics are served from now on."""
@@ -113,7 +109,10 @@ class Attachment(Value):
         if self.metrics_port is not None:
             # Until the process ends, so that the last turn is scraped too.
             serving = serve_metrics(metrics, self.metrics_port)
-            log.warning("metrics: %s", serving.__enter__())
+            try:
+                log.warning("metrics: %s", serving.__enter__())
+            except Exception as error:
+                log.warning("there are no metrics: %s", error)
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "metrics_port"}
         return Autoscaler(spark, on_turn=metrics.observe, **own)
 
@@ -276,7 +275,7 @@ def run(words: Sequence[str]) -> int:
     handler.setFormatter(logging.Formatter("tidegate: %(message)s"))
     ours.addHandler(handler)
     ours.propagate = False
-    attached = _on_first_session(from_json(Attachment, settings).autoscaler)
+    attached = _on_first_session(lambda spark: _read(settings).autoscaler(spark))
     sys.argv = [app, *arguments]
     sys.path.insert(0, str(Path(app).resolve().parent))  # as Python itself does for a script
     try:
@@ -295,6 +294,17 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
+def _read(settings: str) -> Attachment:
+    """The attachment; the command may be of a newer version than the driver."""
+    try:
+        attachment, unknown = from_newer_json(Attachment, settings)
+    except InputError as error:
+        raise BackendError(f"the settings cannot be read: {error}") from None
+    if unknown:
+        log.warning("these settings are unknown in the driver and ignored: %s", ", ".join(unknown))
+    return attachment
+
+
 def _end(attached: list[Autoscaler]) -> None:
     """Stop the autoscaler without hiding how the application ended."""
     if not attached:
@@ -302,11 +312,13 @@ def _end(attached: list[Autoscaler]) -> None:
             "nothing was scaled: the application created no session with "
             "SparkSession.builder.getOrCreate()"
         )
+    end_s = time.monotonic() + STOP_S
     for autoscaler in attached:
         with suppress(Exception):
             autoscaler.stop()
         if autoscaler.dry_run_account is not None:
-            print(autoscaler.dry_run_report(), file=sys.stderr)
+            with suppress(Exception):
+                print(autoscaler.dry_run_report(end_s - time.monotonic()), file=sys.stderr)
 
 
 def _on_first_session(make: Callable[[SparkSession], Autoscaler]) -> list[Autoscaler]:

@@ -1,0 +1,184 @@
+"""What a loop keeps on disk: its journal, the memory in it, and the file of controls.
+
+None of it may end or delay what the loop scales. A file that is damaged, locked, full or of a newer
+version is a warning, and the loop goes on with another file or without one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tidegate.lifecycle import Closing
+from tidegate.loop.controls import ControlFile
+from tidegate.loop.journal import Journal, Turn, last_turns
+from tidegate.policies.base import Policy
+
+__all__ = ["Recorder", "Records", "open_records", "remembered"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Other = TypeVar("Other")
+MOST_JOURNALS = 9
+"""Loops that may write journals of the same name next to each other."""
+MOST_TURNS_BACK = 100
+"""Turns that are searched for a memory, from the last one."""
+
+
+class Recorder:
+    """Writes turns, and does what else must not keep a turn from deciding.
+
+    A problem is noted in the turn and logged once until it is over. Turns that could not be written
+    are counted, and the next turn that can be written has their number.
+
+    journal: the journal, None for none.
+    """
+
+    def __init__(self, journal: Journal | None = None) -> None:
+        self.journal = journal
+        self.lost = 0
+        """Turns that could not be written since the last one that was."""
+        self._why = ""
+        self._notes: list[str] = []
+        self._failing: set[str] = set()
+
+    def attempt(self, what: str, do: Callable[[], T], otherwise: Other) -> T | Other:
+        """The result of `do`, or `otherwise` if it fails. what: for the note, such as "memory"."""
+        try:
+            done = do()
+        except Exception as problem:
+            self._notes.append(f"{what}: {_named(problem)}")
+            if what not in self._failing:
+                log.warning("%s failed and is left out (%s)", what, _named(problem))
+            self._failing.add(what)
+            return otherwise
+        self._failing.discard(what)
+        return done
+
+    def write(self, turn: Turn) -> Turn:
+        """Write a turn with all notes since the last one, and return it as written."""
+        notes, self._notes = self._notes, []
+        if self.lost:
+            turns = "1 turn" if self.lost == 1 else f"{self.lost} turns"
+            notes.append(f"{turns} before this one could not be written: {self._why}")
+        if notes:
+            turn = replace(turn, notes=tuple(notes))
+        if self.journal is None:
+            return turn
+        try:
+            _write(self.journal, turn)
+        except Exception as problem:
+            self.lost, self._why = self.lost + 1, _named(problem)
+            if self.lost == 1:
+                log.warning(
+                    "the journal cannot be written (%s); decisions go on and each turn tries again",
+                    self._why,
+                )
+            return turn
+        if self.lost:
+            log.warning("the journal is written again; it lacks %d turns", self.lost)
+        self.lost = 0
+        return turn
+
+
+def _write(journal: Journal, turn: Turn) -> None:
+    try:
+        journal.write(turn)
+    except OSError:
+        raise
+    except Exception as problem:  # a plug-in's memory, or a control, that is no JSON
+        note = f"written without memory and controls: {_named(problem)}"
+        journal.write(replace(turn, memory=None, controls=(), notes=(*turn.notes, note)))
+
+
+def _named(problem: Exception) -> str:
+    if isinstance(problem, OSError) and problem.strerror:
+        return problem.strerror
+    return f"{type(problem).__name__}: {str(problem)[:300]}"
+
+
+# --- opening --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Records(Closing):
+    """The open files of a loop. memory: what an earlier run left, None for a fresh start."""
+
+    journal: Journal | None = None
+    controls: ControlFile | None = None
+    memory: Any = None
+
+    def close(self) -> None:
+        """Close the files; a problem is of no consequence any more."""
+        for file in (self.controls, self.journal):
+            if file is not None:
+                with suppress(Exception):
+                    file.close()
+
+
+def open_records(path: str | os.PathLike[str] | None, policy: Policy) -> Records:
+    """Open the journal of a loop and what belongs to it; never raises, but warns.
+
+    A journal that cannot be used, for example because another application writes to it, is left
+    alone: ``tidegate-2.jsonl`` next to it is used in place of ``tidegate.jsonl``, and so on up to
+    ``tidegate-9.jsonl``. If none can be used, the loop runs without a journal and without controls.
+
+    path: the journal, None for none. policy: the policy of the loop.
+    """
+    journal = None if path is None else _first_usable(Path(path))
+    if journal is None:
+        return Records()
+    opening = Recorder()
+    controls = opening.attempt("controls", lambda: ControlFile(journal.path, policy), None)
+    memory = opening.attempt("memory", lambda: remembered(journal.path, policy), None)
+    return Records(journal, controls, memory)
+
+
+def _first_usable(path: Path) -> Journal | None:
+    why: Exception | None = None
+    for number in range(1, MOST_JOURNALS + 1):
+        name = path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+        try:
+            journal = Journal(name)
+        except Exception as problem:
+            why = why or problem
+            continue
+        if why is not None:
+            log.warning("this run writes its journal to %s, since %s", name, why)
+        return journal
+    log.warning("this run writes no journal and has no controls, since %s", why)
+    return None
+
+
+def remembered(journal: str | os.PathLike[str] | None, policy: Policy) -> Any:
+    """The memory after a journal's last readable turn, None if there is none that `policy` can use.
+
+    Only the end of the journal is read.
+    """
+    if journal is None:
+        return None
+    last = None
+    for count, turn in enumerate(last_turns(journal)):
+        if (last is not None and turn.policy != last.policy) or count >= MOST_TURNS_BACK:
+            break
+        last = turn
+        if turn.memory is not None:
+            break
+    if last is None or (last.memory is None and last.policy == policy.describe()):
+        return None
+    if last.policy != policy.describe():
+        log.warning("the journal was written by %s: starting without memory", last.policy)
+        return None
+    try:
+        memory = policy.load_memory(last.memory)
+    except Exception as error:  # whatever a plug-in makes of the memory of its older version
+        log.warning("the journal's memory cannot be read (%s): starting without memory", error)
+        return None
+    log.info("continuing after turn %d of %s", last.number, journal)
+    return memory

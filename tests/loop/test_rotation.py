@@ -1,0 +1,317 @@
+"""Journals that are rotated, locked, large, or full of nonsense at their end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from tests.dashboard.journals import line
+from tidegate.cli.metrics import follow
+from tidegate.dashboard.journals import JournalList, WatchedJournal
+from tidegate.errors import InputError, JournalError
+from tidegate.loop.journal import Journal, Rotation, Turn, last_turns, read_journal
+from tidegate.loop.lock import WriterLock
+from tidegate.loop.tail import MOST_FROM_THE_END, Tail, last_lines, mend, parts_of
+from tidegate.report.metrics import Metrics
+from tidegate.testing import steady_snapshot
+
+SMALL = Rotation(max_mb=0.0015, keep=100)
+"""Two turns in each file."""
+
+
+def turn(number: int, time_s: float = 0.0) -> Turn:
+    return Turn(number, "static", steady_snapshot(time_s=time_s or 10.0 * number))
+
+
+def numbers(path: Path) -> list[int]:
+    return [turn.number for turn in read_journal(path)]
+
+
+def write(path: Path, count: int, rotation: Rotation = SMALL, first: int = 1) -> None:
+    with Journal(path, rotation) as journal:
+        for number in range(first, first + count):
+            journal.write(turn(number))
+
+
+# --- rotation -----------------------------------------------------------------------------------
+
+
+def test_a_journal_is_rotated_by_size_and_read_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    write(path, 9)
+    parts = parts_of(path)
+    assert len(parts) > 2 and parts[0].name == "j.jsonl.000001"
+    assert all(part.stat().st_size <= 1500 for part in [*parts, path])
+    assert numbers(path) == list(range(1, 10))
+    write(path, 3, first=10)
+    assert numbers(path) == list(range(1, 13)), "a continued journal goes on with its parts"
+
+
+def test_a_journal_is_rotated_by_the_age_of_its_first_turn(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    day = Rotation(max_age_s=100)
+    with Journal(path, day) as journal:
+        journal.write(turn(1, 1_000))
+        journal.write(turn(2, 1_090))
+    with Journal(path, day) as journal:  # a restart does not make it younger
+        journal.write(Turn(3, "static", error="no snapshot"))
+        journal.write(turn(4, 1_100))
+        journal.write(turn(5, 1_199))
+    assert [len(numbers(part)) for part in parts_of(path)] == [3]
+    assert numbers(path) == [1, 2, 3, 4, 5]
+
+
+def test_the_oldest_parts_are_removed(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    write(path, 20, Rotation(max_mb=0.0015, keep=2))
+    assert len(parts_of(path)) == 2
+    assert numbers(path)[-1] == 20 and numbers(path)[0] > 10
+    assert numbers(path) == list(range(numbers(path)[0], 21))
+
+
+def test_a_journal_that_cannot_be_renamed_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(self: Path, target: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    write(tmp_path / "j.jsonl", 9)
+    assert numbers(tmp_path / "j.jsonl") == list(range(1, 10))
+    assert len([text for text in caplog.messages if "cannot be rotated" in text]) == 1
+
+
+def test_a_process_that_dies_in_the_middle_of_a_rotation_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    write(path, 2)
+    path.rename(tmp_path / "j.jsonl.000001")  # the new file was not begun
+    assert numbers(path) == [1, 2]
+    assert next(last_turns(path)).number == 2
+    write(path, 1, first=3)
+    assert numbers(path) == [1, 2, 3]
+
+
+def test_a_file_that_somebody_removed_is_begun_again(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    with Journal(path) as journal:
+        journal.write(turn(1))
+        path.unlink()
+        journal.write(turn(2))
+        assert numbers(path) == [2]
+
+
+# --- readers that follow --------------------------------------------------------------------------
+
+
+def test_a_follower_reads_every_line_once_whatever_is_rotated(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    tail = Tail(path, rotated=True)
+    seen: list[int] = []
+    with Journal(path, SMALL) as journal:
+        for number in range(1, 30):
+            journal.write(turn(number))
+            if number % 7 in (0, 1, 3):  # it looks now and then, at times after two rotations
+                for text in tail.lines():
+                    seen.append(int(text.split(b":")[1].split(b",")[0]))
+                    if len(seen) % 5 == 0:
+                        break  # and at times not to the end
+    seen += [int(text.split(b":")[1].split(b",")[0]) for text in tail.lines()]
+    assert seen == list(range(1, 30))
+    assert tail.generation == 1
+    assert [tail.line(n).startswith(b'{"number":%d,' % (n + 1)) for n in range(29)] == [True] * 29
+    assert tail.read_to == tail.size == sum(p.stat().st_size for p in [*parts_of(path), path])
+
+
+def test_a_rotation_between_listing_and_opening_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "j.jsonl"
+    path.write_bytes(b"one\ntwo\n")
+    tail = Tail(path, rotated=True)
+    listed = tail._listed
+    rotated: list[bool] = []
+
+    def listed_and_rotated() -> object:
+        found = listed()
+        if not rotated:
+            rotated.append(True)
+            path.rename(tmp_path / "j.jsonl.000001")
+            path.write_bytes(b"three\n")
+        return found
+
+    monkeypatch.setattr(tail, "_listed", listed_and_rotated)
+    assert list(tail.lines()) == [b"one", b"two", b"three"]
+    assert tail.generation == 1
+
+
+def test_a_part_without_an_end_is_read_to_its_last_byte(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    (tmp_path / "j.jsonl.000002").write_bytes(b"one\ntw")
+    path.write_bytes(b"three\n")
+    tail = Tail(path, rotated=True)
+    assert list(tail.lines()) == [b"one", b"tw", b"three"]
+    assert (tail.line(1), tail.line(2)) == (b"tw", b"three\n")
+    assert (tail.name, tail.number) == ("j.jsonl", 1)
+
+
+def test_a_turn_whose_part_was_removed_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    write(path, 5)
+    tail = Tail(path, rotated=True)
+    list(tail.lines())
+    parts_of(path)[0].unlink()
+    with pytest.raises(InputError, match="rotation has removed"):
+        tail.line(0)
+    assert tail.line(4).startswith(b'{"number":5,')
+    assert list(tail.lines()) == [] and tail.generation == 1
+
+
+def test_the_dashboard_shows_a_rotated_journal_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    with Journal(path, SMALL) as journal:
+        shown = JournalList([tmp_path])
+        for number in range(1, 12):
+            journal.write(turn(number))
+            shown.refresh()
+    (watched,) = shown.journals
+    assert [row.number for row in watched.rows] == list(range(1, 12))
+    assert watched.turn(0)["number"] == 1 and watched.about()["read"] == 1.0
+
+
+def test_metrics_follow_a_rotated_journal(tmp_path: Path) -> None:
+    path, ended, metrics = tmp_path / "j.jsonl", threading.Event(), Metrics()
+    write(path, 9)
+    ended.set()
+    follow(path, metrics, ended)
+    assert "tidegate_turns_total 9.0" in metrics.text().decode()
+
+
+# --- the end of a file ----------------------------------------------------------------------------
+
+
+def test_a_large_journal_is_opened_from_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    with path.open("wb") as file:
+        file.write(line(1))
+        file.seek(300_000_000)  # a hole: it reads as zeros and takes no room
+        file.write(b"\n" + line(2) + line(3) + line(4)[:-20])
+    next(last_turns(path))  # imports what it needs
+    tracemalloc.start()
+    try:
+        with Journal(path, rotation=None) as journal:
+            assert next(last_turns(path)).number == 3
+            journal.write(turn(5))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert journal.torn_bytes == len(line(4)) - 20
+    assert peak < 2_000_000
+    assert [turn.number for _, turn in zip(range(2), last_turns(path), strict=False)] == [5, 3]
+
+
+@pytest.mark.parametrize("length", [0, 1, 65_535, 65_536, 65_537, 200_000])
+def test_lines_from_the_end_are_those_from_the_start(length: int, tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    lines = [b"a" * 10, b"b" * length, b"c" * 70_000, b"d"]
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    assert list(last_lines(path)) == [text for text in reversed(lines) if text]
+    assert mend(path) == 0 and path.read_bytes() == b"\n".join(lines) + b"\n"
+    path.write_bytes(b"\n".join(lines))
+    assert mend(path) == 1, "d is torn"
+    path.write_bytes(b"a\n" + b"b" * length)
+    assert mend(path) == length and path.read_bytes() == b"a\n"
+
+
+def test_a_file_without_lines_is_not_cut(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    with path.open("wb") as file:
+        file.truncate(MOST_FROM_THE_END + 10)
+    assert mend(path) == 0
+    assert path.stat().st_size == MOST_FROM_THE_END + 11, "a new line begins after it"
+    assert list(last_lines(path)) == []
+
+
+# --- one writer -----------------------------------------------------------------------------------
+
+
+def test_a_second_writer_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    with Journal(path, SMALL) as journal:
+        for number in range(1, 5):  # also after a rotation
+            journal.write(turn(number))
+            with pytest.raises(JournalError, match="another process writes to it"):
+                Journal(path)
+    Journal(path).close()
+    assert not (tmp_path / "j.jsonl.lock").exists()
+
+
+def test_another_process_is_refused_too_and_death_gives_up_the_lock(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    code = (
+        "import os, sys; from tidegate.loop.journal import Journal; j = Journal(sys.argv[1]);"
+        "print('locked', flush=True); sys.stdin.read(1); os._exit(9)"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    with other:
+        assert other.stdout is not None and other.stdin is not None
+        assert other.stdout.readline() == b"locked\n"
+        with pytest.raises(JournalError, match="another process writes to it"):
+            Journal(path)
+        other.stdin.write(b"x")
+    assert other.returncode == 9
+    Journal(path).close()
+
+
+def test_a_lock_whose_file_was_removed_is_taken_anew(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    first = WriterLock(path)
+    first.close()
+    first.close()
+    second = WriterLock(path)
+    with pytest.raises(BlockingIOError):
+        WriterLock(path)
+    second.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_locks_everybody_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.loop.lock.fcntl", None)  # as on Windows
+    with Journal(tmp_path / "j.jsonl") as one, Journal(tmp_path / "j.jsonl") as two:
+        one.write(turn(1))
+        two.write(turn(2))
+    assert numbers(tmp_path / "j.jsonl") == [1, 2]
+
+
+def test_what_is_no_journal_is_left_as_it_is(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("milk\nbread")
+    with pytest.raises(JournalError, match="a journal of Tidegate, or a new file"):
+        Journal(notes)
+    assert notes.read_text() == "milk\nbread"
+    with pytest.raises(JournalError, match="it must be a file"):
+        Journal(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(JournalError, match="it must be a file"):
+        Journal(tmp_path / "pipe")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["notes.txt", "pipe"]
+
+
+def test_a_turn_can_be_read_by_others_as_soon_as_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    watched = WatchedJournal(path, "j")
+    with Journal(path) as journal:
+        for number in (1, 2, 3):
+            journal.write(turn(number))
+            assert numbers(path) == list(range(1, number + 1))
+            assert watched.refresh() and watched.rows[-1].number == number
