@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tidegate.errors import BackendError, InputError
+from tidegate.errors import BackendError, InputError, NothingToScale
 from tidegate.loop.backend import Backend
 from tidegate.loop.controls import ControlFile, ControlState, apply_controls
 from tidegate.loop.journal import Journal, Turn, read_journal
@@ -23,8 +23,9 @@ log = logging.getLogger(__name__)
 class Controller:
     """Drives one world with one policy.
 
-    A turn that fails is recorded, and the loop continues. The memory then stays as it was before
-    the turn: the next snapshot shows what the world did with a part of it.
+    When no query runs, `step` returns a turn without a snapshot and without an error, and records
+    nothing. A turn that fails is recorded, and the loop continues. The memory then stays as it was
+    before the turn: the next snapshot shows what the world did with a part of it.
 
     Args:
         backend: The world to observe and change.
@@ -76,6 +77,10 @@ class Controller:
             plan, memory = self.in_force.decide(self.policy, snapshot, self.memory)
             outcome = self.backend.apply(plan)
             self.memory = memory
+        except NothingToScale as ended:  # no failure, and nothing to record
+            log.info("no turn: %s", ended)
+            self.turns -= 1
+            return Turn(self.turns, self.policy.describe())
         except Exception as problem:  # whatever it is, the stream must continue
             error = f"{type(problem).__name__}: {problem}"
             expected = isinstance(problem, BackendError)

@@ -319,6 +319,8 @@ class Autoscaler(Service):
         try:
             if self._await_queries():
                 self.controller.run(self.interval_s, self._after, wait=self._stop.wait)
+            if self.gateway.stopped:
+                self._watch_for_another()
         except Exception:  # for example a full disk under the journal; the query continues
             log.exception("the autoscaler has stopped; the application continues as it is")
 
@@ -333,8 +335,21 @@ class Autoscaler(Service):
             self._stop.wait(min(1.0, self.interval_s))
         return False
 
+    def _watch_for_another(self) -> None:
+        """After the end of the application: warn if this process starts another one."""
+        log.info("the application has ended")
+        while not self._stop.wait(1.0):
+            if self.gateway.succeeded_by_another:
+                log.warning(
+                    "the session was stopped and another one was created, which is not scaled: "
+                    "create an Autoscaler for it"
+                )
+                return
+
     def _after(self, turn: Turn) -> bool:
         """Record the turn; return whether the loop continues."""
+        if turn.snapshot is None and turn.error is None:  # no query ran: that is no turn
+            return not self._stop.is_set() and self._await_queries()
         self.last = turn
         if self.dry_run_account is not None:
             self.dry_run_account.add(turn)
