@@ -218,6 +218,7 @@ def test_an_executor_that_does_not_leave_is_killed_in_the_end() -> None:
 def test_executors_that_hold_least_are_released() -> None:
     gateway, hosts = on_executors(3)
     gateway.state = {"0": 1, "1": 4, "2": 4}
+    hosts.choose(["host-3"])
     hosts.release(["host-3"])
     assert gateway.leaving == {"0"}
     hosts.update()

@@ -12,12 +12,8 @@ from tests.spark.autoscaler.recordings import events
 from tidegate.errors import BackendError
 from tidegate.loop.backend import Outcome
 from tidegate.loop.controller import Controller
-<<<<<<< HEAD
-from tidegate.model import HostOffer, Latency, Plan, SloByQuery
-=======
 from tidegate.loop.journal import Journal, read_journal
-from tidegate.model import HostOffer, Latency, Plan
->>>>>>> b84a70a (Executors: total first and again at every turn, answers checked, failures undone; releases between batches, least state first; a run that ends is no failure)
+from tidegate.model import HostOffer, Latency, Plan, SloByQuery
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.packing import Packing, Style
 from tidegate.packing.feasibility import broken_rules

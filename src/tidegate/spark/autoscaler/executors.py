@@ -99,6 +99,12 @@ class ExecutorManager(Protocol):
     def lease(self, names: Sequence[str]) -> list[str]:
         """Request hosts; return one sentence for each that was refused."""
 
+    def choose(self, names: Sequence[str]) -> None:
+        """Prepare a release, if executors are interchangeable: hosts get those that hold least.
+
+        It may take a second, so it is called before the wait for a pause between batches.
+        """
+
     def release(self, names: Sequence[str]) -> list[str]:
         """Let hosts finish their tasks, then remove them; return a sentence for each that stays."""
 
@@ -138,10 +144,13 @@ class ExecutorHosts:
         """Slots of an executor by Spark's settings, else of one that runs, else one."""
         cores = self.gateway.setting("spark.executor.cores")
         if cores.isdecimal():
-            each = self.gateway.setting("spark.task.cpus", "1")
-            return Resources(float(max(1, int(cores) // (int(each) if each.isdecimal() else 1))))
+            return Resources(self._slots(int(cores)))
         running = self._executors()
         return Resources(float(running[0].cores) if running else 1.0)
+
+    def _slots(self, cores: int) -> float:
+        each = self.gateway.setting("spark.task.cpus", "1")
+        return float(max(1, cores // max(1, int(each) if each.isdecimal() else 1)))
 
     def update(self) -> None:
         """Match hosts and executors; end what takes too long; request the total again."""
@@ -165,13 +174,27 @@ class ExecutorHosts:
             self._add(name)
         return []
 
+    def choose(self, names: Sequence[str]) -> None:
+        """Exchange executors so that the hosts to release have those that hold least."""
+        running = [host for host in self.hosts.values() if host.status == "running"]
+        going = [host for host in running if host.name in names]
+        if not self.interchangeable or not going or len(going) == len(running):
+            return
+        rest = [host for host in running if host not in going]
+        executors = [host.executor for host in (*going, *rest) if host.executor is not None]
+        ranked = least_first(executors, self.gateway.state_partitions())
+        least = {executor.id for executor in ranked[: len(going)]}
+        keep = [h for h in going if h.executor is not None and h.executor.id not in least]
+        give = [h for h in rest if h.executor is not None and h.executor.id in least]
+        for one, other in zip(keep, give, strict=True):
+            one.executor, other.executor = other.executor, one.executor
+
     def release(self, names: Sequence[str]) -> list[str]:
-        """Lower the total, then let the executors that hold least finish their tasks and leave."""
+        """Lower the total, then let the executors finish their tasks and leave."""
         known = [self.hosts[n] for n in names if n in self.hosts]
         known = [host for host in known if host.draining_s is None]
         if not known:
             return []
-        self._give_least(known)
         for host in known:
             host.draining_s = self.clock()
         problem = self._request()
@@ -225,23 +248,6 @@ class ExecutorHosts:
         except BackendError as error:
             return [], dict.fromkeys(ids.values(), str(error))
         return [ids[executor] for executor in leaving if executor in ids], {}
-
-    def _give_least(self, chosen: Sequence[LeasedHost]) -> None:
-        """Exchange executors so that the chosen hosts have those that hold least."""
-        if not self.interchangeable:
-            return
-        running = [host for host in self.hosts.values() if host.status == "running"]
-        going = [host for host in chosen if host.status == "running"]
-        if not going or len(going) == len(running):
-            return
-        rest = [host for host in running if host not in going]
-        executors = [host.executor for host in (*going, *rest) if host.executor is not None]
-        ranked = least_first(executors, self.gateway.state_partitions())
-        least = {executor.id for executor in ranked[: len(going)]}
-        keep = [h for h in going if h.executor is not None and h.executor.id not in least]
-        give = [h for h in rest if h.executor is not None and h.executor.id in least]
-        for one, other in zip(keep, give, strict=True):
-            one.executor, other.executor = other.executor, one.executor
 
     def _drained_too_long(self, host: LeasedHost, now_s: float) -> bool:
         if host.draining_s is None or host.taken:
@@ -345,8 +351,8 @@ class WorkerHosts(ExecutorHosts):
             self._add(name)
 
     def capacity(self) -> Resources:
-        """Cores and heap of a worker."""
-        return Resources(self.cluster.cores, self.cluster.memory_mb)
+        """Slots and heap of a worker."""
+        return Resources(self._slots(self.cluster.cores), self.cluster.memory_mb)
 
     def lease(self, names: Sequence[str]) -> list[str]:
         """Start workers, as long as the machine has room."""

@@ -442,6 +442,7 @@ class SparkWorld:
 
     def _release(self, hosts: Sequence[str]) -> tuple[list[str], list[str]]:
         """Release hosts between batches; return why some stay, and what the release costs."""
+        self.hosts.choose(hosts)
         busy = self._await_boundary()
         if busy and (self._closing.is_set() or not self._overdue()):
             why = f"postponed until {busy} is between two batches"
