@@ -13,6 +13,7 @@
     │   ├── NotEnoughProcessors
     │   └── LatencyUnreachable
     ├── BackendError          a world that could not be observed or changed
+    │   └── NothingToScale    no query runs: the run has ended, or has not begun
     └── CheckFailed           a policy or backend that breaks its contract
 
 A user catches `TidegateError`; the command line turns it into one sentence and exit code 2.
@@ -30,6 +31,7 @@ __all__ = [
     "JournalError",
     "LatencyUnreachable",
     "NotEnoughProcessors",
+    "NothingToScale",
     "SettingError",
     "TidegateError",
     "TopologyError",
@@ -174,6 +176,10 @@ class LatencyUnreachable(Infeasible):
 
 class BackendError(TidegateError):
     """A backend could not be observed or changed."""
+
+
+class NothingToScale(BackendError):  # noqa: N818 - it is no failure
+    """No query runs, so there is nothing to observe: the run has ended, or has not begun."""
 
 
 class CheckFailed(TidegateError, AssertionError):  # noqa: N818

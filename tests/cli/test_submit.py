@@ -244,7 +244,7 @@ def wrapped(app: Path, autoscaler: Attached, *arguments: str) -> int:
 
     settings = to_json(Attachment("5s", journal="j.jsonl"))
     with (
-        mock.patch.object(SparkSession.Builder, "getOrCreate", lambda builder: object()),
+        mock.patch.object(SparkSession.Builder, "getOrCreate", lambda builder: session),
         mock.patch.object(Attachment, "autoscaler", make),
         mock.patch.object(sys, "argv", []),
         mock.patch.object(sys, "path", list(sys.path)),
@@ -262,6 +262,27 @@ def test_the_app_runs_as_itself_with_its_own_exit_code(
     out = capsys.readouterr()
     assert out.out == f"app {code} --slo x\n"
     assert "nothing to compare" in out.err, "the dry run's account"
+
+
+def test_a_session_that_is_built_anew_is_attached_again(app: Path) -> None:
+    app.write_text(BUILT_ANEW)
+    autoscaler = Attached()
+    assert wrapped(app, autoscaler) == 0
+    assert (autoscaler.made, autoscaler.started, autoscaler.stopped) == (2, 2, 2)
+
+
+BUILT_ANEW = """
+from types import SimpleNamespace
+from unittest import mock
+
+from pyspark.sql import SparkSession
+
+for session in ("one", "one", "two", "two"):
+    context = SimpleNamespace(applicationId=session)
+    with mock.patch("tests.cli.test_submit.session", SimpleNamespace(sparkContext=context)):
+        SparkSession.builder.getOrCreate()
+"""
+session: object = object()
 
 
 def test_an_app_that_fails_keeps_its_error(app: Path) -> None:

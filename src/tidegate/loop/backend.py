@@ -20,18 +20,20 @@ __all__ = ["Backend", "Outcome"]
 class Outcome(Value):
     """What became of a plan.
 
-    steps: what was done or begun, in order. refused: why the rest was not, in sentences.
+    steps: what was done or begun, in order. refused: why the rest was not, in sentences. notes:
+    what the steps cost the running queries, in sentences.
     """
 
     steps: tuple[Step, ...] = ()
     refused: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Backend(Protocol):
     """A world with streaming operators in it."""
 
     def observe(self) -> Snapshot:
-        """What can be measured now."""
+        """What can be measured now; NothingToScale when no query runs."""
 
     def apply(self, plan: Plan) -> Outcome:
         """Bring the world to the plan. Applying the same plan again changes nothing."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.errors import BackendError
+from tidegate.errors import BackendError, NothingToScale
 from tidegate.loop.backend import Backend
 from tidegate.loop.controls import Control, ControlFile, ControlState, apply_controls
 from tidegate.loop.journal import Journal, Turn
@@ -25,6 +25,8 @@ class Controller:
     A turn that fails is recorded, and the loop continues. The memory then stays as it was before
     the turn: the next snapshot shows what the world did with a part of it. Controls that cannot be
     read and turns that cannot be written do not make a turn fail; they are noted in the next turn.
+    When no query runs, `step` returns a turn without a snapshot and without an error, and records
+    nothing.
 
     Args:
         backend: The world to observe and change.
@@ -75,6 +77,10 @@ class Controller:
             plan, memory = self.in_force.decide(self.policy, snapshot, self.memory)
             outcome = self.backend.apply(plan)
             self.memory = memory
+        except NothingToScale as ended:  # no failure, and nothing to record
+            log.info("no turn: %s", ended)
+            self.turns -= 1
+            return Turn(self.turns, self.policy.name)
         except Exception as problem:  # whatever it is, the stream must continue
             error = f"{type(problem).__name__}: {problem}"
             expected = isinstance(problem, BackendError)

@@ -67,6 +67,13 @@ def moment(time_s: float) -> str:
 class FakeGateway(Gateway):
     """An application whose executors and queries a test controls.
 
+    Executors that drain count towards the total, as on real cluster managers. A test may set:
+    `broken` (the sentence with which every call fails), `ended` (whether the application has
+    ended), `deaf` (requests and releases are not acknowledged), `stuck` (executors that never
+    leave), `batches` (names of queries inside a batch, by run id), `state` (state partitions by
+    executor) and `settings`. `requests` has the totals that differed, and `calls` everything that
+    was asked for, in order.
+
     executors: their number at the start. cores: slots of an executor. startup_s: seconds from the
     request until an executor is up.
     """
@@ -85,6 +92,13 @@ class FakeGateway(Gateway):
         self.works: dict[str, list[JobWork]] = {}
         self.tasks: dict[str, tuple[int, int]] = {}
         self.broken = ""
+        self.ended = False
+        self.settings: dict[str, str] = {"spark.decommission.enabled": "true"}
+        self.batches: dict[str, str] = {}
+        self.state: dict[str, int] | None = None
+        self.deaf = False
+        self.stuck: set[str] = set()
+        self.calls: list[str] = []
         self._numbers = 0
         self._hear: Callable[[str, str], None] | None = None
         for _ in range(executors):
@@ -99,9 +113,9 @@ class FakeGateway(Gateway):
     def advance(self, seconds: float) -> None:
         """Let time pass: requested executors start, decommissioned ones go."""
         self.now_s += seconds
-        for executor in self.leaving:
+        for executor in self.leaving - self.stuck:
             self.up.pop(executor, None)
-        self.leaving.clear()
+        self.leaving &= self.stuck
         self.coming = self.coming[: max(0, self.total - len(self.up))]
         while len(self.up) + len(self.coming) < self.total:
             self.coming.append(self.now_s - seconds + self.startup_s)
@@ -109,8 +123,8 @@ class FakeGateway(Gateway):
             self.coming.remove(due_s)
             self._add(due_s)
 
-    def kill(self, executor: str) -> None:
-        """End an executor at once."""
+    def lose(self, executor: str) -> None:
+        """End an executor at once, without a request."""
         del self.up[executor]
 
     def work(self, executor: str, busy_s: float) -> None:
@@ -137,6 +151,7 @@ class FakeGateway(Gateway):
             more: More fields of the progress event.
         """
         run = f"run-of-{name}"
+        self.batches.pop(run, None)
         self.works.setdefault(run, []).append(JobWork(batch, batch, run_s, run_s / 2, tasks))
         self.publish("progress", progress_json(name, batch, self.now_s - 1, 1.0, rows, run, **more))
 
@@ -155,8 +170,8 @@ class FakeGateway(Gateway):
     # --- what Tidegate asks -------------------------------------------------------------------
 
     def setting(self, key: str, default: str = "") -> str:
-        """No setting is given."""
-        return default
+        """A setting of `settings`."""
+        return self.settings.get(key, default)
 
     @property
     def application(self) -> str:
@@ -170,24 +185,53 @@ class FakeGateway(Gateway):
 
     @property
     def stopped(self) -> bool:
-        """The application runs."""
-        return False
+        """Whether a test has ended the application."""
+        return self.ended
 
     def executors(self, include_driver: bool = False) -> list[ExecutorInfo]:
         """The executors that are up; BackendError if `broken` is set."""
+        self._check()
+        return [replace(e, leaving=e.leaving or e.id in self.leaving) for e in self.up.values()]
+
+    def request_total(self, executors: int) -> bool:
+        """Set the number of executors."""
+        self._check()
+        self.calls.append(f"total {executors}")
+        if not self.requests or self.requests[-1] != executors:
+            self.requests.append(executors)
+        if not self.deaf:
+            self.total = executors
+        return not self.deaf
+
+    def decommission(self, ids: Sequence[str], why: str) -> list[str]:
+        """Release executors."""
+        self._check()
+        self.calls.append(f"release {' '.join(ids)}")
+        if self.deaf:
+            return []
+        self.leaving |= set(ids)
+        return list(ids)
+
+    def kill(self, ids: Sequence[str]) -> list[str]:
+        """Kill executors."""
+        self._check()
+        self.calls.append(f"kill {' '.join(ids)}")
+        for executor in ids:
+            self.up.pop(executor, None)
+            self.leaving.discard(executor)
+        return list(ids)
+
+    def state_partitions(self) -> dict[str, int] | None:
+        """The state partitions that a test has set."""
+        return self.state
+
+    def in_batch(self) -> dict[str, str]:
+        """The queries inside a batch that a test has set."""
+        return dict(self.batches)
+
+    def _check(self) -> None:
         if self.broken:
             raise BackendError(self.broken)
-        return list(self.up.values())
-
-    def request_total(self, executors: int) -> None:
-        """Set the number of executors."""
-        self.requests.append(executors)
-        self.total = executors
-
-    def decommission(self, ids: Sequence[str], why: str) -> None:
-        """Release executors."""
-        self.leaving |= set(ids)
-        self.total = max(0, self.total - len(ids))
 
     def work_of(self, run: str, after_job: int) -> list[JobWork]:
         """The jobs of a run."""

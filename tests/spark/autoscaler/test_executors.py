@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from tidegate.errors import SettingError
 from tidegate.model.topology import Resources
 from tidegate.spark.autoscaler.executors import (
+    BUSY_DRAIN_LIMIT_S,
     DRAIN_LIMIT_S,
     EXECUTOR_MANAGERS,
     START_LIMIT_S,
@@ -14,7 +17,7 @@ from tidegate.spark.autoscaler.executors import (
     WorkerHosts,
     executor_manager,
 )
-from tidegate.spark.autoscaler.gateway import Gateway
+from tidegate.spark.autoscaler.gateway import Gateway, check_scalable
 from tidegate.testing.spark import START_S, FakeCluster, FakeGateway
 
 
@@ -97,7 +100,7 @@ def test_a_host_released_before_it_came_is_gone_at_once() -> None:
 
 def test_a_dead_executor_is_a_lost_host_and_the_manager_replaces_it() -> None:
     gateway, hosts = on_executors(2)
-    gateway.kill("0")
+    gateway.lose("0")
     assert statuses(hosts) == {"host-2": "running"}
     gateway.advance(6)
     assert statuses(hosts) == {"host-2": "running", "host-3": "running"}
@@ -112,6 +115,174 @@ def test_a_host_that_does_not_come_is_given_up() -> None:
     gateway.advance(2)
     assert statuses(hosts) == {"host-1": "running"}
     assert gateway.requests[-1] == 1
+
+
+def test_the_total_is_requested_before_the_release_and_the_release_leaves_it() -> None:
+    gateway, hosts = on_executors(3)
+    hosts.release(["host-3"])
+    assert gateway.calls == ["total 2", "release 2"], "a total of 0 was published in between before"
+    assert gateway.total == 2
+
+
+@pytest.mark.parametrize("how", ["deaf", "broken"])
+def test_a_lease_that_is_not_acknowledged_is_not_booked_and_can_be_tried_again(how: str) -> None:
+    gateway, hosts = on_executors(1)
+    setattr(gateway, how, "the cluster manager is away")
+    (refused,) = hosts.lease(["host-2"])
+    assert refused.startswith("host-2 is refused: the cluster manager")
+    assert set(hosts.hosts) == {"host-1"} and hosts.leased_so_far == 1
+    setattr(gateway, how, "")
+    assert hosts.lease(["host-2"]) == []
+    gateway.advance(6)
+    assert statuses(hosts) == {"host-1": "running", "host-2": "running"}
+
+
+@pytest.mark.parametrize("how", ["deaf", "broken"])
+def test_a_release_that_is_not_acknowledged_is_undone_and_can_be_tried_again(how: str) -> None:
+    gateway, hosts = on_executors(2)
+    setattr(gateway, how, "the cluster manager is away")
+    (refused,) = hosts.release(["host-2"])
+    assert refused.startswith("host-2 is not released: the cluster manager")
+    setattr(gateway, how, "")
+    assert statuses(hosts) == {"host-1": "running", "host-2": "running"}, "it works and is counted"
+    assert gateway.total == 2
+    assert hosts.release(["host-2"]) == []
+    gateway.advance(1)
+    assert statuses(hosts) == {"host-1": "running"}
+
+
+def test_an_executor_that_does_not_acknowledge_its_release_stays_with_its_total() -> None:
+    gateway, hosts = on_executors(3)
+    accepted = gateway.decommission
+    gateway.decommission = lambda ids, why: accepted(ids[:1], why)  # type: ignore[method-assign]
+    refused = hosts.release(["host-2", "host-3"])
+    assert len(refused) == 1 and "did not acknowledge" in refused[0]
+    assert sorted(statuses(hosts).values()) == ["draining", "running", "running"]
+    assert gateway.total == 2
+
+
+def test_the_total_is_requested_again_at_every_turn() -> None:
+    gateway, hosts = on_executors(1)
+    hosts.lease(["host-2"])
+    gateway.advance(6)
+    hosts.update()
+    gateway.total = 0  # a restarted application master has forgotten it
+    gateway.lose("0")
+    gateway.lose("1")
+    assert statuses(hosts) == {"host-3": "starting", "host-4": "starting"}, "lost, and on their way"
+    assert gateway.total == 2
+    gateway.advance(6)
+    assert statuses(hosts) == {"host-3": "running", "host-4": "running"}
+
+
+def test_nothing_is_requested_before_the_first_plan() -> None:
+    gateway, hosts = on_executors(2)
+    gateway.lose("0")
+    for _ in range(50):
+        gateway.now_s += 10
+        hosts.update()
+    assert gateway.calls == [], "what only watches, as a dry run, asks for nothing"
+    assert statuses(hosts) == {"host-2": "running"}
+
+
+def test_a_failed_assertion_of_the_total_does_not_fail_the_turn(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gateway, hosts = on_executors(1)
+    hosts.lease(["host-2"])
+    gateway.deaf = True
+    hosts.update()
+    hosts.update()
+    assert len([r for r in caplog.records if "requested again" in r.message]) == 1, "said once"
+    gateway.deaf = False
+    hosts.update()
+    assert gateway.total == 2
+
+
+def test_an_executor_that_does_not_leave_is_killed_in_the_end() -> None:
+    gateway, hosts = on_executors(2)
+    gateway.stuck = {"1"}
+    hosts.release(["host-2"])
+    gateway.advance(DRAIN_LIMIT_S - 1)
+    assert statuses(hosts)["host-2"] == "draining"
+    gateway.up["1"] = replace(gateway.up["1"], tasks=1)
+    gateway.advance(2)
+    assert statuses(hosts)["host-2"] == "draining", "its task may end"
+    gateway.advance(BUSY_DRAIN_LIMIT_S)
+    hosts.update()
+    assert gateway.calls[-2] == "kill 1"
+    assert statuses(hosts) == {"host-1": "running"}
+    assert gateway.total == 1
+
+
+def test_executors_that_hold_least_are_released() -> None:
+    gateway, hosts = on_executors(3)
+    gateway.state = {"0": 1, "1": 4, "2": 4}
+    hosts.choose(["host-3"])
+    hosts.release(["host-3"])
+    assert gateway.leaving == {"0"}
+    hosts.update()
+    held = {name: host.executor.id for name, host in hosts.hosts.items() if host.executor}
+    assert held == {"host-1": "2", "host-2": "1", "host-3": "0"}, "the names are those of the plan"
+    assert hosts.hosts["host-3"].status == "draining"
+
+
+def test_growth_while_an_executor_drains_starts_one_at_once() -> None:
+    gateway, hosts = on_executors(2)
+    gateway.stuck = {"1"}
+    hosts.release(["host-2"])
+    assert gateway.total == 1
+    hosts.lease(["host-3"])
+    assert gateway.total == 3, "one stays, one drains and is still counted, one is new"
+    gateway.advance(6)
+    assert statuses(hosts) == {"host-1": "running", "host-2": "draining", "host-3": "running"}
+    assert gateway.total == 2, "and the one that drains is not replaced"
+    gateway.stuck = set()
+    gateway.advance(6)
+    assert statuses(hosts) == {"host-1": "running", "host-3": "running"}
+
+
+def test_an_excluded_executor_is_no_capacity_until_it_is_back() -> None:
+    gateway, hosts = on_executors(2)
+    hosts.lease(["host-3"])
+    gateway.advance(6)
+    gateway.up["0"] = replace(gateway.up["0"], excluded=True)
+    assert statuses(hosts) == {"host-1": "draining", "host-2": "running", "host-3": "running"}
+    assert gateway.total == 3, "it still counts for the cluster manager"
+    gateway.advance(BUSY_DRAIN_LIMIT_S + 1)
+    assert statuses(hosts)["host-1"] == "draining" and "0" in gateway.up, "and is not killed"
+    gateway.up["0"] = replace(gateway.up["0"], excluded=False)
+    assert set(statuses(hosts).values()) == {"running"}
+
+
+def test_an_executor_that_somebody_else_decommissions_is_replaced() -> None:
+    gateway, hosts = on_executors(1)
+    hosts.lease(["host-2"])
+    gateway.advance(6)
+    hosts.update()
+    gateway.stuck = gateway.leaving = {"0"}
+    assert statuses(hosts) == {"host-1": "draining", "host-2": "running", "host-3": "starting"}
+    gateway.advance(6)
+    assert statuses(hosts)["host-3"] == "running"
+    gateway.advance(BUSY_DRAIN_LIMIT_S + 1)
+    assert statuses(hosts)["host-1"] == "draining", "whoever decommissioned it also ends it"
+    gateway.stuck = set()
+    gateway.advance(1)
+    assert statuses(hosts) == {"host-2": "running", "host-3": "running"}
+
+
+def test_slots_are_cores_divided_by_the_cores_of_a_task() -> None:
+    gateway, hosts = on_executors(1)
+    gateway.settings = {"spark.executor.cores": "8", "spark.task.cpus": "3"}
+    assert hosts.capacity() == Resources(2.0)
+
+
+@pytest.mark.parametrize("allocator", ["statefulset", "deployment"])
+def test_an_allocator_that_chooses_the_pods_itself_is_refused(allocator: str) -> None:
+    settings = {"spark.kubernetes.allocation.pods.allocator": allocator}
+    with pytest.raises(SettingError, match=r"must be direct: it chooses itself which pods"):
+        check_scalable(settings.get)
+    check_scalable(lambda key, default: default)
 
 
 # --- workers of the embedded cluster ----------------------------------------------------------
@@ -147,6 +318,26 @@ def test_a_released_worker_is_drained_then_given_back() -> None:
     assert set(cluster.workers) == {"host-1"}
 
 
+def test_a_worker_whose_executor_cannot_be_requested_is_given_back() -> None:
+    gateway, cluster, hosts = on_workers(1)
+    gateway.deaf = True
+    (refused,) = hosts.lease(["host-2"])
+    assert refused == "host-2 is refused: the cluster manager did not acknowledge a total of 2"
+    assert set(hosts.hosts) == set(cluster.workers) == {"host-1"}
+
+
+def test_a_worker_that_cannot_be_drained_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway, cluster, hosts = on_workers(2)
+
+    def drain(name: str) -> None:
+        raise PermissionError("not allowed")
+
+    monkeypatch.setattr(cluster, "drain", drain)
+    assert hosts.release(["host-2"]) == ["host-2 is not released: not allowed"]
+    assert statuses(hosts) == {"host-1": "running", "host-2": "running"}
+    assert gateway.total == 2
+
+
 def test_a_worker_that_does_not_become_empty_is_ended() -> None:
     gateway, cluster, hosts = on_workers(2)
     hosts.release(["host-2"])
@@ -173,7 +364,7 @@ def test_an_executor_that_dies_on_an_old_worker_is_awaited_anew() -> None:
     gateway, cluster, hosts = on_workers(1)
     gateway.advance(10 * START_LIMIT_S)
     hosts.update()
-    gateway.kill("0")
+    gateway.lose("0")
     assert statuses(hosts) == {"host-1": "starting"}, "old, but not to be given up"
     gateway.advance(6)
     cluster.settle()
@@ -225,7 +416,7 @@ def test_a_local_driver_is_one_host_that_cannot_be_scaled() -> None:
     hosts = DriverHost(gateway, gateway.clock)
     assert statuses(hosts) == {"host-1": "running"} and not hosts.scalable
     assert hosts.lease(["host-2"]) == ["host-2 is refused: a local master has no executors to add"]
-    hosts.release(["host-1"])
+    assert hosts.release(["host-1"]) == ["host-1 is not released: the driver runs all tasks"]
     assert statuses(hosts) == {"host-1": "running"} and gateway.requests == []
 
 

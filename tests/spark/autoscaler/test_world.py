@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.spark.autoscaler.recordings import events
 from tidegate.errors import BackendError
+from tidegate.loop.backend import Outcome
 from tidegate.loop.controller import Controller
+from tidegate.loop.journal import Journal, read_journal
 from tidegate.model import HostOffer, Latency, Plan, SloByQuery
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.packing import Packing, Style
@@ -19,7 +23,7 @@ from tidegate.spark.autoscaler.executors import ExecutorHosts, WorkerHosts
 from tidegate.spark.autoscaler.meter import SourceCount
 from tidegate.spark.autoscaler.world import SparkWorld
 from tidegate.spark.streams.live_settings import LiveSettings
-from tidegate.testing.spark import FakeCluster, FakeGateway, moment
+from tidegate.testing.spark import FakeCluster, FakeGateway, moment, progress_json
 
 OFFER = HostOffer(Resources(2), billing_unit_s=60, price_per_unit_usd=1.0, max_hosts=6)
 
@@ -141,6 +145,27 @@ def test_without_a_query_there_is_nothing_to_observe() -> None:
         started(FakeGateway(1)).observe()
 
 
+def test_a_run_that_ends_is_no_failed_turn(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway, world = busy()
+    path = tmp_path / "journal.jsonl"
+    with Journal(path) as journal:
+        controller = Controller(world, create("drs"), journal)
+        assert controller.step().snapshot is not None
+        gateway.queries.clear()
+        for ended in (False, True):
+            gateway.ended = ended
+            gateway.broken = "the connection is closed" if ended else ""
+            turn = controller.step()
+            assert turn.snapshot is None and turn.error is None
+        gateway.query("ticks")
+        gateway.ended, gateway.broken = False, ""
+        assert controller.step().number == 2
+    assert [turn.number for turn in read_journal(path)] == [1, 2]
+    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+
+
 def test_a_broken_spark_is_a_backend_error_and_the_next_turn_is_fine() -> None:
     gateway, world = busy()
     controller = Controller(world, create("drs"))
@@ -208,7 +233,7 @@ def test_a_given_lag_is_taken_where_spark_tells_none() -> None:
 def test_a_host_whose_executor_died_disappears_with_its_instances() -> None:
     gateway, world = busy(2)
     world.observe()
-    gateway.kill("0")
+    gateway.lose("0")
     seen = world.observe()
     assert list(seen.host) == ["host-2"]
     assert {i.host for i in seen.instances} == {"host-2"}
@@ -239,6 +264,7 @@ def test_growth_is_requested_as_a_total_and_the_executor_takes_the_planned_name(
 def test_a_release_waits_for_the_end_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world_module, "BOUNDARY_WAIT_S", 30.0)
     gateway, world = busy(2)
+    gateway.batches = {"run-of-ticks": "ticks"}
     plan = resized(world, -1)
     applied = threading.Thread(target=world.apply, args=(plan,))
     applied.start()
@@ -251,6 +277,108 @@ def test_a_release_waits_for_the_end_of_a_batch(monkeypatch: pytest.MonkeyPatch)
         gateway.batch("ticks", 4, rows=100)
         applied.join(timeout=10)
     assert gateway.leaving == {"1"} and gateway.requests[-1] == 1
+
+
+def test_a_release_waits_for_all_queries_and_is_postponed_if_they_never_pause() -> None:
+    gateway, world, _ = chain(2, "engines")
+    plan = resized(world, -1)
+    gateway.batches = {"run-of-match": "match"}
+    outcome = []
+    applied = threading.Thread(target=lambda: outcome.append(world.apply(plan)))
+    applied.start()
+    while applied.is_alive():
+        gateway.publish("progress", progress_json("parse", 9, run="run-of-parse"))
+        applied.join(0.01)
+    late = "host-2 is not released yet: postponed until match is between two batches"
+    assert outcome == [Outcome((), (late,))], "an event of another query is no boundary"
+    assert gateway.leaving == set()
+    assert list(world.observe().requested.hosts) == ["host-1", "host-2"], "it stays as it was"
+    assert world.observe().requested.counts == {"parse": 2, "match": 2}
+    gateway.batches = {}
+    assert str(world.apply(resized(world, -1)).steps[-1]) == "release host-2"
+    assert gateway.leaving == {"1"}
+
+
+def test_a_release_is_not_postponed_for_ever_and_says_what_it_costs() -> None:
+    gateway, world = busy(2)
+    gateway.batches = {"run-of-ticks": "ticks"}
+    for _ in range(2):
+        assert world.apply(resized(world, -1)).refused
+        gateway.now_s += 10
+    outcome = world.apply(resized(world, -1))
+    assert gateway.leaving == {"1"} and not outcome.refused
+    assert outcome.notes == (
+        "released during a batch of ticks, after 20 s without a pause between the batches: tasks "
+        "that run there end first; their shuffle data is computed again",
+    )
+
+
+def test_a_query_that_has_just_ended_a_batch_is_between_two(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(world_module, "BOUNDARY_WAIT_S", 30.0)
+    gateway, world = busy(2)
+    plan = resized(world, -1)
+    gateway.batches = {"run-of-ticks": "ticks"}
+    looks = iter(range(10))
+    asked = gateway.in_batch
+
+    def in_batch() -> dict[str, str]:
+        if next(looks) == 1:  # the batch ends, and the next one has begun at the same moment
+            gateway.publish("progress", progress_json("ticks", 4, run="run-of-ticks"))
+        return asked()
+
+    monkeypatch.setattr(gateway, "in_batch", in_batch)
+    assert not world.apply(plan).refused and gateway.leaving == {"1"}
+
+
+def test_a_world_that_is_closed_waits_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world_module, "BOUNDARY_WAIT_S", 1e9)
+    gateway, world = busy(2, interval_s=1e9)
+    plan = resized(world, -1)
+    gateway.batches = {"run-of-ticks": "ticks"}
+    world.close()
+    assert world.apply(plan).refused and gateway.leaving == set()
+
+
+def test_a_release_without_decommissioning_says_what_it_costs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gateway, world = busy(3)
+    gateway.settings.clear()
+    for _ in range(2):
+        (note,) = world.apply(resized(world, -1)).notes
+        assert note.startswith("spark.decommission.enabled is false: tasks that run on a released")
+        gateway.advance(1)
+    assert len([r for r in caplog.records if "decommission" in r.message]) == 1, "logged once"
+
+
+def test_a_refused_request_leaves_the_world_as_it_was_and_is_planned_again() -> None:
+    gateway, world = busy(2)
+    gateway.deaf = True
+    grown = world.apply(resized(world, +1))
+    shrunk = world.apply(resized(world, -1))
+    for outcome in (grown, shrunk):
+        assert outcome.steps == () and "did not acknowledge" in outcome.refused[0]
+    assert [(h.id, h.status) for h in world.observe().hosts] == [
+        ("host-1", "running"),
+        ("host-2", "running"),
+    ]
+    gateway.deaf = False
+    assert world.apply(resized(world, -1)).refused == ()
+    assert gateway.leaving == {"1"}
+
+
+def test_the_load_of_exchanged_executors_is_still_known() -> None:
+    gateway, world = busy(3)
+    world.observe()
+    gateway.state = {"1": 2, "2": 2}
+    gateway.advance(10)
+    world.observe()
+    world.apply(resized(world, -1))
+    assert gateway.leaving == {"0"}
+    gateway.advance(10)
+    assert all(host.utilisation is not None for host in world.observe().hosts)
 
 
 def test_a_refused_lease_is_told_and_not_believed() -> None:

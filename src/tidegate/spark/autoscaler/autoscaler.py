@@ -360,6 +360,8 @@ class Autoscaler(Service):
         try:
             if self._await_queries():
                 self.controller.run(self.interval_s, self._after, wait=self._stop.wait)
+            if self.gateway.stopped:
+                self._watch_for_another()
         except Exception:  # the queries continue
             log.exception("the autoscaler has stopped; the application continues as it is")
 
@@ -374,8 +376,21 @@ class Autoscaler(Service):
             self._stop.wait(min(1.0, self.interval_s))
         return False
 
+    def _watch_for_another(self) -> None:
+        """After the end of the application: warn if this process starts another one."""
+        log.info("the application has ended")
+        while not self._stop.wait(1.0):
+            if self.gateway.succeeded_by_another:
+                log.warning(
+                    "the session was stopped and another one was created, which is not scaled: "
+                    "create an Autoscaler for it"
+                )
+                return
+
     def _after(self, turn: Turn) -> bool:
         """Record the turn; return whether the loop continues."""
+        if turn.snapshot is None and turn.error is None:  # no query ran: that is no turn
+            return not self._stop.is_set() and self._await_queries()
         self.last = turn
         watched = self.watching
         self.failures = self.failures + 1 if turn.error else 0

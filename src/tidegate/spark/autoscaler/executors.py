@@ -3,6 +3,11 @@
 `EXECUTOR_MANAGERS` maps the scheme of ``spark.master`` to the class that requests and releases
 executors there. To support another cluster manager, implement `ExecutorManager` and add one entry,
 or pass the class to `Autoscaler` as ``executors=``.
+
+Requests and releases are checked. The total is requested first, then executors are released without
+changing it, and the total is requested again at every turn: a lost executor or a restarted
+application master of YARN must not leave the application with fewer executors than were planned.
+What is refused or fails is undone, reported in a sentence, and planned again at the next turn.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from tidegate.errors import BackendError
 from tidegate.model import HostStatus
 from tidegate.model.topology import Resources
 from tidegate.spark.autoscaler.gateway import ExecutorInfo, Gateway
+from tidegate.spark.autoscaler.holdings import least_first
 from tidegate.spark.local.cluster import LocalCluster
 
 __all__ = [
@@ -33,6 +39,9 @@ log = logging.getLogger(__name__)
 
 START_LIMIT_S = 300.0
 DRAIN_LIMIT_S = 60.0
+"""A released executor without tasks is killed after this time, in seconds."""
+BUSY_DRAIN_LIMIT_S = 300.0
+"""A released executor is killed after this time even if its tasks still run, in seconds."""
 
 
 @dataclass
@@ -43,6 +52,7 @@ class LeasedHost:
     waiting_s: when the wait for its executor began; later than the lease if an executor has died.
     executor: None until it has registered with the driver.
     draining_s: when the release began, None before that.
+    taken: somebody else decommissioned its executor, for example a node that is shut down.
     """
 
     name: str
@@ -50,13 +60,21 @@ class LeasedHost:
     waiting_s: float
     executor: ExecutorInfo | None = None
     draining_s: float | None = None
+    taken: bool = False
 
     @property
     def status(self) -> HostStatus:
-        """The host's stage of life."""
+        """The host's stage of life; an executor that Spark has excluded counts as draining."""
         if self.draining_s is not None:
             return "draining"
-        return "starting" if self.executor is None else "running"
+        if self.executor is None:
+            return "starting"
+        return "draining" if self.executor.excluded else "running"
+
+    @property
+    def excluded(self) -> bool:
+        """Whether Spark gives its executor no tasks for a while, because tasks failed there."""
+        return self.draining_s is None and self.executor is not None and self.executor.excluded
 
 
 class ExecutorManager(Protocol):
@@ -81,8 +99,14 @@ class ExecutorManager(Protocol):
     def lease(self, names: Sequence[str]) -> list[str]:
         """Request hosts; return one sentence for each that was refused."""
 
-    def release(self, names: Sequence[str]) -> None:
-        """Let hosts finish their running tasks, then remove them."""
+    def choose(self, names: Sequence[str]) -> None:
+        """Prepare a release, if executors are interchangeable: hosts get those that hold least.
+
+        It may take a second, so it is called before the wait for a pause between batches.
+        """
+
+    def release(self, names: Sequence[str]) -> list[str]:
+        """Let hosts finish their tasks, then remove them; return a sentence for each that stays."""
 
     def close(self) -> None:
         """Release what the manager itself holds; executors keep running."""
@@ -92,12 +116,20 @@ class ExecutorHosts:
     """The executors of an application on any cluster manager that Spark itself talks to.
 
     The driver requests a total and decommissions executors by id. A new executor becomes the host
-    that has waited longest.
+    that has waited longest. Executors are interchangeable: a release takes those that hold the
+    least state and shuffle data, and the host that was to be released takes over their executor.
+
+    From the first request on, the total is requested again at every turn, and a lost executor is
+    added as a new host that starts. Before that, as in a dry run, nothing is requested.
 
     gateway: the application. clock: returns Unix seconds.
     """
 
     scalable = True
+    interchangeable = True
+    counts_draining = True
+    """Whether the cluster manager counts an executor that drains as one that runs. It does on
+    standalone, YARN and Kubernetes: "release one, then request one" would start nothing."""
 
     def __init__(self, gateway: Gateway, clock: Callable[[], float]) -> None:
         self.gateway = gateway
@@ -105,46 +137,136 @@ class ExecutorHosts:
         self.hosts: dict[str, LeasedHost] = {}
         self.leased_so_far = 0
         self.startups_s: list[float] = []
+        self._in_charge = False
+        self._unheard = ""
 
     def capacity(self) -> Resources:
-        """Cores of an executor by Spark's setting, else of one that runs, else one core."""
+        """Slots of an executor by Spark's settings, else of one that runs, else one."""
         cores = self.gateway.setting("spark.executor.cores")
-        if not cores:
-            running = self._executors()
-            cores = str(running[0].cores) if running else "1"
-        return Resources(float(cores))
+        if cores.isdecimal():
+            return Resources(self._slots(int(cores)))
+        running = self._executors()
+        return Resources(float(running[0].cores) if running else 1.0)
+
+    def _slots(self, cores: int) -> float:
+        each = self.gateway.setting("spark.task.cpus", "1")
+        return float(max(1, cores // max(1, int(each) if each.isdecimal() else 1)))
 
     def update(self) -> None:
-        """Match hosts and running executors; abandon hosts that did not start in time."""
+        """Match hosts and executors; end what takes too long; request the total again."""
         self._match({executor.id: executor for executor in self._executors()})
         now_s = self.clock()
         for host in list(self.hosts.values()):
             if host.status == "starting" and now_s - host.waiting_s > START_LIMIT_S:
                 log.warning("%s did not start within %g s; abandoned", host.name, START_LIMIT_S)
                 self._forget(host.name)
-                self._set_total()
+            elif self._drained_too_long(host, now_s):
+                self._end(host)
+        if self._in_charge:
+            self._say(self._request())
 
     def lease(self, names: Sequence[str]) -> list[str]:
-        """Request one executor for each name; the cluster manager refuses nothing at once."""
+        """Request one executor for each name; nothing is added unless it is acknowledged."""
+        problem = self._request(more=len(names))
+        if problem:
+            return [f"{name} is refused: {problem}" for name in names]
         for name in names:
             self._add(name)
-        self._set_total()
         return []
 
-    def release(self, names: Sequence[str]) -> None:
-        """Decommission the hosts' executors."""
-        known = [self.hosts[name] for name in names if name in self.hosts]
+    def choose(self, names: Sequence[str]) -> None:
+        """Exchange executors so that the hosts to release have those that hold least."""
+        running = [host for host in self.hosts.values() if host.status == "running"]
+        going = [host for host in running if host.name in names]
+        if not self.interchangeable or not going or len(going) == len(running):
+            return
+        rest = [host for host in running if host not in going]
+        executors = [host.executor for host in (*going, *rest) if host.executor is not None]
+        ranked = least_first(executors, self.gateway.state_partitions())
+        least = {executor.id for executor in ranked[: len(going)]}
+        keep = [h for h in going if h.executor is not None and h.executor.id not in least]
+        give = [h for h in rest if h.executor is not None and h.executor.id in least]
+        for one, other in zip(keep, give, strict=True):
+            one.executor, other.executor = other.executor, one.executor
+
+    def release(self, names: Sequence[str]) -> list[str]:
+        """Lower the total, then let the executors finish their tasks and leave."""
+        known = [self.hosts[n] for n in names if n in self.hosts]
+        known = [host for host in known if host.draining_s is None]
+        if not known:
+            return []
         for host in known:
             host.draining_s = self.clock()
-        here = [host.executor.id for host in known if host.executor is not None]
-        self.gateway.decommission(here, "Tidegate releases it")
+        problem = self._request()
+        leaving, problems = ([], {}) if problem else self._dismiss([h for h in known if h.executor])
+        refused = []
         for host in known:
-            if host.executor is None:
+            if problem or (host.executor is not None and host.name not in leaving):
+                why = problem or problems.get(host.name, "the cluster manager did not acknowledge")
+                refused.append(f"{host.name} is not released: {why}")
+                host.draining_s = None
+            elif host.executor is None:
                 self._forget(host.name)
-        self._set_total()
+        if refused:
+            self._say(self._request())  # the total of those that stay
+        return refused
 
     def close(self) -> None:
         """Do nothing: executors belong to the application."""
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def _total(self, more: int = 0) -> int:
+        """The total to request. more: hosts to request beyond those that are leased."""
+        hosts = self.hosts.values()
+        staying = sum(host.status != "draining" or host.excluded for host in hosts)
+        waited_for = more > 0 or any(host.status == "starting" for host in hosts)
+        draining = len(hosts) - staying if self.counts_draining and waited_for else 0
+        return staying + more + draining
+
+    def _request(self, more: int = 0) -> str:
+        """Request the total; return why that failed, empty when it was acknowledged."""
+        total = self._total(more)
+        self._in_charge = True
+        try:
+            heard = self.gateway.request_total(total)
+        except BackendError as error:
+            return str(error)
+        return "" if heard else f"the cluster manager did not acknowledge a total of {total}"
+
+    def _say(self, problem: str) -> None:
+        """Log a request that failed, once until another one succeeds."""
+        if problem and not self._unheard:
+            log.warning("%s; it is requested again at each turn", problem)
+        self._unheard = problem
+
+    def _dismiss(self, hosts: Sequence[LeasedHost]) -> tuple[list[str], dict[str, str]]:
+        """Decommission executors; return the hosts that leave, and why others do not."""
+        ids = {host.executor.id: host.name for host in hosts if host.executor is not None}
+        try:
+            leaving = self.gateway.decommission(list(ids), "Tidegate releases it")
+        except BackendError as error:
+            return [], dict.fromkeys(ids.values(), str(error))
+        return [ids[executor] for executor in leaving if executor in ids], {}
+
+    def _drained_too_long(self, host: LeasedHost, now_s: float) -> bool:
+        if host.draining_s is None or host.taken:
+            return False
+        at_work = host.executor is not None and host.executor.tasks > 0
+        limit_s = BUSY_DRAIN_LIMIT_S if at_work else DRAIN_LIMIT_S
+        return now_s - host.draining_s > limit_s
+
+    def _end(self, host: LeasedHost) -> None:
+        """Kill an executor that does not leave; one that cannot be killed is tried again."""
+        if host.executor is None:
+            return
+        log.warning("%s did not drain within its time limit; killed", host.name)
+        try:
+            self.gateway.kill([host.executor.id])
+        except BackendError as error:
+            log.warning("%s; it is tried again at the next turn", error)
+
+    # --- hosts --------------------------------------------------------------------------------
 
     def _executors(self) -> list[ExecutorInfo]:
         return self.gateway.executors()
@@ -155,12 +277,27 @@ class ExecutorHosts:
                 seen = executors.pop(host.executor.id, None)
                 if seen is None:
                     self._forget(host.name)
+                    self._replace(host)
                 else:
                     host.executor = seen
+                    self._notice(host)
         for executor in executors.values():
             waiting = [h for h in self.hosts.values() if h.status == "starting"]
             host = waiting[0] if waiting else self._add(f"host-{self.leased_so_far + 1}")
             self._arrived(host, executor)
+            self._notice(host)
+
+    def _notice(self, host: LeasedHost) -> None:
+        """Count an executor that somebody else decommissioned as draining."""
+        if host.executor is not None and host.executor.leaving and host.draining_s is None:
+            log.warning("%s is decommissioned by somebody else; no capacity any more", host.name)
+            self._replace(host)
+            host.draining_s, host.taken = self.clock(), True
+
+    def _replace(self, host: LeasedHost) -> None:
+        """Add a host for the executor that the cluster manager starts for one that was lost."""
+        if self._in_charge and host.draining_s is None:
+            self._add(f"host-{self.leased_so_far + 1}")
 
     def _arrived(self, host: LeasedHost, executor: ExecutorInfo) -> None:
         if host.waiting_s < executor.added_s:
@@ -177,10 +314,6 @@ class ExecutorHosts:
     def _forget(self, name: str) -> None:
         self.hosts.pop(name, None)
 
-    def _set_total(self) -> None:
-        staying = [host for host in self.hosts.values() if host.status != "draining"]
-        self.gateway.request_total(len(staying))
-
 
 class DriverHost(ExecutorHosts):
     """The driver of a ``local`` master: one host that runs all tasks and can only be observed."""
@@ -191,8 +324,9 @@ class DriverHost(ExecutorHosts):
         """Refuse every host."""
         return [f"{name} is refused: a local master has no executors to add" for name in names]
 
-    def release(self, names: Sequence[str]) -> None:
-        """Do nothing: the driver stays."""
+    def release(self, names: Sequence[str]) -> list[str]:
+        """Refuse every release: the driver stays."""
+        return [f"{name} is not released: the driver runs all tasks" for name in names]
 
     def _executors(self) -> list[ExecutorInfo]:
         return self.gateway.executors(include_driver=True)
@@ -201,8 +335,14 @@ class DriverHost(ExecutorHosts):
 class WorkerHosts(ExecutorHosts):
     """The workers of the embedded cluster, each with one executor.
 
+    A worker is a machine, so a release takes the host that the plan names. The master does not
+    count a worker that drains.
+
     cluster: the cluster that starts, drains and stops them.
     """
+
+    interchangeable = False
+    counts_draining = False
 
     def __init__(self, gateway: Gateway, clock: Callable[[], float], cluster: LocalCluster) -> None:
         super().__init__(gateway, clock)
@@ -211,8 +351,8 @@ class WorkerHosts(ExecutorHosts):
             self._add(name)
 
     def capacity(self) -> Resources:
-        """Cores and heap of a worker."""
-        return Resources(self.cluster.cores, self.cluster.memory_mb)
+        """Slots and heap of a worker."""
+        return Resources(self._slots(self.cluster.cores), self.cluster.memory_mb)
 
     def lease(self, names: Sequence[str]) -> list[str]:
         """Start workers, as long as the machine has room."""
@@ -224,21 +364,32 @@ class WorkerHosts(ExecutorHosts):
                 refused.append(str(error))
             else:
                 self._add(name)
-        self._set_total()
+        leased = [name for name in names if name in self.hosts]
+        problem = self._request()
+        if problem:
+            for name in leased:
+                self._forget(name)
+            refused += [f"{name} is refused: {problem}" for name in leased]
         return refused
 
-    def release(self, names: Sequence[str]) -> None:
+    def _dismiss(self, hosts: Sequence[LeasedHost]) -> tuple[list[str], dict[str, str]]:
         """Drain workers: they take no new tasks and stop when the running ones have ended."""
-        for name in names:
-            host = self.hosts.get(name)
-            if host is None:
-                continue
-            host.draining_s = self.clock()
-            if host.executor is None:
-                self._forget(name)
+        leaving, problems = [], {}
+        for host in hosts:
+            try:
+                self.cluster.drain(host.name)
+            except (BackendError, OSError) as error:
+                problems[host.name] = str(error)
             else:
-                self.cluster.drain(name)
-        self._set_total()
+                leaving.append(host.name)
+        return leaving, problems
+
+    def _replace(self, host: LeasedHost) -> None:
+        """Add nothing: the policy sees that a machine is lost, and leases another."""
+
+    def _end(self, host: LeasedHost) -> None:
+        log.warning("%s did not drain within its time limit; stopped", host.name)
+        self._forget(host.name)
 
     def _match(self, executors: dict[str, ExecutorInfo]) -> None:
         for name in self.cluster.lost():
@@ -250,13 +401,11 @@ class WorkerHosts(ExecutorHosts):
                 if host.executor is None:
                     self._arrived(host, here[-1])
                 host.executor = here[-1]
+                self._notice(host)
             elif host.draining_s is not None:
                 self._forget(host.name)
             elif host.executor is not None:  # the executor died; the worker starts another
                 host.executor, host.waiting_s = None, self.clock()
-            if host.draining_s is not None and self.clock() - host.draining_s > DRAIN_LIMIT_S:
-                log.warning("%s did not drain within %g s; stopped", host.name, DRAIN_LIMIT_S)
-                self._forget(host.name)
 
     def _forget(self, name: str) -> None:
         self.hosts.pop(name, None)

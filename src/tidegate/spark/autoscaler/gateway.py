@@ -21,10 +21,12 @@ from tidegate.errors import BackendError, SettingError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ExecutorInfo", "Gateway", "JobWork"]
+__all__ = ["ExecutorInfo", "Gateway", "JobWork", "check_scalable"]
 
 log = logging.getLogger(__name__)
 
+STATE_SAMPLE = 100
+"""So many partitions of an operator's state are looked up, at about 2 ms each."""
 KNOWN_VERSIONS = ("4.0", "4.1", "4.2", "4.3")
 
 
@@ -34,11 +36,15 @@ class ExecutorInfo:
 
     Args:
         id: Spark's id of the executor.
-        cores: Task slots.
+        cores: Task slots: its cores, divided by ``spark.task.cpus``.
         memory_mb: Memory for storage and execution, in MB.
         busy_s: Total run time of its finished tasks, in seconds.
         tasks: Tasks that run now.
         added_s: When it registered, Unix seconds.
+        shuffle_mb: Shuffle data that it has written since it started, in MB; None: not known.
+        cached_mb: Cached blocks in its memory and on its disk, in MB; None: not known.
+        leaving: It is being decommissioned or removed, and gets no more tasks.
+        excluded: Spark gives it no tasks for a while, because tasks failed there.
     """
 
     id: str
@@ -47,6 +53,10 @@ class ExecutorInfo:
     busy_s: float
     tasks: int
     added_s: float
+    shuffle_mb: float | None = None
+    cached_mb: float | None = None
+    leaving: bool = False
+    excluded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +108,10 @@ class Gateway:
         self.version: str = context.version
         if not self.version.startswith(KNOWN_VERSIONS):
             log.warning("Spark %s is untested; tested versions: %s", self.version, KNOWN_VERSIONS)
-        if not watch_only and self.setting("spark.dynamicAllocation.enabled", "false") == "true":
-            raise SettingError(
-                "spark.dynamicAllocation.enabled",
-                "true",
-                "false",
-                "two autoscalers on one application undo each other's changes: switch Spark's "
-                "off, or watch it with dry_run=True",
-            )
+        self._sessions: dict[str, Any] = {}  # the sessions that are listened to, by their id
+        self._listener: Any = None
+        if not watch_only:
+            check_scalable(self.setting)
 
     def setting(self, key: str, default: str = "") -> str:
         """A setting of the application."""
@@ -135,6 +141,12 @@ class Gateway:
         except Exception:  # the JVM does not answer any more
             return True
 
+    @property
+    def succeeded_by_another(self) -> bool:
+        """Whether this process has a Spark application other than this one."""
+        other = type(self._context)._active_spark_context
+        return other is not None and other is not self._context
+
     # --- executors ----------------------------------------------------------------------------
 
     def executors(self, include_driver: bool = False) -> list[ExecutorInfo]:
@@ -144,49 +156,114 @@ class Gateway:
         """
         with _translated("its executors could not be listed"):
             text = self._json.writeValueAsString(self._scala.statusStore().executorList(True))
+            backend = self._scala.schedulerBackend()
+            plain = json.loads(text)
+            active = {
+                e["id"]: e["id"] == "driver" or bool(backend.isExecutorActive(e["id"]))
+                for e in plain
+            }
         found = [
             ExecutorInfo(
                 id=e["id"],
-                cores=e["totalCores"],
+                cores=e["maxTasks"] or e["totalCores"],
                 memory_mb=e["maxMemory"] / 2**20,
                 busy_s=e["totalDuration"] / 1000,
                 tasks=e["activeTasks"],
                 added_s=_moment_s(e["addTime"]),
+                shuffle_mb=e["totalShuffleWrite"] / 2**20,
+                cached_mb=(e["memoryUsed"] + e["diskUsed"]) / 2**20,
+                leaving=not active[e["id"]],
+                excluded=e["isExcluded"],
             )
-            for e in json.loads(text)
+            for e in plain
             if include_driver or e["id"] != "driver"
         ]
         return sorted(found, key=lambda e: (e.added_s, e.id))
 
-    def request_total(self, executors: int) -> None:
-        """Set the total number of executors that are requested; running ones are not removed."""
+    @property
+    def decommissions(self) -> bool:
+        """Whether a released executor may finish its tasks; otherwise it is killed."""
+        return self.setting("spark.decommission.enabled", "false").lower() == "true"
+
+    def request_total(self, executors: int) -> bool:
+        """Set the total number of executors that are requested; running ones are not removed.
+
+        Returns whether the cluster manager has acknowledged it. The call changes nothing if the
+        total is the same as before.
+        """
         with _translated(f"{executors} executors could not be requested"):
             no_preference = self._jvm.PythonUtils.toScalaMap({})
-            self._scala.requestTotalExecutors(executors, 0, no_preference)
+            return bool(self._scala.requestTotalExecutors(executors, 0, no_preference))
 
-    def decommission(self, ids: Sequence[str], why: str) -> None:
-        """Let executors finish their tasks and leave; blocks are migrated where that is enabled.
+    def decommission(self, ids: Sequence[str], why: str) -> list[str]:
+        """Let executors finish their tasks and leave; the requested total stays as it is.
 
         Without ``spark.decommission.enabled`` they are killed, so call this between two batches.
+        Returns the ids of the executors that leave.
+        """
+        if not self.decommissions:
+            return self.kill(ids)
+        if not ids:
+            return []
+        with _translated(f"executors {', '.join(ids)} could not be released"):
+            pairs = self._context._gateway.new_array(self._jvm.scala.Tuple2, len(ids))
+            information = self._jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo
+            for n, executor in enumerate(ids):
+                pairs[n] = self._jvm.scala.Tuple2(
+                    executor, information(why, self._jvm.scala.Option.empty())
+                )
+            backend = self._scala.schedulerBackend()
+            adjust_target, triggered_by_executor = False, False
+            return self._listed(
+                backend.decommissionExecutors(pairs, adjust_target, triggered_by_executor)
+            )
+
+    def kill(self, ids: Sequence[str]) -> list[str]:
+        """Kill executors with their tasks, which do not count as failed; the total stays.
+
+        Returns the ids of the executors that are killed.
         """
         if not ids:
-            return
-        with _translated(f"executors {', '.join(ids)} could not be released"):
-            if self.setting("spark.decommission.enabled", "false") == "true":
-                self._decommission(ids, why)
-            else:
-                self._scala.killExecutors(self._jvm.PythonUtils.toSeq(list(ids)))
+            return []
+        with _translated(f"executors {', '.join(ids)} could not be killed"):
+            backend = self._scala.schedulerBackend()
+            adjust_target, count_failures, force = False, False, True
+            names = self._jvm.PythonUtils.toSeq(list(ids))
+            return self._listed(backend.killExecutors(names, adjust_target, count_failures, force))
 
-    def _decommission(self, ids: Sequence[str], why: str) -> None:
-        pairs = self._context._gateway.new_array(self._jvm.scala.Tuple2, len(ids))
-        information = self._jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo
-        for n, executor in enumerate(ids):
-            pairs[n] = self._jvm.scala.Tuple2(
-                executor, information(why, self._jvm.scala.Option.empty())
-            )
-        backend = self._scala.schedulerBackend()
-        adjust_target, triggered_by_executor = True, False
-        backend.decommissionExecutors(pairs, adjust_target, triggered_by_executor)
+    def state_partitions(self) -> dict[str, int] | None:
+        """Number of state partitions that each executor has loaded, by its id.
+
+        Spark's coordinator of state stores is asked for each partition, or for a sample of at most
+        `STATE_SAMPLE` of an operator. None when it does not answer. Of a join's stores, only the
+        first is looked at.
+        """
+        found: dict[str, int] = {}
+        try:
+            stores = self._jvm.org.apache.spark.sql.execution.streaming.state
+            for query in self._active():
+                progress = query.lastProgress()
+                operators = json.loads(progress.json())["stateOperators"] if progress else []
+                coordinator = query.sparkSession().streams().stateStoreCoordinator()
+                root, run = f"{query.resolvedCheckpointRoot()}/state", query.runId()
+                for number, operator in enumerate(operators):
+                    join = "Join" in operator["operatorName"]
+                    name = "left-keyToNumValues" if join else "default"
+                    partitions = operator.get("numShufflePartitions", 0)
+                    step = max(1, math.ceil(partitions / STATE_SAMPLE))
+                    for partition in range(0, partitions, step):
+                        store = stores.StateStoreId(root, number, partition, name)
+                        place = coordinator.getLocation(stores.StateStoreProviderId(store, run))
+                        if place.isDefined():  # executor_<host>_<id>
+                            executor = str(place.get()).rpartition("_")[2]
+                            found[executor] = found.get(executor, 0) + step
+        except Exception as error:
+            log.debug("the coordinator of state stores did not answer: %s", error)
+            return None
+        return found
+
+    def _listed(self, sequence: Any) -> list[str]:
+        return [str(item) for item in json.loads(self._json.writeValueAsString(sequence))]
 
     # --- queries ------------------------------------------------------------------------------
 
@@ -248,22 +325,39 @@ class Gateway:
 
     def trigger_interval_s(self, query: str) -> float | None:
         """Trigger interval of a query in seconds, 0 when there is no pause, None if unknown."""
-        for active in self.spark.streams.active:
-            if active.id == query:
+        for active in self._active():
+            if str(active.id()) == query:
                 try:
-                    trigger = active._jsq.streamingQuery().trigger()
-                    return float(trigger.intervalMs()) / 1000
+                    return float(active.trigger().intervalMs()) / 1000
                 except Exception:  # a trigger of another kind has no interval
                     return None
         return None
 
     def active_queries(self) -> dict[str, str]:
-        """Names of the running queries, by id."""
+        """Names of the running queries of all sessions of the application, by id."""
         with _translated("its queries could not be listed"):
-            return {q.id: q.name or q.id[:8] for q in self.spark.streams.active}
+            active = self._active()
+            self._listen_to(active)
+            return {str(q.id()): q.name() or str(q.id())[:8] for q in active}
+
+    def in_batch(self) -> dict[str, str]:
+        """Names of the queries that process a batch now, by run id; idle ones are not listed."""
+        with _translated("its queries did not answer"):
+            found = {}
+            for query in self._active():
+                status = query.status()
+                if status.isTriggerActive() and status.isDataAvailable():
+                    found[str(query.runId())] = query.name() or str(query.id())[:8]
+            return found
+
+    def _active(self) -> list[Any]:
+        """The JVM's running queries. A session knows only its own; they share this register."""
+        return list(self.spark._jsparkSession.sharedState().activeStreamingQueries().values())
 
     def listen(self, hear: Callable[[str, str], None]) -> Callable[[], None]:
         """Call a function for every event of every streaming query; return a function to stop it.
+
+        A query of another session is heard from the next call of `active_queries` on.
 
         hear: called with a kind (``progress``, ``idle``, ``started`` or ``ended``) and JSON, or for
             ``ended`` with ``run id + newline + error``. It runs in Spark's thread, so it must only
@@ -273,15 +367,29 @@ class Gateway:
 
         ensure_callback_server_started(self._context._gateway)  # type: ignore[no-untyped-call]
         wrapper = self._jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper
-        listener = wrapper(_Listener(hear))
-        streams = self.spark._jsparkSession.streams()
-        streams.addListener(listener)
+        self._listener = wrapper(_Listener(hear))
+        self._add_session(self.spark._jsparkSession)
 
         def end() -> None:
-            with contextlib.suppress(Exception):  # the application may have ended already
-                streams.removeListener(listener)
+            listener, self._listener = self._listener, None
+            for session in self._sessions.values():
+                with contextlib.suppress(Exception):  # the application may have ended already
+                    session.streams().removeListener(listener)
+            self._sessions.clear()
 
         return end
+
+    def _listen_to(self, queries: Sequence[Any]) -> None:
+        """Listen to the sessions of queries: each session calls its own listeners only."""
+        if self._listener is not None:
+            for query in queries:
+                self._add_session(query.sparkSession())
+
+    def _add_session(self, session: Any) -> None:
+        name = str(session.sessionUUID())
+        if name not in self._sessions:
+            session.streams().addListener(self._listener)
+            self._sessions[name] = session
 
 
 class _Listener:
@@ -308,6 +416,31 @@ class _Listener:
 
         implements: tuple[str, ...] = (
             "org.apache.spark.sql.streaming.PythonStreamingQueryListener",
+        )
+
+
+def check_scalable(setting: Callable[[str, str], str]) -> None:
+    """Raise SettingError for settings of Spark under which executors cannot be scaled from outside.
+
+    setting: returns a setting, or the given default.
+    """
+    if setting("spark.dynamicAllocation.enabled", "false").lower() == "true":
+        raise SettingError(
+            "spark.dynamicAllocation.enabled",
+            "true",
+            "false",
+            "two autoscalers on one application undo each other's changes: switch Spark's "
+            "off, or watch it with dry_run=True",
+        )
+    key = "spark.kubernetes.allocation.pods.allocator"
+    allocator = setting(key, "direct")
+    if allocator.lower() in ("statefulset", "deployment"):
+        raise SettingError(
+            key,
+            allocator,
+            "direct",
+            "it chooses itself which pods to remove, with the tasks and the state on them; the "
+            "executors that were released would stay",
         )
 
 

@@ -2,9 +2,10 @@
 
 The command sorts its arguments and becomes spark-submit, which runs `driver.py` in place of the
 application. There `run` runs the application as if it were started directly, and attaches the
-autoscaler to its first session. Wrong settings end the process before the application relies on
-them. Any other error of the autoscaler is a warning, and the application continues: a journal, a
-port, a disk or another version of Tidegate in the driver never ends it.
+autoscaler to its first session, and again if it stops the session and creates another. Wrong
+settings end the process before the application relies on them. Any other error of the autoscaler is
+a warning, and the application continues: a journal, a port, a disk or another version of Tidegate
+in the driver never ends it.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ _OPTIONS = """
 SPARK_OPTIONS = frozenset(_OPTIONS.split())
 """The options of spark-submit that take a value, as its --help lists them."""
 SPARK_SWITCHES = frozenset({"--supervise", "--verbose", "-v", "--load-spark-defaults"})
+
+_served: dict[int | None, Metrics] = {}
+"""Metrics by port: an application that creates a second session keeps its first port."""
 
 DEFAULTS = {"spark.dynamicAllocation.enabled": "false", "spark.decommission.enabled": "true"}
 
@@ -105,8 +109,10 @@ class Attachment(Value):
 
     def autoscaler(self, spark: SparkSession) -> Autoscaler:
         """An autoscaler for a session, not started; its metrics are served from now on."""
-        metrics = Metrics(SloByQuery.read(self.slo, "--slo").default_s)
-        if self.metrics_port is not None:
+        slo_s = SloByQuery.read(self.slo, "--slo").default_s
+        metrics = _served.get(self.metrics_port) or Metrics(slo_s)
+        if self.metrics_port is not None and self.metrics_port not in _served:
+            _served[self.metrics_port] = metrics
             # Until the process ends, so that the last turn is scraped too.
             serving = serve_metrics(metrics, self.metrics_port)
             try:
@@ -322,10 +328,10 @@ def _end(attached: list[Autoscaler]) -> None:
 
 
 def _on_first_session(make: Callable[[SparkSession], Autoscaler]) -> list[Autoscaler]:
-    """Attach an autoscaler to the first session that this process creates.
+    """Attach an autoscaler to the first session of each application that this process creates.
 
-    make: creates the autoscaler. Returns a list that holds it from then on. Wrong settings end the
-    process; any other error is a warning.
+    make: creates the autoscaler. Returns a list that holds the present one from then on. Wrong
+    settings end the process; any other error is a warning.
     """
     from pyspark.sql import SparkSession
 
@@ -333,9 +339,18 @@ def _on_first_session(make: Callable[[SparkSession], Autoscaler]) -> list[Autosc
     original = maker.getOrCreate
     attached: list[Autoscaler] = []
 
+    seen: list[object] = []
+
     def get_or_create(builder: SparkSession.Builder) -> SparkSession:
         spark: SparkSession = original(builder)
-        maker.getOrCreate = original
+        application = getattr(getattr(spark, "sparkContext", None), "applicationId", None)
+        if application in seen:  # all its sessions are scaled
+            return spark
+        seen.append(application)
+        if attached:
+            log.warning("the session was stopped and another one was created: attaching to it")
+            _end(attached)
+            attached.clear()
         try:
             attached.append(make(spark).start())
         except InputError as error:

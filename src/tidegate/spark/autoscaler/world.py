@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
-from tidegate.errors import BackendError
+from tidegate.errors import BackendError, NothingToScale
 from tidegate.loop.backend import Outcome
 from tidegate.model import (
+    BatchReading,
     Deployment,
     Host,
     HostOffer,
@@ -38,8 +41,35 @@ __all__ = ["SparkWorld"]
 
 log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 BOUNDARY_WAIT_S = 5.0
+"""A turn waits for the end of the batches for at most this time, in seconds."""
+POSTPONE_LIMIT_S = 300.0
+"""A release is postponed for at most this time, in seconds, however long the batches are."""
+POLL_S = 0.1
+"""Time between two looks at whether the queries are inside a batch, in seconds."""
 LOOKS_UNTIL_A_NAME_IS_UNKNOWN = 3
+
+
+def _unless_over(
+    call: Callable[Concatenate[SparkWorld, P], T],
+) -> Callable[Concatenate[SparkWorld, P], T]:
+    """Raise NothingToScale in place of other errors once the application has ended."""
+
+    @wraps(call)
+    def wrapped(world: SparkWorld, /, *given: P.args, **named: P.kwargs) -> T:
+        try:
+            return call(world, *given, **named)
+        except NothingToScale:
+            raise
+        except Exception as error:
+            if world.gateway.stopped:
+                raise NothingToScale("the application has ended") from error
+            raise
+
+    return wrapped
 
 
 class SparkWorld:
@@ -100,7 +130,12 @@ class SparkWorld:
         self._names: dict[str, str] = {}
         self._heard: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._fresh: set[str] = set()  # runs whose start was observed
-        self._batch_ended = threading.Event()
+        self._ends: queue.SimpleQueue[str] = queue.SimpleQueue()  # while a release waits for them
+        self._waits = threading.Event()
+        self._closing = threading.Event()
+        self._due_s: float | None = None  # since when a release is postponed
+        self._slowest: BatchReading | None = None
+        self._warned = False
         self._wanted = Deployment(())
         self._filled: set[str] = set()
         self._looks: dict[str, list[tuple[float, float]]] = {}
@@ -113,6 +148,7 @@ class SparkWorld:
 
     def close(self) -> None:
         """Stop listening; the application continues as it is."""
+        self._closing.set()
         if self._end_listening is not None:
             self._end_listening()
             self._end_listening = None
@@ -121,11 +157,12 @@ class SparkWorld:
     def _hear(self, kind: str, text: str) -> None:
         # In Spark's listener thread: only queue the event.
         self._heard.put((kind, text))
-        if kind != "started":
-            self._batch_ended.set()
+        if kind in ("progress", "idle") and self._waits.is_set():
+            self._ends.put(text)
 
     # --- observe ------------------------------------------------------------------------------
 
+    @_unless_over
     def observe(self) -> Snapshot:
         """A snapshot of all that can be measured now."""
         now_s = self.clock()
@@ -151,6 +188,7 @@ class SparkWorld:
             key=lambda b: b.recent_durations_s[-1],
             default=None,
         )
+        self._slowest = slowest
         return Snapshot(
             time_s=now_s,
             topology=shown,
@@ -218,7 +256,7 @@ class SparkWorld:
         elif active:
             topology = topology_of(sorted(set(active.values())))
         else:
-            raise BackendError("no streaming query is running: start one to have it scaled")
+            raise NothingToScale("no streaming query is running: start one to have it scaled")
         return replace(topology, operators=tuple(self._limits(o) for o in topology.operators))
 
     def _limits(self, operator: Operator) -> Operator:
@@ -278,7 +316,7 @@ class SparkWorld:
         for host in self.hosts.hosts.values():
             if host.executor is None:
                 continue
-            key = f"{host.name}/{host.executor.id}"
+            key = host.executor.id  # a release may exchange the executors of two hosts
             looks = [look for look in self._looks.get(key, ()) if look[0] >= now_s - self._span_s]
             seen[key] = [*looks, (now_s, host.executor.busy_s)]
             (then_s, before), (_, after) = seen[key][0], seen[key][-1]
@@ -359,18 +397,27 @@ class SparkWorld:
 
     # --- apply --------------------------------------------------------------------------------
 
+    @_unless_over
     def apply(self, plan: Plan) -> Outcome:
-        """Change the application to match the plan; hosts are released between two batches."""
-        steps = diff(self._wanted, plan)
+        """Change the application to match the plan; hosts are released between batches.
+
+        What the cluster manager refuses stays as it was, and the outcome says so. The next turn
+        then sees it as it is and plans again.
+        """
+        before = self._wanted
+        steps = diff(before, plan)
         leases = [step.host for step in steps if step.kind == "lease"]
         releases = [step.host for step in steps if step.kind == "release"]
-        refused = self.hosts.lease(leases) if leases else []
+        refused = list(self.hosts.lease(leases)) if leases else []
+        notes: list[str] = []
         if releases:
-            self._await_boundary()
-            self.hosts.release(releases)
+            late, cost = self._release(releases)
+            refused += late
+            notes += cost
+        else:
+            self._due_s = None
         here = {h.name for h in self.hosts.hosts.values() if h.status != "draining"}
-        kept = tuple(i for i in plan.deployment.instances if i.host in here)
-        self._wanted = Deployment(tuple(h for h in plan.deployment.hosts if h in here), kept)
+        self._wanted = self._reached(before, plan.deployment, releases, here)
         self._filled = set(self._wanted.hosts)
         if self.live_settings is not None:
             self.live_settings.set_parallelism(self._wanted.counts)
@@ -380,12 +427,92 @@ class SparkWorld:
                 f"{plan.shed_fraction:.0%} should be shed, but the query reads no live settings: "
                 "start it with tidegate.spark.streams.live_settings, or set shed to false"
             )
-        done = tuple(s for s in steps if s.host in here or s.kind in ("stop", "release"))
-        return Outcome(done, tuple(refused))
+        return Outcome(diff(before, self._wanted), tuple(refused), tuple(notes))
 
-    def _await_boundary(self) -> None:
-        """Wait up to `BOUNDARY_WAIT_S` for the end of a batch, so that no task's work is lost."""
-        self._batch_ended.clear()
-        with contextlib.suppress(BackendError):
-            if self.gateway.active_queries():
-                self._batch_ended.wait(BOUNDARY_WAIT_S)
+    @staticmethod
+    def _reached(
+        before: Deployment, planned: Deployment, releases: Sequence[str], here: set[str]
+    ) -> Deployment:
+        """The planned deployment without hosts that were refused, with hosts that stay."""
+        stay = [host for host in before.hosts if host in releases and host in here]
+        kept = [i for i in planned.instances if i.host in here]
+        names = {i.id for i in kept}
+        kept += [i for i in before.instances if i.host in stay and i.id not in names]
+        return Deployment((*(h for h in planned.hosts if h in here), *stay), tuple(kept))
+
+    def _release(self, hosts: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Release hosts between batches; return why some stay, and what the release costs."""
+        self.hosts.choose(hosts)
+        busy = self._await_boundary()
+        if busy and (self._closing.is_set() or not self._overdue()):
+            why = f"postponed until {busy} is between two batches"
+            return [f"{host} is not released yet: {why}" for host in hosts], []
+        waited_s = 0.0 if self._due_s is None else self.clock() - self._due_s
+        refused = self.hosts.release(hosts) or []
+        if len(refused) == len(hosts):
+            return refused, []
+        self._due_s = None
+        notes = []
+        if busy:
+            notes.append(
+                f"released during a batch of {busy}, after {waited_s:.0f} s without a pause "
+                f"between the batches: {self._cost}"
+            )
+        if not self.gateway.decommissions:
+            notes.append(f"spark.decommission.enabled is false: {self._cost}")
+            if not self._warned:
+                self._warned = True
+                log.warning("%s; set it to true when the application starts", notes[-1])
+        return refused, notes
+
+    @property
+    def _cost(self) -> str:
+        """What a release costs a batch that is under way."""
+        if self.gateway.decommissions:
+            return "tasks that run there end first; their shuffle data is computed again"
+        return "tasks that run on a released executor are killed and run again elsewhere"
+
+    def _await_boundary(self) -> str:
+        """Wait until no query is inside a batch; return the queries that are when time is up.
+
+        A query that has just reported the end of a batch is between two batches, also if its next
+        one begins at once. The wait is at most `BOUNDARY_WAIT_S` and half an interval.
+        """
+        end_s = time.monotonic() + min(BOUNDARY_WAIT_S, self.interval_s / 2)
+        self._ends = queue.SimpleQueue()
+        self._waits.set()
+        ended: set[str] = set()
+        try:
+            while True:
+                busy = {n for run, n in self.gateway.in_batch().items() if run not in ended}
+                left_s = end_s - time.monotonic()
+                if not busy or left_s <= 0 or self._closing.is_set():
+                    return ", ".join(sorted(busy))
+                ended = self._ended_within(min(left_s, POLL_S))
+        except BackendError as error:
+            log.debug("whether a batch runs is not known: %s", error)
+            return ""
+        finally:
+            self._waits.clear()
+
+    def _ended_within(self, seconds: float) -> set[str]:
+        """Runs whose batches end within a time; returns at the first of them."""
+        ended: set[str] = set()
+        try:
+            ended.add(json.loads(self._ends.get(timeout=seconds))["runId"])
+            while True:
+                ended.add(json.loads(self._ends.get_nowait())["runId"])
+        except queue.Empty:
+            return ended
+
+    def _overdue(self) -> bool:
+        """Whether a release has waited for twice the slowest batch and trigger, or the limit."""
+        now_s = self.clock()
+        if self._due_s is None:
+            self._due_s = now_s
+        cycle_s = 0.0
+        if self._slowest is not None:
+            durations = self._slowest.recent_durations_s
+            cycle_s = max(durations, default=0.0) + (self._slowest.trigger_interval_s or 0.0)
+        patience_s = min(POSTPONE_LIMIT_S, max(2 * cycle_s, 2 * self.interval_s))
+        return now_s - self._due_s >= patience_s
