@@ -25,7 +25,7 @@ from tidegate.policies.base import Policy, Situation
 from tidegate.spark.autoscaler.executors import MakeManager, WorkerHosts, executor_manager
 from tidegate.spark.autoscaler.gateway import Gateway
 from tidegate.spark.autoscaler.meter import SourceCount
-from tidegate.spark.autoscaler.world import SparkWorld
+from tidegate.spark.autoscaler.world import SloBy, SparkWorld
 from tidegate.spark.streams.live_settings import LiveSettings
 from tidegate.units import duration_s, finite, show_duration
 
@@ -168,6 +168,9 @@ class Autoscaler(Service):
         live_settings: Live settings of a running `StreamTopology`. Default: none.
         sources: Functions that count the rows of a query's source, by query name, for sources that
             do not report their lag to Spark (files). Default: none.
+        slo_by: What the target is about: ``"delay"``, from when a row could be read to the commit of
+            its result, or ``"event-age"``, from the row's own time stamp, for queries with a
+            watermark. Default: ``"delay"``.
         seed: Random seed for policies that choose at random. Default: 0.
         on_turn: Called with each turn after it has ended. Default: none.
     """
@@ -193,6 +196,7 @@ class Autoscaler(Service):
         topology: Topology | Callable[[], Topology] | None = None,
         live_settings: LiveSettings | None = None,
         sources: Mapping[str, Callable[[], SourceCount]] | None = None,
+        slo_by: SloBy = "delay",
         seed: int = 0,
         on_turn: Callable[[Turn], None] | None = None,
     ) -> None:
@@ -237,6 +241,7 @@ class Autoscaler(Service):
             topology=topology,
             live_settings=live_settings,
             sources=sources,
+            slo_by=slo_by,
         )
         memory = remembered(journal, self.policy)
         self.journal = Journal(journal) if journal is not None else None
