@@ -136,7 +136,7 @@ class BatchWorld:
             for name, up in self.up_s.items()
         )
         instances = tuple(
-            InstanceReading(f"{name}-{n + 1}", name, host.id, host.status)
+            InstanceReading(f"{name}-{n + 1}", name, host.id)
             for n, host in enumerate(hosts)
             for name in names
         )

@@ -7,13 +7,14 @@ and cluster.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from tidegate.errors import BackendError
-from tidegate.spark.autoscaler.gateway import ExecutorInfo, Gateway, JobWork
+from tidegate.spark.autoscaler.admission import SourceLimit
+from tidegate.spark.autoscaler.gateway import ExecutorInfo, Gateway, JobWork, QueryStatus, Trigger
 from tidegate.spark.local.cluster import LocalCluster
 
 __all__ = ["START_S", "FakeCluster", "FakeGateway", "moment", "progress_json"]
@@ -88,8 +89,10 @@ class FakeGateway(Gateway):
         self.total = executors
         self.requests: list[int] = []
         self.queries: dict[str, str] = {}
-        self.triggers: dict[str, float] = {}
-        self.works: dict[str, list[JobWork]] = {}
+        self.triggers: dict[str, Trigger] = {}
+        self.statuses: dict[str, QueryStatus] = {}
+        self.limits: dict[str, tuple[tuple[SourceLimit, ...], ...]] = {}
+        self.works: list[JobWork] = []
         self.tasks: dict[str, tuple[int, int]] = {}
         self.broken = ""
         self.ended = False
@@ -100,6 +103,7 @@ class FakeGateway(Gateway):
         self.stuck: set[str] = set()
         self.calls: list[str] = []
         self._numbers = 0
+        self._jobs = -1
         self._hear: Callable[[str, str], None] | None = None
         for _ in range(executors):
             self._add()
@@ -135,7 +139,7 @@ class FakeGateway(Gateway):
     def query(self, name: str, trigger_s: float = 0.0) -> None:
         """Start a query."""
         self.queries[f"id-of-{name}"] = name
-        self.triggers[f"id-of-{name}"] = trigger_s
+        self.triggers[f"id-of-{name}"] = Trigger("ProcessingTimeTrigger", trigger_s)
 
     def batch(
         self, name: str, batch: int, rows: int, tasks: int = 8, run_s: float = 1.0, **more: Any
@@ -152,7 +156,8 @@ class FakeGateway(Gateway):
         """
         run = f"run-of-{name}"
         self.batches.pop(run, None)
-        self.works.setdefault(run, []).append(JobWork(batch, batch, run_s, run_s / 2, tasks))
+        self._jobs += 1
+        self.works.append(JobWork(self._jobs, batch, run_s, run_s / 2, tasks, run=run))
         self.publish("progress", progress_json(name, batch, self.now_s - 1, 1.0, rows, run, **more))
 
     def publish(self, kind: str, text: str) -> None:
@@ -233,17 +238,32 @@ class FakeGateway(Gateway):
         if self.broken:
             raise BackendError(self.broken)
 
-    def work_of(self, run: str, after_job: int) -> list[JobWork]:
-        """The jobs of a run."""
-        return [work for work in self.works.get(run, []) if work.job > after_job]
+    def finished_jobs(
+        self, after: int, running: Collection[int] = ()
+    ) -> tuple[list[JobWork], int, set[int]]:
+        """The jobs in `works` with a number above `after`."""
+        found = [work for work in self.works if work.job > after]
+        return found, max([after, *(work.job for work in found)]), set()
 
     def tasks_of(self, run: str) -> tuple[int, int]:
         """Pending and running tasks of a run."""
         return self.tasks.get(run, (0, 0))
 
-    def trigger_interval_s(self, query: str) -> float | None:
-        """Trigger interval of a query, in seconds."""
-        return self.triggers.get(query)
+    def trigger_of(self, query: str) -> Trigger:
+        """The trigger of a query."""
+        return self.triggers.get(query, Trigger())
+
+    def status_of(self, query: str) -> QueryStatus:
+        """The status of a query that a test has set."""
+        return self.statuses.get(query, QueryStatus())
+
+    def read_limits(self, query: str) -> tuple[tuple[SourceLimit, ...], ...] | None:
+        """The limits of a query's sources that a test has set."""
+        return self.limits.get(query)
+
+    def files_read(self, query: str) -> tuple[float, float] | None:
+        """Nothing is known of files."""
+        return None
 
     def active_queries(self) -> dict[str, str]:
         """Names of the queries by id."""

@@ -3,13 +3,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.spark.autoscaler.recordings import events
-from tidegate.errors import BackendError
+from tidegate.errors import BackendError, SettingError
 from tidegate.loop.backend import Outcome
 from tidegate.loop.controller import Controller
 from tidegate.loop.journal import Journal, read_journal
@@ -20,10 +21,12 @@ from tidegate.packing.feasibility import broken_rules
 from tidegate.policies import available, create
 from tidegate.spark.autoscaler import world as world_module
 from tidegate.spark.autoscaler.executors import ExecutorHosts, WorkerHosts
+from tidegate.spark.autoscaler.gateway import Trigger
+from tidegate.spark.autoscaler.jobs import JobWork, StageWork
 from tidegate.spark.autoscaler.meter import SourceCount
 from tidegate.spark.autoscaler.world import SparkWorld
 from tidegate.spark.streams.live_settings import LiveSettings
-from tidegate.testing.spark import FakeCluster, FakeGateway, moment, progress_json
+from tidegate.testing.spark import START_S, FakeCluster, FakeGateway, moment, progress_json
 
 OFFER = HostOffer(Resources(2), billing_unit_s=60, price_per_unit_usd=1.0, max_hosts=6)
 
@@ -193,6 +196,91 @@ def test_a_query_that_is_idle_from_the_first_has_its_name() -> None:
     ids = '"id": "id-of-ticks", "runId": "run-of-ticks"'
     gateway.publish("idle", f'{{{ids}, "timestamp": "{moment(gateway.now_s)}"}}')
     assert [o.operator for o in world.observe().operators] == ["ticks"]
+
+
+def test_a_busy_query_beside_one_that_reads_nothing_is_measured_completely() -> None:
+    gateway, world = busy()
+    gateway.query("quiet", trigger_s=2.0)
+    ids = '"id": "id-of-quiet", "runId": "run-of-quiet"'
+    gateway.publish("idle", f'{{{ids}, "timestamp": "{moment(gateway.now_s)}"}}')
+    seen = world.observe()
+    assert seen.missing(["operator.arrival_rate_per_s", "operator.queue_length"]) == ()
+    assert seen.reading["quiet"].arrival_rate_per_s == 0
+    assert seen.reading["ticks"].arrival_rate_per_s == pytest.approx(50)
+
+
+def test_three_queries_at_one_trigger_have_the_overhead_of_one() -> None:
+    """Each batch takes 0.5 s and 34 slot-seconds on a third of the 12 slots."""
+    gateway = FakeGateway(6)
+    names = ["one", "three", "two"]
+    for name in names:
+        gateway.query(name, trigger_s=10.0)
+    world = started(gateway)
+    world.observe()
+    for number in range(5):
+        gateway.advance(10)
+        for job, name in enumerate(names):
+            began_s = gateway.now_s - 9
+            stage = StageWork(began_s + 0.5, began_s + 9, 34.0, 24, 34 / 24)
+            run = f"run-of-{name}"
+            work = JobWork(3 * number + job, number, 34, 34, 24, run=run, stages=(stage,))
+            gateway.works.append(work)
+            gateway.publish("progress", progress_json(name, number, began_s, 9.0, 1000))
+    for reading in world.observe().operators:
+        assert reading.batches is not None and reading.batches.cost is not None
+        assert reading.batches.overhead_s == pytest.approx(0.5, abs=0.01)
+        assert reading.batches.cost.slots == pytest.approx(4)
+
+
+def test_more_queries_than_slots_share_a_host() -> None:
+    gateway = FakeGateway(1)
+    for name in "abcde":
+        gateway.query(name, trigger_s=2.0)
+    world = started(gateway)
+    seen = world.observe()
+    assert seen.requested.counts == dict.fromkeys("abcde", 1)
+    assert seen.topology.by_name["a"].demand.cpu_cores == pytest.approx(0.4)
+    assert not broken_rules(seen, Packing(seen).plan())
+    world.apply(resized(world, +1))
+    gateway.advance(6)
+    assert not broken_rules(seen := world.observe(), Packing(seen).plan())
+    gateway.query("f", trigger_s=2.0)
+    after = world.observe()
+    assert set(after.requested.counts) == set("abcdef"), "a new one gets its share of every host"
+    assert not broken_rules(after, Packing(after).plan())
+    load = Counter(i.host for i in after.instances)
+    share = after.topology.by_name["f"].demand.cpu_cores
+    assert all(count * share <= 2 + 1e-9 for count in load.values())
+    del gateway.queries["id-of-f"]
+    assert set(world.observe().requested.counts) == set("abcde")
+
+
+def test_the_target_may_be_about_the_age_of_events() -> None:
+    times = {"min": moment(START_S - 99), "avg": moment(START_S - 98), "max": moment(START_S - 97)}
+    worlds = {by: busy(slo_by=by) for by in ("delay", "event-age")}
+    for by, (gateway, world) in worlds.items():
+        gateway.advance(2)
+        gateway.batch("ticks", 4, rows=100, behind=0, eventTime=times)
+        seen = world.observe()
+        assert seen.event_age.mean_s is not None and seen.event_age.mean_s > 90
+        assert (seen.latency == seen.event_age) == (by == "event-age")
+        assert seen.reading["ticks"].delay.p95_s is not None
+    with pytest.raises(SettingError, match="slo_by is 'both'; it must be delay or event-age"):
+        busy(slo_by="both")
+
+
+def test_while_a_continuous_query_runs_nothing_is_changed_and_every_turn_says_why() -> None:
+    gateway, world = busy()
+    controller = Controller(world, create("drs"))
+    gateway.query("alerts")
+    gateway.triggers["id-of-alerts"] = Trigger("ContinuousTrigger", 1.0)
+    for _ in range(3):
+        turn = controller.step()
+        assert turn.error is not None and "query alerts has a continuous trigger" in turn.error
+        assert turn.outcome is None
+    assert gateway.requests == [] and gateway.leaving == set()
+    del gateway.queries["id-of-alerts"]
+    assert controller.step().error is None
 
 
 def test_a_failed_query_is_named_and_its_restart_begins_afresh() -> None:
@@ -434,9 +522,14 @@ def test_a_chain_has_an_operator_for_each_query_and_its_settings_are_set() -> No
     assert live_settings.shed_fraction == 0.1
 
 
-def test_a_chain_shows_the_latency_of_its_last_operator() -> None:
+def test_a_chain_shows_the_delay_along_it() -> None:
     _, world, _ = chain()
-    assert world.observe().latency == Latency(), "left-over rows waited nobody knows how long"
+    seen = world.observe()
+    delays = [seen.reading[name].delay for name in ("parse", "match")]
+    assert delays[0].mean_s == pytest.approx(2.0), "from 1 s to 3 s"
+    assert delays[1].mean_s is not None and delays[1].at_least, "some rows were there before"
+    assert seen.latency.mean_s == pytest.approx(2.0 + delays[1].mean_s)
+    assert seen.latency.at_least
 
 
 def test_for_placement_a_query_is_cut_into_shards_with_a_home_each() -> None:

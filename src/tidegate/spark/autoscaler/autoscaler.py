@@ -27,7 +27,7 @@ from tidegate.policies.base import Policy, Situation
 from tidegate.spark.autoscaler.executors import MakeManager, WorkerHosts, executor_manager
 from tidegate.spark.autoscaler.gateway import Gateway
 from tidegate.spark.autoscaler.meter import SourceCount
-from tidegate.spark.autoscaler.world import SparkWorld
+from tidegate.spark.autoscaler.world import SloBy, SparkWorld
 from tidegate.spark.streams.live_settings import LiveSettings
 from tidegate.units import duration_s, finite, show_duration
 
@@ -194,6 +194,9 @@ class Autoscaler(Service):
         live_settings: Live settings of a running `StreamTopology`. Default: none.
         sources: Functions that count the rows of a query's source, by query name, for sources that
             do not report their lag to Spark (files). Default: none.
+        slo_by: What the target is about: ``"delay"``, from when a row could be read to the commit
+            of its result, or ``"event-age"``, from the row's own time stamp, for queries with a
+            watermark. Default: ``"delay"``.
         seed: Random seed for policies that choose at random. Default: 0.
         on_turn: Called with each turn after it has ended. Default: none.
     """
@@ -225,6 +228,7 @@ class Autoscaler(Service):
         topology: Topology | Callable[[], Topology] | None = None,
         live_settings: LiveSettings | None = None,
         sources: Mapping[str, Callable[[], SourceCount]] | None = None,
+        slo_by: SloBy = "delay",
         seed: int = 0,
         on_turn: Callable[[Turn], None] | None = None,
     ) -> None:
@@ -277,6 +281,7 @@ class Autoscaler(Service):
             topology=topology,
             live_settings=live_settings,
             sources=sources,
+            slo_by=slo_by,
         )
         self.records = open_records(journal, self.policy)
         self.journal, memory = self.records.journal, self.records.memory

@@ -11,23 +11,38 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import BackendError, SettingError
+from tidegate.spark.autoscaler.admission import SourceLimit
+from tidegate.spark.autoscaler.jobs import (
+    JobWork,
+    StageWork,
+    described,
+    read_job,
+    read_stage,
+    root_execution,
+)
+from tidegate.spark.autoscaler.jobs import moment_s as _moment_s
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ExecutorInfo", "Gateway", "JobWork", "check_scalable"]
+__all__ = ["ExecutorInfo", "Gateway", "JobWork", "QueryStatus", "Trigger", "check_scalable"]
 
 log = logging.getLogger(__name__)
 
 STATE_SAMPLE = 100
 """So many partitions of an operator's state are looked up, at about 2 ms each."""
 KNOWN_VERSIONS = ("4.0", "4.1", "4.2", "4.3")
+FIRST_LOOK = 50
+"""Number of jobs that are read when the autoscaler is attached to a running application."""
+SHORT_STAGE_MS = 100
+"""The tasks of a shorter stage are not looked at one by one."""
+UNEVEN = 1.5
+"""A task is longer than the others if it takes this many times the mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +75,29 @@ class ExecutorInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class JobWork:
-    """Resources that one finished job of a query used.
+class Trigger:
+    """The trigger of a query.
 
-    Args:
-        job: Spark's number of the job.
-        batch: Number of its micro-batch, None when Spark did not report it.
-        run_s: Slot-seconds of its tasks.
-        cpu_s: Seconds of CPU time.
-        tasks: Tasks of its longest stage.
-        read_rows: Rows that its tasks read from files.
-        read_bytes: Bytes that its tasks read from files.
+    kind: Spark's name of it, such as ``ProcessingTimeTrigger``; empty when it could not be read.
+    interval_s: seconds between two batches, 0 when there is no pause, None if there are no batches
+    or it is unknown.
     """
 
-    job: int
-    batch: int | None
-    run_s: float
-    cpu_s: float
-    tasks: int
-    read_rows: int = 0
-    read_bytes: int = 0
+    kind: str = ""
+    interval_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStatus:
+    """What a query does at this moment.
+
+    idle: whether it waits and had nothing to read when it last looked. began_s: start of the batch
+    with rows that runs now, Unix seconds, None when none runs. run: id of its run.
+    """
+
+    idle: bool = False
+    began_s: float | None = None
+    run: str = ""
 
 
 class Gateway:
@@ -267,71 +285,169 @@ class Gateway:
 
     # --- queries ------------------------------------------------------------------------------
 
-    def work_of(self, run: str, after_job: int) -> list[JobWork]:
-        """Finished jobs of a query's run with a number above `after_job`, in order."""
+    def finished_jobs(
+        self, after: int, running: Collection[int] = ()
+    ) -> tuple[list[JobWork], int, set[int]]:
+        """Jobs of the application that have ended since the last look.
+
+        after: highest number of a job that was seen, -1 at first; running: those that still ran.
+        The result has the jobs, in order, and the new values of the two.
+        """
         with _translated("the status store did not answer"):
-            jobs = self._jobs_of(run)
-            running = set(self._context.statusTracker().getActiveJobsIds())
-            # Jobs after one that still runs are left for later, or that job would be skipped.
-            end = min(running & set(jobs), default=math.inf)
-            found = [self._job(job) for job in jobs if after_job < job < end]
-        return [job for job in found if job is not None]
+            store = self._scala.statusStore()
+            listed = store.jobsList(None)  # the newest first
+            newest = listed.head().jobId() if listed.nonEmpty() else after
+            fresh = newest - after if after >= 0 else FIRST_LOOK
+            text = self._json.writeValueAsString(listed.take(max(0, fresh)))
+            plain = [job for job in json.loads(text) if job["jobId"] > after]
+            for number in running:
+                with contextlib.suppress(Exception):  # dropped from Spark's store in the meantime
+                    plain.append(json.loads(self._json.writeValueAsString(store.job(number))))
+            ended = [job for job in plain if job["status"] != "RUNNING"]
+            left = {job["jobId"] for job in plain if job["status"] == "RUNNING"}
+            found = [self._job(job) for job in sorted(ended, key=lambda job: job["jobId"])]
+        return found, max(after, newest), left
 
-    def _jobs_of(self, run: str) -> list[int]:
-        # As JSON: PySpark would fetch a thousand job ids one by one.
-        ids = self._context.statusTracker()._jtracker.getJobIdsForGroup(run)
-        return sorted(json.loads(self._json.writeValueAsString(ids)))
-
-    def _job(self, job: int) -> JobWork | None:
+    def _job(self, plain: dict[str, Any]) -> JobWork:
         store = self._scala.statusStore()
-        try:
-            plain = json.loads(self._json.writeValueAsString(store.job(job)))
-        except Exception:  # dropped from Spark's store in the meantime
-            return None
-        if plain["status"] == "RUNNING":
-            return None
-        run_s = cpu_s = longest_s = 0.0
-        tasks = rows = size = 0
+        stages: list[tuple[dict[str, Any], StageWork]] = []
         for stage in plain["stageIds"]:
             try:
                 text = self._json.writeValueAsString(store.lastStageAttempt(stage))
             except Exception:
-                continue  # skipped, or dropped from Spark's store
+                continue  # dropped from Spark's store
             seen = json.loads(text)
-            took_s = seen["executorRunTime"] / 1000
-            run_s += took_s
-            cpu_s += seen["executorCpuTime"] / 1e9
-            rows += seen["inputRecords"]
-            size += seen["inputBytes"]
-            if took_s >= longest_s:
-                longest_s, tasks = took_s, seen["numTasks"]
-        batch = re.search(r"batch = (\d+)", plain.get("description", ""))
-        number = int(batch.group(1)) if batch else None
-        return JobWork(job, number, run_s, cpu_s, tasks, rows, size)
+            longest = self._tasks(stage, seen, "ert", 1)  # by run time
+            usual_ms = seen["executorRunTime"] / max(1, seen["numTasks"])
+            uneven = longest and longest[0].get("duration", 0) > UNEVEN * usual_ms
+            last = self._tasks(stage, seen, "ct", 2) if uneven else []  # by the time of its end
+            read = read_stage(seen, longest[0] if longest else None, last)
+            if read is not None:  # None: its result was there already, so it was skipped
+                stages.append((seen, read))
+        return read_job(plain, stages, self._description(plain))
+
+    def _tasks(
+        self, stage: int, seen: dict[str, Any], order: str, count: int
+    ) -> list[dict[str, Any]]:
+        """The first tasks of a stage in falling order; none for a short stage."""
+        if seen["numTasks"] < 2 or seen["executorRunTime"] < SHORT_STAGE_MS:
+            return []
+        try:
+            by, every = self._jvm.scala.Option.apply(order), self._jvm.java.util.ArrayList()
+            first = self._scala.statusStore().taskList(
+                stage, seen["attemptId"], 0, count, by, False, every
+            )
+            tasks: list[dict[str, Any]] = json.loads(self._json.writeValueAsString(first))
+        except Exception:  # another version of Spark, or the tasks were dropped
+            return []
+        return tasks
+
+    def _description(self, job: dict[str, Any]) -> str:
+        """The description of the batch that a job belongs to, or the job's own one.
+
+        Code in ``foreachBatch`` may have changed the job's, but not that of the batch's execution.
+        """
+        text = str(job.get("description") or "")
+        if described(text)[0]:
+            return text
+        root = root_execution(job)
+        if root is not None:
+            try:
+                shared = self.spark._jsparkSession.sharedState()
+                execution = shared.statusStore().execution(root)
+                if execution.isDefined() and "runId = " in execution.get().description():
+                    return str(execution.get().description())
+            except Exception as error:
+                log.debug("execution %d could not be read: %s", root, error)
+        group = str(job.get("jobGroup") or "")
+        return f"runId = {group}" if group and group in self._runs() else text
+
+    def _runs(self) -> set[str]:
+        return {str(query.runId) for query in self.spark.streams.active}
 
     def tasks_of(self, run: str) -> tuple[int, int]:
         """Numbers of tasks of a query's run that wait for a slot, and that run."""
         with _translated("the status tracker did not answer"):
             tracker = self._context.statusTracker()
+            store = self._scala.statusStore()
             waiting = running = 0
-            for job in set(self._jobs_of(run)) & set(tracker.getActiveJobsIds()):
-                information = tracker.getJobInfo(job)
-                for stage in information.stageIds if information else ():
+            for job in tracker.getActiveJobsIds():
+                try:
+                    plain = json.loads(self._json.writeValueAsString(store.job(job)))
+                except Exception:
+                    continue  # it has just begun or ended
+                if described(self._description(plain))[0] != run:
+                    continue
+                for stage in plain["stageIds"]:
                     seen = tracker.getStageInfo(stage)
                     if seen is not None and seen.numActiveTasks:
                         running += seen.numActiveTasks
                         waiting += seen.numTasks - seen.numActiveTasks - seen.numCompletedTasks
         return max(0, waiting), running
 
-    def trigger_interval_s(self, query: str) -> float | None:
-        """Trigger interval of a query in seconds, 0 when there is no pause, None if unknown."""
+    def trigger_of(self, query: str) -> Trigger:
+        """The trigger of a query."""
+        try:
+            trigger = self._execution(query).trigger()
+            kind = str(trigger.getClass().getSimpleName()).rstrip("$")
+        except Exception:  # it ended in the meantime
+            return Trigger()
+        if kind in ("AvailableNowTrigger", "OneTimeTrigger"):
+            return Trigger(kind, 0.0)  # it works off what is there, batch after batch
+        try:
+            return Trigger(kind, float(trigger.intervalMs()) / 1000)
+        except Exception:  # a trigger of another kind has no interval
+            return Trigger(kind)
+
+    def status_of(self, query: str) -> QueryStatus:
+        """What a query does now; neither idle nor in a batch when that cannot be read."""
+        try:
+            execution = self._execution(query)
+            status, run = json.loads(execution.status().json()), str(execution.runId())
+            if status["isTriggerActive"]:
+                if not status["isDataAvailable"]:
+                    return QueryStatus(run=run)
+                began_ms = execution.getLatestExecutionContext().currentTriggerStartTimestamp()
+                return QueryStatus(began_s=began_ms / 1000 if began_ms > 0 else None, run=run)
+            waits = str(status["message"]).startswith("Waiting for")
+            return QueryStatus(idle=waits and not status["isDataAvailable"], run=run)
+        except Exception as error:
+            log.debug("the status of %s could not be read: %s", query, error)
+            return QueryStatus()
+
+    def read_limits(self, query: str) -> tuple[tuple[SourceLimit, ...], ...] | None:
+        """The limits of each of a query's sources, None when they cannot be read (yet)."""
+        try:
+            sources = self._execution(query).uniqueSources().iterator()
+            found = []
+            while sources.hasNext():
+                pair = sources.next()
+                found.append(tuple(_limits(str(pair._1().toString()), pair._2())))
+        except Exception as error:
+            log.debug("the read limits of %s could not be read: %s", query, error)
+            return None
+        return tuple(found) or None
+
+    def files_read(self, query: str) -> tuple[float, float] | None:
+        """Numbers of files and rows that the last batch of a query read, None when unknown."""
+        try:
+            leaves = self._execution(query).lastExecution().executedPlan().collectLeaves()
+            files = rows = 0.0
+            for number in range(leaves.size()):
+                metrics = leaves.apply(number).metrics()
+                if metrics.contains("numFiles"):
+                    files += metrics.apply("numFiles").value()
+                    rows += metrics.apply("numOutputRows").value()
+        except Exception:  # no batch yet, or another plan
+            return None
+        return (files, rows) if files else None
+
+    def _execution(self, query: str) -> Any:
+        """Spark's execution of a running query."""
         for active in self._active():
             if str(active.id()) == query:
-                try:
-                    return float(active.trigger().intervalMs()) / 1000
-                except Exception:  # a trigger of another kind has no interval
-                    return None
-        return None
+                return active
+        raise BackendError(f"query {query} does not run")
 
     def active_queries(self) -> dict[str, str]:
         """Names of the running queries of all sessions of the application, by id."""
@@ -454,7 +570,15 @@ def _translated(what: str) -> Iterator[None]:
         raise BackendError(f"{what}: {lines[-1] if lines else type(error).__name__}") from error
 
 
-def _moment_s(text: str) -> float:
-    """Unix seconds of a time in the format of Spark's REST interface, which ends in GMT."""
-    moment = datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fGMT")
-    return moment.replace(tzinfo=UTC).timestamp()
+def _limits(source: str, limit: Any) -> Iterator[SourceLimit]:
+    """Spark's read limit of a source."""
+    kind = str(limit.getClass().getSimpleName())
+    if kind == "CompositeReadLimit":
+        for part in limit.getReadLimits():
+            yield from _limits(source, part)
+    elif kind == "ReadMaxRows":
+        yield SourceLimit("rows", float(limit.maxRows()), source)
+    elif kind == "ReadMaxFiles":
+        yield SourceLimit("files", float(limit.maxFiles()), source)
+    elif kind == "ReadMaxBytes":
+        yield SourceLimit("bytes", float(limit.maxBytes()), source)

@@ -67,7 +67,8 @@ class Progress(Value):
         batch: Number of the batch.
         began_s: Time of the trigger, Unix seconds.
         phases_s: Seconds by phase, with Spark's names.
-        rows: Rows read from all sources.
+        rows: Rows read from all sources. Rows that ``foreachBatch`` reads again count once, where
+            the source's offsets show it.
         lag: What is left to read after the batch.
         event_time: Event times of the rows, None without a watermark or without rows.
         state_rows: Rows in the state, None without state.
@@ -76,6 +77,7 @@ class Progress(Value):
             state.
         late_rows: Rows that Spark dropped because they arrived after the watermark.
         idle: True for an idle event: there was no batch, because there was no input.
+        sink: Description of the sink.
     """
 
     query: str
@@ -92,6 +94,7 @@ class Progress(Value):
     state_partitions: int | None = None
     late_rows: int = 0
     idle: bool = False
+    sink: str = ""
 
     @property
     def duration_s(self) -> float:
@@ -130,13 +133,14 @@ def read_progress(text: str) -> Progress:
             batch=int(plain["batchId"]),
             began_s=began_s,
             phases_s={k: v / 1000 for k, v in (plain.get("durationMs") or {}).items()},
-            rows=int(plain.get("numInputRows") or 0),
+            rows=_rows(plain),
             lag=lag_of(plain.get("sources") or ()),
             event_time=_event_time(plain.get("eventTime") or {}),
             state_rows=_total(states, "numRowsTotal"),
             state_mb=None if state_bytes is None else state_bytes / 2**20,
             state_partitions=_total(states, "numShufflePartitions", max),
             late_rows=_total(states, "numRowsDroppedByWatermark") or 0,
+            sink=str((plain.get("sink") or {}).get("description") or ""),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         allowed = "a progress event of Spark's streaming query listener"
@@ -217,6 +221,22 @@ def _offsets_behind(end: Any, latest: Any) -> float | None:
                 return None
             behind += max(0, offset - read[partition])
     return behind
+
+
+def _rows(plain: Mapping[str, Any]) -> int:
+    """Rows that a batch read.
+
+    Spark counts a row again whenever ``foreachBatch`` computes the batch again. Offsets, where they
+    count rows, show how many there are.
+    """
+    rows = int(plain.get("numInputRows") or 0)
+    more = 0
+    for source in plain.get("sources") or ():
+        counted = source.get("numInputRows")
+        read = _offsets_behind(source.get("startOffset"), source.get("endOffset"))
+        if counted is not None and read is not None and 0 < read < counted:
+            more += int(counted - read)
+    return max(0, rows - more)
 
 
 def _metric(source: Mapping[str, Any], *names: str) -> float | None:

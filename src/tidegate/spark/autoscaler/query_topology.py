@@ -12,10 +12,18 @@ from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 __all__ = ["filled", "part_of", "topology_of"]
 
 
-def topology_of(queries: Sequence[str]) -> Topology:
-    """Independent queries, each an operator with a separate source; a slot is an instance."""
+def topology_of(queries: Sequence[str], slots: int | None = None) -> Topology:
+    """Independent queries, each an operator with a separate source; a slot is an instance.
+
+    slots: slots of a host. If there are more queries than slots, an instance is a share of a slot,
+    so that a single host can run all queries in turn:
+
+    >>> topology_of(["a", "b", "c", "d"], slots=2).by_name["a"].demand.cpu_cores
+    0.5
+    """
+    share = 1.0 if not slots or not queries else min(1.0, slots / len(queries))
     return Topology(
-        tuple(Operator(name, Resources(1.0)) for name in queries),
+        tuple(Operator(name, Resources(share)) for name in queries),
         tuple(Source(f"to-{name}") for name in queries),
         tuple(Edge(f"to-{name}", name) for name in queries),
     )
@@ -28,8 +36,9 @@ def filled(
 
     hosts: all present hosts; new: those that came since; slots: slots of a host. Instances on a
     lost host are removed. A new host uses all its slots, shared evenly by the operators, those
-    without an instance first. Operators that may have one instance only, each placed by the policy,
-    are spread over the hosts only if none has a place.
+    without an instance first. Where an instance is a share of a slot, a slot holds several.
+    Operators that may have one instance only, each placed by the policy, are spread over the hosts
+    only if none has a place.
 
     >>> empty = Deployment(())
     >>> after = filled(empty, topology_of(["a", "b"]), ["host-1", "host-2"], ["host-1"], slots=4)
@@ -46,8 +55,10 @@ def filled(
         return Deployment(tuple(hosts), tuple(kept))
     count = Counter(i.operator for i in kept)
     highest = {n: max((_number(i.id) for i in kept if i.operator == n), default=0) for n in names}
+    share = min((o.demand.cpu_cores for o in topology.operators), default=1.0)
+    places = slots if share <= 0 else max(slots, int(slots / share + 1e-9))
     for host in new:
-        for _ in range(slots):
+        for _ in range(places):
             name = min(names, key=lambda n: count[n])
             limit = topology.by_name[name].max_instances
             if len(names) == 1 or limit is None or count[name] < limit:

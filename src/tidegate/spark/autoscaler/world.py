@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, Literal, ParamSpec, TypeVar, get_args
 
-from tidegate.errors import BackendError, NothingToScale
+from tidegate.errors import BackendError, NothingToScale, SettingError
 from tidegate.loop.backend import Outcome
 from tidegate.model import (
     BatchReading,
@@ -30,14 +30,15 @@ from tidegate.model import (
 from tidegate.model.steps import diff
 from tidegate.model.topology import Operator, Resources, Topology, sharded_topology
 from tidegate.packing import Style
+from tidegate.spark.autoscaler.delays import bounded, latency_of
 from tidegate.spark.autoscaler.executors import ExecutorManager
 from tidegate.spark.autoscaler.gateway import Gateway
-from tidegate.spark.autoscaler.meter import WARM_UP_S, QueryMeter, SourceCount, latency_of
-from tidegate.spark.autoscaler.progress import read_progress
+from tidegate.spark.autoscaler.meter import WARM_UP_S, SourceCount
 from tidegate.spark.autoscaler.query_topology import filled, part_of, topology_of
+from tidegate.spark.autoscaler.query_watch import QueryWatch
 from tidegate.spark.streams.live_settings import LiveSettings
 
-__all__ = ["SparkWorld"]
+__all__ = ["SloBy", "SparkWorld"]
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,10 @@ def _unless_over(
     return wrapped
 
 
+SloBy = Literal["delay", "event-age"]
+"""Latency that the target is about: the processing delay, or the age by the rows' time stamps."""
+
+
 class SparkWorld:
     """The backend of a live application. A host is an executor, an instance is a task slot.
 
@@ -90,7 +95,9 @@ class SparkWorld:
         sources: Functions that count an operator's input, for sources whose lag Spark does not
             report.
         shards: Number of shards of a query for ``placement``.
-        warm_up_s: Batches of the first seconds of a query do not count for its service time.
+        warm_up_s: Batches of the first seconds of a query do not count for its cost.
+        slo_by: What the latency target is about: ``delay`` (from when rows could be read) or
+            ``event-age`` (from the rows' own time stamps, for queries with a watermark).
         clock: Returns Unix seconds.
     """
 
@@ -108,6 +115,7 @@ class SparkWorld:
         sources: Mapping[str, Callable[[], SourceCount]] | None = None,
         shards: int = 16,
         warm_up_s: float = WARM_UP_S,
+        slo_by: SloBy = "delay",
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.gateway = gateway
@@ -121,15 +129,12 @@ class SparkWorld:
         self.live_settings = live_settings
         self.sources = dict(sources or {})
         self.shards = shards
-        self.warm_up_s = warm_up_s
+        if slo_by not in get_args(SloBy):
+            raise SettingError("slo_by", slo_by, "delay or event-age")
+        self.slo_by = slo_by
         self.clock = clock
-        self.errors: dict[str, str] = {}
-        """Errors that ended a query, by its name."""
-        self._meters: dict[str, QueryMeter] = {}
-        self._triggers: dict[str, float | None] = {}
-        self._names: dict[str, str] = {}
-        self._heard: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        self._fresh: set[str] = set()  # runs whose start was observed
+        self._queries = QueryWatch(gateway, 2 * interval_s, warm_up_s)
+        self._operators: frozenset[str] = frozenset()
         self._ends: queue.SimpleQueue[str] = queue.SimpleQueue()  # while a release waits for them
         self._waits = threading.Event()
         self._closing = threading.Event()
@@ -156,7 +161,7 @@ class SparkWorld:
 
     def _hear(self, kind: str, text: str) -> None:
         # In Spark's listener thread: only queue the event.
-        self._heard.put((kind, text))
+        self._queries.hear(kind, text)
         if kind in ("progress", "idle") and self._waits.is_set():
             self._ends.put(text)
 
@@ -166,13 +171,17 @@ class SparkWorld:
     def observe(self) -> Snapshot:
         """A snapshot of all that can be measured now."""
         now_s = self.clock()
-        self._names.update(self.gateway.active_queries())
         self.hosts.update()
         cores = [host.executor.cores for host in self.hosts.hosts.values() if host.executor]
         if cores:  # assume that the next executor will be like the last one
             capacity = replace(self.offer.capacity, cpu_cores=float(cores[-1]))
             self.offer = replace(self.offer, capacity=capacity)
-        self._digest(sum(cores))
+        joined = {
+            h.executor.id: h.executor.added_s for h in self.hosts.hosts.values() if h.executor
+        }
+        self._queries.look(now_s, sum(cores), joined)
+        if refused := self._queries.refused():
+            raise BackendError(refused)
         topology = self._topology()
         self._warn_of_unknown_names(topology)
         shown, names = self._shown(topology)
@@ -181,8 +190,7 @@ class SparkWorld:
         readings = {name: self._reading(name, now_s) for name in topology.by_name}
         parts = self.shards if shown is not topology else 1
         operators = tuple(part_of(readings[names[name]], name, parts) for name in shown.by_name)
-        exits = {o.name for o in topology.operators} - {e.origin for e in topology.edges}
-        points = [p for n in exits if n in self._meters for p in self._meters[n].latencies(now_s)]
+        delay, event_age = self._end_to_end(topology, readings, now_s)
         slowest = max(
             (r.batches for r in readings.values() if r.batches is not None),
             key=lambda b: b.recent_durations_s[-1],
@@ -196,72 +204,63 @@ class SparkWorld:
             hosts=tuple(self._host(h.name, busy) for h in self.hosts.hosts.values()),
             instances=self._instances(shown, readings, names, busy),
             operators=operators,
-            latency=latency_of(points) if points else Latency(),
+            latency=delay if self.slo_by == "delay" else event_age,
             batches=slowest,
             interval_s=self.interval_s,
             leased_so_far=self.hosts.leased_so_far,
+            event_age=event_age,
         )
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """Errors that ended a query, by its name."""
+        return self._queries.errors
 
     def work_of(self, operator: str) -> list[tuple[int, float]]:
         """Rows and slot-seconds of an operator's recent batches."""
-        meter = self._meters.get(operator)
+        meter = self._queries.meters.get(operator)
         return meter.batch_work() if meter is not None else []
 
-    def _digest(self, slots: int) -> None:
-        """Read the queued events, and the resources that the batches' jobs used."""
-        while True:
-            try:
-                kind, text = self._heard.get_nowait()
-            except queue.Empty:
-                break
-            if kind == "started":
-                self._fresh.add(text)
-            elif kind == "ended":
-                run, _, error = text.partition("\n")
-                self._fresh.discard(run)
-                self._ended(run, error)
-            elif kind in ("progress", "idle"):
-                progress = read_progress(text)
-                # An idle event does not contain the query's name.
-                name = self._names.setdefault(progress.query, progress.name or progress.query[:8])
-                meter = self._meters.setdefault(
-                    name, QueryMeter(2 * self.interval_s, self.warm_up_s)
-                )
-                meter.add(progress, fresh=progress.run in self._fresh)
-                self.errors.pop(name, None)
-        for meter in self._meters.values():
-            if meter.run is not None:
-                for work in self.gateway.work_of(meter.run, meter.last_job):
-                    meter.add_work(work, max(1, slots))
+    def _end_to_end(
+        self, topology: Topology, readings: Mapping[str, OperatorReading], now_s: float
+    ) -> tuple[Latency, Latency]:
+        """Processing delay and event age of the rows that leave the last queries.
 
-    def _ended(self, run: str, error: str) -> None:
-        for name, meter in list(self._meters.items()):
-            if meter.run == run:
-                del self._meters[name]
-                self._triggers.pop(name, None)
-                if error:
-                    self.errors[name] = error.strip().splitlines()[0]
-                    log.warning("query %s failed: %s", name, self.errors[name])
+        A row that leaves a chain was delayed by each query of it; for the queries before the last
+        one their mean delay counts. Independent queries count by their rows.
+        """
+        exits = {o.name for o in topology.operators} - {e.origin for e in topology.edges}
+        delays: list[tuple[float, float]] = []
+        ages: list[tuple[float, float]] = []
+        unsure, least_s = False, None
+        for name in exits:
+            meter, seen = self._queries.meters.get(name), readings[name].delay
+            before_s = _delay_before_s(topology, readings, name)
+            done = meter.latencies(now_s) if meter is not None else []
+            delays += [(before_s + delay_s, rows) for delay_s, rows in done]
+            ages += meter.event_ages(now_s) if meter is not None else []
+            unsure = unsure or seen.at_least
+            if seen.p50_s is not None and seen.p50_s > (latency_of(done).p95_s or 0.0):
+                # Rows that are not processed yet have waited longer than those that are.
+                least_s = max(before_s + seen.p50_s, least_s or 0.0)
+        return bounded(latency_of(delays, unsure), least_s), latency_of(ages)
 
     def _topology(self) -> Topology:
         """The given topology, or the queries that run now as independent operators."""
-        active = self.gateway.active_queries()
-        self._names.update(active)
-        for query, name in active.items():
-            if name not in self._triggers:
-                self._triggers[name] = self.gateway.trigger_interval_s(query)
+        active = self._queries.active
         if self.given_topology is not None:
             given = self.given_topology
             topology = given() if callable(given) else given
         elif active:
-            topology = topology_of(sorted(set(active.values())))
+            slots = round(self.offer.capacity.cpu_cores)
+            topology = topology_of(sorted(set(active.values())), slots)
         else:
             raise NothingToScale("no streaming query is running: start one to have it scaled")
         return replace(topology, operators=tuple(self._limits(o) for o in topology.operators))
 
     def _limits(self, operator: Operator) -> Operator:
         """The operator with its latency target and the maximum of slots that its tasks can use."""
-        meter = self._meters.get(operator.name)
+        meter = self._queries.meters.get(operator.name)
         limit = operator.max_instances
         if meter is not None and limit is None:
             # Live settings choose the number of tasks; only the partitions of state are fixed.
@@ -303,6 +302,11 @@ class SparkWorld:
         here = [h.name for h in self.hosts.hosts.values() if h.status != "draining"]
         new = [name for name in here if name not in self._filled]
         slots = round(self.offer.capacity.cpu_cores)
+        operators = frozenset(topology.by_name)
+        if operators != self._operators and self.given_topology is None:
+            # A query came or went: Spark shares the slots of all hosts anew.
+            self._wanted, new = Deployment(()), here
+        self._operators = operators
         self._wanted = filled(self._wanted, topology, here, new, slots)
         self._filled = set(here)
 
@@ -345,14 +349,8 @@ class SparkWorld:
         return replace(self.offer, startup_s=sum(seen) / len(seen)) if seen else self.offer
 
     def _reading(self, name: str, now_s: float) -> OperatorReading:
-        meter = self._meters.get(name)
-        if meter is None:
-            return OperatorReading(name)
-        reading = meter.reading(name, now_s, self._triggers.get(name))
-        if name in self.sources:
-            reading = meter.counted(reading, self.sources[name](), now_s)
-        pending, running = self.gateway.tasks_of(meter.run) if meter.run else (None, None)
-        return replace(reading, pending_tasks=pending, running_tasks=running)
+        count = self.sources[name]() if name in self.sources else None
+        return self._queries.reading(name, now_s, count)
 
     def _instances(
         self,
@@ -516,3 +514,19 @@ class SparkWorld:
             cycle_s = max(durations, default=0.0) + (self._slowest.trigger_interval_s or 0.0)
         patience_s = min(POSTPONE_LIMIT_S, max(2 * cycle_s, 2 * self.interval_s))
         return now_s - self._due_s >= patience_s
+
+
+def _delay_before_s(
+    topology: Topology, readings: Mapping[str, OperatorReading], name: str
+) -> float:
+    """Mean processing delay of the slowest chain of queries before a query, in seconds."""
+
+    def before_s(name: str, seen: frozenset[str]) -> float:
+        origins = {e.origin for e in topology.edges if e.target == name}
+        chains = [
+            before_s(origin, seen | {origin}) + (readings[origin].delay.mean_s or 0.0)
+            for origin in (origins & readings.keys()) - seen
+        ]
+        return max(chains, default=0.0)
+
+    return before_s(name, frozenset({name}))

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tidegate.spark.autoscaler.admission import SourceLimit
+from tidegate.spark.autoscaler.gateway import QueryStatus, Trigger
+from tidegate.spark.autoscaler.query_watch import QueryWatch
+from tidegate.testing.spark import FakeGateway
+
+
+def watched(gateway: FakeGateway) -> QueryWatch:
+    watch = QueryWatch(gateway, window_s=20, warm_up_s=0)
+    gateway.listen(watch.hear)
+    return watch
+
+
+def look(watch: QueryWatch, gateway: FakeGateway, executors: int = 1) -> None:
+    here = dict.fromkeys(map(str, range(executors)), gateway.now_s)
+    watch.look(gateway.now_s, 2 * executors, here)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("ContinuousTrigger", "a continuous trigger"), ("RealTimeTrigger", "a real-time trigger")],
+)
+def test_a_query_without_micro_batches_is_refused_in_a_sentence(kind: str, words: str) -> None:
+    gateway = FakeGateway()
+    gateway.query("ticks", trigger_s=2)
+    watch = watched(gateway)
+    look(watch, gateway)
+    assert watch.refused() == ""
+    gateway.query("alerts")
+    gateway.triggers["id-of-alerts"] = Trigger(kind)
+    look(watch, gateway)
+    assert watch.refused().startswith(f"query alerts has {words}, which cannot be scaled: exec")
+    del gateway.queries["id-of-alerts"]
+    look(watch, gateway)
+    assert watch.refused() == "", "it has ended"
+
+
+def test_a_query_that_waits_for_its_first_row_is_idle_before_spark_reports_it() -> None:
+    gateway = FakeGateway()
+    gateway.query("quiet", trigger_s=2)
+    watch = watched(gateway)
+    look(watch, gateway)
+    assert watch.reading("quiet", gateway.now_s, None).arrival_rate_per_s is None
+    gateway.statuses["id-of-quiet"] = QueryStatus(idle=True, run="run-of-quiet")
+    look(watch, gateway)
+    seen = watch.reading("quiet", gateway.now_s, None)
+    assert seen.arrival_rate_per_s == 0 and seen.queue_length == 0
+
+
+def test_a_query_that_falls_idle_is_noticed_between_two_idle_events() -> None:
+    gateway = FakeGateway()
+    gateway.query("ticks", trigger_s=2)
+    watch = watched(gateway)
+    for number in range(5):
+        gateway.advance(2)
+        gateway.batch("ticks", number, rows=100)
+    look(watch, gateway)
+    before = watch.reading("ticks", gateway.now_s, None).arrival_rate_per_s
+    gateway.statuses["id-of-ticks"] = QueryStatus(idle=True, run="run-of-ticks")
+    gateway.advance(8)
+    look(watch, gateway)
+    after = watch.reading("ticks", gateway.now_s, None).arrival_rate_per_s
+    assert before == pytest.approx(50) and after is not None and 0 < after < 40
+    gateway.advance(30)
+    look(watch, gateway)
+    gateway.advance(30)
+    look(watch, gateway)
+    assert watch.reading("ticks", gateway.now_s, None).arrival_rate_per_s == 0
+
+
+def test_a_first_batch_that_runs_for_long_shows_as_a_delay() -> None:
+    gateway = FakeGateway()
+    gateway.query("ticks", trigger_s=2)
+    watch = watched(gateway)
+    gateway.statuses["id-of-ticks"] = QueryStatus(began_s=gateway.now_s)
+    gateway.advance(60)
+    look(watch, gateway)
+    seen = watch.reading("ticks", gateway.now_s, None)
+    assert seen.delay.at_least and seen.delay.p95_s == pytest.approx(60)
+    assert seen.arrival_rate_per_s is None
+
+
+def test_the_limits_of_the_sources_are_in_the_reading() -> None:
+    gateway = FakeGateway()
+    gateway.query("ticks", trigger_s=2)
+    gateway.limits["id-of-ticks"] = ((SourceLimit("rows", 5000, "KafkaV2[Subscribe[t]]"),),)
+    watch = watched(gateway)
+    gateway.batch("ticks", 0, rows=100)
+    look(watch, gateway)
+    batches = watch.reading("ticks", gateway.now_s, None).batches
+    assert batches is not None
+    assert (batches.max_rows, batches.admission) == (5000, "maxOffsetsPerTrigger=5000")
+
+
+STATE = {"stateOperators": [{"memoryUsedBytes": 2**20, "numShufflePartitions": 8}]}
+
+
+@pytest.mark.parametrize(
+    ("wait", "executors", "state", "warns"),
+    [
+        (None, 2, STATE, True),
+        ("3000", 2, STATE, True),
+        ("0", 2, STATE, False),
+        ("0s", 2, STATE, False),
+        ("100ms", 2, STATE, False),
+        (None, 1, STATE, False),
+        (None, 2, {}, False),
+    ],
+)
+def test_a_locality_wait_that_keeps_state_from_new_executors_is_warned_of_once(
+    wait: str | None,
+    executors: int,
+    state: dict[str, object],
+    warns: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gateway = FakeGateway(executors)
+    gateway.query("counts", trigger_s=2)
+    if wait is not None:
+        gateway.settings["spark.locality.wait"] = wait
+    watch = watched(gateway)
+    with caplog.at_level(logging.WARNING):
+        for number in range(3):
+            gateway.advance(2)
+            gateway.batch("counts", number, rows=100, **state)
+            look(watch, gateway, executors)
+    said = [r.getMessage() for r in caplog.records if "spark.locality.wait=0" in r.getMessage()]
+    assert len(said) == warns
