@@ -1,4 +1,4 @@
-"""Settings of the simulated cloud: start-up, service, contention, failure and measurement."""
+"""Settings of the simulated cloud and of the simulated Spark application."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.errors import SettingError
 from tidegate.model.topology import Operator
 from tidegate.units import finite
 
-__all__ = ["CloudSettings", "ServiceKind", "ServiceTime"]
+__all__ = ["BatchSettings", "CloudSettings", "ServiceKind", "ServiceTime"]
 
 ServiceKind = Literal["exponential", "deterministic", "lognormal", "empirical"]
 
@@ -155,3 +155,55 @@ class CloudSettings(Value):
     def queue_limit_of(self, operator: str) -> int | None:
         """Most items that may wait at an operator, None for no limit."""
         return self.queue_limits.get(operator, self.queue_limit)
+
+
+@dataclass(frozen=True)
+class BatchSettings(Value):
+    """How a simulated Spark application behaves.
+
+    Args:
+        overhead_s: Part of each batch that more slots do not shorten, in seconds.
+        overheads_s: The same by query.
+        overhead_scv: Squared coefficient of variation of the overhead.
+        trigger_interval_s: Trigger interval in seconds, 0 if the next batch starts at once.
+        host_startup_s: Time from the request of an executor until it runs, uniform (low, high);
+            None for that of the offer.
+        warm_up_s: Time until the slots of a new executor take tasks, in seconds.
+        lag_visible: Whether the source reports its backlog.
+        tasks: Tasks of a batch of a pooled query, None for no limit.
+        decision_s: Time until the next decision that snapshots state, in seconds.
+        monitoring_s: Interval of the time series, in seconds.
+        end_to_end_slo_s: End-to-end latency target, in seconds.
+        penalty_usd: Penalty for each item that misses the end-to-end target; without one, for each
+            item that misses the SLO of a query.
+    """
+
+    overhead_s: float = 0.5
+    overheads_s: Mapping[str, float] = field(default_factory=dict)
+    overhead_scv: float = 0.0
+    trigger_interval_s: float = 0.0
+    host_startup_s: tuple[float, float] | None = None
+    warm_up_s: float = 0.0
+    lag_visible: bool = True
+    tasks: int | None = None
+    decision_s: float | None = None
+    monitoring_s: float = 15.0
+    end_to_end_slo_s: float | None = None
+    penalty_usd: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("overhead_s", "overhead_scv", "trigger_interval_s", "warm_up_s"):
+            finite(getattr(self, name), name, low=0, error=SettingError)
+        for name, value in self.overheads_s.items():
+            finite(value, f"overhead of {name}", low=0, error=SettingError)
+        finite(self.monitoring_s, "monitoring_s", above=0, error=SettingError)
+        finite(self.penalty_usd, "penalty_usd", low=0, error=SettingError)
+
+    def for_hosts(self) -> CloudSettings:
+        """The settings that concern executors."""
+        return CloudSettings(
+            host_startup_s=self.host_startup_s,
+            instance_startup_s=(self.warm_up_s, self.warm_up_s),
+            image_download_s=0.0,
+            migration_pause_s=0.0,
+        )
