@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tidegate.model import (
+    BatchCost,
     BatchReading,
     Host,
     InstanceReading,
@@ -19,8 +22,9 @@ from tidegate.simulation.batch_queries import Batch, BatchQueryState, QueryEngin
 from tidegate.simulation.batch_tallies import QueryTally, SourceTally
 from tidegate.simulation.hosts import SimulatedHosts
 from tidegate.simulation.settings import BatchSettings
+from tidegate.theory.batch_cost import estimate
 
-__all__ = ["BatchMeter"]
+__all__ = ["BatchMeter", "latency_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +93,8 @@ class BatchMeter:
         busy: dict[int, float] = {}
         for query in self._engine.queries:
             for batch in self._known(query, start_s):
-                used = batch.busy_between(start_s, end_s) / sum(batch.hosts.values())
-                for host, slots in batch.hosts.items():
-                    busy[host] = busy.get(host, 0.0) + used * slots
+                for host, used in batch.busy_by_host(start_s, end_s).items():
+                    busy[host] = busy.get(host, 0.0) + used
         return busy
 
     def _known(self, query: BatchQueryState, start_s: float) -> list[Batch]:
@@ -112,10 +115,7 @@ class BatchMeter:
             query.window.clear()
         self._shed = self._total.shed
         latencies = self._total.take_window()
-        latency = Latency()
-        if len(latencies):
-            p50, p95, p99 = np.percentile(latencies, (50, 95, 99)).tolist()
-            latency = Latency(float(latencies.mean()), p50, p95, p99)
+        latency = latency_of(latencies)
         known = [r.batches for r in readings if r.batches and r.batches.recent_durations_s]
         slowest = max(known, key=lambda b: float(np.mean(b.recent_durations_s)), default=None)
         if self._engine.pooled:
@@ -136,29 +136,31 @@ class BatchMeter:
             return OperatorReading(name, queue_length=waiting)
         recent = query.recent
         items = sum(len(b.items.arrived_s) for b in recent)
-        work = sum(b.busy * (b.end_s - b.start_s - b.overhead_s) for b in recent)
-        batches = None
-        if recent:
-            overhead = sum(b.overhead_s for b in recent) / len(recent)
-            durations = tuple(b.end_s - b.start_s for b in recent)
-            batches = BatchReading(query.trigger_s, durations, overhead)
+        work = sum(b.used_s for b in recent)
+        cost = estimate(query.samples.kept())
+        service_s = work / items if items else None
+        if query.costs.fixed_work_s and cost is not None:
+            service_s = cost.per_row.value or service_s
         # One value a batch, because all its items finish together.
         done = [b for b in recent if len(b.items.arrived_s)]
         delays = tuple(b.end_s - float(b.items.arrived_s.mean()) for b in done)
         tasks, running = query.operator.max_instances, query.running
-        slots = sum(running.hosts.values()) if running else 0
+        slots = math.floor(running.running_slots) if running else 0
         entry = n == 0 or name in self._topology.entries
+        processed_per_s = (tally.processed - processed) / span
         return OperatorReading(
             name,
             arrival_rate_per_s=(tally.arrived - arrived) / span,
-            processed_per_s=(tally.processed - processed) / span,
+            processed_per_s=processed_per_s,
             dropped_per_s=(self._total.shed - self._shed) / span if entry else 0.0,
-            service_time_s=work / items if items else None,
+            service_time_s=service_s,
             queue_length=waiting,
             recent_durations_s=delays or None,
             pending_tasks=None if tasks is None else max(0, tasks - slots) * (running is not None),
             running_tasks=None if tasks is None else min(tasks, slots),
-            batches=batches,
+            batches=_batch_reading(query, cost) if recent else None,
+            delay=_delay(query, now_s),
+            backlog_s=_backlog_s(waiting, processed_per_s),
         )
 
     def _host_readings(self, now_s: float, seen: _Window) -> list[Host]:
@@ -209,4 +211,47 @@ def _share(whole: OperatorReading, name: str, shards: int) -> OperatorReading:
         queue_length=part(whole.queue_length),
         recent_durations_s=whole.recent_durations_s,
         batches=whole.batches,
+        delay=whole.delay,
+        backlog_s=whole.backlog_s,
     )
+
+
+def _batch_reading(query: BatchQueryState, cost: BatchCost | None) -> BatchReading:
+    """The last batches of a query, of which there is at least one."""
+    recent, costs = query.recent, query.costs
+    return BatchReading(
+        costs.trigger_s,
+        tuple(b.end_s - b.start_s for b in recent),
+        sum(b.rest_s for b in recent) / len(recent),
+        cost,
+        None if costs.max_rows is None else float(costs.max_rows),
+        "" if costs.max_rows is None else f"maxOffsetsPerTrigger={costs.max_rows}",
+    )
+
+
+def _delay(query: BatchQueryState, now_s: float) -> Latency:
+    """Processing delay of the items that were done since the last measurement.
+
+    If there are none, the age of the items in work is a lower bound.
+    """
+    ended = [b.end_s - b.items.arrived_s for b in query.window]
+    if ended:
+        return latency_of(np.concatenate(ended))
+    if query.running is None:
+        return Latency()
+    return replace(latency_of(now_s - query.running.items.arrived_s), at_least=True)
+
+
+def _backlog_s(waiting: float | None, processed_per_s: float) -> float | None:
+    """Time in which the waiting items are processed at the present throughput, in seconds."""
+    if waiting is None or not waiting:
+        return waiting
+    return waiting / processed_per_s if processed_per_s else None
+
+
+def latency_of(latencies: NDArray[np.float64]) -> Latency:
+    """Mean and percentiles; all missing without any items."""
+    if not len(latencies):
+        return Latency()
+    p50, p95, p99 = np.percentile(latencies, (50, 95, 99)).tolist()
+    return Latency(float(latencies.mean()), p50, p95, p99)

@@ -23,7 +23,7 @@ from tidegate.model import (
 from tidegate.model.topology import Topology
 from tidegate.simulation.arrivals import ArrivalChunks, Arrivals, SeededArrivals
 from tidegate.simulation.batch_meter import BatchMeter
-from tidegate.simulation.batch_queries import Commit, Items, QueryEngine
+from tidegate.simulation.batch_queries import Commit, Items, QueryCosts, QueryEngine
 from tidegate.simulation.batch_series import SeriesRows
 from tidegate.simulation.batch_tallies import QueryTally, SourceTally
 from tidegate.simulation.hosts import SimulatedHosts
@@ -31,6 +31,7 @@ from tidegate.simulation.kernels.random import stream
 from tidegate.simulation.kernels.sketch import LatencySketch
 from tidegate.simulation.report import Compliance, RunReport
 from tidegate.simulation.settings import BatchSettings
+from tidegate.simulation.shared_slots import SharedEngine
 from tidegate.simulation.world import SimulatedWorld
 
 __all__ = ["MicroBatchCloud"]
@@ -43,9 +44,11 @@ CHUNK_S = 60.0
 class MicroBatchCloud(SimulatedWorld):
     """Streaming queries on executors, batch by batch.
 
-    A batch takes all waiting items and runs on the slots that exist when it starts. New executors
-    join at the next batch, and released ones leave at its end. Topics connect queries: the output
-    of a batch arrives at the next query when the batch is committed.
+    A batch takes all waiting items, or as many as its source admits. If each query has its own
+    slots, a batch runs on those that exist when it starts: new executors join at the next batch,
+    and released ones leave at its end. If queries share all slots (`BatchSettings.shared`), see
+    `SharedEngine`. Topics connect queries: the output of a batch arrives at the next query when the
+    batch is committed.
 
     Args:
         topology: An operator for each query, with its service time per item (slot-seconds) and, as
@@ -90,22 +93,23 @@ class MicroBatchCloud(SimulatedWorld):
                 raise SettingError(
                     key, None, "given", "declare the slot-seconds that an item takes"
                 )
-        self._engine = QueryEngine(
-            (replace(operators[0], max_instances=self.settings.tasks), *operators[1:])
-            if pooled
-            else operators,
-            {
-                o.name: self.settings.overheads_s.get(o.name, self.settings.overhead_s)
-                for o in operators
-            },
-            self.settings.overhead_scv,
-            self.settings.trigger_interval_s,
-            seed,
-            pooled,
-        )
+        behaviour = self.settings
+        if pooled:
+            engine = QueryEngine(
+                (replace(operators[0], max_instances=behaviour.tasks), *operators[1:]),
+                [_costs(behaviour, operators[0].name)],
+                seed,
+                pooled,
+            )
+        else:
+            # A single query has nobody to share with.
+            kind = SharedEngine if behaviour.shared and len(operators) > 1 else QueryEngine
+            engine = kind(operators, [_costs(behaviour, o.name) for o in operators], seed)
+        self._engine = engine
         hosts = SimulatedHosts(topology, offer, self._engine, self.settings.for_hosts(), seed)
         super().__init__(hosts)
         hosts.begin(initial if initial is not None else _one_executor(topology, offer))
+        engine.warm_up_s = self.settings.warm_up_s
         self._tallies = [QueryTally(query.operator) for query in self._engine.queries]
         self._total = SourceTally(self.settings.end_to_end_slo_s)
         names = tuple(tally.operator.name for tally in self._tallies)
@@ -258,6 +262,18 @@ class MicroBatchCloud(SimulatedWorld):
         """End-to-end latencies so far, ready to be merged with those of other runs."""
         sketch = self._total.latencies
         return LatencySketch(sketch.counts.copy(), sketch.total_s)
+
+
+def _costs(settings: BatchSettings, query: str) -> QueryCosts:
+    """What the settings say about one query."""
+    return QueryCosts(
+        settings.overheads_s.get(query, settings.overhead_s),
+        settings.overhead_scv,
+        settings.fixed_works_s.get(query, settings.fixed_work_s),
+        settings.trigger_intervals_s.get(query, settings.trigger_interval_s),
+        settings.max_rows.get(query),
+        settings.change_s.get(query, 0.0),
+    )
 
 
 def _one_executor(topology: Topology, offer: HostOffer) -> Deployment:
