@@ -326,3 +326,39 @@ def test_a_delay_is_a_lower_bound_while_nothing_ends() -> None:
     delay = cloud.observe().reading["a"].delay
     assert not delay.at_least
     assert delay.p95_s == pytest.approx(100.5)
+
+
+# --- reports ----------------------------------------------------------------------------------
+
+
+def test_every_query_is_judged_by_its_own_target() -> None:
+    topology = queries(0.001, 0.001)
+    strict, loose = (replace(o, slo_s=s) for o, s in zip(topology.operators, (2, 30), strict=True))
+    topology = replace(topology, operators=(strict, loose))
+    settings = BatchSettings(overhead_s=1.0, trigger_interval_s=5.0, end_to_end_slo_s=30.0)
+    cloud = world(topology, Sum((even(100), even(300, "b"))), settings)
+    cloud.advance(603)
+    report = cloud.report()
+    first, second = report.by_operator["a"], report.by_operator["b"]
+    assert (first.slo_s, second.slo_s) == (2, 30)
+    # Latencies are spread evenly between a batch and a period more: 1.1 s to 6.1 s.
+    assert first.in_time == pytest.approx((2 - 1.125) / 5, abs=0.02)
+    assert second.in_time == 1.0
+    assert first.p50_duration_s == pytest.approx(1.125 + 2.5, abs=0.1)
+    assert (first.p99_duration_s or 0) > (first.p95_duration_s or 0) > (first.p50_duration_s or 0)
+    shares = (first.in_time or 0) / 4 + 3 / 4
+    assert report.slo_compliance == pytest.approx(shares, abs=0.01)
+    assert report.late_items == pytest.approx((1 - shares) * report.items_out, rel=0.01)
+    series = report.series.operators["a"]
+    assert series["latency_p95_s"][-1] == pytest.approx(6.0, abs=0.3)
+    assert report.series.compliance[-1] == pytest.approx(shares, abs=0.01)
+
+
+def test_a_chain_is_judged_from_end_to_end() -> None:
+    two = queries(0.01, 0.02)
+    two = replace(two, sources=two.sources[:1], edges=(Edge("to-a", "a"), Edge("a", "b")))
+    cloud = world(two, even(100), BatchSettings(end_to_end_slo_s=2.0), count=2)
+    cloud.advance(300)
+    report = cloud.report()
+    assert report.slo_compliance is not None
+    assert report.slo_compliance < min(o.in_time or 0 for o in report.operators)

@@ -34,7 +34,8 @@ def fixed_work_scenario(
     """The world in which most work is the same for every batch: 2,000 rows/s, SLO 15 s.
 
     Two executors hold the trigger: a batch takes 0.5 + 25/8 = 3.6 s. With one, batches run back to
-    back at 7.3 s, and the oldest rows are 14.7 s old, just within the SLO. turns: length of the run, in decisions. initial_hosts: executors at first.
+    back at 7.3 s, and the oldest rows are 14.7 s old, just within the SLO.
+    turns: length of the run, in decisions. initial_hosts: executors at first.
     `tidegate.lab.backtest.stack_for("drs", scenario)` is the policy with the guards of a live run,
     and `run_policy` runs it.
     """

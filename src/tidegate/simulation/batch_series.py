@@ -41,16 +41,18 @@ class SeriesRows:
             loads: Busy share of the slots of each running host.
         """
         then_s, came, out, shed = self._before
-        span, fresh = now_s - then_s, total.take_fresh()
+        span, beyond_target = now_s - then_s, total.fresh_late
+        fresh = total.take_fresh()
         within = None
         if len(fresh) and total.slo_s is not None:
-            within = float(np.mean(fresh <= total.slo_s))
+            within = (len(fresh) - beyond_target) / len(fresh)
         done = late = 0
         for tally, running in zip(queries, instances, strict=True):
             name = tally.operator.name
             arrived, processed, behind = self._seen[name]
             finished, beyond = tally.processed - processed, tally.late[0] - behind
             done, late = done + finished, late + beyond
+            taken = tally.take_fresh()
             self._by_query[name].append(
                 {
                     "queue": float(tally.arrived - tally.processed),
@@ -58,6 +60,8 @@ class SeriesRows:
                     "processed_per_s": finished / span,
                     "instances": float(running),
                     "late": beyond / finished if finished else None,
+                    "latency_mean_s": float(taken.mean()) if len(taken) else None,
+                    "latency_p95_s": float(np.percentile(taken, 95)) if len(taken) else None,
                 }
             )
             self._seen[name] = (tally.arrived, tally.processed, tally.late[0])

@@ -19,23 +19,34 @@ Floats = NDArray[np.float64]
 
 @dataclass
 class QueryTally:
-    """Counts of one query. late: items beyond one, two and five times its SLO."""
+    """Counts of one query.
+
+    late: items beyond one, two and five times its SLO. fresh: times of the items that were done
+    since the last row of the time series.
+    """
 
     operator: Operator
     arrived: int = 0
     processed: int = 0
     late: list[int] = field(default_factory=lambda: [0, 0, 0])
     durations: LatencySketch = field(default_factory=LatencySketch)
-    busy_s: float = 0.0
+    fresh: list[Floats] = field(default_factory=list)
 
     def count(self, batch: Batch) -> None:
         """Count a finished batch."""
         taken = batch.end_s - batch.items.arrived_s
         self.processed += len(taken)
         self.durations.add(taken)
+        self.fresh.append(taken)
         if self.operator.slo_s is not None:
             for n, times in enumerate((1, 2, 5)):
                 self.late[n] += int(np.count_nonzero(taken > times * self.operator.slo_s))
+
+    def take_fresh(self) -> Floats:
+        """Times of items since the last row."""
+        taken = np.concatenate(self.fresh) if self.fresh else np.empty(0)
+        self.fresh = []
+        return taken
 
     @property
     def compliance(self) -> Compliance | None:
@@ -57,6 +68,9 @@ class QueryTally:
             p95_duration_s=self.durations.quantile(0.95),
             time_to_adapt_s=None,
             late_episode_s=None,
+            slo_s=self.operator.slo_s,
+            p50_duration_s=self.durations.quantile(0.5),
+            p99_duration_s=self.durations.quantile(0.99),
         )
 
 
@@ -64,8 +78,8 @@ class QueryTally:
 class SourceTally:
     """Counts of source items, which are done when all items derived from them are processed.
 
-    slo_s: end-to-end latency target, None if there is none. fresh: latencies since the last row of
-    the time series; window: latencies since the last measurement.
+    slo_s: end-to-end latency target, None if there is none. fresh_late: late items since the last
+    row of the time series; fresh: latencies since then; window: since the last measurement.
     """
 
     slo_s: float | None
@@ -73,13 +87,14 @@ class SourceTally:
     finished: int = 0
     shed: int = 0
     late: int = 0
+    fresh_late: int = 0
     longest_s: float = 0.0
     latencies: LatencySketch = field(default_factory=LatencySketch)
     fresh: list[Floats] = field(default_factory=list)
     window: list[Floats] = field(default_factory=list)
 
-    def count(self, latencies: Floats) -> None:
-        """Count finished items, with their end-to-end latencies."""
+    def count(self, latencies: Floats, slo_s: float | None = None) -> None:
+        """Count finished items. latencies: end to end. slo_s: their own target, if any."""
         if not len(latencies):
             return
         self.finished += len(latencies)
@@ -87,8 +102,11 @@ class SourceTally:
         self.latencies.add(latencies)
         self.fresh.append(latencies)
         self.window.append(latencies)
-        if self.slo_s is not None:
-            self.late += int(np.count_nonzero(latencies > self.slo_s))
+        target_s = self.slo_s if slo_s is None else slo_s
+        if target_s is not None:
+            late = int(np.count_nonzero(latencies > target_s))
+            self.late += late
+            self.fresh_late += late
 
     def take_window(self) -> Floats:
         """Latencies since the last call."""
@@ -97,7 +115,8 @@ class SourceTally:
         return taken
 
     def take_fresh(self) -> Floats:
-        """Latencies since the last row."""
+        """Latencies since the last row; late items are counted anew from here."""
+        self.fresh_late = 0
         taken = np.concatenate(self.fresh) if self.fresh else np.empty(0)
         self.fresh = []
         return taken

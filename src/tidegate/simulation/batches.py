@@ -121,6 +121,9 @@ class MicroBatchCloud(SimulatedWorld):
             sum(e.ratio for e in topology.edges if e.origin == s.name) == 1
             for s in topology.sources
         )
+        # Independent queries are judged apart, so that an item's target is that of its query.
+        apart = self._simple and len(self._tallies) > 1 and self.settings.end_to_end_slo_s
+        self._targets_s = [tally.operator.slo_s if apart else None for tally in self._tallies]
         self._left = np.zeros(0, np.int32)
         self._copy_rng = stream(seed, COPIES)
         self._shed_owed = 0.0
@@ -207,7 +210,7 @@ class MicroBatchCloud(SimulatedWorld):
         batch, tally = commit.batch, self._tallies[commit.query]
         tally.count(batch)
         if self._simple:
-            self._total.count(batch.end_s - batch.items.born_s)
+            self._total.count(batch.end_s - batch.items.born_s, self._targets_s[commit.query])
             return
         ended = np.full(len(batch.items.roots), batch.end_s)
         self._copy(tally.operator.name, Items(ended, batch.items.born_s, batch.items.roots))
