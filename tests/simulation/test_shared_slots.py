@@ -137,7 +137,11 @@ def test_the_first_batch_has_all_slots_and_the_next_one_waits() -> None:
     cloud.advance(60)
     assert durations(cloud, "a") == [0.5 + 8 / 4]
     assert durations(cloud, "b") == pytest.approx([0.4 + 8 / 4 + 4 / 4])  # until 2.5 it has none
-    assert batches(cloud, "b").overhead_s == pytest.approx(2.4)  # its own, and the wait
+    cost = batches(cloud, "b").cost
+    assert cost is not None
+    assert cost.overhead.value == pytest.approx(0.5)  # the wait is one for slots
+    assert cost.slots == pytest.approx(4 / (3.5 - 0.6))
+    assert cost.held_share == pytest.approx(1 / (3.5 - 0.6))
 
 
 def test_slots_that_the_first_batch_has_no_tasks_for_go_to_the_next() -> None:

@@ -222,7 +222,7 @@ def _batch_reading(query: BatchQueryState, cost: BatchCost | None) -> BatchReadi
     return BatchReading(
         costs.trigger_s,
         tuple(b.end_s - b.start_s for b in recent),
-        sum(b.rest_s for b in recent) / len(recent),
+        sum(b.overhead_s for b in recent) / len(recent),
         cost,
         None if costs.max_rows is None else float(costs.max_rows),
         "" if costs.max_rows is None else f"maxOffsetsPerTrigger={costs.max_rows}",

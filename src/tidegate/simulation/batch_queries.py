@@ -92,8 +92,8 @@ class Batch(Protocol):
         """The items in it."""
 
     @property
-    def rest_s(self) -> float:
-        """Time in which none of its tasks ran, in seconds, once it has ended."""
+    def overhead_s(self) -> float:
+        """Time until its tasks can start, in seconds."""
 
     @property
     def running_slots(self) -> float:
@@ -132,11 +132,6 @@ class OwnBatch:
     items: Items
 
     @property
-    def rest_s(self) -> float:
-        """Time in which none of its tasks ran, in seconds."""
-        return self.overhead_s
-
-    @property
     def running_slots(self) -> float:
         """Slots that it has, used or not."""
         return sum(self.hosts.values())
@@ -156,6 +151,7 @@ class OwnBatch:
             self.busy,
             self.end_s - self.start_s - self.overhead_s,
             None if self.tasks is None else self.work_s / self.tasks,
+            self.busy,
         )
 
     def busy_between(self, start_s: float, end_s: float) -> float:

@@ -96,15 +96,6 @@ class SharedBatch:
         return self.start_s + self.overhead_s
 
     @property
-    def _worked_s(self) -> float:
-        return sum(span.end_s - span.start_s for span in self.spans if span.share.slots > 0)
-
-    @property
-    def rest_s(self) -> float:
-        """Time in which none of its tasks ran: its overhead, and the wait for a slot."""
-        return self.end_s - self.start_s - self._worked_s
-
-    @property
     def running_slots(self) -> float:
         """Slots that its tasks use at present."""
         return self.share.slots
@@ -116,15 +107,20 @@ class SharedBatch:
 
     @property
     def sample(self) -> BatchSample:
-        """The batch as its cost is estimated from it; time without a slot counts as overhead."""
-        worked_s = self._worked_s
+        """The batch as its cost is estimated from it.
+
+        The slots that it held are those of the whole time since its tasks could start: more slots
+        also shorten the wait for the first one.
+        """
+        active_s = self.end_s - self.ready_s
         return BatchSample(
             len(self.items.arrived_s),
             self.end_s - self.start_s,
             self.work_s,
-            self.work_s / worked_s if worked_s > 0 else self.share.slots,
-            worked_s,
+            self.work_s / active_s if active_s > 0 else self.share.slots,
+            sum(span.end_s - span.start_s for span in self.spans if span.share.slots > 0),
             None if self.tasks is None else self.work_s / self.tasks,
+            min(self.most, float(sum(self.common.values()))),
         )
 
     def give(self, share: _Share, common: dict[int, int], now_s: float) -> None:
