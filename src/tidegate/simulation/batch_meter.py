@@ -22,7 +22,6 @@ from tidegate.simulation.batch_queries import Batch, BatchQueryState, QueryEngin
 from tidegate.simulation.batch_tallies import QueryTally, SourceTally
 from tidegate.simulation.hosts import SimulatedHosts
 from tidegate.simulation.settings import BatchSettings
-from tidegate.theory.batch_cost import estimate
 
 __all__ = ["BatchMeter", "latency_of"]
 
@@ -137,7 +136,7 @@ class BatchMeter:
         recent = query.recent
         items = sum(len(b.items.arrived_s) for b in recent)
         work = sum(b.used_s for b in recent)
-        cost = estimate(query.samples.kept())
+        cost = query.cost
         service_s = work / items if items else None
         if query.costs.fixed_work_s and cost is not None:
             service_s = cost.per_row.value or service_s

@@ -17,10 +17,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tidegate.model import BatchCost
 from tidegate.model.topology import Operator, Resources
 from tidegate.simulation.hosts import HostEngine
 from tidegate.simulation.kernels.random import stream
-from tidegate.theory.batch_cost import BatchSample, BatchSamples
+from tidegate.theory.batch_cost import BatchSample, BatchSamples, estimate
 
 __all__ = [
     "Batch",
@@ -192,6 +193,14 @@ class BatchQueryState:
     window: list[Batch] = field(default_factory=list)
     samples: BatchSamples = field(default_factory=BatchSamples)
     on: frozenset[int] | None = None
+    _cost: BatchCost | None = None
+
+    @property
+    def cost(self) -> BatchCost | None:
+        """The three terms of a batch as they are estimated now, None before the first batch."""
+        if self._cost is None:
+            self._cost = estimate(self.samples.kept())
+        return self._cost
 
     def add(self, items: Items) -> None:
         """Add items that arrive now or later, sorted by time."""
@@ -279,6 +288,7 @@ class BatchQueryState:
         self.recent.append(batch)
         self.window.append(batch)
         self.samples.add(batch.sample)
+        self._cost = None
         return batch
 
 
