@@ -17,7 +17,6 @@ from tidegate.simulation import RunReport
 from tidegate.simulation.run import run
 from tidegate.simulation.scenario import Scenario
 from tidegate.workloads import Workload, describe, series
-from tidegate.workloads.protocol import FloatArray
 
 __all__ = [
     "Result",
@@ -100,20 +99,28 @@ def situation_of(scenario: Scenario) -> Situation:
     return Situation(
         slo_s=scenario.slo_s,
         micro_batches=scenario.batches is not None,
-        floor_s=sum(
-            scenario.visits[o.name] * (o.service_time_s or 0.0) for o in scenario.topology.operators
-        ),
+        floor_s=scenario.work_s,
         peak_instances=_busiest(scenario),
-        instances_per_host=scenario.rounds,
-        host_rate_per_s=scenario.rounds / scenario.bottleneck_s,
+        instances_per_host=_on_a_host(scenario),
+        host_rate_per_s=_on_a_host(scenario) / _busiest_s(scenario),
     )
+
+
+def _busiest_s(scenario: Scenario) -> float:
+    """Slot-seconds of an item at the busiest operator; at all of them where these share slots."""
+    return scenario.work_s if scenario.shared else scenario.bottleneck_s
+
+
+def _on_a_host(scenario: Scenario) -> int:
+    """Instances of each operator on a host; all slots where the operators share them."""
+    return int(scenario.offer.capacity.cpu_cores) if scenario.shared else scenario.rounds
 
 
 def _busiest(scenario: Scenario) -> float:
     """Instances of the busiest operator that the items of the fullest minute keep busy."""
     step_s = max(60.0, scenario.duration_s / 5000)
     rates = series(scenario.workload, min(step_s, scenario.duration_s))
-    return max((float(rate) * scenario.bottleneck_s for rate in rates), default=0.0)
+    return max((float(rate) * _busiest_s(scenario) for rate in rates), default=0.0)
 
 
 def bound_caveat(scenario: Scenario) -> str:
@@ -140,12 +147,14 @@ def bound_of(scenario: Scenario, time_limit_s: float = 20.0, fluid: bool = False
     """
     period_s = max(scenario.interval_s, scenario.duration_s / MOST_SLOTS)
     rates = series(scenario.workload, period_s)
-    if not fluid:
-        rates = _arrived_per_s(scenario.workload, period_s, len(rates))
-    (source,) = scenario.topology.sources
+    names = [source.name for source in scenario.topology.sources]
+    if fluid and len(names) == 1:
+        by_source = {names[0]: [float(rate) for rate in rates]}
+    else:
+        by_source = _arrived_per_s(scenario.workload, period_s, len(rates), names)
     demand = Demand.from_rates(
         scenario.topology,
-        {source.name: [float(rate) for rate in rates]},
+        by_source,
         period_s=period_s,
         confidence=0.99 if bound_caveat(scenario) else None,
     )
@@ -161,12 +170,12 @@ def bound_of(scenario: Scenario, time_limit_s: float = 20.0, fluid: bool = False
     )
 
 
-def _arrived_per_s(workload: Workload, period_s: float, periods: int) -> FloatArray:
-    """Items per second that actually arrive in each period."""
-    import numpy as np
-
-    found = (workload.arrivals(n * period_s, (n + 1) * period_s) for n in range(periods))
-    return np.array([sum(map(len, by_source.values())) / period_s for by_source in found])
+def _arrived_per_s(
+    workload: Workload, period_s: float, periods: int, names: Sequence[str]
+) -> dict[str, list[float]]:
+    """Items per second that actually arrive in each period, by source."""
+    found = [workload.arrivals(n * period_s, (n + 1) * period_s) for n in range(periods)]
+    return {name: [len(times.get(name, ())) / period_s for times in found] for name in names}
 
 
 def suits_fluid(scenario: Scenario) -> bool:

@@ -31,13 +31,18 @@ The same seed gives the same run, and the same arrivals to every policy.
 from __future__ import annotations
 
 from tidegate.simulation.arrivals import Arrivals, Poisson, SeededArrivals
-from tidegate.simulation.batches import BatchSettings, MicroBatchCloud
+from tidegate.simulation.batches import MicroBatchCloud
 from tidegate.simulation.fluid import FluidCloud
 from tidegate.simulation.items import SimulatedCloud
 from tidegate.simulation.kernels.sketch import LatencySketch
 from tidegate.simulation.queries import QueryCloud, QueryCost, QuerySettings
 from tidegate.simulation.report import Compliance, OperatorReport, RunReport, RunSeries
-from tidegate.simulation.settings import CloudSettings, ServiceKind, ServiceTime
+from tidegate.simulation.settings import (
+    BatchSettings,
+    CloudSettings,
+    ServiceKind,
+    ServiceTime,
+)
 from tidegate.simulation.world import SimulatedWorld
 
 __all__ = [

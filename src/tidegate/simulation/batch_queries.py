@@ -1,32 +1,36 @@
-"""Queries that run in micro-batches: a batch takes all waiting items, and they finish together.
+"""Queries that run in micro-batches: a batch takes waiting items, and they finish together.
 
-Python loops over batches, which are seconds apart; within a batch, NumPy handles all items at once.
-The engine knows which hosts a batch runs on, so that these are kept until its end.
+A batch of n items on k slots takes o + (W + n·s)/k. Python loops over batches, which are seconds
+apart; within a batch, NumPy handles all items at once. In this engine each query has its own slots;
+`tidegate.simulation.shared_slots` has the one in which all queries share all slots. The engine
+knows which hosts a batch runs on, so that these are kept until its end.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tidegate.model import BatchCost
 from tidegate.model.topology import Operator, Resources
 from tidegate.simulation.hosts import HostEngine
 from tidegate.simulation.kernels.random import stream
-from tidegate.simulation.kernels.sketch import LatencySketch
-from tidegate.simulation.report import Compliance, OperatorReport
+from tidegate.theory.batch_cost import BatchSample, BatchSamples, estimate
 
 __all__ = [
     "Batch",
     "BatchQueryState",
     "Commit",
     "Items",
+    "OwnBatch",
+    "QueryCosts",
     "QueryEngine",
-    "QueryTally",
-    "SourceTally",
 ]
 
 Floats = NDArray[np.float64]
@@ -53,24 +57,113 @@ class Items:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """A running or finished batch.
+class QueryCosts:
+    """What the batches of a query cost, and when they run.
 
-    overhead_s: time until its tasks start; busy: slots that its tasks use from then to `end_s`;
-    hosts: its slots by host number.
+    Args:
+        overhead_s: Mean part of each batch that more slots do not shorten, in seconds.
+        overhead_scv: Squared coefficient of variation of the overhead.
+        fixed_work_s: Slot-seconds of work in each batch, however many items it has.
+        trigger_s: Trigger interval in seconds, 0 if the next batch starts at once.
+        max_rows: Most items that a batch takes, None for all that wait.
+        change_s: Time by which the first batch on other hosts takes longer, in seconds.
+    """
+
+    overhead_s: float = 0.5
+    overhead_scv: float = 0.0
+    fixed_work_s: float = 0.0
+    trigger_s: float = 0.0
+    max_rows: int | None = None
+    change_s: float = 0.0
+
+
+class Batch(Protocol):
+    """A running or finished batch."""
+
+    @property
+    def start_s(self) -> float:
+        """When it started, in seconds."""
+
+    @property
+    def end_s(self) -> float:
+        """When it is committed, in seconds; infinite while that is not known."""
+
+    @property
+    def items(self) -> Items:
+        """The items in it."""
+
+    @property
+    def overhead_s(self) -> float:
+        """Time until its tasks can start, in seconds."""
+
+    @property
+    def running_slots(self) -> float:
+        """Slots that its tasks use at present."""
+
+    @property
+    def used_s(self) -> float:
+        """Slot-seconds of its tasks, as measured."""
+
+    @property
+    def sample(self) -> BatchSample:
+        """The batch as its cost is estimated from it, once it has ended."""
+
+    def busy_between(self, start_s: float, end_s: float) -> float:
+        """Slot-seconds of its tasks between two moments."""
+
+    def busy_by_host(self, start_s: float, end_s: float) -> dict[int, float]:
+        """The same by host number."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnBatch:
+    """A batch on slots that belong to its query.
+
+    work_s: slot-seconds of its tasks; busy: slots that they use from the end of the overhead to
+    `end_s`; tasks: their number, None if unlimited; hosts: its slots by host number.
     """
 
     start_s: float
     overhead_s: float
     end_s: float
+    work_s: float
     busy: float
+    tasks: int | None
     hosts: dict[int, int]
     items: Items
+
+    @property
+    def running_slots(self) -> float:
+        """Slots that it has, used or not."""
+        return sum(self.hosts.values())
+
+    @property
+    def used_s(self) -> float:
+        """Slot-seconds of its tasks, as measured."""
+        return self.busy * (self.end_s - self.start_s - self.overhead_s)
+
+    @property
+    def sample(self) -> BatchSample:
+        """The batch as its cost is estimated from it."""
+        return BatchSample(
+            len(self.items.arrived_s),
+            self.end_s - self.start_s,
+            self.work_s,
+            self.busy,
+            self.end_s - self.start_s - self.overhead_s,
+            None if self.tasks is None else self.work_s / self.tasks,
+            self.busy,
+        )
 
     def busy_between(self, start_s: float, end_s: float) -> float:
         """Slot-seconds of its tasks between two moments."""
         begin = max(start_s, self.start_s + self.overhead_s)
         return self.busy * max(0.0, min(end_s, self.end_s) - begin)
+
+    def busy_by_host(self, start_s: float, end_s: float) -> dict[int, float]:
+        """Slot-seconds of its tasks between two moments, by host number."""
+        used = self.busy_between(start_s, end_s) / sum(self.hosts.values())
+        return {host: used * slots for host, slots in self.hosts.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +178,29 @@ class Commit:
 class BatchQueryState:
     """The batches of one query.
 
-    trigger_s: trigger interval, 0 if the next batch starts at once. waiting: blocks of items, each
-    sorted by time. recent: the last finished batches; window: those since the last measurement.
+    waiting: blocks of items, each sorted by time. recent: the last finished batches; window: those
+    since the last measurement. samples: batches from which costs are estimated. on: hosts of the
+    last batch, None before the first.
     """
 
     operator: Operator
-    overhead_s: float
-    overhead_scv: float
-    trigger_s: float
+    costs: QueryCosts
     rng: np.random.Generator
     waiting: list[Items] = field(default_factory=list)
     running: Batch | None = None
     free_s: float = 0.0
     recent: deque[Batch] = field(default_factory=lambda: deque(maxlen=RECENT_BATCHES))
     window: list[Batch] = field(default_factory=list)
+    samples: BatchSamples = field(default_factory=BatchSamples)
+    on: frozenset[int] | None = None
+    _cost: BatchCost | None = None
+
+    @property
+    def cost(self) -> BatchCost | None:
+        """The three terms of a batch as they are estimated now, None before the first batch."""
+        if self._cost is None:
+            self._cost = estimate(self.samples.kept())
+        return self._cost
 
     def add(self, items: Items) -> None:
         """Add items that arrive now or later, sorted by time."""
@@ -115,16 +217,27 @@ class BatchQueryState:
         if self.running is not None or not self.waiting:
             return math.inf
         first = min(float(block.arrived_s[0]) for block in self.waiting)
-        if not self.trigger_s:
+        trigger_s = self.costs.trigger_s
+        if not trigger_s:
             return max(first, self.free_s)
         # After a missed trigger the batch starts at once, otherwise at the next trigger with items.
-        missed = math.floor(self.free_s / self.trigger_s) * self.trigger_s
+        missed = math.floor(self.free_s / trigger_s) * trigger_s
         if self.recent and self.recent[-1].start_s < missed and first <= self.free_s:
             return self.free_s
-        return math.ceil(max(first, self.free_s) / self.trigger_s - 1e-9) * self.trigger_s
+        return math.ceil(max(first, self.free_s) / trigger_s - 1e-9) * trigger_s
 
     def begin(self, now_s: float, hosts: dict[int, int]) -> None:
-        """Start a batch with all waiting items on these slots (by host)."""
+        """Start a batch with the waiting items on these slots (by host)."""
+        items = self.take(now_s)
+        count = len(items.arrived_s)
+        busy = min(float(sum(hosts.values())), self.most_slots(count))
+        work, overhead = self.draw(count, frozenset(hosts))
+        end = now_s + overhead + work / busy
+        tasks = self.operator.max_instances
+        self.running = OwnBatch(now_s, overhead, end, work, busy, tasks, hosts, items)
+
+    def take(self, now_s: float) -> Items:
+        """Remove the items of the next batch: those that wait, the oldest ones up to `max_rows`."""
         taken: list[Items] = []
         left: list[Items] = []
         for block in self.waiting:
@@ -138,18 +251,34 @@ class BatchQueryState:
             np.concatenate([t.born_s for t in taken]),
             np.concatenate([t.roots for t in taken]),
         )
-        count = len(items.arrived_s)
-        # One slot works on an item, and a batch has at most `max_instances` tasks.
-        busy = min(sum(hosts.values()), count, self.operator.max_instances or count)
-        work = self._work_s(count)
-        overhead = _gamma(self.rng, self.overhead_s, self.overhead_scv)
-        end = now_s + overhead + work / busy
-        self.running = Batch(now_s, overhead, end, busy, hosts, items)
+        most = self.costs.max_rows
+        if most is None or len(items.arrived_s) <= most:
+            return items
+        order = np.argsort(items.arrived_s, kind="stable")
+        ordered = Items(items.arrived_s[order], items.born_s[order], items.roots[order])
+        head, tail = ordered.cut(most)
+        self.waiting.insert(0, tail)
+        return head
 
-    def _work_s(self, count: int) -> float:
-        """Slot-seconds of a number of items: a sum of gamma service times is gamma again."""
+    def most_slots(self, count: int) -> float:
+        """Slots that a batch of that many items can use.
+
+        One slot works on an item, and a batch has at most `max_instances` tasks. Fixed work is
+        done by every task, with items or without.
+        """
+        tasks = math.inf if self.operator.max_instances is None else self.operator.max_instances
+        return tasks if self.costs.fixed_work_s else min(count, tasks)
+
+    def draw(self, count: int, hosts: frozenset[int]) -> tuple[float, float]:
+        """Slot-seconds and overhead of a batch of that many items on these hosts."""
         mean, scv = self.operator.service_time_s or 0.0, self.operator.service_scv
-        return _gamma(self.rng, count * mean, scv / count)
+        # A sum of gamma service times is gamma again.
+        work = self.costs.fixed_work_s + _gamma(self.rng, count * mean, scv / count)
+        overhead = _gamma(self.rng, self.costs.overhead_s, self.costs.overhead_scv)
+        if self.on is not None and self.on != hosts:
+            overhead += self.costs.change_s
+        self.on = hosts
+        return work, overhead
 
     def commit(self) -> Batch:
         """Finish the running batch."""
@@ -158,6 +287,8 @@ class BatchQueryState:
         self.running, self.free_s = None, batch.end_s
         self.recent.append(batch)
         self.window.append(batch)
+        self.samples.add(batch.sample)
+        self._cost = None
         return batch
 
 
@@ -173,9 +304,7 @@ class QueryEngine(HostEngine):
 
     Args:
         operators: An operator for each query.
-        overhead_s: Overhead of a batch by operator, in seconds.
-        overhead_scv: Squared coefficient of variation of the overhead.
-        trigger_s: Trigger interval, in seconds.
+        costs: What the batches of each query cost.
         seed: Random seed.
         pooled: Whether all operators are shards of one query that has all slots of all hosts.
     """
@@ -183,20 +312,20 @@ class QueryEngine(HostEngine):
     def __init__(
         self,
         operators: tuple[Operator, ...],
-        overhead_s: dict[str, float],
-        overhead_scv: float,
-        trigger_s: float,
+        costs: Sequence[QueryCosts],
         seed: int,
         pooled: bool = False,
     ) -> None:
         self.pooled = pooled
         self.queries = [
-            BatchQueryState(o, overhead_s[o.name], overhead_scv, trigger_s, stream(seed, WORK, n))
-            for n, o in enumerate(operators[:1] if pooled else operators)
+            BatchQueryState(operator, cost, stream(seed, WORK, n))
+            for n, (operator, cost) in enumerate(zip(operators, costs, strict=False))
         ]
         self._hosts: dict[int, tuple[float, int]] = {}  # by number: ready time and slots
         self._slots: list[dict[int, tuple[int, float]]] = [{} for _ in operators]
         self._next = 0
+        self.warm_up_s = 0.0
+        """Time until the slots of a new host take tasks, for engines in which hosts have slots."""
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -237,8 +366,9 @@ class QueryEngine(HostEngine):
         return found
 
     def _busy_until(self, host: int, now_s: float) -> float:
-        batches = (q.running for q in self.queries if q.running and host in q.running.hosts)
-        return max((batch.end_s for batch in batches), default=now_s)
+        batches = (query.running for query in self.queries)
+        ends = (b.end_s for b in batches if isinstance(b, OwnBatch) and host in b.hosts)
+        return max(ends, default=now_s)
 
     # --- hosts and slots ----------------------------------------------------------------------
 
@@ -279,92 +409,3 @@ class QueryEngine(HostEngine):
     def fail_host(self, host: int, now_s: float) -> None:
         """Lose a host."""
         self._hosts.pop(host, None)
-
-
-# --- tallies ----------------------------------------------------------------------------------
-
-
-@dataclass
-class QueryTally:
-    """Counts of one query. late: items beyond one, two and five times its SLO."""
-
-    operator: Operator
-    arrived: int = 0
-    processed: int = 0
-    late: list[int] = field(default_factory=lambda: [0, 0, 0])
-    durations: LatencySketch = field(default_factory=LatencySketch)
-    busy_s: float = 0.0
-
-    def count(self, batch: Batch) -> None:
-        """Count a finished batch."""
-        taken = batch.end_s - batch.items.arrived_s
-        self.processed += len(taken)
-        self.durations.add(taken)
-        if self.operator.slo_s is not None:
-            for n, times in enumerate((1, 2, 5)):
-                self.late[n] += int(np.count_nonzero(taken > times * self.operator.slo_s))
-
-    @property
-    def compliance(self) -> Compliance | None:
-        """Shares of items within the SLO, None without one."""
-        if self.operator.slo_s is None or not self.processed:
-            return None
-        return Compliance(*(1 - late / self.processed for late in self.late))
-
-    def report(self) -> OperatorReport:
-        """The query's part of a run's report."""
-        return OperatorReport(
-            self.operator.name,
-            arrived=self.arrived,
-            processed=self.processed,
-            queued=self.arrived - self.processed,
-            dropped=0,
-            compliance=self.compliance,
-            mean_duration_s=self.durations.mean_s,
-            p95_duration_s=self.durations.quantile(0.95),
-            time_to_adapt_s=None,
-            late_episode_s=None,
-        )
-
-
-@dataclass
-class SourceTally:
-    """Counts of source items, which are done when all items derived from them are processed.
-
-    slo_s: end-to-end latency target, None if there is none. fresh: latencies since the last row of
-    the time series; window: latencies since the last measurement.
-    """
-
-    slo_s: float | None
-    arrived: int = 0
-    finished: int = 0
-    shed: int = 0
-    late: int = 0
-    longest_s: float = 0.0
-    latencies: LatencySketch = field(default_factory=LatencySketch)
-    fresh: list[Floats] = field(default_factory=list)
-    window: list[Floats] = field(default_factory=list)
-
-    def count(self, latencies: Floats) -> None:
-        """Count finished items, with their end-to-end latencies."""
-        if not len(latencies):
-            return
-        self.finished += len(latencies)
-        self.longest_s = max(self.longest_s, float(latencies.max()))
-        self.latencies.add(latencies)
-        self.fresh.append(latencies)
-        self.window.append(latencies)
-        if self.slo_s is not None:
-            self.late += int(np.count_nonzero(latencies > self.slo_s))
-
-    def take_window(self) -> Floats:
-        """Latencies since the last call."""
-        taken = np.concatenate(self.window) if self.window else np.empty(0)
-        self.window = []
-        return taken
-
-    def take_fresh(self) -> Floats:
-        """Latencies since the last row."""
-        taken = np.concatenate(self.fresh) if self.fresh else np.empty(0)
-        self.fresh = []
-        return taken

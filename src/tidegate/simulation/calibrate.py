@@ -1,33 +1,44 @@
 """Calibration: fit a simulated application to the journal of a live run.
 
-All figures come from the snapshots: the cost of an item, the overhead of a batch, the start-up time
-of an executor. Figures that were never measured stay missing. Each fit states the number of turns
-behind it and how well it explains them.
+All figures come from the snapshots: the costs of a batch and of an item (`batch_fits`), the
+start-up time of an executor, the trigger, the ceiling and the latency target of each query. Figures
+that were never measured stay missing. Each fit states the number of turns behind it and how well it
+explains them.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, median, pvariance
+from statistics import fmean, median
 
 from tidegate.codec import Value, from_plain, to_plain
 from tidegate.config import read_yaml
-from tidegate.errors import JournalError
+from tidegate.errors import InputError, JournalError
 from tidegate.loop.journal import Turn, read_journal
-from tidegate.model import HostOffer, OperatorReading, Snapshot
-from tidegate.model.topology import Topology
+from tidegate.model import HostOffer, Plan, Snapshot
+from tidegate.model.topology import Operator, Topology
 from tidegate.policies.base import Policy
-from tidegate.simulation import BatchSettings, CloudSettings, RunReport
+from tidegate.simulation import BatchSettings, CloudSettings, MicroBatchCloud, RunReport
+from tidegate.simulation.batch_fits import (
+    Fit,
+    QueryFit,
+    fit_query,
+    fit_startup,
+    lasting_durations,
+    shares_slots,
+    unsteadiness,
+)
 from tidegate.simulation.run import run
 from tidegate.simulation.scenario import Scenario
 from tidegate.simulation.trace_input import read_workload, recorded
 from tidegate.units import finite
 from tidegate.workloads import RateTrace, Workload, peak_per_s
+from tidegate.workloads.protocol import FloatArray
 
 __all__ = [
     "BatchWorld",
@@ -44,23 +55,14 @@ __all__ = [
     "save_world",
 ]
 
-FEWEST_TURNS = 5
-"""Fewest steady turns for the overhead of a batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fit(Value):
-    """One fitted number.
-
-    name, unit: as text. value: None if the journal does not contain it. residual: root mean
-    square error over the turns, relative to the measurements. turns: number of turns behind it.
-    """
-
-    name: str
-    value: float | None
-    unit: str = ""
-    residual: float | None = None
-    turns: int = 0
+REST = "*"
+"""The name that stands for all queries without their own latency target."""
+ROUNDS = 4
+"""Times that a journal is played again to fit the overhead of queries that share slots."""
+MOST_ITEMS = 3e6
+"""Most items that are played for that."""
+ENOUGH = 0.01
+"""Durations that agree up to this share need no further round."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,9 @@ class BatchWorld(Value):
     """A simulated application, as YAML files describe it.
 
     topology: with fitted service times. offer: what can be leased. settings: how it behaves.
-    interval_s: time between two decisions, in seconds. initial_hosts: hosts at the start.
+    interval_s: time between two decisions, in seconds. initial_hosts: hosts at the start. slo_s:
+    recorded latency target, in seconds. If it is given, an operator of the topology has a target
+    only if that is another one.
     """
 
     topology: Topology
@@ -76,6 +80,7 @@ class BatchWorld(Value):
     settings: BatchSettings
     interval_s: float
     initial_hosts: int = 1
+    slo_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,7 @@ def calibrate(turns: Iterable[Turn], name: str = "journal") -> Calibration:
 
     Raises JournalError if the cost of a batch cannot be determined.
     """
+    turns = [turn for turn in turns if turn.snapshot is not None]
     snapshots = [turn.snapshot for turn in turns if turn.snapshot is not None]
     if len(snapshots) < 2:
         remedy = "let the autoscaler run for some minutes; a dry run will do"
@@ -104,56 +110,228 @@ def calibrate(turns: Iterable[Turn], name: str = "journal") -> Calibration:
     last = snapshots[-1]
     topology = last.topology
     _check(topology, name)
-    fits: list[Fit] = []
-    overheads: dict[str, float] = {}
-    variances: list[float] = []
-    triggers: list[float] = []
-    operators = []
-    for operator in topology.operators:
-        readings = [s.reading[operator.name] for s in snapshots]
-        service = _service(readings, operator.name, name)
-        scv = _mean_of([r.service_scv for r in readings])
-        fits += [service, Fit(f"{operator.name}: service variation", scv[0], "", None, scv[1])]
-        service_s = service.value or 0.0
-        overhead, spread = _overhead(snapshots, operator.name, service_s, name)
-        fits += [overhead, Fit(f"{operator.name}: overhead variation", spread)]
-        overheads[operator.name] = overhead.value or 0.0
-        variances.append(spread or 0.0)
-        triggers += [r.batches.trigger_interval_s for r in readings if r.batches]
-        operators.append(replace(operator, service_time_s=service_s, service_scv=scv[0] or 0.0))
-    trigger_s = Counter(triggers).most_common(1)[0][0]
-    startup = _startup(snapshots)
-    rates = [s.external_rates() for s in snapshots]
-    known = [sum(rate.values()) for rate in rates if rate is not None]
+    shared = shares_slots(snapshots)
+    found = {o.name: fit_query(snapshots, o, shared, name) for o in topology.operators}
+    working = [fit for fit in found.values() if fit.service_s is not None]
+    if not working:
+        remedy = "its queries must have processed something while it was recorded"
+        names = ", ".join(topology.by_name)
+        raise JournalError(name, f"{names} without a service time", "one with it", remedy)
+    startup = fit_startup(snapshots)
     interval_s = median(b.time_s - a.time_s for a, b in pairwise(snapshots))
-    fits += [
-        Fit("trigger interval", trigger_s, "s", None, len(triggers)),
-        startup,
-        Fit("slots of an executor", last.offer.capacity.cpu_cores, "", None, len(snapshots)),
-        Fit("price of an executor", last.offer.usd_per_h, "$/h", None, len(snapshots)),
-        Fit("input, mean", fmean(known) if known else None, "/s", None, len(known)),
-        Fit("input, peak", max(known, default=None), "/s", None, len(known)),
-        Fit("time between decisions", interval_s, "s", None, len(snapshots) - 1),
-    ]
-    startup_s = last.offer.startup_s if startup.value is None else startup.value
-    lag = any(r.queue_length is not None for s in snapshots for r in s.operators)
-    return Calibration(
-        BatchWorld(
-            replace(topology, operators=tuple(operators)),
-            replace(last.offer, startup_s=startup_s),
-            BatchSettings(
-                overhead_s=fmean(overheads.values()),
-                overheads_s=overheads,
-                overhead_scv=fmean(variances),
-                trigger_interval_s=trigger_s,
-                lag_visible=lag,
-            ),
-            interval_s,
-            max(1, len(snapshots[0].running_hosts)),
+    slo_s = _recorded_slo_s(turns, topology)
+    world = BatchWorld(
+        replace(
+            topology,
+            operators=tuple(_fitted(o, found[o.name], working, slo_s) for o in topology.operators),
         ),
-        tuple(fits),
+        replace(
+            last.offer, startup_s=last.offer.startup_s if startup.value is None else startup.value
+        ),
+        _settings(found, working, snapshots, shared),
+        interval_s,
+        max(1, len(snapshots[0].running_hosts)),
+        slo_s,
+    )
+    fits = [fit for query in found.values() for fit in query.fits]
+    if shared:
+        world, fits = _played_again(world, snapshots, recorded(turns, name), fits)
+    return Calibration(
+        world,
+        (*fits, *_common_fits(world, snapshots, startup, slo_s, topology)),
         len(snapshots),
     )
+
+
+def _fitted(
+    operator: Operator, fit: QueryFit, working: Sequence[QueryFit], slo_s: float | None
+) -> Operator:
+    """An operator with its fitted costs; an idle one has those of the others."""
+    usual_s = median(other.service_s or 0.0 for other in working)
+    own_s = None if operator.slo_s == slo_s else operator.slo_s
+    service_s = usual_s if fit.service_s is None else fit.service_s
+    return replace(operator, service_time_s=service_s, service_scv=fit.service_scv, slo_s=own_s)
+
+
+def _settings(
+    found: Mapping[str, QueryFit],
+    working: Sequence[QueryFit],
+    snapshots: Sequence[Snapshot],
+    shared: bool,
+) -> BatchSettings:
+    triggers = [fit.trigger_s for fit in found.values() if fit.trigger_s is not None]
+    trigger_s = Counter(triggers).most_common(1)[0][0] if triggers else 0.0
+    overheads = {name: fit.overhead_s for name, fit in found.items() if fit.overhead_s is not None}
+    return BatchSettings(
+        overhead_s=fmean(overheads.values()),
+        overheads_s=overheads,
+        overhead_scv=fmean(fit.overhead_scv for fit in working),
+        fixed_works_s={n: fit.fixed_work_s for n, fit in found.items() if fit.fixed_work_s},
+        trigger_interval_s=trigger_s,
+        trigger_intervals_s={
+            n: fit.trigger_s for n, fit in found.items() if fit.trigger_s not in (None, trigger_s)
+        },
+        max_rows={n: fit.max_rows for n, fit in found.items() if fit.max_rows is not None},
+        shared=shared,
+        lag_visible=any(r.queue_length is not None for s in snapshots for r in s.operators),
+    )
+
+
+def _common_fits(
+    world: BatchWorld,
+    snapshots: Sequence[Snapshot],
+    startup: Fit,
+    slo_s: float | None,
+    topology: Topology,
+) -> list[Fit]:
+    """The fits that concern the whole application, and the latency targets."""
+    rates = [s.external_rates() for s in snapshots]
+    known = [sum(rate.values()) for rate in rates if rate is not None]
+    count, offer = len(snapshots), world.offer
+    targets = [
+        Fit(f"{o.name}: latency target", o.slo_s, "s", None, count)
+        for o in topology.operators
+        if o.slo_s not in (None, slo_s)
+    ]
+    return [
+        Fit("trigger interval", world.settings.trigger_interval_s, "s", None, count),
+        startup,
+        Fit("slots of an executor", offer.capacity.cpu_cores, "", None, count),
+        Fit("price of an executor", offer.usd_per_h, "$/h", None, count),
+        Fit("latency target", slo_s, "s", None, count if slo_s is not None else 0),
+        *targets,
+        Fit("input, mean", fmean(known) if known else None, "/s", None, len(known)),
+        Fit("input, peak", max(known, default=None), "/s", None, len(known)),
+        Fit("time between decisions", world.interval_s, "s", None, count - 1),
+    ]
+
+
+def _recorded_slo_s(turns: Sequence[Turn], topology: Topology) -> float | None:
+    """The latency target of the queries without their own one, in seconds."""
+    given = [turn.slo_s for turn in turns if turn.slo_s is not None]
+    if given:
+        return given[-1]
+    of_queries = Counter(o.slo_s for o in topology.operators if o.slo_s is not None)
+    return of_queries.most_common(1)[0][0] if of_queries else None
+
+
+def _played_again(
+    world: BatchWorld, snapshots: Sequence[Snapshot], workload: Workload, fits: Sequence[Fit]
+) -> tuple[BatchWorld, list[Fit]]:
+    """The world with overheads such that batches take as long as those in the journal.
+
+    Queries that share slots wait for each other, and tasks follow each other with gaps. No formula
+    says how long, so the recorded input is played on the recorded executors, and the overhead takes
+    up the difference.
+    """
+    first = len(snapshots) - 2
+    items = 0.0
+    while first > 0 and items < MOST_ITEMS:
+        span_s = snapshots[first + 1].time_s - snapshots[first].time_s
+        items += workload.rate(snapshots[first].time_s - snapshots[0].time_s) * span_s
+        first -= 1
+    names = list(world.settings.overheads_s)
+    best, found = world, dict[str, list[_Match]]()
+    off: dict[str, float] = {}
+    for _ in range(ROUNDS):
+        matches = _matches(world, snapshots, workload, first)
+        gaps = {n: median(m.recorded_s - m.simulated_s for m in matches[n]) for n in names}
+        now_off = {n: gaps[n] / fmean(m.recorded_s for m in matches[n]) for n in names}
+        if off and sum(map(abs, now_off.values())) >= sum(map(abs, off.values())):
+            break
+        best, found, off = world, matches, now_off
+        if all(abs(share) <= ENOUGH for share in off.values()):
+            break
+        before = world.settings.overheads_s
+        overheads = {n: max(0.0, before[n] + 0.8 * gaps[n]) for n in names}
+        settings = replace(
+            world.settings, overhead_s=fmean(overheads.values()), overheads_s=overheads
+        )
+        world = replace(world, settings=settings)
+    # What the simulated durations do not vary by themselves is a variation of the overhead.
+    overheads_s = best.settings.overheads_s
+    extra = {n: max(0.0, median(m.recorded_var - m.simulated_var for m in found[n])) for n in names}
+    scvs = {n: extra[n] / overheads_s[n] ** 2 for n in names if overheads_s[n] > 0}
+    settings = replace(best.settings, overhead_scv=fmean(scvs.values()) if scvs else 0.0)
+    shown = []
+    for fit in fits:
+        query, _, what = fit.name.rpartition(": ")
+        if what == "overhead of a batch" and query in off:
+            turns = len(found[query])
+            shown.append(Fit(fit.name, overheads_s[query], "s", abs(off[query]), turns))
+        elif what == "overhead variation" and query in scvs:
+            shown.append(replace(fit, value=scvs[query], turns=len(found[query])))
+        else:
+            shown.append(fit)
+    return replace(best, settings=settings), shown
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """Mean durations and variances of the batches of a turn, simulated and recorded."""
+
+    simulated_s: float
+    recorded_s: float
+    simulated_var: float
+    recorded_var: float
+
+
+def _matches(
+    world: BatchWorld, snapshots: Sequence[Snapshot], workload: Workload, first: int
+) -> dict[str, list[_Match]]:
+    """The turns of a journal beside the same turns in a simulation, by query."""
+    start = snapshots[first]
+    cloud = MicroBatchCloud(
+        world.topology,
+        replace(world.offer, startup_s=0.0, max_hosts=None),
+        _From(workload, start.time_s - snapshots[0].time_s),
+        seed=0,
+        initial=start.running,
+        settings=world.settings,
+    )
+    found: dict[str, list[_Match]] = {name: [] for name in world.topology.by_name}
+    seen = cloud.observe()
+    for before, now in pairwise(snapshots[first:]):
+        cloud.advance(now.time_s - before.time_s)
+        then, seen = seen, cloud.observe()
+        for name, matches in found.items():
+            simulated = lasting_durations(seen, then, name)
+            recorded_s = lasting_durations(now, before, name)
+            if simulated and recorded_s:
+                match = _Match(
+                    fmean(simulated),
+                    fmean(recorded_s),
+                    unsteadiness(_recent(seen, name)),
+                    unsteadiness(_recent(now, name)),
+                )
+                matches.append(match)
+        if now.running.hosts:
+            cloud.apply(Plan(now.running))
+    return found
+
+
+def _recent(snapshot: Snapshot, query: str) -> Sequence[float]:
+    batches = snapshot.reading[query].batches
+    return batches.recent_durations_s if batches is not None else ()
+
+
+@dataclass(frozen=True)
+class _From:
+    """A workload from a later moment on."""
+
+    base: Workload
+    start_s: float
+
+    @property
+    def duration_s(self) -> float:
+        return self.base.duration_s - self.start_s
+
+    def rate(self, t_s: float) -> float:
+        return self.base.rate(t_s + self.start_s)
+
+    def arrivals(self, start_s: float, end_s: float) -> dict[str, FloatArray]:
+        found = self.base.arrivals(start_s + self.start_s, end_s + self.start_s)
+        return {source: times - self.start_s for source, times in found.items()}
 
 
 def _check(topology: Topology, name: str) -> None:
@@ -161,128 +339,6 @@ def _check(topology: Topology, name: str) -> None:
     if several and all(operator.max_instances == 1 for operator in topology.operators):
         remedy = "record a run with a policy that does not place shards, such as drs or static"
         raise JournalError(name, "shards of a query", "a journal of whole queries", remedy)
-    if len(topology.sources) != 1:
-        value = f"{len(topology.sources)} sources"
-        raise JournalError(name, value, "a journal of one source", "record one query at a time")
-
-
-def _mean_of(values: Iterable[float | None]) -> tuple[float | None, int]:
-    known = [value for value in values if value is not None]
-    return (fmean(known) if known else None), len(known)
-
-
-def _service(readings: Sequence[OperatorReading], operator: str, name: str) -> Fit:
-    """Slot-seconds of an item: the median over turns, weighted by their items.
-
-    The mean would be wrong: in the first batches a few items bear all compilation by a cold JVM.
-    """
-    seen = [
-        (r.service_time_s, r.processed_per_s if r.processed_per_s is not None else 1.0)
-        for r in readings
-        if r.service_time_s
-    ]
-    weight = sum(items for _, items in seen)
-    if not seen or weight <= 0:
-        remedy = "its queries must have processed something while it was recorded"
-        raise JournalError(name, f"{operator} without a service time", "one with it", remedy)
-    service_s = _median(seen)
-    residual = _median([(abs(value / service_s - 1), items) for value, items in seen])
-    return Fit(f"{operator}: slot time an item", service_s, "s", residual, len(seen))
-
-
-def _median(weighted: Sequence[tuple[float, float]]) -> float:
-    """Weighted median. weighted: values with their weights."""
-    half, so_far = sum(weight for _, weight in weighted) / 2, 0.0
-    for value, weight in sorted(weighted):
-        so_far += weight
-        if so_far >= half:
-            return value
-    raise AssertionError("nothing has no median")
-
-
-@dataclass(frozen=True, slots=True)
-class _Steady:
-    """A turn without changes: a batch took `took_s` with `each` items for each slot."""
-
-    took_s: float
-    each: float
-    load: float
-    variance: float
-
-
-def _steady_turns(snapshots: Sequence[Snapshot], operator: str, service_s: float) -> list[_Steady]:
-    """Turns with the slots of the previous turn, no backlog and similar batches."""
-    found = []
-    for before, now in pairwise(snapshots):
-        reading, earlier = now.reading[operator], before.reading[operator]
-        slots = now.running.counts[operator]
-        rates = [r for r in (earlier.arrival_rate_per_s, reading.arrival_rate_per_s) if r]
-        batches = reading.batches
-        if not rates or not slots or batches is None or not batches.recent_durations_s:
-            continue
-        if before.running != now.running or before.requested != now.requested:
-            continue
-        durations = batches.recent_durations_s
-        period_s = max(batches.trigger_interval_s, median(durations))
-        recent = durations[-max(1, math.floor((now.time_s - before.time_s) / period_s)) :]
-        took_s, rate = fmean(recent), fmean(rates)
-        load = rate * service_s / slots
-        period_s = max(batches.trigger_interval_s, took_s)
-        backlog = (reading.queue_length or 0.0) > 2 * rate * period_s
-        if load >= 1 or backlog or max(durations) > 2 * median(durations):
-            continue
-        found.append(_Steady(took_s, rate * period_s / slots, load, pvariance(durations)))
-    return found
-
-
-def _overhead(
-    snapshots: Sequence[Snapshot], operator: str, service_s: float, name: str
-) -> tuple[Fit, float | None]:
-    """Overhead of a batch, and its squared coefficient of variation.
-
-    Durations are linear in items per slot, and the slope is the service time. The overhead is the
-    median of the rest. With too few steady turns it is the overhead that the journal measured.
-    """
-    turns = _steady_turns(snapshots, operator, service_s)
-    label = f"{operator}: overhead of a batch"
-    if len(turns) < FEWEST_TURNS:
-        batches = [s.reading[operator].batches for s in snapshots]
-        measured, count = _mean_of(b.overhead_s if b else None for b in batches)
-        if measured is None or count < FEWEST_TURNS:
-            value = f"{len(turns)} steady turns of {operator}"
-            allowed = f"at least {FEWEST_TURNS}, or as many with a measured overhead"
-            remedy = "record for longer, with input and some turns between two changes"
-            raise JournalError(name, value, allowed, remedy)
-        return Fit(label, measured, "s", None, count), None
-    left = [turn.took_s - service_s * turn.each for turn in turns]
-    overhead = max(0.0, median(left))
-    error = math.sqrt(fmean((value - overhead) ** 2 for value in left))
-    residual = error / fmean(turn.took_s for turn in turns)
-    # Back to back, a long batch makes the next one longer: D' = o + load · D widens the spread.
-    spread = fmean(turn.variance * (1 - turn.load**2) for turn in turns)
-    scv = spread / overhead**2 if overhead > 0 else None
-    return Fit(label, overhead, "s", residual, len(turns)), scv
-
-
-def _startup(snapshots: Sequence[Snapshot]) -> Fit:
-    """Time from the request of an executor until it runs, to the middle between two turns."""
-    asked: dict[str, float] = {}
-    waiting: dict[str, float] = {}
-    delays = []
-    for snapshot in snapshots:
-        for host in snapshot.hosts:
-            if host.status == "starting":
-                started = host.lease.started_s if host.lease else snapshot.time_s
-                asked.setdefault(host.id, started)
-                waiting[host.id] = snapshot.time_s
-            elif host.status == "running" and host.id in waiting:
-                middle = (waiting.pop(host.id) + snapshot.time_s) / 2
-                delays.append(middle - asked[host.id])
-    if not delays:
-        return Fit("start-up of an executor", None, "s")
-    mean = fmean(delays)
-    residual = math.sqrt(pvariance(delays)) / mean if mean > 0 else None
-    return Fit("start-up of an executor", mean, "s", residual, len(delays))
 
 
 # --- files ------------------------------------------------------------------------------------
@@ -307,67 +363,109 @@ def load_world(path: str | Path) -> BatchWorld:
 
 
 def batch_scenario(
-    world: BatchWorld, workload: Workload, slo_s: float, penalty_usd: float | None = None
+    world: BatchWorld,
+    workload: Workload,
+    slo_s: float | Mapping[str, float] | None = None,
+    penalty_usd: float | None = None,
 ) -> Scenario:
     """A scenario for backtests in a calibrated world.
 
-    slo_s: end-to-end latency target, in seconds. penalty_usd: penalty for each late item; None for
-    ten times the cost of processing one.
+    slo_s: latency target in seconds, for all queries without their own one in the world; or targets
+    by query, with ``*`` for all others; None for the recorded ones. penalty_usd: penalty for each
+    late item; None for ten times the cost of processing one.
     """
-    finite(slo_s, "slo_s", above=0)
-    operators, cores = world.topology.operators, world.offer.capacity.cpu_cores
-    work_s = sum(operator.service_time_s or 0.0 for operator in operators)
-    if penalty_usd is None:
-        penalty_usd = 10 * world.offer.usd_per_h / 3600 * work_s / cores
-    (source,) = world.topology.sources
+    rest_s, targets = _targets(world, slo_s)
+    cores = world.offer.capacity.cpu_cores
+    names = [source.name for source in world.topology.sources]
     if isinstance(workload, RateTrace):
-        workload = replace(workload, source=source.name)
-    peak_hosts = max(1, math.ceil(peak_per_s(workload) * work_s / (0.7 * cores)))
-    promised = tuple(replace(o, slo_s=slo_s) for o in operators)  # as the live world has it
+        if len(names) != 1:
+            remedy = "backtest the journal itself, which has the input of each query"
+            raise InputError("workload", "one source", f"one for each of {names}", remedy)
+        workload = replace(workload, source=names[0])
+    promised = tuple(replace(o, slo_s=targets[o.name]) for o in world.topology.operators)
     startup_s = world.offer.startup_s
-    return Scenario(
+    scenario = Scenario(
         topology=replace(world.topology, operators=promised),
         offer=world.offer,
         workload=workload,
-        slo_s=slo_s,
+        slo_s=rest_s,
         interval_s=world.interval_s,
         duration_s=workload.duration_s,
         settings=CloudSettings(
             host_startup_s=(startup_s, startup_s),
-            end_to_end_slo_s=slo_s,
-            penalty_usd=penalty_usd,
+            end_to_end_slo_s=rest_s,
             decision_s=world.interval_s,
         ),
         initial_hosts=world.initial_hosts,
+        batches=replace(world.settings, end_to_end_slo_s=rest_s, decision_s=world.interval_s),
+    )
+    work_s = scenario.work_s
+    if penalty_usd is None:
+        penalty_usd = 10 * world.offer.usd_per_h / 3600 * work_s / cores
+    peak_hosts = max(1, math.ceil(peak_per_s(workload) * work_s / (0.7 * cores)))
+    assert scenario.batches is not None
+    return replace(
+        scenario,
+        settings=replace(scenario.settings, penalty_usd=penalty_usd),
         shards=max(8, 4 * math.floor(cores) * peak_hosts // 3),
-        batches=replace(
-            world.settings,
-            end_to_end_slo_s=slo_s,
-            penalty_usd=penalty_usd,
-            decision_s=world.interval_s,
-        ),
+        batches=replace(scenario.batches, penalty_usd=penalty_usd),
     )
 
 
+def _targets(
+    world: BatchWorld, slo_s: float | Mapping[str, float] | None
+) -> tuple[float, dict[str, float]]:
+    """The latency target of most queries, and that of each query, in seconds."""
+    operators = world.topology.operators
+    if isinstance(slo_s, Mapping):
+        given = dict(slo_s)
+        rest_s = given.pop(REST, max(given.values(), default=0.0))
+        unknown = [name for name in given if name not in world.topology.by_name]
+        if unknown:
+            known = f"a query: {', '.join(world.topology.by_name)}, or {REST} for all others"
+            raise InputError("slo_s", unknown[0], known)
+        for name, value in given.items():
+            finite(value, f"slo_s of {name}", above=0)
+        finite(rest_s, "slo_s", above=0)
+        return rest_s, {o.name: given.get(o.name, rest_s) for o in operators}
+    chosen_s = world.slo_s if slo_s is None else slo_s
+    if chosen_s is None:
+        raise InputError("slo_s", None, "given", "the world has no recorded latency target")
+    rest_s = finite(chosen_s, "slo_s", above=0)
+    if world.slo_s is None:  # a world of an older version, in which every target is the recorded
+        return rest_s, {o.name: rest_s for o in operators}
+    return rest_s, {o.name: rest_s if o.slo_s is None else o.slo_s for o in operators}
+
+
 def calibrated_scenario(
-    journal: str | Path, slo_s: float, world: BatchWorld | None = None, seed: int = 0
+    journal: str | Path,
+    slo_s: float | Mapping[str, float] | None = None,
+    world: BatchWorld | None = None,
+    seed: int = 0,
 ) -> Scenario:
-    """The traffic of a journal in the world that it describes, or in `world`."""
+    """The traffic of a journal in the world that it describes, or in `world`.
+
+    slo_s: as in `batch_scenario`.
+    """
     if world is None:
         world = calibrate(read_journal(journal), Path(journal).name).world
     return batch_scenario(world, read_workload(journal, seed=seed), slo_s)
 
 
 def counterfactual(
-    turns: Sequence[Turn], policy: Policy, slo_s: float, name: str = "journal", seed: int = 0
+    turns: Sequence[Turn],
+    policy: Policy,
+    slo_s: float | Mapping[str, float] | None = None,
+    name: str = "journal",
+    seed: int = 0,
 ) -> RunReport:
     """Run a policy on the traffic of recorded turns, in a world that was calibrated from them.
 
     A dry run reports in this way what its policy would have cost and how often it would have been
     late: executors that were never requested cannot be observed, only simulated.
 
-    slo_s: end-to-end latency target, in seconds. name: for error messages. Raises JournalError if
-    the turns do not contain enough (see `calibrate`).
+    slo_s: as in `batch_scenario`. name: for error messages. Raises JournalError if the turns do not
+    contain enough (see `calibrate`).
     """
     scenario = batch_scenario(calibrate(turns, name).world, recorded(turns, name, seed), slo_s)
     return run(

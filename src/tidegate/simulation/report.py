@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.codec import Value
-from tidegate.model.topology import Topology
+from tidegate.model.topology import Operator, Topology
 from tidegate.simulation.hosts import SimulatedHosts
 from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.sketch import quantile_of
@@ -49,12 +49,15 @@ class OperatorReport(Value):
         processed: Items that were processed.
         queued: Items that wait or are in work at the end.
         dropped: Items that found the queue full.
-        compliance: Compliance with the SLO, None without an SLO or items.
+        compliance: Compliance with its own SLO, None without an SLO or items.
         mean_duration_s: Mean time in the operator with waiting, in seconds.
         p95_duration_s: 95th percentile of that time, in seconds.
         time_to_adapt_s: Mean time from the last item that took more than five times the SLO to the
             next one within it, in seconds.
         late_episode_s: The same from the first such item, in seconds.
+        slo_s: Its own SLO, in seconds, None without one.
+        p50_duration_s: Median of the time in the operator, in seconds.
+        p99_duration_s: 99th percentile of that time, in seconds.
     """
 
     operator: str
@@ -67,6 +70,14 @@ class OperatorReport(Value):
     p95_duration_s: float | None
     time_to_adapt_s: float | None
     late_episode_s: float | None
+    slo_s: float | None = None
+    p50_duration_s: float | None = None
+    p99_duration_s: float | None = None
+
+    @property
+    def in_time(self) -> float | None:
+        """Share of its processed items within its own SLO, None without an SLO or items."""
+        return None if self.compliance is None else self.compliance.real_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +88,7 @@ class RunSeries(Value):
     the interval. compliance: share of finished items within the end-to-end SLO. real_time: share of
     processed items within their operator's SLO. hosts: leased hosts. host_load_…: CPU utilisation
     of running hosts. operators: by name, queue, arrival_rate_per_s, processed_per_s, instances and
-    late.
+    late; in micro-batches also latency_mean_s and latency_p95_s.
     """
 
     time_s: Column
@@ -139,6 +150,11 @@ class RunReport(Value):
     host_seconds: float
     peak_hosts: int
     series: RunSeries
+
+    @property
+    def by_operator(self) -> dict[str, OperatorReport]:
+        """The results of each operator or query by its name."""
+        return {operator.operator: operator for operator in self.operators}
 
     @property
     def total_cost_usd(self) -> float:
@@ -233,7 +249,7 @@ def make_report(
         hosts: The leased hosts.
         rows: The time series so far.
     """
-    operators = tuple(_operator(net, o, name) for o, name in enumerate(topology.by_name))
+    operators = tuple(_operator(net, o, whole) for o, whole in enumerate(topology.operators))
     bound = np.array([operator.slo_s is not None for operator in topology.operators])
     tally, whole = net.tally[bound], net.whole
     processed = float(tally[:, at.PROCESSED].sum())
@@ -283,7 +299,7 @@ def _compliance(processed: float, late: list[float]) -> Compliance | None:
     return Compliance(*(1 - count / processed for count in late))
 
 
-def _operator(net: Network, o: int, name: str) -> OperatorReport:
+def _operator(net: Network, o: int, operator: Operator) -> OperatorReport:
     row = net.tally[o]
     processed, adapted = int(row[at.PROCESSED]), float(row[at.ADAPTED])
     working = int(
@@ -291,17 +307,21 @@ def _operator(net: Network, o: int, name: str) -> OperatorReport:
     )
     late = [float(row[column]) for column in (at.LATE_1, at.LATE_2, at.LATE_5)]
     has_slo = bool(np.isfinite(net.ops_f[o, at.SLO_S]))
+    p50_s, p95_s, p99_s = (_quantile(net.sketch[o], processed, q) for q in (0.5, 0.95, 0.99))
     return OperatorReport(
-        name,
+        operator.name,
         arrived=int(row[at.ARRIVED]),
         processed=processed,
         queued=int(net.ends[o, at.TAIL] - net.ends[o, at.HEAD]) + working,
         dropped=int(row[at.DROPPED]),
         compliance=_compliance(processed, late) if has_slo else None,
         mean_duration_s=float(row[at.DURATION_S]) / processed if processed else None,
-        p95_duration_s=_quantile(net.sketch[o], processed, 0.95),
+        p95_duration_s=p95_s,
         time_to_adapt_s=float(row[at.ADAPT_S]) / adapted if adapted else None,
         late_episode_s=float(row[at.EPISODE_S]) / adapted if adapted else None,
+        slo_s=operator.slo_s,
+        p50_duration_s=p50_s,
+        p99_duration_s=p99_s,
     )
 
 

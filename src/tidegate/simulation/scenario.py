@@ -22,7 +22,7 @@ from tidegate.simulation import (
     MicroBatchCloud,
     SimulatedCloud,
 )
-from tidegate.workloads import Workload
+from tidegate.workloads import Predictable, Workload
 from tidegate.workloads.protocol import FloatArray, generator
 
 if TYPE_CHECKING:
@@ -38,11 +38,13 @@ class Scenario:
     """Everything that a policy is tested against.
 
     Args:
-        topology: Operators, with one source that the workload drives.
+        topology: Operators, with the sources that the workload drives: one, or several for a
+            Spark application with several queries.
         offer: Hosts that can be leased.
         workload: Items that arrive.
         slo_s: Latency target from an item's arrival until everything that follows from it is
-            done, in seconds.
+            done, in seconds. Independent queries of a Spark application are judged by their own
+            (`Operator.slo_s`).
         interval_s: Time between two decisions, in seconds.
         duration_s: Length of the run, in seconds.
         settings: Behaviour of the simulated cloud.
@@ -67,7 +69,25 @@ class Scenario:
     @cached_property
     def visits(self) -> dict[str, float]:
         """Mean number of items that each operator receives for one item from the sources."""
-        return self.topology.arrival_rates({source.name: 1.0 for source in self.topology.sources})
+        names = [source.name for source in self.topology.sources]
+        if len(names) < 2:
+            return self.topology.arrival_rates(dict.fromkeys(names, 1.0))
+        came = _items(self.workload, names)
+        every = math.fsum(came.values()) or 1.0
+        return self.topology.arrival_rates({name: items / every for name, items in came.items()})
+
+    @cached_property
+    def work_s(self) -> float:
+        """Time for which one item from the sources keeps instances busy, over all operators."""
+        return math.fsum(
+            self.visits[o.name] * (o.service_time_s or 0.0) for o in self.topology.operators
+        )
+
+    @property
+    def shared(self) -> bool:
+        """Whether several queries share the slots of all executors."""
+        several = len(self.topology.operators) > 1
+        return self.batches is not None and self.batches.shared and several
 
     @cached_property
     def bottleneck_s(self) -> float:
@@ -136,6 +156,8 @@ class Scenario:
         hosts = [f"host-{n}" for n in range(1, self.initial_hosts + 1)]
         single = all(operator.max_instances == 1 for operator in topology.operators)
         placed: list[Instance] = []
+        if self.shared:
+            return _spread(topology, hosts, max(1, math.floor(self.offer.capacity.cpu_cores)))
         if single:
             for n, operator in enumerate(topology.operators):
                 placed.append(Instance(f"{operator.name}-1", operator.name, hosts[n % len(hosts)]))
@@ -146,6 +168,37 @@ class Scenario:
                 home = hosts[(n - 1) % len(hosts)]
                 placed.append(Instance(f"{operator.name}-{n}", operator.name, home))
         return Deployment(tuple(hosts), tuple(placed))
+
+
+def _items(workload: Workload, names: list[str]) -> dict[str, float]:
+    """Items of each source in the whole workload."""
+    import numpy as np
+
+    if isinstance(workload, Predictable):
+        found = workload.expected(np.array([0.0, workload.duration_s]))
+        return {name: float(np.sum(found.get(name, 0.0))) for name in names}
+    times = workload.arrivals(0.0, workload.duration_s)
+    return {name: float(len(times.get(name, ()))) for name in names}
+
+
+def _spread(topology: Topology, hosts: list[str], slots: int) -> Deployment:
+    """Instances on all slots of the hosts, for queries that share them: in turn, as live.
+
+    At least one of each query, since a snapshot shows what a query has.
+    """
+    names = list(topology.by_name)
+    counts = dict.fromkeys(names, 0)
+    placed: list[Instance] = []
+    for host in hosts:
+        for _ in range(slots):
+            name = min(names, key=counts.__getitem__)
+            limit = topology.by_name[name].max_instances
+            if limit is None or counts[name] < limit:
+                counts[name] += 1
+                placed.append(Instance(f"{name}-{counts[name]}", name, host))
+    for n, name in enumerate(name for name in names if not counts[name]):
+        placed.append(Instance(f"{name}-1", name, hosts[n % len(hosts)]))
+    return Deployment(tuple(hosts), tuple(placed))
 
 
 @dataclass(frozen=True)

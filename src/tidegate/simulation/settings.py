@@ -1,4 +1,4 @@
-"""Settings of the simulated cloud: start-up, service, contention, failure and measurement."""
+"""Settings of the simulated cloud and of the simulated Spark application."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.errors import SettingError
 from tidegate.model.topology import Operator
 from tidegate.units import finite
 
-__all__ = ["CloudSettings", "ServiceKind", "ServiceTime"]
+__all__ = ["BatchSettings", "CloudSettings", "ServiceKind", "ServiceTime"]
 
 ServiceKind = Literal["exponential", "deterministic", "lognormal", "empirical"]
 
@@ -155,3 +155,88 @@ class CloudSettings(Value):
     def queue_limit_of(self, operator: str) -> int | None:
         """Most items that may wait at an operator, None for no limit."""
         return self.queue_limits.get(operator, self.queue_limit)
+
+
+@dataclass(frozen=True)
+class BatchSettings(Value):
+    """How a simulated Spark application behaves.
+
+    A batch of n items on k slots takes o + (W + n·s)/k; s is the operator's service time. Mappings
+    hold values by query, which replace the common one.
+
+    Args:
+        overhead_s: o, the part of each batch that more slots do not shorten, in seconds.
+        overheads_s: The same by query.
+        overhead_scv: Squared coefficient of variation of the overhead.
+        fixed_work_s: W, slot-seconds of work in each batch, however many items it has.
+        fixed_works_s: The same by query.
+        trigger_interval_s: Trigger interval in seconds, 0 if the next batch starts at once.
+        trigger_intervals_s: The same by query.
+        max_rows: Most items that a batch admits, by query; the others wait.
+        change_s: Time by which the first batch of a query takes longer after executors came or
+            left, by query, in seconds: its state moves.
+        shared: Whether the queries share all slots of all executors, as in an application without
+            live settings; otherwise each query has the slots of its instances. It makes no
+            difference to a single query.
+        host_startup_s: Time from the request of an executor until it runs, uniform (low, high);
+            None for that of the offer.
+        warm_up_s: Time until the slots of a new executor take tasks, in seconds.
+        lag_visible: Whether the source reports its backlog.
+        tasks: Tasks of a batch of a pooled query, None for no limit.
+        decision_s: Time until the next decision that snapshots state, in seconds.
+        monitoring_s: Interval of the time series, in seconds.
+        end_to_end_slo_s: End-to-end latency target, in seconds. Items of independent queries are
+            judged by the SLO of their own query, where it has one.
+        penalty_usd: Penalty for each item that misses the end-to-end target; without one, for each
+            item that misses the SLO of a query.
+    """
+
+    overhead_s: float = 0.5
+    overheads_s: Mapping[str, float] = field(default_factory=dict)
+    overhead_scv: float = 0.0
+    fixed_work_s: float = 0.0
+    fixed_works_s: Mapping[str, float] = field(default_factory=dict)
+    trigger_interval_s: float = 0.0
+    trigger_intervals_s: Mapping[str, float] = field(default_factory=dict)
+    max_rows: Mapping[str, int] = field(default_factory=dict)
+    change_s: Mapping[str, float] = field(default_factory=dict)
+    shared: bool = False
+    host_startup_s: tuple[float, float] | None = None
+    warm_up_s: float = 0.0
+    lag_visible: bool = True
+    tasks: int | None = None
+    decision_s: float | None = None
+    monitoring_s: float = 15.0
+    end_to_end_slo_s: float | None = None
+    penalty_usd: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in (
+            "overhead_s",
+            "overhead_scv",
+            "fixed_work_s",
+            "trigger_interval_s",
+            "warm_up_s",
+        ):
+            finite(getattr(self, name), name, low=0, error=SettingError)
+        for what, by_query in (
+            ("overhead", self.overheads_s),
+            ("fixed work", self.fixed_works_s),
+            ("trigger interval", self.trigger_intervals_s),
+            ("change_s", self.change_s),
+        ):
+            for name, value in by_query.items():
+                finite(value, f"{what} of {name}", low=0, error=SettingError)
+        for name, rows in self.max_rows.items():
+            finite(rows, f"max_rows of {name}", low=1, error=SettingError)
+        finite(self.monitoring_s, "monitoring_s", above=0, error=SettingError)
+        finite(self.penalty_usd, "penalty_usd", low=0, error=SettingError)
+
+    def for_hosts(self) -> CloudSettings:
+        """The settings that concern executors."""
+        return CloudSettings(
+            host_startup_s=self.host_startup_s,
+            instance_startup_s=(self.warm_up_s, self.warm_up_s),
+            image_download_s=0.0,
+            migration_pause_s=0.0,
+        )
