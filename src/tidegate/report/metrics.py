@@ -156,7 +156,7 @@ class Metrics:
                 self._add_latency(turn.snapshot, turn.snapshot.time_s - before.time_s)
 
     def _add_latency(self, snapshot: Snapshot, span_s: float) -> None:
-        for seconds, items in latency_points(snapshot, max(0.0, span_s)):
+        for seconds, items, _ in latency_points(snapshot, max(0.0, span_s)):
             self._buckets[bisect_left(BUCKETS_S, seconds)] += items
             self._latency_sum_s += seconds * items
 
