@@ -367,10 +367,17 @@ def _spans(seen: Sequence[Snapshot], until_s: float) -> list[float]:
 
 
 def _done_per_s(snapshot: Snapshot) -> float:
-    """Return the items processed per second; the input rate where that is not measured."""
+    """Return the items processed per second; the input rate where that is not measured.
+
+    A query without a rate does not hide the items of the others.
+    """
     single = len(snapshot.topology.operators) == 1
     done = snapshot.operators[0].processed_per_s if single and snapshot.operators else None
-    return done if done is not None else rate_of(snapshot) or 0.0
+    rate = rate_of(snapshot) if done is None else done
+    if rate is not None:
+        return rate
+    entries = (snapshot.reading[name] for name in snapshot.topology.entries)
+    return math.fsum(reading.arrival_rate_per_s or 0.0 for reading in entries)
 
 
 def _shed_per_s(snapshot: Snapshot) -> float:
