@@ -58,7 +58,7 @@ def reading(kind: str, name: str, load: float, overloaded: bool) -> OperatorRead
     if kind == "audit":
         cost = BatchCost(estimate(0.4), estimate(0.2), estimate(0.001, 0.9, False), slots=2.0)
         return OperatorReading(
-            name, 800 * load, 500.0, service_time_s=0.001, queue_length=20_000 * load,
+            name, 800 * load, min(500.0, 800 * load), service_time_s=0.001, queue_length=20_000 * load,
             batches=BatchReading(10.0, (3.0, 3.1), 0.4, cost, 5000.0, "maxOffsetsPerTrigger=5000"),
             delay=Latency(30.0, 28.0, 45.0, 55.0),
             backlog_s=40 * load,
@@ -132,9 +132,9 @@ def many_queries(count: int = 4, turns: int = 60, from_s: float = 1_790_000_000.
     return found
 
 
-def write_many(path: Path, count: int = 4) -> Path:
-    """The same as a journal."""
+def write_many(path: Path, count: int = 4, until: int = 60) -> Path:
+    """The same as a journal. until: number of the last turn; the overload is from 20 to 30."""
     with Journal(path) as journal:
-        for turn in many_queries(count):
+        for turn in many_queries(count)[:until]:
             journal.write(turn)
     return path

@@ -68,9 +68,9 @@ function figures(row, rows) {
   const full = row.capacity_per_s ? row.rate_per_s / row.capacity_per_s : null;
   return [
     card("Input rate", perSecond(row.rate_per_s), [`${perSecond(row.capacity_per_s)} capacity${row.shed ? ` · ${percent(row.shed)} shed` : ""}`, meter(full, "rate as a share of capacity")], spark(tail("rate_per_s"), "rate"), full > 1 ? "bad" : ""),
-    card("Latency, p95", duration(row.p95_s), [
+    card("Latency, p95", `${row.at_least && row.p95_s !== null ? "≥ " : ""}${duration(row.p95_s)}`, [
       row.slo_s === null ? "no SLO set" : row.p95_s === null ? `not measured; SLO ${duration(row.slo_s)}` : `${late ? "above" : "within"} the SLO of ${duration(row.slo_s)}`,
-      `p50 ${duration(row.p50_s)} · p99 ${duration(row.p99_s)}`], spark(tail("p95_s"), "p95"), late ? "bad" : ""),
+      `p50 ${duration(row.p50_s)} · p99 ${duration(row.p99_s)}${row.age_p95_s === null ? "" : ` · event age ${duration(row.age_p95_s)}`}`], spark(tail("p95_s"), "p95"), late ? "bad" : ""),
     card("Backlog", row.lag === null ? DASH : `${number(row.lag)}`, [row.lag === null ? "not measured" : "items waiting", drain(row)], spark(tail("lag"), "capacity")),
     card("Hosts", count(row.running), [
       `running, of ${plural(row.hosts, "host")} paid for`, `target ${count(row.wanted)}, planned ${count(row.planned)}${row.guards ? ` (${row.guards})` : ""}`], spark(tail("running"), "capacity")),
