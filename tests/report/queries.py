@@ -58,7 +58,8 @@ def reading(kind: str, name: str, load: float, overloaded: bool) -> OperatorRead
     if kind == "audit":
         cost = BatchCost(estimate(0.4), estimate(0.2), estimate(0.001, 0.9, False), slots=2.0)
         return OperatorReading(
-            name, 800 * load, min(500.0, 800 * load), service_time_s=0.001, queue_length=20_000 * load,
+            name, 800 * load, min(500.0, 800 * load), service_time_s=0.001,
+            queue_length=20_000 * load,
             batches=BatchReading(10.0, (3.0, 3.1), 0.4, cost, 5000.0, "maxOffsetsPerTrigger=5000"),
             delay=Latency(30.0, 28.0, 45.0, 55.0),
             backlog_s=40 * load,

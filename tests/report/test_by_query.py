@@ -133,15 +133,31 @@ def test_a_warm_up_that_is_not_in_the_journal_is_named_in_answer_and_figures(
     assert f"Not counted: warm-up, {text}." in live_page("day", turns, summary).html()
 
 
-def test_items_without_a_latency_are_named(turns: list[Turn]) -> None:
-    blind = [
-        replace(t, snapshot=replace(snapshot(t), latency=Latency())) if 20 <= n < 30 else t
-        for n, t in enumerate(turns)
-    ]
+def without_delay(turn: Turn) -> Turn:
+    now = snapshot(turn)
+    blind = tuple(replace(r, delay=Latency()) for r in now.operators)
+    return replace(turn, snapshot=replace(now, operators=blind, latency=Latency()))
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_items_without_a_latency_are_named(count: int) -> None:
+    every = many_queries(count)
+    blind = [without_delay(t) if 20 <= n < 30 else t for n, t in enumerate(every)]
     summary = summarise(blind)
-    assert summary.without_latency_s == pytest.approx(100) and summary.without_latency > 0
+    assert summary.without_latency > 0
     assert "not in the share" in dict(figures(summary))["without a latency"]
-    assert summarise(turns).without_latency == 0
+    if count == 1:
+        assert summary.without_latency_s == pytest.approx(100)
+    assert summarise(every).without_latency == 0
+
+
+def test_the_share_in_time_judges_independent_queries_by_their_own_slo(turns: list[Turn]) -> None:
+    summary = summarise(turns)
+    assert summary.by_query and "within its SLO" in dict(figures(summary))
+    shares = [(q.delay.items, q.delay.in_time) for q in summary.queries]
+    total = sum(items for items, _ in shares)
+    in_time = sum(items * share for items, share in shares if share is not None)
+    assert summary.slo_compliance == pytest.approx(in_time / total)
 
 
 def test_shed_and_set_aside_items_are_named(turns: list[Turn]) -> None:

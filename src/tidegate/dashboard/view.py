@@ -21,6 +21,7 @@ from tidegate.loop.controls import ControlState
 from tidegate.loop.journal import Turn
 from tidegate.model import Plan, Snapshot
 from tidegate.model.steps import Step
+from tidegate.report.queries import independent, judged
 from tidegate.report.summary import capacity_of, lag_of, rate_of, slo_of
 from tidegate.theory.microbatch import BatchQuery, mean_s
 from tidegate.theory.queueing import Station, waiting_items
@@ -93,6 +94,10 @@ class Row(Value):
         p99_s: 99th percentile of the latency.
         at_least: Whether the latency is a lower bound.
         age_p95_s: 95th percentile of the items' age by their own time stamps.
+        judged: Queries with an SLO and a measured delay, if they do not depend on each other.
+        beyond: How many of them are beyond their own SLO.
+        worst: The one that is closest to its SLO or furthest beyond it, as plain values.
+        ratio: The 95th percentile of its delay as a share of its SLO.
         slo_s: Latency target.
         hosts: Hosts that are paid for.
         running: Hosts that are running.
@@ -124,6 +129,10 @@ class Row(Value):
     p99_s: float | None = None
     at_least: bool = False
     age_p95_s: float | None = None
+    judged: int = 0
+    beyond: int = 0
+    worst: Any = None
+    ratio: float | None = None
     slo_s: float | None = None
     hosts: int | None = None
     running: int | None = None
@@ -175,6 +184,9 @@ class RowBuilder:
         if now is None:
             return Row(index, turn.number, None, controls=tuple(controls), error=turn.error)
         lower, upper = _thresholds(turn.memory)
+        slo_s = slo_of(turn) if self.slo_s is None else self.slo_s
+        queries = judged(now, slo_s) if independent(now) else []
+        worst = queries[0] if queries else None
         busy = [h.utilisation for h in now.running_hosts if h.utilisation is not None]
         return Row(
             index,
@@ -190,7 +202,11 @@ class RowBuilder:
             p99_s=now.latency.p99_s,
             at_least=now.latency.at_least,
             age_p95_s=now.event_age.p95_s,
-            slo_s=slo_of(turn) if self.slo_s is None else self.slo_s,
+            judged=len(queries),
+            beyond=sum(query.late for query in queries),
+            worst=to_plain(worst),
+            ratio=worst.p95_s / worst.slo_s if worst is not None else None,
+            slo_s=slo_s,
             hosts=len(now.hosts),
             running=len(now.running_hosts),
             requested=len(now.requested.hosts),

@@ -148,7 +148,8 @@ def figures(summary: LiveSummary) -> list[tuple[str, str]]:
         ("items", f"{about}{s.items:.0f}"),
     ]
     if s.slo_s is not None and s.slo_compliance is not None:
-        rows.append((f"within {show_duration(s.slo_s)}", f"{most}{s.slo_compliance:.1%}"))
+        target = "within its SLO" if s.by_query else f"within {show_duration(s.slo_s)}"
+        rows.append((target, f"{most}{s.slo_compliance:.1%}"))
     if s.p50_s is not None and s.p95_s is not None and s.p99_s is not None:
         shown = " · ".join(show_duration(v) for v in (s.p50_s, s.p95_s, s.p99_s))
         rows.append(("latency p50 · p95 · p99", least + shown))
@@ -178,13 +179,14 @@ def figures(summary: LiveSummary) -> list[tuple[str, str]]:
 def _not_counted(s: LiveSummary) -> list[tuple[str, str]]:
     """Return what the share in time and the percentiles do not count."""
     rows = []
-    if s.without_latency:
+    if s.without_latency >= 1:
         share = s.without_latency / s.items if s.items else 1.0
+        length = f" of {show_duration(s.without_latency_s)}" if s.without_latency_s else ""
         rows.append(
             (
                 "without a latency",
-                f"about {s.without_latency:.0f} items ({share:.1%}) of "
-                f"{show_duration(s.without_latency_s)}: not in the share, not in the percentiles",
+                f"about {s.without_latency:.0f} items ({share:.1%}){length}: not in the share, "
+                "not in the percentiles",
             )
         )
     if s.shed:
@@ -213,7 +215,8 @@ def _answer(s: LiveSummary) -> str:
     if s.slo_compliance is not None and s.slo_s is not None:
         about = "at most " if s.at_most else "" if s.exact else "about "
         held = f"{about}{s.slo_compliance:.1%} of the items were done within "
-        held += f"{show_duration(s.slo_s)}, with "
+        target = "the SLO of their query" if s.by_query else show_duration(s.slo_s)
+        held += f"{target}, with "
     text = (
         f"{held}{s.mean_executors:.1f} executors on average and {s.peak_executors} at the peak: "
         f"{s.saved:.0%} fewer executor-seconds than a cluster sized for the peak."

@@ -18,9 +18,12 @@ from tidegate.report.points import LatencyFigures, latency_figures
 
 __all__ = [
     "QueryFigures",
+    "QueryNow",
     "batch_parts",
     "delay_of",
+    "independent",
     "items_per_s",
+    "judged",
     "limit_of",
     "queries_of",
     "query_figures",
@@ -93,6 +96,39 @@ def delay_of(snapshot: Snapshot, name: str) -> Latency:
     if delay == Latency() and len(snapshot.topology.operators) == 1:
         return snapshot.latency
     return delay
+
+
+@dataclass(frozen=True, slots=True)
+class QueryNow(Value):
+    """A query with an SLO and a measured delay. p95_s: of its delay; at_least: a lower bound."""
+
+    name: str
+    p95_s: float
+    slo_s: float
+    at_least: bool = False
+
+    @property
+    def late(self) -> bool:
+        """Whether the delay exceeds the SLO."""
+        return self.p95_s > self.slo_s
+
+
+def judged(snapshot: Snapshot, slo_s: float | None = None) -> list[QueryNow]:
+    """Return the queries that can be judged now, the worst first. slo_s: of those without one."""
+    found = []
+    for name in queries_of(snapshot):
+        delay, own_s = delay_of(snapshot, name), snapshot.operator(name).slo_s
+        limit_s = slo_s if own_s is None else own_s
+        if delay.p95_s is not None and limit_s is not None:
+            found.append(QueryNow(name, delay.p95_s, limit_s, delay.at_least))
+    return sorted(found, key=lambda query: -query.p95_s / query.slo_s)
+
+
+def independent(snapshot: Snapshot) -> bool:
+    """Whether there are several queries and none reads what another one writes."""
+    names = snapshot.topology.by_name
+    chained = any(e.origin in names and e.target in names for e in snapshot.topology.edges)
+    return len(names) > 1 and not chained
 
 
 def items_per_s(reading: OperatorReading) -> float | None:

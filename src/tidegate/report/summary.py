@@ -12,7 +12,7 @@ from tidegate.loop.billing import Bill
 from tidegate.loop.journal import Turn
 from tidegate.model import Snapshot
 from tidegate.report.points import Point, latency_figures, points_of
-from tidegate.report.queries import QueryFigures, query_figures
+from tidegate.report.queries import QueryFigures, independent, query_figures
 
 __all__ = [
     "Decision",
@@ -123,7 +123,7 @@ class LiveSummary(Value):
         cost_usd: Cost by started billing unit; see `Bill`.
         static_cost_usd: Cost with the peak number of executors all the time.
         slo_s: Latency target, in seconds.
-        slo_compliance: Share of items within the target.
+        slo_compliance: Share of items within the target, or within the SLO of their query.
         p50_s: Median latency, in seconds.
         p95_s: 95th percentile of the latency, in seconds.
         p99_s: 99th percentile of the latency, in seconds.
@@ -144,6 +144,8 @@ class LiveSummary(Value):
         set_aside: Bad rows that were set aside; no figure counts them.
         left_out: Parts of the run that no figure counts.
         queries: The queries, each judged by its own SLO.
+        by_query: Whether `slo_compliance` judges the items of each query by its own SLO, as it does
+            for queries that do not depend on each other.
     """
 
     policy: str
@@ -175,6 +177,7 @@ class LiveSummary(Value):
     set_aside: int = 0
     left_out: tuple[LeftOut, ...] = ()
     queries: tuple[QueryFigures, ...] = ()
+    by_query: bool = False
 
     @property
     def mean_executors(self) -> float:
@@ -271,7 +274,7 @@ def summarise(
         queries=query_figures(looked, spans, given_s),
     )
     if measured is None:
-        return summary
+        return _by_query(summary) if independent(seen[-1]) else summary
     return replace(
         summary,
         exact=True,
@@ -287,6 +290,24 @@ def summarise(
         without_latency=0.0,
         without_latency_s=0.0,
         set_aside=measured.set_aside,
+    )
+
+
+def _by_query(summary: LiveSummary) -> LiveSummary:
+    """Return the summary with a share in time that judges each query by its own SLO."""
+    shares = [(q, q.delay.in_time) for q in summary.queries]
+    total = math.fsum(q.delay.items for q, share in shares if share is not None)
+    if not total:
+        return summary
+    in_time = math.fsum(q.delay.items * share for q, share in shares if share is not None)
+    return replace(
+        summary,
+        slo_compliance=in_time / total,
+        at_most=any(q.delay.at_most for q in summary.queries),
+        items=math.fsum(q.items for q in summary.queries),
+        without_latency=math.fsum(q.delay.without for q in summary.queries),
+        without_latency_s=0.0,
+        by_query=True,
     )
 
 
