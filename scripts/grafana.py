@@ -14,6 +14,8 @@ TARGET = Path(__file__).parent.parent / "deploy" / "grafana" / "tidegate.json"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 JOB = '{job=~"$job"}'
 QUANTILE = "histogram_quantile({}, sum by (le) (rate(tidegate_latency_seconds_bucket{}[5m])))"
+BY_QUERY = "sum by (query) (rate({}[5m]))"
+ROWS, LATE = f"tidegate_query_rows_total{JOB}", f"tidegate_query_late_rows_total{JOB}"
 
 PANELS: list[tuple[str, str, str, int, list[tuple[str, str]]]] = [
     # title, kind, unit, width, (expression, legend)
@@ -51,6 +53,62 @@ PANELS: list[tuple[str, str, str, int, list[tuple[str, str]]]] = [
         ],
     ),
     ("Backlog", "timeseries", "none", 12, [(f"tidegate_lag_items{JOB}", "{{operator}}")]),
+    (
+        "Rows within the query's own SLO",
+        "timeseries",
+        "percentunit",
+        12,
+        [(f"1 - {BY_QUERY.format(LATE)} / {BY_QUERY.format(ROWS)}", "{{query}}")],
+    ),
+    (
+        "Processing delay by query, 95 %",
+        "timeseries",
+        "s",
+        12,
+        [
+            (
+                "histogram_quantile(0.95, sum by (query, le) "
+                f"(rate(tidegate_query_delay_seconds_bucket{JOB}[5m])))",
+                "{{query}}",
+            ),
+            (f"tidegate_query_slo_seconds{JOB}", "SLO of {{query}}"),
+        ],
+    ),
+    (
+        "Event age by query, 95 %",
+        "timeseries",
+        "s",
+        12,
+        [(f"tidegate_query_event_age_p95_seconds{JOB}", "{{query}}")],
+    ),
+    (
+        "Backlog by query",
+        "timeseries",
+        "s",
+        12,
+        [(f"tidegate_query_backlog_seconds{JOB}", "{{query}}")],
+    ),
+    (
+        "Cost of a batch",
+        "timeseries",
+        "s",
+        12,
+        [
+            (f"tidegate_query_batch_overhead_seconds{JOB}", "overhead of {{query}}"),
+            (
+                f"tidegate_query_batch_fixed_work_seconds{JOB} / tidegate_query_batch_slots{JOB}",
+                "fixed work of {{query}}",
+            ),
+            (f"tidegate_query_batch_seconds{JOB}", "last batch of {{query}}"),
+        ],
+    ),
+    (
+        "State",
+        "timeseries",
+        "decbytes",
+        12,
+        [(f"tidegate_query_state_bytes{JOB}", "{{query}}")],
+    ),
     (
         "Decisions in the last hour",
         "bargauge",

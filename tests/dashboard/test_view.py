@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.report.queries import SLOS_S, many_queries
 from tidegate.dashboard.view import (
     Row,
     RowBuilder,
@@ -215,3 +216,25 @@ def test_a_quiet_turn_says_who_held_it() -> None:
         "The policy targeted 3 hosts; pause limited it: scaling is paused. "
         "Reason of the policy: it is late."
     )
+
+
+def test_every_query_is_shown_with_its_own_slo_and_what_limits_it() -> None:
+    builder = RowBuilder()
+    turns = many_queries()
+    rows = [builder.add(turn) for turn in turns]
+    shown = {query["name"]: query for query in detail_of(turns[25], rows[25])["queries"]}
+    assert {name: query["slo_s"] for name, query in shown.items()} == SLOS_S
+    assert shown["sessions"]["delay"]["at_least"] and shown["sessions"]["backlog_s"] == 44
+    assert shown["sessions"]["parts_s"][1] == pytest.approx(20 / 12)
+    assert shown["audit"]["unclear"] == ["rows"] and "5,000 rows" in shown["audit"]["limit"]
+    assert shown["dead-letter"]["delay"]["p95_s"] is None
+    assert rows[25].worst["name"] == "sessions" and rows[25].beyond == 1 and rows[25].judged == 3
+    totals = builder.queries.plain()
+    assert totals["alerts"]["late"] == 0 < totals["sessions"]["late"] < totals["sessions"]["rows"]
+    assert totals["dead-letter"]["rows"] == 0
+
+
+def test_without_queries_there_is_no_table_of_them() -> None:
+    turn = Turn(1, "static", steady_snapshot())
+    row = RowBuilder().add(turn)
+    assert detail_of(turn, row)["queries"] == [] and row.worst is None

@@ -14,6 +14,7 @@ from rich.console import Console, RenderableType
 
 from tests.cli.helpers import tidegate
 from tests.loop.helpers import record as imagined
+from tests.report.queries import many_queries
 from tidegate.cli.live_view import LiveView, turn_line, view
 from tidegate.errors import JournalError
 from tidegate.lab.scenario_options import ScenarioOptions
@@ -185,6 +186,19 @@ def test_what_is_shed_is_said(turns: list[Turn]) -> None:
     shedding = replace(last, plan=replace(last.plan, shed_fraction=0.25))
     assert "sheds 25%" in turn_line(shedding, turns[0], SLO_S)
     assert "25% is shed" in text_of(view([shedding], SLO_S))
+
+
+def test_several_queries_have_a_line_each_with_their_own_slo() -> None:
+    turns = many_queries()
+    shown = text_of(view(turns[:26], 30.0))
+    for name in ("alerts", "sessions", "dead-letter", "audit"):
+        assert name in shown
+    assert "≥ 44 s" in shown and "latency p95" not in shown and "the source admits" in shown
+    assert all(len(line) <= 100 for line in shown.splitlines())
+    line = turn_line(turns[25], turns[0], 30.0)
+    assert "sessions p95 ≥ 44 s of 30 s ! 1/3 late" in line
+    thirty = text_of(view(many_queries(30, turns=4), 30.0))
+    assert "and 22 queries further from their SLO" in thirty
 
 
 def test_in_a_terminal_the_view_stays_in_place(turns: list[Turn]) -> None:

@@ -18,6 +18,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.report.queries import SLOS_S, many_queries, reading
 from tidegate.cli.metrics import follow
 from tidegate.errors import InputError
 from tidegate.loop.backend import Outcome
@@ -88,6 +89,62 @@ def test_what_was_not_measured_is_absent() -> None:
     assert found["tidegate_latency_seconds_count",] == 0
 
 
+def test_every_query_has_its_own_slo_delay_and_cost() -> None:
+    metrics = Metrics()
+    for each in many_queries():
+        metrics.observe(each)
+    found = values(metrics)
+    for name, slo_s in SLOS_S.items():
+        assert found["tidegate_query_slo_seconds", name] == slo_s
+    assert found["tidegate_query_event_age_p95_seconds", "alerts"] == 90
+    assert found["tidegate_query_delay_p95_seconds", "alerts"] < 2
+    assert found["tidegate_query_backlog_seconds", "sessions"] == 2.5
+    assert found["tidegate_query_state_bytes", "sessions"] == 640e6
+    assert found["tidegate_query_batch_fixed_work_seconds", "sessions"] == 20
+    assert found["tidegate_query_cost_identified", "audit", "overhead"] == 1
+    assert found["tidegate_query_cost_identified", "audit", "per_row"] == 0
+    assert found["tidegate_query_admission_rows", "audit"] == 5000
+    assert ("tidegate_query_admission_rows", "alerts") not in found
+    assert found["tidegate_query_late_rows_total", "alerts"] == 0
+    assert found["tidegate_query_rows_total", "dead-letter"] == 0
+    assert ("tidegate_query_delay_p95_seconds", "dead-letter") not in found
+
+
+def test_an_overload_without_a_watermark_counts_in_the_histogram_and_as_late() -> None:
+    first, *_ = many_queries()
+    assert first.snapshot is not None
+    late = reading("sessions", "sessions", 1.0, overloaded=True)
+    metrics = Metrics()
+    for n in range(3):
+        now = replace(
+            first.snapshot,
+            time_s=10.0 * n,
+            operators=(late,),
+            latency=Latency(p50_s=44.0, at_least=True),
+        )
+        metrics.observe(Turn(n + 1, STACK, now))
+    found = values(metrics)
+    rows = 2 * 10 * (late.processed_per_s or 0)
+    assert found["tidegate_query_rows_total", "sessions"] == pytest.approx(rows)
+    assert found["tidegate_query_late_rows_total", "sessions"] == pytest.approx(rows)
+    assert found["tidegate_query_delay_seconds_bucket", "30.0", "sessions"] == 0
+    assert found["tidegate_query_delay_seconds_count", "sessions"] == pytest.approx(rows)
+    assert found["tidegate_query_delay_is_lower_bound", "sessions"] == 1
+    assert found["tidegate_latency_seconds_bucket", "30.0"] == 0
+    assert found["tidegate_latency_seconds_count",] > 0
+
+
+def test_rows_without_a_delay_are_counted_apart() -> None:
+    metrics = Metrics()
+    for each in many_queries(turns=6):
+        assert each.snapshot is not None
+        blind = tuple(replace(r, delay=Latency()) for r in each.snapshot.operators)
+        metrics.observe(replace(each, snapshot=replace(each.snapshot, operators=blind)))
+    found = values(metrics)
+    assert found["tidegate_query_unmeasured_rows_total", "sessions"] > 0
+    assert found["tidegate_query_rows_total", "sessions"] == 0
+
+
 def test_staleness_grows_while_nobody_decides() -> None:
     now = iter([100.0, 160.0, 160.0])
     metrics = Metrics(clock=lambda: next(now))
@@ -97,7 +154,7 @@ def test_staleness_grows_while_nobody_decides() -> None:
 
 def test_every_metric_has_a_help_and_the_names_are_conventional() -> None:
     for name, (kind, text, labels) in METRICS.items():
-        assert re.fullmatch(r"tidegate_[a-z_]+", name)
+        assert re.fullmatch(r"tidegate_[a-z0-9_]+", name)
         assert text.endswith(".")
         assert (kind == "counter") == name.endswith("_total")
         assert not set(labels) & {"le", "job", "instance"}, "these are Prometheus' own"
@@ -212,9 +269,12 @@ def expressions() -> list[str]:
 
 
 def test_grafana_and_alerts_ask_for_metrics_that_there_are() -> None:
-    asked = {name for e in expressions() for name in re.findall(r"tidegate_[a-z_]+", e)}
+    asked = {name for e in expressions() for name in re.findall(r"tidegate_[a-z0-9_]+", e)}
     assert len(asked) > 10
-    known = set(METRICS) | {"tidegate_latency_seconds_bucket"}
+    known = set(METRICS) | {
+        "tidegate_latency_seconds_bucket",
+        "tidegate_query_delay_seconds_bucket",
+    }
     assert asked <= known
 
 

@@ -27,7 +27,7 @@ from tidegate.loop.stack import StackOptions, build_stack
 from tidegate.model import SloByQuery
 from tidegate.model.topology import Topology
 from tidegate.policies.base import Situation
-from tidegate.report.summary import Measured
+from tidegate.report.summary import LeftOut, Measured
 from tidegate.spark.autoscaler.autoscaler import Autoscaler
 from tidegate.spark.local.cluster import LocalCluster
 from tidegate.spark.local.session import session
@@ -52,6 +52,8 @@ OPENING_SHARE = 0.05
 """Share of a run that counts as its opening, whose rate is that of the warm-up."""
 CATCH_UP_S = 60.0
 """Seconds that a warm-up may last longer, until its backlog is processed."""
+WARM_UP = "warm-up"
+WARMING = "warming up at the rate of the opening, before the input that counts"
 USUAL_BACKLOG_S = 3.0
 """Seconds of input that wait or are being processed in an application that keeps up."""
 SETTINGS = {
@@ -75,8 +77,9 @@ class LiveRun:
         out: Folder for journal, logs, results and, in `data`, topics and checkpoints.
         rate: Factor on the application's own rates.
         seconds: Duration of the input, in seconds.
-        warm_up_s: Seconds before it, at the rate of the opening. They do not count, and last up to
-            `CATCH_UP_S` longer, until the backlog is processed.
+        warm_up_s: Seconds before it, at the rate of the opening. They last up to `CATCH_UP_S`
+            longer, until all requested executors run and the backlog is processed. They have their
+            own journal and their own figures; everything after them counts.
         slo: Latency target, or targets by operator such as ``alerts=2s,30s``; the application's own
             by default.
         policy: As for `Autoscaler`, like the next two.
@@ -162,6 +165,11 @@ class LiveRun:
         return self.out / "journal.jsonl"
 
     @property
+    def warm_up_journal(self) -> Path:
+        """The journal of the warm-up."""
+        return self.out / "warm-up.jsonl"
+
+    @property
     def driver_log(self) -> Path:
         """The log of Spark's driver."""
         return self.out / "driver.log"
@@ -191,11 +199,16 @@ class LiveRun:
         counts = self.workload().expected(np.array([0.0, until_s]))
         return {source: float(count[0]) / until_s for source, count in counts.items()}
 
-    def steady(self, pace: Literal["trickle", "opening", "mean"] = "mean") -> Sum:
-        """Every source at a constant rate without an end: a trickle, the opening's or the mean."""
+    def steady(self, pace: Literal["none", "trickle", "opening", "mean"] = "mean") -> Sum:
+        """Every source at a constant rate without an end.
+
+        pace: nothing at all, a trickle, the rate of the opening, or the mean rate of the run.
+        """
         rates = self.rates_per_s
         if pace == "opening":
             rates = self._mean_rates(OPENING_SHARE * self.seconds)
+        elif pace == "none":
+            rates = dict.fromkeys(rates, 0.0)
         elif pace == "trickle":
             few = {source: max(1.0, min(TRICKLE_PER_S, r / 10)) for source, r in rates.items()}
             rates = {source: min(rate, few[source]) for source, rate in rates.items()}
@@ -212,7 +225,7 @@ class LiveResult:
     """The result of a run.
 
     Args:
-        from_s: Begin of the time that counts, after the warm-up, Unix seconds.
+        from_s: Begin of the input that counts, after the warm-up, Unix seconds.
         until_s: End of the input, Unix seconds.
         items: Items of all sources that arrived in that time.
         seconds: From then until the last of them was processed.
@@ -221,6 +234,7 @@ class LiveResult:
         measured: Exact latencies and losses by input row; None where they are not known.
         account: The account of a dry run.
         interrupted: Whether the run was stopped early.
+        warm_up: The rows before, which do not count, with their own figures; None without any.
     """
 
     from_s: float
@@ -232,6 +246,12 @@ class LiveResult:
     measured: Measured | None = None
     account: str = ""
     interrupted: bool = False
+    warm_up: LeftOut | None = None
+
+    @property
+    def ended_s(self) -> float:
+        """When the last item was processed, Unix seconds; executors count until then."""
+        return self.from_s + self.seconds
 
     @property
     def dropped(self) -> int:
@@ -320,25 +340,44 @@ def run_live(
         if not caught_up:
             say(f"{waiting(running.queries)} items wait after five minutes of a trickle: going on")
         wired = running.for_autoscaler()
-        scaler = Autoscaler(
-            spark, slo=run.slo_by_query, policy=run.policy, parameters=run.parameters,
-            guards=run.guards, min_executors=1, max_executors=run.max_hosts, interval=run.interval,
-            stabilise=run.stabilise, journal=run.journal, price_per_hour=run.price_per_hour,
-            billing_unit=run.billing_unit, cluster=None if run.dry_run else cluster,
-            dry_run=run.dry_run, seed=run.seed, on_turn=on_turn,
-            **wired | {"topology": lambda: known_times(running.model(), run.topology)},
-        )  # fmt: skip
-        with scaler:
-            if run.warm_up_s:
-                say("warming up at the rate of the opening; not counted")
-                opening = run.steady("opening")
+
+        def scaler(journal: Path, on_turn: Callable[[Turn], None]) -> Autoscaler:
+            return Autoscaler(
+                spark, slo=run.slo_by_query, policy=run.policy, parameters=run.parameters,
+                guards=run.guards, min_executors=1, max_executors=run.max_hosts,
+                interval=run.interval, stabilise=run.stabilise, journal=journal,
+                price_per_hour=run.price_per_hour, billing_unit=run.billing_unit,
+                cluster=None if run.dry_run else cluster, dry_run=run.dry_run, seed=run.seed,
+                on_turn=on_turn,
+                **wired | {"topology": lambda: known_times(running.model(), run.topology)},
+            )  # fmt: skip
+
+        if run.warm_up_s:
+            opening = run.steady("opening")
+            arriving = opening.expected(np.array([0.0, USUAL_BACKLOG_S]))
+            usual = sum(float(count[0]) for count in arriving.values())
+
+            def tell(turn: Turn) -> None:
+                hosts = len(turn.snapshot.running_hosts) if turn.snapshot is not None else 0
+                executors = f"{hosts} executor{'' if hosts == 1 else 's'}"
+                say(f"{WARMING}: {executors}, {waiting(entries)} items wait")
+
+            say(WARMING)
+            with scaler(run.warm_up_journal, tell) as warming:
                 feed.play(opening)
                 wait_until(lambda: False, run.warm_up_s, stop, check)
-                arriving = opening.expected(np.array([0.0, USUAL_BACKLOG_S]))
-                usual = sum(float(count[0]) for count in arriving.values())
-                # A backlog from the time when the first executors started does not count either.
-                wait_until(lambda: waiting(entries) <= usual, CATCH_UP_S, stop, check)
-            stop.check()
+                wait_until(
+                    lambda: _settled(warming.last) and waiting(entries) <= usual,
+                    CATCH_UP_S,
+                    stop,
+                    check,
+                )
+            # The input that counts meets executors that are warm and no backlog.
+            feed.play(run.steady("none"))
+            if not wait_until(lambda: not waiting(running.queries), CATCH_UP_S, stop, check):
+                say(f"{waiting(running.queries)} items of the warm-up still wait: going on")
+        stop.check()
+        with scaler(run.journal, on_turn) as scaling:
             from_s = feed.play(run.workload())
             before = feed.rows
             say(f"{app.name} for {run.seconds:.0f} s")
@@ -353,9 +392,20 @@ def run_live(
         checked = check_results(run, spark, running, say) if done else None
         result = LiveResult(
             from_s, until_s, items, seconds, counts_of(running), checked,
-            account=scaler.dry_run_report(), interrupted=interrupted,
+            account=scaling.dry_run_report(), interrupted=interrupted,
         )  # fmt: skip
-        return replace(result, measured=_measured(run, running, feed, result))
+        return replace(
+            result,
+            measured=_measured(run, running, feed, result),
+            warm_up=_warm_up(run, running, feed, from_s),
+        )
+
+
+def _settled(turn: Turn | None) -> bool:
+    """Whether all executors run that are paid for."""
+    if turn is None or turn.snapshot is None:
+        return False
+    return all(host.status == "running" for host in turn.snapshot.hosts)
 
 
 def _measured(
@@ -372,7 +422,29 @@ def _measured(
     # Rows that were not processed at all are late as well.
     late = int(np.count_nonzero(taken_s > run.slo_s)) + waiting
     lost, repeated = run.application.lost_and_repeated(result.check)
-    return Measured(len(taken_s) + waiting, late, p50_s, p95_s, p99_s, lost, repeated)
+    rejected = result.check.rejected if result.check is not None else {}
+    aside = sum(sum(reasons.values()) for reasons in rejected.values())
+    count = len(taken_s) + waiting
+    return Measured(count, late, p50_s, p95_s, p99_s, lost, repeated, aside)
+
+
+def _warm_up(
+    run: LiveRun, running: RunningTopology, feed: TopicFeed, from_s: float
+) -> LeftOut | None:
+    """The rows before the input that counts, with their figures where these can be known."""
+    early = [b.event_s[b.event_s < from_s] for b in feed.published]
+    events = np.concatenate([np.empty(0), *early])
+    if not len(events):
+        return None
+    began_s = float(events.min())
+    known = latencies(running, feed.published, 0.0, from_s)
+    if known is None:
+        return LeftOut(WARM_UP, began_s, from_s, len(events), None, None)
+    taken_s, waiting = known
+    late = int(np.count_nonzero(taken_s > run.slo_s)) + waiting
+    p95_s = float(np.percentile(taken_s, 95)) if len(taken_s) else None
+    in_time = 1 - late / (len(taken_s) + waiting)
+    return LeftOut(WARM_UP, began_s, from_s, len(events), in_time, p95_s, exact=True)
 
 
 def start_on_cluster(

@@ -16,6 +16,14 @@ from tidegate.errors import JournalError
 from tidegate.lifecycle import Service
 from tidegate.loop.journal import Turn
 from tidegate.model import Snapshot
+from tidegate.report.queries import (
+    delay_of,
+    independent,
+    items_per_s,
+    judged,
+    limit_of,
+    queries_of,
+)
 from tidegate.report.summary import capacity_of, decisions_of, lag_of, rate_of, summarise
 from tidegate.units import show_duration
 from tidegate.workloads import sparkline
@@ -24,6 +32,10 @@ __all__ = ["LiveView", "turn_line", "view"]
 
 WIDTH = 40
 DECISIONS = 4
+NAME = 24
+"""Characters of a query's name at most."""
+QUERIES = 8
+"""Queries in the view at most, the worst first; the rest are counted."""
 BLOCKS = {"running": "■", "starting": "◔", "draining": "▽"}
 
 
@@ -84,9 +96,17 @@ def turn_line(turn: Turn, first: Turn, slo_s: float) -> str:
     since_s = now.time_s - (first.snapshot.time_s if first.snapshot else now.time_s)
     p95_s = now.latency.p95_s
     late = " !" if p95_s is not None and p95_s > slo_s else "  "
+    latency = f"p95 {_time(p95_s, now.latency.at_least):>7}{late}"
+    if independent(now) and (queries := judged(now, slo_s)):
+        # Each has its own SLO: only the one nearest to it, or furthest beyond it, is in the line.
+        worst, beyond = queries[0], sum(query.late for query in queries)
+        latency = (
+            f"{worst.name} p95 {_time(worst.p95_s, worst.at_least)} of {_time(worst.slo_s)}"
+            f"{' !' if worst.late else '  '} {beyond}/{len(queries)} late "
+        )
     text = (
         f"{since_s:5.0f} s  {_number(rate_of(now)):>5}/s  lag {_number(lag_of(now)):>5}  "
-        f"p95 {_time(p95_s):>7}{late} {_blocks(now):8}"
+        f"{latency} {_blocks(now):8}"
     )
     if _shed(turn):
         text += f" sheds {_shed(turn):.0%}"
@@ -121,14 +141,18 @@ def view(turns: Sequence[Turn], slo_s: float, phase: str = "") -> RenderableType
         room += f", [red]{_shed(turns[-1]):.0%} is shed[/red]"
     rows.add_row("rate", f"{_number(rate_of(now))}/s", _spark([rate_of(s) for s in seen]) + room)
     rows.add_row("lag", _number(lag_of(now)), _spark([lag_of(s) for s in seen]))
-    p95_s = now.latency.p95_s
-    late = p95_s is not None and p95_s > slo_s
-    gauge = bar((p95_s or 0.0) / slo_s, 20)
-    rows.add_row(
-        "latency p95",
-        Text(_time(p95_s), style="bold red" if late else "bold green"),
-        f"{gauge} of {show_duration(slo_s)}" + ("  [red]late[/red]" if late else ""),
-    )
+    several = independent(now) and bool(queries_of(now))
+    if not several:
+        p95_s = now.latency.p95_s
+        late = p95_s is not None and p95_s > slo_s
+        gauge = bar((p95_s or 0.0) / slo_s, 20)
+        rows.add_row(
+            "latency p95",
+            Text(_time(p95_s, now.latency.at_least), style="bold red" if late else "bold green"),
+            f"{gauge} of {show_duration(slo_s)}" + ("  [red]late[/red]" if late else ""),
+        )
+    if now.event_age.p95_s is not None:
+        rows.add_row("event age p95", _time(now.event_age.p95_s), "[dim]not judged[/dim]")
     most = now.offer.max_hosts
     rows.add_row(
         "executors",
@@ -137,6 +161,8 @@ def view(turns: Sequence[Turn], slo_s: float, phase: str = "") -> RenderableType
     )
     rows.add_row("cost so far", f"${_cost(turns):.3f}", _age(seen))
     parts: list[RenderableType] = [head, rows]
+    if several:
+        parts += _queries(now, slo_s)
     for made in reversed(decisions_of(turns)[-DECISIONS:]):
         why = made.reason or made.guard
         if made.refused:
@@ -148,6 +174,43 @@ def view(turns: Sequence[Turn], slo_s: float, phase: str = "") -> RenderableType
     if turns[-1].error is not None:
         parts.append(Text(f"turn {turns[-1].number} failed: {turns[-1].error}", style="red"))
     return Group(*parts)
+
+
+def _queries(now: Snapshot, slo_s: float) -> list[RenderableType]:
+    """A line for each query: its delay against its own SLO, event age, backlog and what limits it.
+
+    slo_s: of queries without their own, in seconds.
+    """
+    order = {query.name: place for place, query in enumerate(judged(now, slo_s))}
+    names = sorted(queries_of(now), key=lambda name: order.get(name, len(order)))
+    rows = Table.grid(padding=(0, 2))
+    for side in ("left", "right", "left", "right", "right", "right"):
+        rows.add_column(justify="right" if side == "right" else "left", no_wrap=True)
+    heads = ("query", "delay p95", "of its SLO", "event age", "backlog", "rows/s")
+    rows.add_row(*(Text(head, style="dim") for head in heads))
+    for name in names[:QUERIES]:
+        reading, own_s = now.reading[name], now.operator(name).slo_s
+        limit_s = slo_s if own_s is None else own_s
+        delay = delay_of(now, name)
+        late = delay.p95_s is not None and delay.p95_s > limit_s
+        style = "bold red" if late else "green" if delay.p95_s is not None else "dim"
+        rows.add_row(
+            Text(name if len(name) <= NAME else name[: NAME - 1] + "…"),
+            Text(_time(delay.p95_s, delay.at_least), style=style),
+            f"{bar((delay.p95_s or 0.0) / limit_s)} {show_duration(limit_s)}",
+            _time(reading.event_age.p95_s, reading.event_age.at_least),
+            _time(reading.backlog_s),
+            _number(items_per_s(reading)),
+        )
+    parts: list[RenderableType] = [rows]
+    for name in names[:QUERIES]:
+        if limit := limit_of(now.reading[name]):
+            text = Text(f"{name}: {limit}", "dim", overflow="ellipsis")
+            text.no_wrap = True
+            parts.append(text)
+    if len(names) > QUERIES:
+        parts.append(Text(f"and {len(names) - QUERIES} queries further from their SLO", "dim"))
+    return parts
 
 
 def _shed(turn: Turn) -> float:
@@ -178,5 +241,7 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.0f}"
 
 
-def _time(seconds: float | None) -> str:
-    return "–" if seconds is None else show_duration(seconds, 2)
+def _time(seconds: float | None, at_least: bool = False) -> str:
+    if seconds is None:
+        return "–"
+    return ("≥ " if at_least else "") + show_duration(seconds, 2)

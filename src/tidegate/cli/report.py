@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from tidegate.cli.output import console, print_json, table
 from tidegate.codec import to_plain
 from tidegate.loop.journal import read_journal
-from tidegate.report.live import figures, live_page
+from tidegate.report.live import figures, live_page, query_rows
 from tidegate.report.summary import LiveSummary, summarise
 from tidegate.units import duration_s
 
@@ -43,11 +44,18 @@ def report_command(
 
 
 def show_summary(summary: LiveSummary) -> None:
-    """Print the figures of a run as a table."""
+    """Print the figures of a run as a table, and those of its queries where there are several."""
     shown = table("", "")
     shown.show_header = False
     for name, value in figures(summary):
         shown.add_row(name, f"[bold]{value}[/bold]")
     out = console()
-    out.print(f"[dim]{summary.policy}[/dim]")
+    out.print(f"[dim]{escape(summary.policy)}[/dim]")
     out.print(shown)
+    if len(summary.queries) > 1:
+        out.print("\n[dim]By query, each judged by its own SLO:[/dim]")
+        columns = ("query", "SLO", "items", "in time", "delay p50 · p95 · p99", "event age p95")
+        by_query = table(*columns, numbers=" rr   ")
+        for row in query_rows(summary.queries):
+            by_query.add_row(*(escape(str(cell)) for cell in row[: len(columns)]))
+        out.print(by_query)

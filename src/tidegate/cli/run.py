@@ -191,9 +191,7 @@ def run_and_report(run: LiveRun, name: str, following: Sequence[str]) -> None:
         out.print(NOTHING_SEEN)
         raise typer.Exit(INTERRUPTED)
     out.print()
-    if result is None:
-        out.print("stopped during the warm-up; until then:")
-    elif result.interrupted:
+    if result is None or result.interrupted:
         out.print("stopped early; until then:")
     if view.turns:
         file = _report(run, name, view, result)
@@ -214,11 +212,9 @@ def _report(run: LiveRun, name: str, view: LiveView, result: LiveResult | None) 
     if result is None:
         summary = summarise(view.turns, run.slo_s)
     else:
-        times = [turn.snapshot.time_s for turn in view.turns if turn.snapshot]
-        # A run that is shorter than a turn is summarised with its warm-up.
-        inside = any(result.from_s <= time_s <= result.until_s for time_s in times)
-        from_s = result.from_s if inside else float("-inf")
-        summary = summarise(view.turns, run.slo_s, from_s, result.until_s, result.measured)
+        # Executors count until the last item is processed, and so does all that happened until
+        # then; the journal begins with the input that counts.
+        summary = summarise(view.turns, run.slo_s, measured=result.measured, before=result.warm_up)
     show_summary(summary)
     page = live_page(name, view.turns, summary)
     if result is not None and result.check is not None:

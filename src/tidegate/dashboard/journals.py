@@ -120,15 +120,20 @@ class WatchedJournal:
             return self.rows[start : start + at_most]
 
     def turn(self, index: int) -> dict[str, Any]:
-        """Return a turn in full; raises InputError if there is none."""
+        """Return a turn in full; raises InputError if there is none.
+
+        Its totals by query are those of the whole journal so far.
+        """
         turn, _ = read_turn(self.raw(index))
         later = self.after(index, LOOK_AHEAD)
         with self._lock:
             at = bisect_right(self.rows, index, key=lambda row: row.index) - 1
             row = self.rows[at] if at >= 0 else None
+            totals = self.builder.queries.plain()
         if row is None or row.index != index:  # thinned out: all but the cost can be rebuilt
             row = RowBuilder(self.slo_s).add(turn)
-        return {**detail_of(turn, row, later), "index": index}
+        detail = detail_of(turn, row, later, self.slo_s)
+        return {**detail, "index": index, "totals": totals}
 
     def raw(self, index: int) -> bytes:
         """Return the line of a turn."""

@@ -14,12 +14,14 @@ from statistics import fmean
 from typing import Any
 
 from tidegate.codec import Value, to_plain
+from tidegate.dashboard.queries import QueryTotals, queries_detail
 from tidegate.errors import TidegateError
 from tidegate.loop.billing import Bill
 from tidegate.loop.controls import ControlState
 from tidegate.loop.journal import Turn
 from tidegate.model import Plan, Snapshot
 from tidegate.model.steps import Step
+from tidegate.report.queries import independent, judged
 from tidegate.report.summary import capacity_of, lag_of, rate_of, slo_of
 from tidegate.theory.microbatch import BatchQuery, mean_s
 from tidegate.theory.queueing import Station, waiting_items
@@ -90,6 +92,12 @@ class Row(Value):
         p50_s: Median latency.
         p95_s: 95th percentile of the latency.
         p99_s: 99th percentile of the latency.
+        at_least: Whether the latency is a lower bound.
+        age_p95_s: 95th percentile of the items' age by their own time stamps.
+        judged: Queries with an SLO and a measured delay, if they do not depend on each other.
+        beyond: How many of them are beyond their own SLO.
+        worst: The one that is closest to its SLO or furthest beyond it, as plain values.
+        ratio: The 95th percentile of its delay as a share of its SLO.
         slo_s: Latency target.
         hosts: Hosts that are paid for.
         running: Hosts that are running.
@@ -119,6 +127,12 @@ class Row(Value):
     p50_s: float | None = None
     p95_s: float | None = None
     p99_s: float | None = None
+    at_least: bool = False
+    age_p95_s: float | None = None
+    judged: int = 0
+    beyond: int = 0
+    worst: Any = None
+    ratio: float | None = None
     slo_s: float | None = None
     hosts: int | None = None
     running: int | None = None
@@ -143,6 +157,7 @@ class RowBuilder:
     def __init__(self, slo_s: float | None = None) -> None:
         self.slo_s = slo_s
         self.bill = Bill()
+        self.queries = QueryTotals(slo_s)
         self.in_force = ControlState()
         self.policy = ""
         self.count = 0
@@ -164,10 +179,14 @@ class RowBuilder:
                 # A pause and a dry run change no policy, so none is passed.
                 self.in_force, _, _ = self.in_force.after(control, _NO_POLICY, None)
         self.bill.add(turn)
+        self.queries.add(turn)
         now, plan = turn.snapshot, turn.plan
         if now is None:
             return Row(index, turn.number, None, controls=tuple(controls), error=turn.error)
         lower, upper = _thresholds(turn.memory)
+        slo_s = slo_of(turn) if self.slo_s is None else self.slo_s
+        queries = judged(now, slo_s) if independent(now) else []
+        worst = queries[0] if queries else None
         busy = [h.utilisation for h in now.running_hosts if h.utilisation is not None]
         return Row(
             index,
@@ -181,7 +200,13 @@ class RowBuilder:
             p50_s=now.latency.p50_s,
             p95_s=now.latency.p95_s,
             p99_s=now.latency.p99_s,
-            slo_s=slo_of(turn) if self.slo_s is None else self.slo_s,
+            at_least=now.latency.at_least,
+            age_p95_s=now.event_age.p95_s,
+            judged=len(queries),
+            beyond=sum(query.late for query in queries),
+            worst=to_plain(worst),
+            ratio=worst.p95_s / worst.slo_s if worst is not None else None,
+            slo_s=slo_s,
             hosts=len(now.hosts),
             running=len(now.running_hosts),
             requested=len(now.requested.hosts),
@@ -336,10 +361,13 @@ LOOK_AHEAD = 60
 """Turns after a decision in which its effect is measured."""
 
 
-def detail_of(turn: Turn, row: Row, later: Sequence[Row] = ()) -> dict[str, Any]:
+def detail_of(
+    turn: Turn, row: Row, later: Sequence[Row] = (), slo_s: float | None = None
+) -> dict[str, Any]:
     """Return all that the dashboard shows of a turn, as plain values.
 
-    row: the row of the turn; later: the rows after it, for the effect of the turn.
+    row: the row of the turn; later: the rows after it, for the effect of the turn. slo_s: target of
+    queries without their own; None for the target in the journal.
     """
     now, plan = turn.snapshot, turn.plan
     change = change_of(turn)
@@ -352,6 +380,7 @@ def detail_of(turn: Turn, row: Row, later: Sequence[Row] = ()) -> dict[str, Any]
         "change": change.kind if change else None,
         "hosts": _hosts(now) if now else [],
         "operators": _operators(now) if now else [],
+        "queries": queries_detail(turn, now, slo_s) if now else [],
         "edges": [to_plain(edge) for edge in now.topology.edges] if now else [],
         "sources": [source.name for source in now.topology.sources] if now else [],
         "plan": _plan(plan, now) if plan else None,

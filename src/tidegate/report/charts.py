@@ -40,6 +40,7 @@ def lines(
     y_label: str,
     marks: Sequence[tuple[float, str]] = (),
     y_from_zero: bool = True,
+    shaded: Sequence[tuple[float, float, str]] = (),
 ) -> str:
     """Return a chart with lines over a common x axis. A missing value (None or NaN) leaves a gap.
 
@@ -50,11 +51,19 @@ def lines(
         y_label: Label of the y axis.
         marks: (x, text) of vertical lines, such as decisions.
         y_from_zero: Whether the y axis starts at zero.
+        shaded: (from, until, text) of parts of the x axis, such as what is not counted.
     """
     xs = [value for s in series for value in s.x]
     ys = [float(v) for s in series for v in s.y if v is not None and math.isfinite(v)]
     frame = _Frame(title, x_label, y_label, xs, ys, y_from_zero)
     body = []
+    for low, high, text in shaded:
+        left, right = (min(max(frame.x(x), LEFT), WIDTH - RIGHT) for x in (low, high))
+        body.append(
+            f'<rect class="shade" x="{left:.1f}" y="{TOP}" width="{max(1.0, right - left):.1f}" '
+            f'height="{HEIGHT - BOTTOM - TOP}"><title>{escape(text)}</title></rect>'
+            f'<text class="tick" x="{left + 4:.1f}" y="{TOP + 11}">not counted</text>'
+        )
     for x, text in marks:
         at = frame.x(x)
         body.append(

@@ -5,12 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidegate.loop.journal import Turn
+from tidegate.model import BatchCost, Estimate, Snapshot
 from tidegate.report.charts import Series, lines, time_unit
 from tidegate.report.page import Page
-from tidegate.report.summary import LiveSummary, capacity_of, decisions_of, lag_of, rate_of
+from tidegate.report.points import LatencyFigures
+from tidegate.report.queries import QueryFigures, delay_of
+from tidegate.report.summary import (
+    LeftOut,
+    LiveSummary,
+    capacity_of,
+    decisions_of,
+    lag_of,
+    rate_of,
+)
 from tidegate.units import show_duration
 
-__all__ = ["figures", "live_page"]
+__all__ = ["figures", "left_out_text", "live_page", "query_rows"]
+
+DRAWN = 8
+"""Queries in a chart at most; there are as many colours."""
+NAMED = 4
+"""Queries in a sentence at most."""
 
 
 def live_page(name: str, turns: Sequence[Turn], summary: LiveSummary) -> Page:
@@ -18,12 +33,25 @@ def live_page(name: str, turns: Sequence[Turn], summary: LiveSummary) -> Page:
     page = Page(f"How did {name} go?", _answer(summary))
     page.section("Figures", "" if summary.exact else "Latencies are estimated from the journal.")
     page.table(["figure", "value"], figures(summary))
+    if summary.left_out:
+        page.text("What is not counted is shaded in the charts, or lies before their begin.")
     seen = [turn.snapshot for turn in turns if turn.snapshot is not None]
     begun_s = seen[0].time_s
     scale, unit = time_unit(seen[-1].time_s - begun_s)
     x = [(s.time_s - begun_s) / scale for s in seen]
     every = decisions_of(turns)
     marks = [((d.time_s - begun_s) / scale, f"{d.before} → {d.after}: {d.reason}") for d in every]
+    shaded = [
+        (
+            (part.from_s - begun_s) / scale,
+            (part.until_s - begun_s) / scale,
+            f"{part.name}, not counted: {left_out_text(part, summary)}",
+        )
+        for part in summary.left_out
+        if part.until_s > begun_s
+    ]
+    if summary.queries:
+        _write_queries(page, seen, x, unit, summary)
     page.section("Load")
     page.picture(
         lines(
@@ -35,13 +63,14 @@ def live_page(name: str, turns: Sequence[Turn], summary: LiveSummary) -> Page:
             unit,
             "items/s",
             marks,
+            shaded=shaded,
         ),
         "Capacity: what the running executors can process, by the measured service time. "
         "A vertical line is a decision; point at it for the reason.",
     )
     lag = [lag_of(s) for s in seen]
     if any(items is not None for items in lag):
-        page.picture(lines([Series("lag", x, lag)], "Backlog", unit, "items"))
+        page.picture(lines([Series("lag", x, lag)], "Backlog", unit, "items", shaded=shaded))
     else:
         page.text("The backlog was not measured: the source does not report it.")
     page.section("Latency")
@@ -52,7 +81,13 @@ def live_page(name: str, turns: Sequence[Turn], summary: LiveSummary) -> Page:
     if summary.slo_s is not None:
         ends = [x[0], x[-1]]
         latency.append(Series("SLO", ends, [summary.slo_s] * 2, dashed=True))
-    page.picture(lines(latency, "Latency, from event to commit", unit, "s", marks))
+    age = [s.event_age.p95_s for s in seen]
+    if any(value is not None for value in age):
+        latency.append(Series("event age p95", x, age))
+    page.picture(
+        lines(latency, "Latency, from arrival to commit", unit, "s", marks, shaded=shaded),
+        _latency_caption(seen),
+    )
     page.section("Executors")
     page.picture(
         lines(
@@ -65,6 +100,7 @@ def live_page(name: str, turns: Sequence[Turn], summary: LiveSummary) -> Page:
             unit,
             "executors",
             marks,
+            shaded=shaded,
         ),
         "Requested but not running: starting. Paid but not requested: draining.",
     )
@@ -91,19 +127,33 @@ def live_page(name: str, turns: Sequence[Turn], summary: LiveSummary) -> Page:
     return page
 
 
+def _latency_caption(seen: Sequence[Snapshot]) -> str:
+    bounds = [s for s in seen if s.latency.at_least]
+    caption = "Latency is the processing delay: from when an item could be read to its result."
+    if any(s.event_age.p95_s is not None for s in seen):
+        caption += " The event age starts at the item's own time stamp; it is not judged."
+    if bounds:
+        caption += f" In {len(bounds)} of {len(seen)} turns it is a lower bound."
+    return caption
+
+
 def figures(summary: LiveSummary) -> list[tuple[str, str]]:
-    """Return the figures as text, most important first."""
+    """Return the figures as text, most important first, and all that they do not count."""
     s = summary
     about = "" if s.exact else "about "
+    most = "at most " if s.at_most else about
+    least = "at least " if s.at_least else about
     rows = [
         ("time", show_duration(s.duration_s)),
         ("items", f"{about}{s.items:.0f}"),
     ]
     if s.slo_s is not None and s.slo_compliance is not None:
-        rows.append((f"within {show_duration(s.slo_s)}", f"{about}{s.slo_compliance:.1%}"))
+        target = "within its SLO" if s.by_query else f"within {show_duration(s.slo_s)}"
+        rows.append((target, f"{most}{s.slo_compliance:.1%}"))
     if s.p50_s is not None and s.p95_s is not None and s.p99_s is not None:
         shown = " · ".join(show_duration(v) for v in (s.p50_s, s.p95_s, s.p99_s))
-        rows.append(("latency p50 · p95 · p99", about + shown))
+        rows.append(("latency p50 · p95 · p99", least + shown))
+    rows += _not_counted(s)
     rows += [
         (
             "executor-seconds",
@@ -126,14 +176,194 @@ def figures(summary: LiveSummary) -> list[tuple[str, str]]:
     return rows
 
 
+def _not_counted(s: LiveSummary) -> list[tuple[str, str]]:
+    """Return what the share in time and the percentiles do not count."""
+    rows = []
+    if s.without_latency >= 1:
+        share = s.without_latency / s.items if s.items else 1.0
+        length = f" of {show_duration(s.without_latency_s)}" if s.without_latency_s else ""
+        rows.append(
+            (
+                "without a latency",
+                f"about {s.without_latency:.0f} items ({share:.1%}){length}: not in the share, "
+                "not in the percentiles",
+            )
+        )
+    if s.shed:
+        rows.append(("shed", f"about {s.shed:.0f} items: not in the share in time"))
+    if s.set_aside:
+        rows.append(("set aside", f"{s.set_aside} bad rows: not in the share in time"))
+    rows += [(f"not counted: {part.name}", left_out_text(part, s)) for part in s.left_out]
+    return rows
+
+
+def left_out_text(part: LeftOut, summary: LiveSummary) -> str:
+    """Return the figures of a part that is not counted, as text."""
+    about = "" if part.exact else "about "
+    text = f"{show_duration(part.duration_s)}, {about}{part.items:.0f} items"
+    if part.slo_compliance is not None and summary.slo_s is not None:
+        text += f", {about}{part.slo_compliance:.1%} within {show_duration(summary.slo_s)}"
+    if part.p95_s is not None:
+        text += f", p95 {show_duration(part.p95_s)}"
+    elif part.items:
+        text += ", no latency measured"
+    return text
+
+
 def _answer(s: LiveSummary) -> str:
     held = ""
     if s.slo_compliance is not None and s.slo_s is not None:
-        about = "" if s.exact else "about "
+        about = "at most " if s.at_most else "" if s.exact else "about "
         held = f"{about}{s.slo_compliance:.1%} of the items were done within "
-        held += f"{show_duration(s.slo_s)}, with "
+        target = "the SLO of their query" if s.by_query else show_duration(s.slo_s)
+        held += f"{target}, with "
     text = (
         f"{held}{s.mean_executors:.1f} executors on average and {s.peak_executors} at the peak: "
         f"{s.saved:.0%} fewer executor-seconds than a cluster sized for the peak."
     )
-    return text[0].upper() + text[1:]
+    text = text[0].upper() + text[1:]
+    if len(s.queries) > 1:
+        text += f" {_worst(s.queries)}"
+    for part in s.left_out:
+        text += f" Not counted: {part.name}, {left_out_text(part, s)}."
+    return text
+
+
+# --- by query ---------------------------------------------------------------------------------
+
+
+def _worst(queries: Sequence[QueryFigures]) -> str:
+    """Return a sentence about the queries with the lowest shares in time."""
+    judged = sorted(
+        (q for q in queries if q.delay.in_time is not None), key=lambda q: q.delay.in_time or 0.0
+    )
+    if not judged:
+        return "No query has a measured delay and an SLO."
+    named = [
+        f"{q.name} {_share(q.delay)} within {show_duration(q.slo_s or 0.0)}" for q in judged[:NAMED]
+    ]
+    text = "By query, each with its own SLO: " + ", ".join(named)
+    if len(judged) > NAMED:
+        text += f", the other {len(judged) - NAMED} at least as well"
+    if len(queries) > len(judged):
+        text += f"; {len(queries) - len(judged)} without a judgement"
+    return text + "."
+
+
+def _share(found: LatencyFigures) -> str:
+    if found.in_time is None:
+        return "–"
+    return f"{'at most ' if found.at_most else ''}{found.in_time:.1%}"
+
+
+def _seconds(value: float | None, at_least: bool = False) -> str:
+    if value is None:
+        return "–"
+    return f"{'at least ' if at_least else ''}{show_duration(value)}"
+
+
+QUERY_COLUMNS = (
+    "query", "SLO", "items", "in time", "delay p50 · p95 · p99", "event age p95", "rate, 1/s",
+    "longest backlog", "largest state, MB",
+)  # fmt: skip
+
+
+def query_rows(queries: Sequence[QueryFigures]) -> list[list[object]]:
+    """Return a row of text for each query; the columns are `QUERY_COLUMNS`."""
+    rows: list[list[object]] = []
+    for q in queries:
+        percentiles = (q.delay.p50_s, q.delay.p95_s, q.delay.p99_s)
+        known = all(value is not None for value in percentiles)
+        delay = " · ".join(_seconds(value) for value in percentiles) if known else "–"
+        if known and q.delay.at_least:
+            delay = f"at least {delay}"
+        share = _share(q.delay)
+        if q.delay.without and q.items:
+            share += f" (of {1 - q.delay.without / q.items:.0%} measured)"
+        rows.append(
+            [
+                q.name,
+                _seconds(q.slo_s),
+                f"{q.items:.0f}",
+                share if q.items else "no items",
+                delay,
+                _seconds(q.event_age.p95_s, q.event_age.at_least),
+                None if q.mean_rate_per_s is None else float(f"{q.mean_rate_per_s:.4g}"),
+                _seconds(q.peak_backlog_s),
+                None if q.peak_state_mb is None else float(f"{q.peak_state_mb:.4g}"),
+            ]
+        )
+    return rows
+
+
+def _write_queries(
+    page: Page, seen: Sequence[Snapshot], x: Sequence[float], unit: str, summary: LiveSummary
+) -> None:
+    queries = summary.queries
+    page.section(
+        "Queries",
+        "Each query is judged by its own SLO, and by its processing delay: from when an item could "
+        "be read to the commit of its result. The event age starts at the item's own time stamp. "
+        "Both are estimated from the percentiles of each turn, weighted by the items.",
+    )
+    page.table(QUERY_COLUMNS, query_rows(queries))
+    if any(q.delay.at_least for q in queries):
+        page.text(
+            "At least: rows were left over without a watermark, so the delay is a lower bound from "
+            "the backlog and the throughput. A share in time with such delays is an upper bound."
+        )
+    costs = [(q, q.cost) for q in queries if q.cost is not None]
+    if costs:
+        page.text(
+            "A batch of n rows on k slots takes overhead + (fixed work + n · work of a row) / k. "
+            "In brackets: the interval of the estimate. A question mark: the batches so far do not "
+            "tell this term from the others."
+        )
+        page.table(
+            ["query", "overhead", "fixed work", "work of a row", "due to skew", "slots", "limit"],
+            [[q.name, *_cost(cost), _limit(q)] for q, cost in costs],
+        )
+    limits = [[q.name, _limit(q)] for q in queries if q.cost is None and q.admission]
+    if limits:
+        page.table(["query", "limit"], limits)
+    worst = sorted(queries, key=lambda q: 1.0 if q.delay.in_time is None else q.delay.in_time)
+    drawn = [q for q in worst if q.delay.items][:DRAWN]
+    if len(drawn) > 1:
+        left = sum(bool(q.delay.items) for q in queries) - len(drawn)
+        page.picture(
+            lines(
+                [Series(q.name, x, [_p95(s, q.name) for s in seen]) for q in drawn],
+                "Processing delay by query, p95",
+                unit,
+                "s",
+            ),
+            f"The {len(drawn)} queries with the lowest share in time; {left} are not drawn."
+            if left
+            else "",
+        )
+
+
+def _p95(snapshot: Snapshot, name: str) -> float | None:
+    return delay_of(snapshot, name).p95_s if name in snapshot.topology.by_name else None
+
+
+def _cost(cost: BatchCost) -> list[object]:
+    return [
+        _estimate(cost.overhead),
+        _estimate(cost.fixed_work),
+        _estimate(cost.per_row),
+        _seconds(cost.skew_s),
+        None if cost.slots is None else float(f"{cost.slots:.3g}"),
+    ]
+
+
+def _estimate(found: Estimate) -> str:
+    ends = f"{show_duration(found.low, 2)} to {show_duration(found.high, 2)}"
+    return f"{show_duration(found.value, 2)} ({ends}){'' if found.identified else ' ?'}"
+
+
+def _limit(q: QueryFigures) -> str:
+    if not q.admission:
+        return ""
+    reached = f"reached for {show_duration(q.limited_s)}" if q.limited_s else "never reached"
+    return f"{q.admission}, {reached}"

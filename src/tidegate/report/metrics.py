@@ -17,12 +17,11 @@ import logging
 import socket
 import threading
 import time
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from socketserver import TCPServer, ThreadingMixIn
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from tidegate import __version__
@@ -30,6 +29,8 @@ from tidegate.errors import InputError
 from tidegate.loop.billing import Bill
 from tidegate.loop.journal import Turn
 from tidegate.model import Snapshot
+from tidegate.report.query_metrics import QUERY_METRICS, Histogram, QueryMetrics, Values
+from tidegate.report.query_metrics import Metric as _Kind
 from tidegate.report.summary import (
     capacity_of,
     decisions_of,
@@ -50,14 +51,7 @@ REQUEST_S = 5.0
 """Longest time for a request, from its first byte to the last of the answer, in seconds."""
 MOST_REQUESTS = 16
 """Requests at the same time; more are refused."""
-BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
-
-class _Kind(NamedTuple):
-    kind: str
-    help: str
-    labels: tuple[str, ...] = ()
 
 
 METRICS = {
@@ -86,9 +80,14 @@ METRICS = {
     ),
     "tidegate_host_utilisation_ratio": _Kind("gauge", "Share of a host's CPU in use.", ("host",)),
     "tidegate_latency_seconds": _Kind(
-        "histogram", "End-to-end latency, estimated from the percentiles of each turn."
+        "histogram",
+        "End-to-end latency, estimated from the percentiles of each turn; lower bounds count at "
+        "their value.",
     ),
-    "tidegate_slo_seconds": _Kind("gauge", "Latency target."),
+    "tidegate_event_age_p95_seconds": _Kind(
+        "gauge", "95th percentile of the items' age by their own time stamps at their results."
+    ),
+    "tidegate_slo_seconds": _Kind("gauge", "Latency target of queries without their own."),
     "tidegate_predicted_latency_seconds": _Kind(
         "gauge", "Mean end-to-end latency predicted by the last plan."
     ),
@@ -111,6 +110,7 @@ METRICS = {
     "tidegate_staleness_seconds": _Kind(
         "gauge", "Age of the last turn with a snapshot; grows while the loop stands still."
     ),
+    **QUERY_METRICS,
 }
 """All metrics: kind, help and labels. The reference documentation is generated from this."""
 
@@ -138,8 +138,8 @@ class Metrics:
         self._bindings: Counter[tuple[str, ...]] = Counter()
         self._bill = Bill()
         self._cost_usd = 0.0
-        self._buckets = [0.0] * (len(BUCKETS_S) + 1)
-        self._latency_sum_s = 0.0
+        self._latency = Histogram()
+        self._queries = QueryMetrics()
 
     def observe(self, turn: Turn) -> None:
         """Take in a turn; suitable as `on_turn` of an `Autoscaler`."""
@@ -163,12 +163,12 @@ class Metrics:
             # A counter must not fall: a host that is lost early is billed for less than foreseen.
             self._cost_usd = max(self._cost_usd, self._bill.cost_usd())
             if before is not None:
-                self._add_latency(turn.snapshot, turn.snapshot.time_s - before.time_s)
+                span_s = max(0.0, turn.snapshot.time_s - before.time_s)
+                self._latency.add(latency_points(turn.snapshot, span_s))
+                self._queries.add(turn, span_s, self._slo_s(turn))
 
-    def _add_latency(self, snapshot: Snapshot, span_s: float) -> None:
-        for seconds, items in latency_points(snapshot, max(0.0, span_s)):
-            self._buckets[bisect_left(BUCKETS_S, seconds)] += items
-            self._latency_sum_s += seconds * items
+    def _slo_s(self, turn: Turn) -> float | None:
+        return slo_of(turn) if self.slo_s is None else self.slo_s
 
     def text(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
@@ -191,14 +191,19 @@ class Metrics:
         )
 
         with self._lock:
-            values, latency = self._values(), (list(self._buckets), self._latency_sum_s)
+            values = self._values()
+            histograms: dict[str, dict[tuple[str, ...], Histogram]] = {
+                "tidegate_latency_seconds": {(): self._latency.copy()},
+                "tidegate_query_delay_seconds": {
+                    (name,): delays.copy() for name, delays in self._queries.delays.items()
+                },
+            }
         for name, (kind, text, labels) in METRICS.items():
             if kind == "histogram":
-                counts, total = latency
-                so_far = [sum(counts[: n + 1]) for n in range(len(counts))]
-                edges = [*map(str, BUCKETS_S), "+Inf"]
-                buckets = list(zip(edges, so_far, strict=True))
-                yield HistogramMetricFamily(name, text, buckets=buckets, sum_value=total)
+                shown = HistogramMetricFamily(name, text, labels=labels)
+                for key, found in histograms[name].items():
+                    shown.add_metric(key, found.buckets, found.total_s)
+                yield shown
                 continue
             family = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
             metric = family(name, text, labels=labels)
@@ -207,9 +212,9 @@ class Metrics:
                     metric.add_metric(key, value)
             yield metric
 
-    def _values(self) -> dict[str, dict[tuple[str, ...], float | None]]:
+    def _values(self) -> dict[str, Values]:
         """Return values by metric and labels; None if not measured."""
-        found: dict[str, dict[tuple[str, ...], float | None]] = {
+        found: dict[str, Values] = {
             "build_info": {(__version__,): 1.0},
             "turns_total": {(): float(self._turns)},
             "errors_total": {(): float(self._errors)},
@@ -219,14 +224,16 @@ class Metrics:
         turn, seen_s = self._last, self._seen_s
         if turn is not None and turn.snapshot is not None and seen_s is not None:
             found |= _of_turn(turn, turn.snapshot)
-            found["slo_seconds"] = {(): slo_of(turn) if self.slo_s is None else self.slo_s}
+            found |= self._queries.values(turn.snapshot, self._slo_s(turn))
+            found["slo_seconds"] = {(): self._slo_s(turn)}
+            found["event_age_p95_seconds"] = {(): turn.snapshot.event_age.p95_s}
             found["cost_usd_total"] = {(): self._cost_usd}
             found["last_turn_timestamp_seconds"] = {(): seen_s}
             found["staleness_seconds"] = {(): self._clock() - seen_s}
         return {f"tidegate_{name}": values for name, values in found.items()}
 
 
-def _of_turn(turn: Turn, now: Snapshot) -> dict[str, dict[tuple[str, ...], float | None]]:
+def _of_turn(turn: Turn, now: Snapshot) -> dict[str, Values]:
     plan, counts = turn.plan, now.requested.counts
     operators = {(name,): reading for name, reading in now.reading.items()}
     return {

@@ -28,7 +28,7 @@ svg { width: 100%; height: auto; margin: .4rem 0; } svg text { fill: var(--ink);
   font: 11px system-ui, sans-serif; } svg .title { font-weight: 600; font-size: 12px; }
 svg .tick, svg .axis { fill: var(--dim); } .grid { stroke: var(--rule); }
 .mark { stroke: var(--dim); stroke-opacity: .5; stroke-width: 1.5; } .front { stroke: var(--dim); }
-.line { fill: none; stroke-width: 1.7; }
+.line { fill: none; stroke-width: 1.7; } .shade { fill: var(--dim); fill-opacity: .16; }
 """
 for _n in range(8):
     STYLE += f".line.c{_n}{{stroke:var(--c{_n})}} .bar.c{_n},.dot.c{_n}{{fill:var(--c{_n})}}\n"

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from tidegate.codec import Value
 from tidegate.errors import JournalError
 from tidegate.loop.billing import Bill
 from tidegate.loop.journal import Turn
 from tidegate.model import Snapshot
+from tidegate.report.points import Point, latency_figures, points_of
+from tidegate.report.queries import QueryFigures, independent, query_figures
 
 __all__ = [
     "Decision",
+    "LeftOut",
     "LiveSummary",
     "Measured",
     "capacity_of",
@@ -25,9 +27,6 @@ __all__ = [
     "slo_of",
     "summarise",
 ]
-
-POINTS = 50
-"""Equal parts into which the items of a turn are divided for percentiles over turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +41,7 @@ class Measured(Value):
         p99_s: 99th percentile of the latency, in seconds.
         lost: Items missing from the output; None if not compared.
         repeated: Items that the output contains twice; None if not compared.
+        set_aside: Bad rows that were set aside; they have no latency and count in no figure.
     """
 
     items: int
@@ -51,6 +51,35 @@ class Measured(Value):
     p99_s: float | None
     lost: int | None = None
     repeated: int | None = None
+    set_aside: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut(Value):
+    """A part of a run that the figures do not count, with its own figures.
+
+    Args:
+        name: What it is, such as ``warm-up``.
+        from_s: Its begin on the journal's clock, in seconds.
+        until_s: Its end.
+        items: Items of that time.
+        slo_compliance: Share of them within the target; None if not measured.
+        p95_s: 95th percentile of their latency, in seconds.
+        exact: Whether these were counted; otherwise they are estimated.
+    """
+
+    name: str
+    from_s: float
+    until_s: float
+    items: float
+    slo_compliance: float | None
+    p95_s: float | None
+    exact: bool = False
+
+    @property
+    def duration_s(self) -> float:
+        """Its length, in seconds."""
+        return self.until_s - self.from_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +123,7 @@ class LiveSummary(Value):
         cost_usd: Cost by started billing unit; see `Bill`.
         static_cost_usd: Cost with the peak number of executors all the time.
         slo_s: Latency target, in seconds.
-        slo_compliance: Share of items within the target.
+        slo_compliance: Share of items within the target, or within the SLO of their query.
         p50_s: Median latency, in seconds.
         p95_s: 95th percentile of the latency, in seconds.
         p99_s: 99th percentile of the latency, in seconds.
@@ -105,6 +134,18 @@ class LiveSummary(Value):
             estimated from the percentiles of each turn.
         lost: Items missing from the output; None if not compared.
         repeated: Items that the output contains twice; None if not compared.
+        at_most: Whether the share within the target is an upper bound, because some latencies
+            are lower bounds.
+        at_least: Whether the percentiles are lower bounds, for the same reason.
+        without_latency: Items of turns in which no latency was measured; the share and the
+            percentiles do not count them. None if they were counted.
+        without_latency_s: Length of these turns, in seconds.
+        shed: Items that were dropped by load shedding; the share does not count them.
+        set_aside: Bad rows that were set aside; no figure counts them.
+        left_out: Parts of the run that no figure counts.
+        queries: The queries, each judged by its own SLO.
+        by_query: Whether `slo_compliance` judges the items of each query by its own SLO, as it does
+            for queries that do not depend on each other.
     """
 
     policy: str
@@ -128,6 +169,15 @@ class LiveSummary(Value):
     exact: bool = False
     lost: int | None = None
     repeated: int | None = None
+    at_most: bool = False
+    at_least: bool = False
+    without_latency: float = 0.0
+    without_latency_s: float = 0.0
+    shed: float = 0.0
+    set_aside: int = 0
+    left_out: tuple[LeftOut, ...] = ()
+    queries: tuple[QueryFigures, ...] = ()
+    by_query: bool = False
 
     @property
     def mean_executors(self) -> float:
@@ -146,17 +196,28 @@ def summarise(
     from_s: float = -math.inf,
     until_s: float = math.inf,
     measured: Measured | None = None,
+    before: LeftOut | None = None,
 ) -> LiveSummary:
     """Return the figures of a run.
 
-    slo_s: latency target, in seconds; None for the target in the journal.
-    from_s, until_s: part of the run on the journal's clock, for example without the warm-up.
-    measured: exact figures, if there are any.
+    Whatever is not counted is in `left_out`, with its own figures: `before`, and the turns outside
+    `from_s` and `until_s`.
+
+    Args:
+        turns: Turns of the journal.
+        slo_s: Latency target, in seconds; None for the target in the journal. A query with its own
+            SLO is judged by that one.
+        from_s: Begin of the part that counts, on the journal's clock.
+        until_s: Its end.
+        measured: Exact figures, if there are any.
+        before: What happened before and is not counted, if it was measured; None for the turns
+            before `from_s`.
 
     Raises JournalError if no turn in that time has a snapshot.
     """
     inside = [t for t in turns if t.snapshot is None or from_s <= t.snapshot.time_s <= until_s]
-    seen = [t.snapshot for t in inside if t.snapshot is not None]
+    looked = [t for t in inside if t.snapshot is not None]
+    seen = [t.snapshot for t in looked if t.snapshot is not None]
     if not seen:
         remedy = "let the application run for longer than an interval"
         raise JournalError("journal", "empty", "a journal with at least one snapshot", remedy)
@@ -168,31 +229,52 @@ def summarise(
     for turn in inside:
         bill.add(turn)
     ended_s = seen[-1].time_s + spans[-1]
-    slo_s = slo_of([t for t in inside if t.snapshot is not None][-1]) if slo_s is None else slo_s
-    points = sorted(p for s, span in zip(seen, spans, strict=True) for p in latency_points(s, span))
+    given_s = slo_s
+    slo_s = slo_of(looked[-1]) if slo_s is None else slo_s
+    items = [_done_per_s(s) * span for s, span in zip(seen, spans, strict=True)]
+    found = latency_figures(
+        ((s.latency, count) for s, count in zip(seen, items, strict=True)), slo_s
+    )
+    blind = [
+        span
+        for s, span, count in zip(seen, spans, items, strict=True)
+        if count and not points_of(s.latency, count)
+    ]
     decisions = tuple(decisions_of(inside))
+    early = [t for t in turns if t.snapshot is not None and t.snapshot.time_s < from_s]
+    late = [t for t in turns if t.snapshot is not None and t.snapshot.time_s > until_s]
+    if before is None and early:
+        before = _left_out("before", early, slo_s, from_s)
+    after = _left_out("after", late, slo_s, math.inf) if late else None
     summary = LiveSummary(
         policy=", then ".join(policies),
         turns=len(inside),
         failed_turns=sum(turn.error is not None for turn in inside),
         duration_s=duration_s,
-        items=math.fsum(_done_per_s(s) * span for s, span in zip(seen, spans, strict=True)),
+        items=math.fsum(items),
         executor_s=bill.host_seconds(ended_s),
         static_executor_s=peak * duration_s,
         peak_executors=peak,
         cost_usd=bill.cost_usd(ended_s),
         static_cost_usd=peak * seen[-1].offer.lease(0.0).cost_usd(duration_s),
         slo_s=slo_s,
-        slo_compliance=None if slo_s is None else _share_within(points, slo_s),
-        p50_s=_quantile(points, 0.50),
-        p95_s=_quantile(points, 0.95),
-        p99_s=_quantile(points, 0.99),
+        slo_compliance=found.in_time,
+        p50_s=found.p50_s,
+        p95_s=found.p95_s,
+        p99_s=found.p99_s,
         rescales=sum(d.after != d.before for d in decisions),
         scale_up_s=_scale_up_s(turns, from_s, until_s),
         decisions=decisions,
+        at_most=found.at_most,
+        at_least=found.at_least,
+        without_latency=found.without,
+        without_latency_s=math.fsum(blind),
+        shed=math.fsum(_shed_per_s(s) * span for s, span in zip(seen, spans, strict=True)),
+        left_out=tuple(part for part in (before, after) if part is not None),
+        queries=query_figures(looked, spans, given_s),
     )
     if measured is None:
-        return summary
+        return _by_query(summary) if independent(seen[-1]) else summary
     return replace(
         summary,
         exact=True,
@@ -203,7 +285,42 @@ def summarise(
         p99_s=measured.p99_s,
         lost=measured.lost,
         repeated=measured.repeated,
+        at_most=False,
+        at_least=False,
+        without_latency=0.0,
+        without_latency_s=0.0,
+        set_aside=measured.set_aside,
     )
+
+
+def _by_query(summary: LiveSummary) -> LiveSummary:
+    """Return the summary with a share in time that judges each query by its own SLO."""
+    shares = [(q, q.delay.in_time) for q in summary.queries]
+    total = math.fsum(q.delay.items for q, share in shares if share is not None)
+    if not total:
+        return summary
+    in_time = math.fsum(q.delay.items * share for q, share in shares if share is not None)
+    return replace(
+        summary,
+        slo_compliance=in_time / total,
+        at_most=any(q.delay.at_most for q in summary.queries),
+        items=math.fsum(q.items for q in summary.queries),
+        without_latency=math.fsum(q.delay.without for q in summary.queries),
+        without_latency_s=0.0,
+        by_query=True,
+    )
+
+
+def _left_out(name: str, turns: Sequence[Turn], slo_s: float | None, until_s: float) -> LeftOut:
+    """Return the figures of turns that are not counted."""
+    seen = [turn.snapshot for turn in turns if turn.snapshot is not None]
+    spans = _spans(seen, until_s)
+    items = [_done_per_s(s) * span for s, span in zip(seen, spans, strict=True)]
+    found = latency_figures(
+        ((s.latency, count) for s, count in zip(seen, items, strict=True)), slo_s
+    )
+    ended_s = seen[-1].time_s + spans[-1]
+    return LeftOut(name, seen[0].time_s, ended_s, math.fsum(items), found.in_time, found.p95_s)
 
 
 def rate_of(snapshot: Snapshot) -> float | None:
@@ -271,10 +388,22 @@ def _spans(seen: Sequence[Snapshot], until_s: float) -> list[float]:
 
 
 def _done_per_s(snapshot: Snapshot) -> float:
-    """Return the items processed per second; the input rate where that is not measured."""
+    """Return the items processed per second; the input rate where that is not measured.
+
+    A query without a rate does not hide the items of the others.
+    """
     single = len(snapshot.topology.operators) == 1
     done = snapshot.operators[0].processed_per_s if single and snapshot.operators else None
-    return done if done is not None else rate_of(snapshot) or 0.0
+    rate = rate_of(snapshot) if done is None else done
+    if rate is not None:
+        return rate
+    entries = (snapshot.reading[name] for name in snapshot.topology.entries)
+    return math.fsum(reading.arrival_rate_per_s or 0.0 for reading in entries)
+
+
+def _shed_per_s(snapshot: Snapshot) -> float:
+    """Return the items dropped per second at all operators."""
+    return math.fsum(reading.dropped_per_s or 0.0 for reading in snapshot.operators)
 
 
 def slo_of(turn: Turn) -> float | None:
@@ -285,36 +414,9 @@ def slo_of(turn: Turn) -> float | None:
     return max((o.slo_s for o in operators if o.slo_s is not None), default=None)
 
 
-def latency_points(snapshot: Snapshot, span_s: float) -> list[tuple[float, float]]:
-    """Return (latency, weight) pairs that divide the items of a turn into equal parts."""
-    at = snapshot.latency
-    if at.p50_s is None or at.p95_s is None or at.p99_s is None:
-        return []
-    corners = [(0.0, 0.0), (0.5, at.p50_s), (0.95, at.p95_s), (0.99, at.p99_s), (1.0, at.p99_s)]
-    weight = _done_per_s(snapshot) * span_s / POINTS
-    found = []
-    for n in range(POINTS):
-        share = (n + 0.5) / POINTS
-        for (low, a), (high, b) in pairwise(corners):
-            if low <= share <= high:
-                found.append((a + (b - a) * (share - low) / (high - low), weight))
-                break
-    return found
-
-
-def _share_within(points: Sequence[tuple[float, float]], limit: float) -> float | None:
-    total = math.fsum(weight for _, weight in points)
-    return math.fsum(w for value, w in points if value <= limit) / total if total else None
-
-
-def _quantile(points: Sequence[tuple[float, float]], share: float) -> float | None:
-    total = math.fsum(weight for _, weight in points)
-    reached = 0.0
-    for value, weight in points:
-        reached += weight
-        if total and reached >= share * total - 1e-9 * total:
-            return value
-    return None
+def latency_points(snapshot: Snapshot, span_s: float) -> list[Point]:
+    """Return the end-to-end latency of the items of a turn as points."""
+    return points_of(snapshot.latency, _done_per_s(snapshot) * span_s)
 
 
 def _scale_up_s(turns: Sequence[Turn], from_s: float, until_s: float) -> float | None:

@@ -4,15 +4,16 @@ import { moment } from "./format.js";
 import { firstTime, get, lastRow, store } from "./store.js";
 import { closeTurn } from "./detail.js";
 import { now } from "./views/now.js";
+import { queries } from "./views/queries.js";
 import { timeline } from "./views/timeline.js";
 import { place } from "./views/place.js";
 import { topology } from "./views/topology.js";
 import { learning } from "./views/learning.js";
 import { replay } from "./views/replay.js";
 
-const VIEWS = { now, timeline, place, topology, learning, replay };
+const VIEWS = { now, queries, timeline, place, topology, learning, replay };
 const TITLES = {
-  now: "Now", timeline: "Timeline", place: "Placement", topology: "Topology", learning: "Learning", replay: "Replay",
+  now: "Now", queries: "Queries", timeline: "Timeline", place: "Placement", topology: "Topology", learning: "Learning", replay: "Replay",
 };
 const byId = (id) => document.getElementById(id);
 const main = byId("main");

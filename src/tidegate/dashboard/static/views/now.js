@@ -68,9 +68,9 @@ function figures(row, rows) {
   const full = row.capacity_per_s ? row.rate_per_s / row.capacity_per_s : null;
   return [
     card("Input rate", perSecond(row.rate_per_s), [`${perSecond(row.capacity_per_s)} capacity${row.shed ? ` · ${percent(row.shed)} shed` : ""}`, meter(full, "rate as a share of capacity")], spark(tail("rate_per_s"), "rate"), full > 1 ? "bad" : ""),
-    card("Latency, p95", duration(row.p95_s), [
+    row.worst ? worst(row, tail("ratio")) : card("Latency, p95", `${row.at_least && row.p95_s !== null ? "≥ " : ""}${duration(row.p95_s)}`, [
       row.slo_s === null ? "no SLO set" : row.p95_s === null ? `not measured; SLO ${duration(row.slo_s)}` : `${late ? "above" : "within"} the SLO of ${duration(row.slo_s)}`,
-      `p50 ${duration(row.p50_s)} · p99 ${duration(row.p99_s)}`], spark(tail("p95_s"), "p95"), late ? "bad" : ""),
+      `p50 ${duration(row.p50_s)} · p99 ${duration(row.p99_s)}${row.age_p95_s === null ? "" : ` · event age ${duration(row.age_p95_s)}`}`], spark(tail("p95_s"), "p95"), late ? "bad" : ""),
     card("Backlog", row.lag === null ? DASH : `${number(row.lag)}`, [row.lag === null ? "not measured" : "items waiting", drain(row)], spark(tail("lag"), "capacity")),
     card("Hosts", count(row.running), [
       `running, of ${plural(row.hosts, "host")} paid for`, `target ${count(row.wanted)}, planned ${count(row.planned)}${row.guards ? ` (${row.guards})` : ""}`], spark(tail("running"), "capacity")),
@@ -78,6 +78,14 @@ function figures(row, rows) {
     row.usd_per_h ? card("Cost so far", money(row.cost_usd), [`${money(row.usd_per_h)} per hour now`, "by started billing unit"], spark(tail("usd_per_h"), "capacity"))
       : card("Cost so far", DASH, ["no price set", ""], null),
   ];
+}
+
+/** Queries that do not depend on each other have no common latency: show the one nearest to its SLO. */
+function worst(row, ratios) {
+  const { name, p95_s, slo_s, at_least } = row.worst;
+  const all = row.beyond ? `${row.beyond} of ${row.judged} queries beyond their SLO` : row.judged === 1 ? "the only query with a delay" : `all ${row.judged} queries within their SLO`;
+  return card("Latency, p95", `${at_least ? "≥ " : ""}${duration(p95_s)}`, [`${name}, with an SLO of ${duration(slo_s)}`,
+    h("p", { class: "small" }, h("a", { href: "#queries" }, all))], spark(ratios, "p95"), row.beyond ? "bad" : "");
 }
 
 function drain(row) {

@@ -2,7 +2,7 @@
 import { calm, h, swap, table } from "../dom.js";
 import { clock, count, DASH, duration, money, number, percent, perSecond } from "../format.js";
 import { firstTime, get, rowAt } from "../store.js";
-import { charts, legend, LEGENDS } from "./timeline.js";
+import { charts, legend, legendsOf } from "./timeline.js";
 import { drawHosts } from "../hosts.js";
 import { openTurn } from "../detail.js";
 
@@ -100,7 +100,7 @@ export function replay(root, store) {
       .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
     const width = parts.plots.clientWidth || 500;
     const drawn = charts(run.rows, run.about, width, { from: first, until: first + whole, cursor: first + passed, relative: true, low: second ? 110 : 120 });
-    swap(parts.plots, drawn.map((picture, k) => [legend(...LEGENDS[k]), picture]));
+    swap(parts.plots, drawn.map((picture, k) => [legend(...legendsOf(run.rows)[k]), picture]));
   }
 
   async function detail(parts, run) {

@@ -21,7 +21,8 @@ export function charts(rows, about, width, { from, until, cursor, relative = fal
       lines: [{ values: rows.capacity_per_s, style: "capacity", step: true }, { values: rows.rate_per_s, style: "rate", area: true }] }),
     chart({ ...base, height: low - 20, axis: false, showY: count, label: "Running hosts and target over time",
       lines: [{ values: rows.running, style: "running", step: true, area: true }, { values: rows.wanted, style: "wanted", step: true }] }),
-    chart({ ...base, height: low + 24, showY: (v) => duration(v, 2), label: "Latency over time: p50 and p95", limit: slo === null ? null : { value: slo, label: `SLO ${duration(slo)}` },
+    several(rows) ? chart({ ...base, height: low + 24, showY: percent, label: "Delay of the worst query as a share of its SLO over time, p95", limit: { value: 1, label: "its SLO" },
+      lines: [{ values: rows.ratio, style: "p95" }] }) : chart({ ...base, height: low + 24, showY: (v) => duration(v, 2), label: "Latency over time: p50 and p95", limit: slo === null ? null : { value: slo, label: `SLO ${duration(slo)}` },
       lines: [{ values: rows.p50_s, style: "p50" }, { values: rows.p95_s, style: "p95" }] }),
   ];
 }
@@ -29,17 +30,22 @@ export function charts(rows, about, width, { from, until, cursor, relative = fal
 export const legend = (title, unit, keys) => h("div", { class: "legend" }, h("h2", {}, title, h("small", {}, ` ${unit}`)),
   keys.map(([style, text]) => h("span", {}, h("i", { class: `key ${style}`, "aria-hidden": "true" }), text)));
 
-export const LEGENDS = [
+const LEGENDS = [
   ["Rate and capacity", "items/s", [["rate", "input"], ["capacity", "capacity"]]],
   ["Hosts", "", [["running", "running"], ["wanted", "target of the policy"]]],
   ["Latency", "arrival to completion", [["p50", "p50"], ["p95", "p95"]]],
 ];
 
+/** Whether there are queries that do not depend on each other: each has its own SLO. */
+const several = (rows) => rows.worst.some((query) => query !== null);
+
+export const legendsOf = (rows) => (several(rows) ? [...LEGENDS.slice(0, 2), ["Latency", "of the query nearest to its SLO or furthest beyond it, as a share of its SLO", [["p95", "p95"]]]] : LEGENDS);
+
 export function timeline(root, store) {
   const span = h("select", { onchange: () => update({ kind: "begin" }) }, SPANS.map(([value, text]) => h("option", { value }, text)));
   const kinds = h("select", { onchange: () => update({ kind: "begin" }) }, h("option", { value: "all" }, "all"), h("option", { value: "hosts", selected: innerWidth < 640 }, "host changes only"));
   const strip = h("div", { class: "marks", role: "listbox", tabindex: "0", "aria-label": "Decisions over time. Arrow keys select one, Enter opens it." });
-  const boxes = LEGENDS.map((entry) => h("div", {}, legend(...entry), h("div", { class: "plot" })));
+  const boxes = legendsOf(store.rows).map((entry) => h("div", {}, legend(...entry), h("div", { class: "plot" })));
   const list = h("div", {});
   const hint = h("p", { class: "small muted" });
   root.append(h("div", { class: "stack" },

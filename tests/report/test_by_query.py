@@ -1,0 +1,183 @@
+"""Queries are judged apart, lower bounds stay lower bounds, and no figure leaves out in silence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import tidegate
+from tests.report.queries import SLOS_S, many_queries, write_many
+from tidegate.loop.journal import Turn
+from tidegate.model import Latency, Snapshot
+from tidegate.report.live import figures, left_out_text, live_page
+from tidegate.report.points import latency_figures, points_of
+from tidegate.report.queries import limit_of, queries_of
+from tidegate.report.summary import LeftOut, Measured, summarise
+
+
+def snapshot(turn: Turn) -> Snapshot:
+    assert turn.snapshot is not None
+    return turn.snapshot
+
+
+@pytest.fixture(scope="module")
+def turns() -> list[Turn]:
+    return many_queries()
+
+
+def test_a_lower_bound_counts_at_that_value_or_above() -> None:
+    bound = Latency(p50_s=12.0, at_least=True)
+    assert all(point.seconds >= 12 and point.at_least for point in points_of(bound, 100))
+    found = latency_figures([(bound, 100), (Latency(1, 1, 2, 3), 100)], slo_s=5.0)
+    assert found.in_time == pytest.approx(0.5) and not found.at_most, "12 s or more is late"
+    assert found.at_least and found.p95_s is not None and found.p95_s >= 12
+
+
+def test_a_share_in_time_is_an_upper_bound_while_lower_bounds_are_within_the_slo() -> None:
+    found = latency_figures([(Latency(p50_s=4.0, at_least=True), 100)], slo_s=5.0)
+    assert found.in_time == 1 and found.at_most
+
+
+def test_every_query_is_judged_by_its_own_slo(turns: list[Turn]) -> None:
+    found = {query.name: query for query in summarise(turns).queries}
+    assert {name: query.slo_s for name, query in found.items()} == SLOS_S
+    assert found["alerts"].delay.in_time == 1
+    assert found["alerts"].event_age.p95_s == pytest.approx(90), "late data is old by design"
+    sessions = found["sessions"]
+    assert sessions.delay.in_time is not None and 0.5 < sessions.delay.in_time < 1
+    assert sessions.delay.at_least and sessions.peak_backlog_s == 44 and sessions.peak_state_mb
+    assert found["dead-letter"].items == 0 and found["dead-letter"].delay.in_time is None
+    assert found["audit"].limited_s > 0 and "maxOffsets" in found["audit"].admission
+
+
+def test_an_slo_on_the_command_line_replaces_only_the_default(turns: list[Turn]) -> None:
+    found = {query.name: query.slo_s for query in summarise(turns, slo_s=9.0).queries}
+    assert found == {"alerts": 2.0, "sessions": 9.0, "dead-letter": 9.0, "audit": 60.0}
+
+
+def test_the_page_has_a_section_by_query(turns: list[Turn]) -> None:
+    html = live_page("four", turns, summarise(turns)).html()
+    for text in (
+        "<h2>Queries</h2>", "at least", "event age p95", "no items", "maxOffsetsPerTrigger=5000",
+        "Processing delay by query, p95", "By query, each with its own SLO: sessions",
+        "the batches so far do not tell this term",
+    ):  # fmt: skip
+        assert text in html, text
+    assert "from event to commit" not in html
+
+
+def test_thirty_queries_are_all_in_the_table_and_the_worst_in_the_chart() -> None:
+    turns = many_queries(30, turns=12)
+    html = live_page("thirty", turns, summarise(turns)).html()
+    assert html.count("dead-letter-") >= 6
+    assert "are not drawn" in html
+
+
+def test_a_single_query_of_an_old_journal_is_judged_by_the_latency(turns: list[Turn]) -> None:
+    one = many_queries(1)
+    old = [
+        replace(
+            t,
+            snapshot=replace(
+                snapshot(t),
+                operators=tuple(replace(r, delay=Latency()) for r in snapshot(t).operators),
+            ),
+        )
+        for t in one
+    ]
+    assert summarise(old).queries[0].delay == summarise(one).queries[0].delay
+
+
+def test_what_limits_a_query_is_a_sentence(turns: list[Turn]) -> None:
+    now = snapshot(turns[30])
+    assert queries_of(now) == tuple(SLOS_S)
+    assert limit_of(now.reading["audit"]) == (
+        "the source admits at most 5,000 rows a batch (maxOffsetsPerTrigger=5000): "
+        "more executors do not help"
+    )
+    assert limit_of(now.reading["dead-letter"]) == ""
+    assert "fixed work" in limit_of(snapshot(turns[3]).reading["sessions"])
+
+
+# --- nothing is left out in silence -----------------------------------------------------------
+
+
+def test_turns_outside_the_counted_time_are_named_with_their_own_figures(
+    turns: list[Turn],
+) -> None:
+    begin_s = snapshot(turns[0]).time_s
+    summary = summarise(turns, from_s=begin_s + 100, until_s=begin_s + 495)
+    before, after = summary.left_out
+    assert before.name == "before" and before.duration_s == pytest.approx(100)
+    assert after.name == "after" and after.duration_s == pytest.approx(100)
+    assert before.items > 0 and before.p95_s is not None and before.slo_compliance is not None
+    shown = dict(figures(summary))
+    assert "within 30 s" in shown["not counted: before"] and "p95" in shown["not counted: before"]
+    html = live_page("part", turns, summary).html()
+    assert html.count('class="shade"') >= 6, "before and after, in each chart"
+    assert "Not counted: before, 1.67 min" in html
+    assert summarise(turns).left_out == ()
+
+
+def test_a_warm_up_that_is_not_in_the_journal_is_named_in_answer_and_figures(
+    turns: list[Turn],
+) -> None:
+    begin_s = snapshot(turns[0]).time_s
+    warm_up = LeftOut("warm-up", begin_s - 41, begin_s, 3012, 0.612, 17.0, exact=True)
+    summary = summarise(turns, measured=Measured(100, 0, 1, 2, 3), before=warm_up)
+    text = "41 s, 3012 items, 61.2% within 30 s, p95 17 s"
+    assert left_out_text(warm_up, summary) == text
+    assert dict(figures(summary))["not counted: warm-up"] == text
+    assert f"Not counted: warm-up, {text}." in live_page("day", turns, summary).html()
+
+
+def without_delay(turn: Turn) -> Turn:
+    now = snapshot(turn)
+    blind = tuple(replace(r, delay=Latency()) for r in now.operators)
+    return replace(turn, snapshot=replace(now, operators=blind, latency=Latency()))
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_items_without_a_latency_are_named(count: int) -> None:
+    every = many_queries(count)
+    blind = [without_delay(t) if 20 <= n < 30 else t for n, t in enumerate(every)]
+    summary = summarise(blind)
+    assert summary.without_latency > 0
+    assert "not in the share" in dict(figures(summary))["without a latency"]
+    if count == 1:
+        assert summary.without_latency_s == pytest.approx(100)
+    assert summarise(every).without_latency == 0
+
+
+def test_the_share_in_time_judges_independent_queries_by_their_own_slo(turns: list[Turn]) -> None:
+    summary = summarise(turns)
+    assert summary.by_query and "within its SLO" in dict(figures(summary))
+    shares = [(q.delay.items, q.delay.in_time) for q in summary.queries]
+    total = sum(items for items, _ in shares)
+    in_time = sum(items * share for items, share in shares if share is not None)
+    assert summary.slo_compliance == pytest.approx(in_time / total)
+
+
+def test_shed_and_set_aside_items_are_named(turns: list[Turn]) -> None:
+    shedding = [
+        replace(
+            t,
+            snapshot=replace(
+                snapshot(t),
+                operators=tuple(replace(r, dropped_per_s=2.0) for r in snapshot(t).operators),
+            ),
+        )
+        for t in turns
+    ]
+    assert dict(figures(summarise(shedding)))["shed"].startswith("about 4800 items")
+    measured = Measured(100, 0, 1, 2, 3, set_aside=7)
+    assert dict(figures(summarise(turns, measured=measured)))["set aside"].startswith("7 bad rows")
+
+
+def test_the_command_reports_by_query(tmp_path: Path) -> None:
+    path = write_many(tmp_path / "four.jsonl")
+    done = tidegate("report", path, "--out", tmp_path / "four.html")
+    assert done.returncode == 0, done.stderr
+    assert "alerts" in done.stdout and "at least" in done.stdout
