@@ -10,6 +10,7 @@ import pytest
 from tests.guards.helpers import FixedTarget
 from tidegate.guards import Guard
 from tidegate.guards.effect import Effect, EffectMemory
+from tidegate.guards.overload import overloaded
 from tidegate.guards.useful import UsefulHosts
 from tidegate.model import Latency, Plan, Snapshot
 from tidegate.testing import steady_snapshot
@@ -112,3 +113,29 @@ def test_a_finding_of_the_future_is_forgotten() -> None:
     plan = story.turn(6_450, 3, arrives=100, done=50)
     assert plan.bounded_target == 4
     assert [reason.code for reason in plan.reasons] == ["fixed", "clock"]
+
+
+def test_every_query_is_judged_by_its_own_slo() -> None:
+    """A late query with a short SLO is overload, however slow the others may be."""
+    seen = narrow(2, 4)
+    slow, fast = (replace(seen.topology.operators[0], name=name) for name in ("slow", "fast"))
+    operators = (replace(slow, slo_s=60.0), replace(fast, slo_s=2.0))
+    topology = replace(seen.topology, operators=operators, edges=())
+
+    def late(slow_s: float | None, fast_s: float | None, whole_s: float | None = None) -> bool:
+        readings = tuple(
+            replace(seen.operators[0], operator=name, delay=Latency(p95_s=p95_s))
+            for name, p95_s in (("slow", slow_s), ("fast", fast_s))
+        )
+        return overloaded(
+            replace(
+                seen,
+                topology=topology,
+                operators=readings,
+                latency=Latency(p95_s=whole_s),
+                instances=(),
+            )
+        )
+
+    assert late(30.0, 3.0) and not late(30.0, 1.0) and late(61.0, 1.0)
+    assert late(None, 1.0, whole_s=61.0) and not late(None, 1.0, whole_s=59.0)

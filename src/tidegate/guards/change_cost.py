@@ -18,6 +18,7 @@ from typing import ClassVar
 
 from tidegate.codec import Value
 from tidegate.guards.base import Guard, fresh_start, unchanged
+from tidegate.guards.overload import MORE, overloaded
 from tidegate.model import OperatorReading, Plan, Reason, Snapshot
 from tidegate.packing.reshape import Reshaped, without_scale_in, without_scale_out
 from tidegate.policies.base import setting
@@ -38,8 +39,6 @@ NOISE = 1.2
 """A batch counts as disturbed when it takes longer than its usual duration times this."""
 CALM = 0.5
 """Share of its SLO up to which the latency of a query is in no danger."""
-RISING = 1.05
-"""Ratio of rates from which the load counts as rising, or as more than what is processed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +270,7 @@ class ChangeCost(Guard):
         if own.hosts is not None and hosts != own.hosts:
             if episode is not None:
                 episode = replace(episode, began_s=now_s, changes=episode.changes + 1)
-            elif own.usual and not _overloaded(snapshot):
+            elif own.usual and not overloaded(snapshot):
                 queries = tuple(map(Watched, own.usual))
                 episode = Episode(now_s, queries, state_mb=_state_mb(snapshot))
         if episode is not None:
@@ -300,7 +299,7 @@ class ChangeCost(Guard):
         rate = _rate(snapshot)
         if rate is None or own.rate_per_s is None:
             return True
-        return rate > RISING * own.rate_per_s
+        return rate > MORE * own.rate_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,21 +384,9 @@ def _rate(snapshot: Snapshot) -> float | None:
     return None if rates is None else sum(rates.values())
 
 
-def _overloaded(snapshot: Snapshot) -> bool:
-    """Whether more arrives than is processed, or a query is beyond its SLO."""
-    for name, reading in snapshot.reading.items():
-        arrives, done = reading.arrival_rate_per_s, reading.processed_per_s
-        if arrives is not None and done is not None and arrives > RISING * done:
-            return True
-        slo_s, p95_s = snapshot.operator(name).slo_s, reading.delay.p95_s
-        if slo_s is not None and p95_s is not None and p95_s > slo_s:
-            return True
-    return False
-
-
 def _in_danger(snapshot: Snapshot, predicted_s: float) -> bool:
     """Whether a latency is not known to be well within its SLO, now and by the prediction."""
-    if _overloaded(snapshot) or snapshot.latency.at_least or snapshot.latency.p95_s is None:
+    if overloaded(snapshot) or snapshot.latency.at_least or snapshot.latency.p95_s is None:
         return True
     for name, reading in snapshot.reading.items():
         slo_s = snapshot.operator(name).slo_s

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from tidegate.codec import Value
 from tidegate.guards.base import Guard
+from tidegate.guards.overload import overloaded
 from tidegate.guards.useful import narrowest
 from tidegate.model import Plan, Snapshot
 from tidegate.packing.reshape import Reshaped, grows, without_scale_out
@@ -35,8 +36,8 @@ class EffectMemory(Value):
 class Effect(Guard):
     """Stop scaling out when the last scale-out did not raise throughput.
 
-    The guard only acts under overload, when more arrives than is processed or latency is above the
-    SLO. Otherwise an unchanged throughput is expected.
+    The guard only acts under overload, when more arrives than is processed or the latency of a
+    query is above its SLO. Otherwise an unchanged throughput is expected.
     """
 
     name: ClassVar[str] = "effect"
@@ -59,7 +60,7 @@ class Effect(Guard):
         """Compare with the state before the last scale-out; hold if it had no effect."""
         now_s, running = snapshot.time_s, len(snapshot.running_hosts)
         done = _throughput(snapshot)
-        own = self._judged(own, now_s, running, done, _overloaded(snapshot))
+        own = self._judged(own, now_s, running, done, overloaded(snapshot))
         if not grows(snapshot, plan.deployment):
             return Reshaped(plan.deployment), "", own
         if own.found_s is not None:
@@ -103,18 +104,3 @@ def _throughput(snapshot: Snapshot) -> float | None:
     rates = [snapshot.reading[name].processed_per_s for name in snapshot.topology.entries]
     known = [rate for rate in rates if rate is not None]
     return math.fsum(known) if known and len(known) == len(rates) else None
-
-
-def _overloaded(snapshot: Snapshot) -> bool:
-    """Whether more arrives than is processed, or latency is above the SLO."""
-    slos = [o.slo_s for o in snapshot.topology.operators if o.slo_s is not None]
-    p95_s = snapshot.latency.p95_s
-    if slos and p95_s is not None and p95_s > max(slos):
-        return True
-    for name in snapshot.topology.entries:
-        reading = snapshot.reading[name]
-        if reading.arrival_rate_per_s is None or reading.processed_per_s is None:
-            continue
-        if reading.arrival_rate_per_s > 1.05 * reading.processed_per_s:
-            return True
-    return False
