@@ -66,10 +66,12 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
         read = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError("file", str(path), "readable", error.strerror or "") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise InputError("file", str(path), "valid YAML", "it is nested too deeply") from None
+    except (yaml.YAMLError, ValueError) as error:  # a date that is none is a ValueError
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        problem = getattr(error, "problem", None) or "it is not YAML"
+        problem = getattr(error, "problem", None) or str(error) or "it is not YAML"
         raise InputError("file", f"{path}{where}", "valid YAML", str(problem)) from None
     if not isinstance(read, dict):
         raise InputError("file", str(path), "a YAML mapping", "write keys with values in it")

@@ -83,6 +83,14 @@ def test_every_guard_can_be_named_in_a_file() -> None:
             "HH:MM-HH:MM",
         ),
         ({"policy": "adaptive-provisioning", "parameters": {"shed": 3}}, SettingError, "true or"),
+        ({"policy": "drs", "guards": {"bounds": 5}}, SettingError, "it takes min_hosts, max_hosts"),
+        ({"policy": "drs", "guards": {"effect": [1]}}, SettingError, "a mapping of names"),
+        ({"policy": "drs", "parameters": {1: 2}}, SettingError, "the name of a parameter"),
+        (
+            {"policy": "drs", "guards": {"scheduled-minimum": {"time_zone": [5]}}},
+            SettingError,
+            "it must be text",
+        ),
         ({"policy": "local-threshold", "parameters": {"target": 0.9}}, SettingError, "rising"),
         (
             {"policy": "btu", "parameters": {"quirks": "all"}},
@@ -111,6 +119,10 @@ def test_settings_may_be_text_as_on_a_command_line() -> None:
 def test_malformed_yaml_names_the_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="line 3"):
         load_policy(write(tmp_path, "policy: drs\nparameters: [1, 2\n"))
+    with pytest.raises(InputError, match=r"valid YAML: .*month"):
+        load_policy(write(tmp_path, "policy: drs\na: 2026-99-99\n"))
+    with pytest.raises(InputError, match="nested too deeply"):
+        load_policy(write(tmp_path, "policy: " + "[" * 5000))
     with pytest.raises(InputError, match="YAML mapping"):
         load_policy(write(tmp_path, "- drs\n"))
     with pytest.raises(InputError, match="No such file"):

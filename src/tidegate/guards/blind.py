@@ -17,6 +17,8 @@ __all__ = ["InitialHosts", "InitialHostsMemory", "WhenBlind", "WhenBlindMemory"]
 
 HOLD, MAXIMUM = "hold", "maximum"
 
+MOST_HOSTS = 10_000
+"""Largest number of hosts to ask for without measurements."""
 RESTART_S = 30.0
 """A longer time without a turn, and without two turns, counts as a restart."""
 
@@ -45,7 +47,9 @@ class InitialHosts(Guard):
     name: ClassVar[str] = "initial-hosts"
     own_memory: ClassVar[type] = InitialHostsMemory
 
-    hosts: int = setting(1, "smallest number of hosts until the first measurements", low=1)
+    hosts: int = setting(
+        1, "smallest number of hosts until the first measurements", low=1, high=MOST_HOSTS
+    )
 
     def forget_later(self, own: InitialHostsMemory, now_s: float) -> InitialHostsMemory:
         """Keep what was seen, but no turn of the future."""
@@ -98,8 +102,8 @@ class WhenBlind(Guard):
 
     def _number(self) -> int:
         text = str(self.then).strip()
-        if not text.isdecimal() or int(text) < 1:
-            allowed = "hold, maximum, or a number of hosts of at least 1"
+        if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_HOSTS:
+            allowed = f"hold, maximum, or a number of hosts from 1 to {MOST_HOSTS}"
             raise SettingError(f"{self.name}: then", self.then, allowed)
         return int(text)
 

@@ -67,12 +67,13 @@ class ScheduledMinimum(Guard):
             if not text.strip():
                 continue
             period, _, hosts = text.rpartition(":")
-            if not hosts.strip().isdecimal() or "-" not in period or int(hosts) < 1:
+            number = hosts.strip()
+            if not number.isdecimal() or "-" not in period or not 1 <= int(number[:9]) <= 10_000:
                 remedy = "write it as [mon-fri] HH:MM-HH:MM: HOSTS"
                 raise SettingError(
                     f"{self.name}: periods", text.strip(), "a period with a number", remedy
                 )
-            found.append((weekly_period(period, f"{self.name}: periods"), int(hosts)))
+            found.append((weekly_period(period, f"{self.name}: periods"), int(number)))
         return found
 
     def _zone(self) -> ZoneInfo:

@@ -163,7 +163,8 @@ def build_stack(
         settings.pop(name, None)
     settings |= options.chosen()
     for name, given in options.guards.items():
-        settings[name] = {**settings.get(name, {}), **(given or {})}
+        usable = isinstance(given or {}, Mapping)  # `wrapped` refuses it otherwise
+        settings[name] = {**settings.get(name, {}), **(given or {})} if usable else given
     return wrapped(policy, settings)
 
 
@@ -196,10 +197,14 @@ def wrapped(policy: Policy, wrappers: Mapping[str, Settings]) -> Policy:
     >>> wrapped(create("drs"), {"bounds": {"max_hosts": 8}, "missing-metrics": {}}).describe()
     'drs → missing-metrics() → bounds(max_hosts=8)'
     """
-    for name in wrappers:
+    for name, given in wrappers.items():
         if name not in WRAPPERS:
             remedy = f"known guards are {', '.join(WRAPPERS)}"
             raise SettingError("guards", name, "the name of a guard", remedy)
+        if not isinstance(given or {}, Mapping):
+            known = ", ".join(parameter.name for parameter in WRAPPERS[name].parameters())
+            remedy = f"it takes {known or 'no settings'}"
+            raise SettingError(f"guards: {name}", given, "a mapping of names to values", remedy)
     for name, wrapper in WRAPPERS.items():
         if name in wrappers:
             policy = wrapper.around(policy, dict(wrappers[name] or {}))
@@ -221,6 +226,9 @@ def policy_from(settings: Settings) -> Policy:
     for key in ("parameters", "guards"):
         if not isinstance(settings.get(key) or {}, Mapping):
             raise SettingError(key, settings[key], "a mapping of names to values")
+    for name in settings.get("parameters") or {}:
+        if not isinstance(name, str):
+            raise SettingError("parameters", name, "the name of a parameter")
     policy = create(str(settings["policy"]), **(settings.get("parameters") or {}))
     return wrapped(policy, settings.get("guards") or {})
 

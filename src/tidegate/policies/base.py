@@ -206,6 +206,8 @@ def _read(key: str, value: Any, parameter: Parameter) -> Any:
     optional = parameter.kind.endswith("None")
     if optional and (value is None or str(value).lower() in ("none", "null", "")):
         return None
+    if parameter.kind.startswith("str") and _is_int(value):
+        return str(value)
     if not isinstance(value, str):
         return float(value) if parameter.kind.startswith("float") and _is_int(value) else value
     if parameter.kind.startswith("bool"):
@@ -237,6 +239,9 @@ def _check(key: str, value: Any, parameter: Parameter) -> None:
     if parameter.choices:
         if value not in parameter.choices:
             raise SettingError(key, value, "one of " + ", ".join(parameter.choices), parameter.doc)
+    elif parameter.kind.startswith("str"):
+        if not isinstance(value, str):
+            raise SettingError(key, value, "text", parameter.doc)
     elif parameter.kind.startswith("bool"):
         if not isinstance(value, bool):
             raise SettingError(key, value, "true or false", parameter.doc)
