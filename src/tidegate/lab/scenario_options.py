@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,8 @@ class ScenarioOptions:
 
     Args:
         slo_s: Latency target, arrival to completion, in seconds.
+        slos_s: Latency targets by query of a calibrated Spark application, in seconds; the other
+            queries have `slo_s`.
         billing_unit_s: Billing time unit of a host, in seconds.
         usd_per_h: Price of a host, in dollars per hour.
         startup_s: Time until a leased host runs, in seconds.
@@ -80,6 +82,7 @@ class ScenarioOptions:
     fluid_step_s: float = 1.0
     topology: Topology | None = None
     world: BatchWorld | None = None
+    slos_s: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check(vars(self), {})
@@ -104,8 +107,10 @@ class ScenarioOptions:
 
     @property
     def source(self) -> str:
-        """The source that the workload must drive."""
+        """The source that the workload must drive; a world with several has them in its journal."""
         topology = self.world.topology if self.world is not None else self.topology
+        if self.world is not None and len(self.world.topology.sources) > 1:
+            return "input"
         return "input" if topology is None else _one_source(topology)
 
     def build(self, workload: Workload) -> Scenario:
@@ -115,7 +120,8 @@ class ScenarioOptions:
         time.
         """
         if self.world is not None:
-            return batch_scenario(self.world, workload, self.slo_s, self.penalty_usd)
+            slo_s = {**self.slos_s, "*": self.slo_s} if self.slos_s else self.slo_s
+            return batch_scenario(self.world, workload, slo_s, self.penalty_usd)
         topology, capacity = self._operators(workload)
         (source,) = topology.sources
         visits = topology.arrival_rates({source.name: 1.0})

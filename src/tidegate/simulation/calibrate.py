@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
@@ -45,6 +45,7 @@ __all__ = [
     "Calibration",
     "CalibrationSummary",
     "Fit",
+    "QuerySummary",
     "batch_scenario",
     "calibrate",
     "calibrated_scenario",
@@ -478,24 +479,43 @@ def counterfactual(
 
 
 @dataclass(frozen=True, slots=True)
+class QuerySummary(Value):
+    """Results of one query. p95_s: 95th percentile of its delay. in_time: share within its SLO."""
+
+    p95_s: float | None
+    in_time: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class CalibrationSummary(Value):
-    """Results of a live or simulated run. slo_compliance: share of items within the target."""
+    """Results of a live or simulated run.
+
+    slo_compliance: share of items within their target. queries: results by query.
+    """
 
     mean_executors: float
     p95_s: float | None
     slo_compliance: float | None
+    queries: Mapping[str, QuerySummary] = field(default_factory=dict)
 
     @staticmethod
     def of(report: RunReport) -> CalibrationSummary:
         """The summary of a simulated run."""
         mean = report.host_seconds / report.duration_s if report.duration_s else 0.0
-        return CalibrationSummary(mean, report.latency_p95_s, report.slo_compliance)
+        queries = {
+            o.operator: QuerySummary(o.p95_duration_s, o.in_time)
+            for o in report.operators
+            if len(report.operators) > 1
+        }
+        return CalibrationSummary(mean, report.latency_p95_s, report.slo_compliance, queries)
 
 
 def compare(
     live: CalibrationSummary, simulated: CalibrationSummary | RunReport
 ) -> dict[str, float | None]:
     """Relative differences of a simulation from the live run; None where unknown.
+
+    Those of a query have its name before them, such as ``alerts: p95_s``.
 
     >>> live = CalibrationSummary(4.0, 2.0, 0.98)
     >>> simulated = CalibrationSummary(3.8, 2.5, 0.98)
@@ -507,4 +527,10 @@ def compare(
     for name in ("mean_executors", "p95_s", "slo_compliance"):
         was, is_now = getattr(live, name), getattr(other, name)
         gaps[name] = None if not was or is_now is None else is_now / was - 1
+    for query, then in live.queries.items():
+        now = other.queries.get(query)
+        for name in ("p95_s", "in_time") if now is not None else ():
+            was, is_now = getattr(then, name), getattr(now, name)
+            gap = None if not was or is_now is None else is_now / was - 1
+            gaps[f"{query}: {name}"] = gap
     return gaps
