@@ -60,7 +60,13 @@ def backtest_command(
             help="Rates (t_s,rate), counts or events in CSV, .gz or Parquet; or a journal."
         ),
     ],
-    slo: Annotated[str, typer.Option(help="Latency target, arrival to completion.")] = "2s",
+    slo: Annotated[
+        str | None,
+        typer.Option(
+            help="Latency target, arrival to completion; for a Spark application also by query: "
+            "alerts=2s,30s. Default: the recorded one of a journal, otherwise 2s."
+        ),
+    ] = None,
     btu: Annotated[str, typer.Option(help="Billing time unit of a host.")] = "60s",
     policies: Annotated[
         str, typer.Option(help="Comma-separated names, or all.", metavar="NAMES")
@@ -144,6 +150,10 @@ def backtest_command(
     for name in (*names, *([tune_policy] if tune_policy else [])):
         policy_class(name)
     without = check_guards(without_guard or (), "--without-guard")
+    application = recorded_world(trace) if world is None else load_world(world)
+    if slo is None:
+        recorded_s = application.slo_s if application is not None else None
+        slo = "2s" if recorded_s is None else f"{recorded_s:g}s"
     options = ScenarioOptions.read(
         {
             "slo_s": slo,
@@ -157,7 +167,7 @@ def backtest_command(
             "rate_per_instance": rate_per_instance,
             "service_scv": service_scv or 0.0,
             "topology": None if topology is None else load_topology(topology),
-            "world": recorded_world(trace) if world is None else load_world(world),
+            "world": application,
         },
         NAMES,
     )
@@ -228,6 +238,12 @@ def _introduce(name: str, scenario: Scenario, fluid: bool) -> None:
             f"{operators} operators; a host of {scenario.offer.capacity.cpu_cores:g} cores runs "
             f"{rounds} instance{'s' if rounds > 1 else ''} of each, which process "
             f"{rounds / scenario.bottleneck_s:.4g}/s"
+        )
+    if scenario.shared:
+        slots = scenario.offer.capacity.cpu_cores
+        capacity = (
+            f"{operators} queries share the {slots:g} slots of each host, on which "
+            f"{slots / scenario.work_s:.4g}/s keep all slots busy"
         )
     offer = scenario.offer
     out.print(

@@ -168,8 +168,14 @@ def bound_of(scenario: Scenario, time_limit_s: float = 20.0, fluid: bool = False
         by_source = {names[0]: [float(rate) for rate in rates]}
     else:
         by_source = _arrived_per_s(scenario.workload, period_s, len(rates), names)
+    topology = scenario.topology
+    if scenario.shared:  # an instance may be a share of a slot; the work of an item is a whole one
+        whole = tuple(
+            replace(o, demand=replace(o.demand, cpu_cores=1.0)) for o in topology.operators
+        )
+        topology = replace(topology, operators=whole)
     demand = Demand.from_rates(
-        scenario.topology,
+        topology,
         by_source,
         period_s=period_s,
         confidence=0.99 if bound_caveat(scenario) else None,

@@ -14,7 +14,7 @@ from typing import Any
 
 from tidegate.errors import InputError, TopologyError
 from tidegate.loop.journal import read_journal
-from tidegate.model import HostOffer
+from tidegate.model import HostOffer, SloByQuery
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.simulation import CloudSettings
 from tidegate.simulation.calibrate import BatchWorld, batch_scenario, calibrate, has_batches
@@ -98,8 +98,11 @@ class ScenarioOptions:
         tidegate.errors.InputError: --slo is 'soon'; it must be a positive duration: write a number
         with a unit, such as 500ms, 5s, 10m or 1h
         """
-        _check(written, names)
         values = dict(written)
+        if isinstance(target := values.get("slo_s"), str) and "=" in target:
+            targets = SloByQuery.read(target, names.get("slo_s", "slo_s"))
+            values |= {"slo_s": targets.default_s, "slos_s": targets.by_name}
+        _check(values, names)
         for key in DURATIONS:
             if key in values:
                 values[key] = duration_s(values[key])
@@ -120,8 +123,8 @@ class ScenarioOptions:
         time.
         """
         if self.world is not None:
-            slo_s = {**self.slos_s, "*": self.slo_s} if self.slos_s else self.slo_s
-            return batch_scenario(self.world, workload, slo_s, self.penalty_usd)
+            slo = SloByQuery(self.slo_s, self.slos_s) if self.slos_s else self.slo_s
+            return batch_scenario(self.world, workload, slo, self.penalty_usd)
         topology, capacity = self._operators(workload)
         (source,) = topology.sources
         visits = topology.arrival_rates({source.name: 1.0})
@@ -204,6 +207,10 @@ def _check(values: Mapping[str, Any], names: Mapping[str, str]) -> None:
             finite(value, name, low=LOWEST[key])
         elif key == "rate_per_instance":
             finite(value, name, above=0)
+    if given.get("slos_s") and "world" not in given:
+        remedy = "backtest the journal of a Spark application, or give a world"
+        queries = ", ".join(given["slos_s"])
+        raise InputError(names.get("slo_s", "slo_s"), queries, "one target for all", remedy)
     if "topology" in given:
         if "world" in given:
             remedy = "the world has its own operators"
@@ -268,4 +275,8 @@ def read_scenario(
     same rates. seed: random seed of the arrivals.
     """
     workload = read_workload(trace, gaps, seed, options.source)
+    several = options.world is not None and len(options.world.topology.sources) > 1
+    if several and trace.suffix != ".jsonl":
+        remedy = "give the journal of the application: it has the input of each query"
+        raise InputError("trace", trace.name, "a journal for a world with several queries", remedy)
     return options.build(at_speed(workload, speed, seed))
