@@ -91,11 +91,13 @@ def four_queries_scenario(seed: int = 0, grain: float = 1.0) -> Scenario:
     seed: random seed of arrivals. grain: how many rows one simulated item stands for; 10 is ten
     times as fast with about the same results.
     """
-    times = np.array([0.0, 180, 240, 300, 360, 540, 660, 720, 900])
-    shape = np.array([0.1, 0.3, 0.6, 0.8, 1.0, 0.0, 0.5, 1.0, 0.4])
+    times = np.array([0.0, 120, 420, 540, 570, 690, 750, 900, 1080])
+    shape = np.array([0.1, 0.1, 1.0, 1.0, 0.0, 0.0, 0.4, 1.0, 1.0])
     peaks = {"totals": 2000.0, "enriched": 800.0, "limited": 90.0}
     parts = tuple(
-        RateTrace(times, shape * peak / grain, seed=seed, source=f"to-{name}")
+        RateTrace(
+            times, shape * peak / grain, seed=seed, source=f"to-{name}", interpolation="linear"
+        )
         for name, peak in peaks.items()
     )
     operators = tuple(

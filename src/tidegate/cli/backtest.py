@@ -60,7 +60,13 @@ def backtest_command(
             help="Rates (t_s,rate), counts or events in CSV, .gz or Parquet; or a journal."
         ),
     ],
-    slo: Annotated[str, typer.Option(help="Latency target, arrival to completion.")] = "2s",
+    slo: Annotated[
+        str | None,
+        typer.Option(
+            help="Latency target, arrival to completion; for a Spark application also by query: "
+            "alerts=2s,30s. Default: the recorded one of a journal, otherwise 2s."
+        ),
+    ] = None,
     btu: Annotated[str, typer.Option(help="Billing time unit of a host.")] = "60s",
     policies: Annotated[
         str, typer.Option(help="Comma-separated names, or all.", metavar="NAMES")
@@ -144,6 +150,10 @@ def backtest_command(
     for name in (*names, *([tune_policy] if tune_policy else [])):
         policy_class(name)
     without = check_guards(without_guard or (), "--without-guard")
+    application = recorded_world(trace) if world is None else load_world(world)
+    if slo is None:
+        recorded_s = application.slo_s if application is not None else None
+        slo = "2s" if recorded_s is None else f"{recorded_s:g}s"
     options = ScenarioOptions.read(
         {
             "slo_s": slo,
@@ -157,7 +167,7 @@ def backtest_command(
             "rate_per_instance": rate_per_instance,
             "service_scv": service_scv or 0.0,
             "topology": None if topology is None else load_topology(topology),
-            "world": recorded_world(trace) if world is None else load_world(world),
+            "world": application,
         },
         NAMES,
     )
@@ -229,6 +239,12 @@ def _introduce(name: str, scenario: Scenario, fluid: bool) -> None:
             f"{rounds} instance{'s' if rounds > 1 else ''} of each, which process "
             f"{rounds / scenario.bottleneck_s:.4g}/s"
         )
+    if scenario.shared:
+        slots = scenario.offer.capacity.cpu_cores
+        capacity = (
+            f"{operators} queries share the {slots:g} slots of each host, on which "
+            f"{slots / scenario.work_s:.4g}/s keep all slots busy"
+        )
     offer = scenario.offer
     out.print(
         f"{capacity}; a host costs "
@@ -265,14 +281,34 @@ def _leaderboard(results: list[Result], bound: Bound, scenario: Scenario) -> Non
         )
     shown.add_row("[dim]hindsight bound[/dim]", f"{bound.cost_usd:.2f}", *[""] * 8, style="dim")
     out.print(shown)
+    if scenario.batches is not None and len(scenario.topology.operators) > 1:
+        _by_query(results, scenario)
+    target = show_duration(scenario.slo_s)
+    if len({o.slo_s for o in scenario.topology.operators}) > 1 and scenario.batches is not None:
+        target = "the latency target of their query"
     out.print(
-        f"cost: hosts and late items; in time: within {show_duration(scenario.slo_s)}; *: no other "
+        f"cost: hosts and late items; in time: within {target}; *: no other "
         "policy has both cheaper hosts and more items in time\n"
         f"guards: {guards_text(result.stack for result in results)}",
         style="dim",
     )
     if caveat := bound_caveat(scenario):
         out.print(f"bound: {caveat}", style="dim")
+
+
+def _by_query(results: list[Result], scenario: Scenario) -> None:
+    """The results of each query, by its own latency target."""
+    shown = table("policy", "query", "target", "in time", "p50", "p95", "p99", numbers="  rrrrr")
+    for result in results:
+        for n, o in enumerate(result.report.operators):
+            shown.add_row(
+                "" if n else result.policy,
+                o.operator,
+                _time(o.slo_s),
+                "–" if o.in_time is None else f"{o.in_time:.1%}",
+                *(_time(v) for v in (o.p50_duration_s, o.p95_duration_s, o.p99_duration_s)),
+            )
+    console().print(shown)
 
 
 def _time(seconds: float | None) -> str:
@@ -295,6 +331,18 @@ def _plain(result: Result) -> dict[str, Any]:
         "mean_hosts": result.mean_hosts,
         "dropped": r.items_dropped,
         "regret": result.regret,
+        "queries": [
+            {
+                "query": o.operator,
+                "slo_s": o.slo_s,
+                "in_time": o.in_time,
+                "p50_s": o.p50_duration_s,
+                "p95_s": o.p95_duration_s,
+                "p99_s": o.p99_duration_s,
+            }
+            for o in r.operators
+            if len(r.operators) > 1
+        ],
     }
 
 

@@ -26,7 +26,7 @@ def calibrate_command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Fit the simulator to a recorded run: costs of an item, a batch and a start-up.
+    """Fit the simulator to a recorded run: costs of items and batches by query, and of a start-up.
 
     [bold]tidegate calibrate journal.jsonl --out world.yaml[/bold]
     """
@@ -37,6 +37,7 @@ def calibrate_command(
         print_json(to_plain(found))
         return
     screen = console()
+    said: list[str] = []
     shown = table("quantity", "fitted", "error", "samples", numbers=" rrr")
     for fit in found.fits:
         off = "–" if fit.residual is None else f"{fit.residual:.1%}"
@@ -47,6 +48,16 @@ def calibrate_command(
         "executors for the start-up; –: not in the journal",
         style="dim",
     )
+    if found.world.settings.shared:
+        screen.print("the queries share all slots, first in, first out", style="dim")
+    for query in (fit.name.partition(": ")[0] for fit in found.fits if not fit.identified):
+        if query not in said:
+            said.append(query)
+            screen.print(
+                f"{query}: all batches had about the same size, so that fixed work and work on "
+                "items are not told apart; all of it counts as work on items",
+                style="dim",
+            )
     world = f" --world {out}" if out is not None else ""
     screen.print(f"next: tidegate backtest {journal}{world} --slo 5s", soft_wrap=True)
 
@@ -54,6 +65,8 @@ def calibrate_command(
 def _value(fit: Fit) -> str:
     if fit.value is None:
         return "missing"
+    if not fit.identified:
+        return f"{show_duration(fit.value)} ?"
     if fit.unit == "s":
         return show_duration(fit.value)
     return f"{fit.value:.4g}{fit.unit and ' ' + fit.unit}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -120,7 +121,22 @@ def _busiest(scenario: Scenario) -> float:
     """Instances of the busiest operator that the items of the fullest minute keep busy."""
     step_s = max(60.0, scenario.duration_s / 5000)
     rates = series(scenario.workload, min(step_s, scenario.duration_s))
-    return max((float(rate) * _busiest_s(scenario) for rate in rates), default=0.0)
+    busy = max((float(rate) * _busiest_s(scenario) for rate in rates), default=0.0)
+    return busy + _fixed_load(scenario)
+
+
+def _fixed_load(scenario: Scenario) -> float:
+    """Instances that the fixed work of batches keeps busy; a third of the SLO is a long period."""
+    batches = scenario.batches
+    if batches is None:
+        return 0.0
+    works = []
+    for operator in scenario.topology.operators:
+        name, slo_s = operator.name, operator.slo_s or scenario.slo_s
+        trigger_s = batches.trigger_intervals_s.get(name, batches.trigger_interval_s)
+        work_s = batches.fixed_works_s.get(name, batches.fixed_work_s)
+        works.append(scenario.visits[name] and work_s / max(trigger_s, slo_s / 3))
+    return math.fsum(works) if scenario.shared else max(works)
 
 
 def bound_caveat(scenario: Scenario) -> str:
@@ -152,12 +168,22 @@ def bound_of(scenario: Scenario, time_limit_s: float = 20.0, fluid: bool = False
         by_source = {names[0]: [float(rate) for rate in rates]}
     else:
         by_source = _arrived_per_s(scenario.workload, period_s, len(rates), names)
+    topology = scenario.topology
+    if scenario.shared:  # an instance may be a share of a slot; the work of an item is a whole one
+        whole = tuple(
+            replace(o, demand=replace(o.demand, cpu_cores=1.0)) for o in topology.operators
+        )
+        topology = replace(topology, operators=whole)
     demand = Demand.from_rates(
-        scenario.topology,
+        topology,
         by_source,
         period_s=period_s,
         confidence=0.99 if bound_caveat(scenario) else None,
     )
+    if len(names) > 1:  # queries with their own targets: none is judged by a stricter one
+        longest_s = max(o.slo_s or scenario.slo_s for o in scenario.topology.operators)
+        streams = tuple(replace(stream, slo_s=longest_s) for stream in demand.streams)
+        demand = replace(demand, streams=streams)
     return hindsight_bound(
         demand,
         scenario.offer,

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tidegate.errors import InputError, TopologyError
 from tidegate.loop.journal import read_journal
-from tidegate.model import HostOffer
+from tidegate.model import HostOffer, SloByQuery
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.simulation import CloudSettings
 from tidegate.simulation.calibrate import BatchWorld, batch_scenario, calibrate, has_batches
@@ -44,6 +44,8 @@ class ScenarioOptions:
 
     Args:
         slo_s: Latency target, arrival to completion, in seconds.
+        slos_s: Latency targets by query of a calibrated Spark application, in seconds; the other
+            queries have `slo_s`.
         billing_unit_s: Billing time unit of a host, in seconds.
         usd_per_h: Price of a host, in dollars per hour.
         startup_s: Time until a leased host runs, in seconds.
@@ -80,6 +82,7 @@ class ScenarioOptions:
     fluid_step_s: float = 1.0
     topology: Topology | None = None
     world: BatchWorld | None = None
+    slos_s: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check(vars(self), {})
@@ -95,8 +98,11 @@ class ScenarioOptions:
         tidegate.errors.InputError: --slo is 'soon'; it must be a positive duration: write a number
         with a unit, such as 500ms, 5s, 10m or 1h
         """
-        _check(written, names)
         values = dict(written)
+        if isinstance(target := values.get("slo_s"), str) and "=" in target:
+            targets = SloByQuery.read(target, names.get("slo_s", "slo_s"))
+            values |= {"slo_s": targets.default_s, "slos_s": targets.by_name}
+        _check(values, names)
         for key in DURATIONS:
             if key in values:
                 values[key] = duration_s(values[key])
@@ -104,8 +110,10 @@ class ScenarioOptions:
 
     @property
     def source(self) -> str:
-        """The source that the workload must drive."""
+        """The source that the workload must drive; a world with several has them in its journal."""
         topology = self.world.topology if self.world is not None else self.topology
+        if self.world is not None and len(self.world.topology.sources) > 1:
+            return "input"
         return "input" if topology is None else _one_source(topology)
 
     def build(self, workload: Workload) -> Scenario:
@@ -115,7 +123,8 @@ class ScenarioOptions:
         time.
         """
         if self.world is not None:
-            return batch_scenario(self.world, workload, self.slo_s, self.penalty_usd)
+            slo = SloByQuery(self.slo_s, self.slos_s) if self.slos_s else self.slo_s
+            return batch_scenario(self.world, workload, slo, self.penalty_usd)
         topology, capacity = self._operators(workload)
         (source,) = topology.sources
         visits = topology.arrival_rates({source.name: 1.0})
@@ -198,6 +207,10 @@ def _check(values: Mapping[str, Any], names: Mapping[str, str]) -> None:
             finite(value, name, low=LOWEST[key])
         elif key == "rate_per_instance":
             finite(value, name, above=0)
+    if given.get("slos_s") and "world" not in given:
+        remedy = "backtest the journal of a Spark application, or give a world"
+        queries = ", ".join(given["slos_s"])
+        raise InputError(names.get("slo_s", "slo_s"), queries, "one target for all", remedy)
     if "topology" in given:
         if "world" in given:
             remedy = "the world has its own operators"
@@ -262,4 +275,8 @@ def read_scenario(
     same rates. seed: random seed of the arrivals.
     """
     workload = read_workload(trace, gaps, seed, options.source)
+    several = options.world is not None and len(options.world.topology.sources) > 1
+    if several and trace.suffix != ".jsonl":
+        remedy = "give the journal of the application: it has the input of each query"
+        raise InputError("trace", trace.name, "a journal for a world with several queries", remedy)
     return options.build(at_speed(workload, speed, seed))

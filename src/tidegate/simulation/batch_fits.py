@@ -31,6 +31,8 @@ __all__ = [
 
 FEWEST_TURNS = 5
 """Fewest steady turns for the overhead of a batch."""
+FEW_ITEMS = 5
+"""Fixed work of no more than this many items is the noise of an estimate of none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,11 @@ def _work(
             off = _median([(abs(v / value - 1), w) for v, w in weighted]) if value else None
             fits.append(Fit(label, value, "s", off, len(known)))
         fixed, service = fits
-        return fixed, service if service.value else Fit(labels[1], 1e-9, "s", None, len(known))
+        if not service.value:
+            service = Fit(labels[1], 1e-9, "s", None, len(known))  # rows make no difference
+        if (fixed.value or 0.0) < FEW_ITEMS * (service.value or 0.0):
+            fixed = Fit(labels[0], 0.0, "s", None, len(known))
+        return fixed, service
     service = _service(readings, operator, name)
     alike = bool(costs)  # measured, but all batches had about the same size
     fixed = Fit(labels[0], 0.0 if alike else None, "s", None, len(costs), identified=not alike)
@@ -305,7 +311,7 @@ def _overhead(
     overhead = max(0.0, median(left))
     error = math.sqrt(fmean((value - overhead) ** 2 for value in left))
     residual = error / fmean(turn.took_s for turn in turns)
-    scv = fmean(turn.variance for turn in turns) / overhead**2 if overhead > 0 else None
+    scv = median(turn.variance for turn in turns) / overhead**2 if overhead > 0 else None
     return Fit(label, overhead, "s", residual, len(turns)), scv
 
 

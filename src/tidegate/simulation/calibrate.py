@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
@@ -20,7 +20,7 @@ from tidegate.codec import Value, from_plain, to_plain
 from tidegate.config import read_yaml
 from tidegate.errors import InputError, JournalError
 from tidegate.loop.journal import Turn, read_journal
-from tidegate.model import HostOffer, Plan, Snapshot
+from tidegate.model import HostOffer, Plan, SloByQuery, Snapshot
 from tidegate.model.topology import Operator, Topology
 from tidegate.policies.base import Policy
 from tidegate.simulation import BatchSettings, CloudSettings, MicroBatchCloud, RunReport
@@ -45,6 +45,7 @@ __all__ = [
     "Calibration",
     "CalibrationSummary",
     "Fit",
+    "QuerySummary",
     "batch_scenario",
     "calibrate",
     "calibrated_scenario",
@@ -55,8 +56,7 @@ __all__ = [
     "save_world",
 ]
 
-REST = "*"
-"""The name that stands for all queries without their own latency target."""
+Slo = float | Mapping[str, float] | SloByQuery
 ROUNDS = 4
 """Times that a journal is played again to fit the overhead of queries that share slots."""
 MOST_ITEMS = 3e6
@@ -135,7 +135,9 @@ def calibrate(turns: Iterable[Turn], name: str = "journal") -> Calibration:
     )
     fits = [fit for query in found.values() for fit in query.fits]
     if shared:
-        world, fits = _played_again(world, snapshots, recorded(turns, name), fits)
+        source = topology.sources[0].name if topology.sources else "input"
+        workload = recorded(turns, name, source=source)
+        world, fits = _played_again(world, snapshots, workload, fits)
     return Calibration(
         world,
         (*fits, *_common_fits(world, snapshots, startup, slo_s, topology)),
@@ -365,16 +367,16 @@ def load_world(path: str | Path) -> BatchWorld:
 def batch_scenario(
     world: BatchWorld,
     workload: Workload,
-    slo_s: float | Mapping[str, float] | None = None,
+    slo: Slo | None = None,
     penalty_usd: float | None = None,
 ) -> Scenario:
     """A scenario for backtests in a calibrated world.
 
-    slo_s: latency target in seconds, for all queries without their own one in the world; or targets
+    slo: latency target in seconds, for all queries without their own one in the world; or targets
     by query, with ``*`` for all others; None for the recorded ones. penalty_usd: penalty for each
     late item; None for ten times the cost of processing one.
     """
-    rest_s, targets = _targets(world, slo_s)
+    rest_s, targets = _targets(world, slo)
     cores = world.offer.capacity.cpu_cores
     names = [source.name for source in world.topology.sources]
     if isinstance(workload, RateTrace):
@@ -412,26 +414,19 @@ def batch_scenario(
     )
 
 
-def _targets(
-    world: BatchWorld, slo_s: float | Mapping[str, float] | None
-) -> tuple[float, dict[str, float]]:
+def _targets(world: BatchWorld, slo: Slo | None) -> tuple[float, dict[str, float]]:
     """The latency target of most queries, and that of each query, in seconds."""
     operators = world.topology.operators
-    if isinstance(slo_s, Mapping):
-        given = dict(slo_s)
-        rest_s = given.pop(REST, max(given.values(), default=0.0))
-        unknown = [name for name in given if name not in world.topology.by_name]
-        if unknown:
-            known = f"a query: {', '.join(world.topology.by_name)}, or {REST} for all others"
-            raise InputError("slo_s", unknown[0], known)
-        for name, value in given.items():
-            finite(value, f"slo_s of {name}", above=0)
-        finite(rest_s, "slo_s", above=0)
-        return rest_s, {o.name: given.get(o.name, rest_s) for o in operators}
-    chosen_s = world.slo_s if slo_s is None else slo_s
+    if isinstance(slo, Mapping | SloByQuery):
+        targets = SloByQuery.read(slo)
+        if unknown := targets.unknown(world.topology.by_name):
+            known = f"a query: {', '.join(world.topology.by_name)}"
+            raise InputError("slo of", unknown[0], known)
+        return targets.default_s, {o.name: targets.of(o.name) for o in operators}
+    chosen_s = world.slo_s if slo is None else slo
     if chosen_s is None:
-        raise InputError("slo_s", None, "given", "the world has no recorded latency target")
-    rest_s = finite(chosen_s, "slo_s", above=0)
+        raise InputError("slo", None, "given", "the world has no recorded latency target")
+    rest_s = finite(chosen_s, "slo", above=0)
     if world.slo_s is None:  # a world of an older version, in which every target is the recorded
         return rest_s, {o.name: rest_s for o in operators}
     return rest_s, {o.name: rest_s if o.slo_s is None else o.slo_s for o in operators}
@@ -439,23 +434,23 @@ def _targets(
 
 def calibrated_scenario(
     journal: str | Path,
-    slo_s: float | Mapping[str, float] | None = None,
+    slo: Slo | None = None,
     world: BatchWorld | None = None,
     seed: int = 0,
 ) -> Scenario:
     """The traffic of a journal in the world that it describes, or in `world`.
 
-    slo_s: as in `batch_scenario`.
+    slo: as in `batch_scenario`.
     """
     if world is None:
         world = calibrate(read_journal(journal), Path(journal).name).world
-    return batch_scenario(world, read_workload(journal, seed=seed), slo_s)
+    return batch_scenario(world, read_workload(journal, seed=seed), slo)
 
 
 def counterfactual(
     turns: Sequence[Turn],
     policy: Policy,
-    slo_s: float | Mapping[str, float] | None = None,
+    slo: Slo | None = None,
     name: str = "journal",
     seed: int = 0,
 ) -> RunReport:
@@ -464,10 +459,10 @@ def counterfactual(
     A dry run reports in this way what its policy would have cost and how often it would have been
     late: executors that were never requested cannot be observed, only simulated.
 
-    slo_s: as in `batch_scenario`. name: for error messages. Raises JournalError if the turns do not
+    slo: as in `batch_scenario`. name: for error messages. Raises JournalError if the turns do not
     contain enough (see `calibrate`).
     """
-    scenario = batch_scenario(calibrate(turns, name).world, recorded(turns, name, seed), slo_s)
+    scenario = batch_scenario(calibrate(turns, name).world, recorded(turns, name, seed), slo)
     return run(
         scenario.world(policy.style, seed),
         policy,
@@ -478,24 +473,43 @@ def counterfactual(
 
 
 @dataclass(frozen=True, slots=True)
+class QuerySummary(Value):
+    """Results of one query. p95_s: 95th percentile of its delay. in_time: share within its SLO."""
+
+    p95_s: float | None
+    in_time: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class CalibrationSummary(Value):
-    """Results of a live or simulated run. slo_compliance: share of items within the target."""
+    """Results of a live or simulated run.
+
+    slo_compliance: share of items within their target. queries: results by query.
+    """
 
     mean_executors: float
     p95_s: float | None
     slo_compliance: float | None
+    queries: Mapping[str, QuerySummary] = field(default_factory=dict)
 
     @staticmethod
     def of(report: RunReport) -> CalibrationSummary:
         """The summary of a simulated run."""
         mean = report.host_seconds / report.duration_s if report.duration_s else 0.0
-        return CalibrationSummary(mean, report.latency_p95_s, report.slo_compliance)
+        queries = {
+            o.operator: QuerySummary(o.p95_duration_s, o.in_time)
+            for o in report.operators
+            if len(report.operators) > 1
+        }
+        return CalibrationSummary(mean, report.latency_p95_s, report.slo_compliance, queries)
 
 
 def compare(
     live: CalibrationSummary, simulated: CalibrationSummary | RunReport
 ) -> dict[str, float | None]:
     """Relative differences of a simulation from the live run; None where unknown.
+
+    Those of a query have its name before them, such as ``alerts: p95_s``.
 
     >>> live = CalibrationSummary(4.0, 2.0, 0.98)
     >>> simulated = CalibrationSummary(3.8, 2.5, 0.98)
@@ -507,4 +521,10 @@ def compare(
     for name in ("mean_executors", "p95_s", "slo_compliance"):
         was, is_now = getattr(live, name), getattr(other, name)
         gaps[name] = None if not was or is_now is None else is_now / was - 1
+    for query, then in live.queries.items():
+        now = other.queries.get(query)
+        for name in ("p95_s", "in_time") if now is not None else ():
+            was, is_now = getattr(then, name), getattr(now, name)
+            gap = None if not was or is_now is None else is_now / was - 1
+            gaps[f"{query}: {name}"] = gap
     return gaps

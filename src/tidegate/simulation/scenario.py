@@ -93,9 +93,11 @@ class Scenario:
     def bottleneck_s(self) -> float:
         """Service time per item from the source, at the busiest operator.
 
-        Operators with a limit of instances count only if all operators have one.
+        Operators with a limit of instances count only if all operators have one, and operators
+        without items never.
         """
-        every = self.topology.operators
+        every = [o for o in self.topology.operators if self.visits[o.name] > 0]
+        every = every or list(self.topology.operators)
         some = [o for o in every if o.max_instances is None] or every
         return max(self.visits[o.name] * (o.service_time_s or 0.0) for o in some)
 
@@ -189,8 +191,10 @@ def _spread(topology: Topology, hosts: list[str], slots: int) -> Deployment:
     names = list(topology.by_name)
     counts = dict.fromkeys(names, 0)
     placed: list[Instance] = []
+    # With more queries than slots, an instance is a share of a slot.
+    share = min(1.0, max(operator.demand.cpu_cores for operator in topology.operators) or 1.0)
     for host in hosts:
-        for _ in range(slots):
+        for _ in range(math.floor(slots / share + 1e-9)):
             name = min(names, key=counts.__getitem__)
             limit = topology.by_name[name].max_instances
             if limit is None or counts[name] < limit:

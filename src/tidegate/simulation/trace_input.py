@@ -70,7 +70,8 @@ def _by_source(snapshots: Sequence[Snapshot], seed: int) -> Sum | None:
     """The rates of each source, from the queries that it feeds; None if nothing was measured.
 
     A query that reported nothing in a turn keeps its previous rate; before its first report, and
-    without any, it had no input.
+    without any, it had no input. Items are spread evenly over a turn: the rates are counts, so that
+    random arrivals would add their variation a second time, which fills a query near its ceiling.
     """
     import numpy as np
 
@@ -86,7 +87,11 @@ def _by_source(snapshots: Sequence[Snapshot], seed: int) -> Sum | None:
                 last = sum(rate or 0.0 for rate in seen) / sum(fed.values())
                 measured += 1
             rates.append(last)
-        parts.append(RateTrace(times - times[0], np.array(rates), seed=seed, source=source.name))
+        parts.append(
+            RateTrace(
+                times - times[0], np.array(rates), seed=seed, source=source.name, spacing="even"
+            )
+        )
     return Sum(tuple(parts)) if measured and len(times) > 1 else None
 
 
