@@ -19,12 +19,14 @@ from tidegate.loop.controls import ControlFile
 from tidegate.loop.journal import Journal, Turn, last_turns
 from tidegate.policies.base import Policy
 
-__all__ = ["Recorder", "Records", "open_records", "remembered"]
+__all__ = ["LOST", "Recorder", "Records", "open_records", "remembered"]
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Other = TypeVar("Other")
+LOST = "before this one could not be written"
+"""Part of the note in a turn before which others are missing."""
 MOST_JOURNALS = 9
 """Loops that may write journals of the same name next to each other."""
 MOST_TURNS_BACK = 100
@@ -66,7 +68,7 @@ class Recorder:
         notes, self._notes = self._notes, []
         if self.lost:
             turns = "1 turn" if self.lost == 1 else f"{self.lost} turns"
-            notes.append(f"{turns} before this one could not be written: {self._why}")
+            notes.append(f"{turns} {LOST}: {self._why}")
         if notes:
             turn = replace(turn, notes=tuple(notes))
         if self.journal is None:
