@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import socket
 import sys
 import threading
@@ -13,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
+from urllib.request import urlopen
 
 import pytest
 
@@ -106,6 +108,20 @@ def test_an_occupied_port_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFix
     (warning,) = [text for text in capsys.readouterr().err.splitlines() if "metrics" in text]
     assert warning.startswith("tidegate: there are no metrics: --metrics-port is")
     assert len(list(read_journal(tmp_path / "j.jsonl"))) >= 3, "it scales all the same"
+
+
+def test_metrics_are_served_until_the_process_ends(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    attachment = Attachment("5s", "static", interval="10ms", metrics_port=0)
+    world = FakeWorld()
+    with without_spark(world):
+        scaler = replace(attachment, journal=str(tmp_path / "j.jsonl")).autoscaler(ANY)
+        with scaler:
+            assert world.turned.wait(LONG_S)
+    (url,) = [text.split()[1] for text in caplog.messages if text.startswith("metrics: ")]
+    with urlopen(url) as response:
+        assert re.search(rb"tidegate_turns_total [3-9]|tidegate_turns_total \d\d", response.read())
 
 
 def test_settings_of_another_version_do_not_end_the_application(
