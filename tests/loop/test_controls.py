@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
+from tidegate.codec import to_json
 from tidegate.errors import BackendError, InputError
 from tidegate.fleet.manager import fleet_policy
 from tidegate.loop.controller import Controller
-from tidegate.loop.controls import Control, ControlFile, ControlState, listener_of, submit
+from tidegate.loop.controls import (
+    Control,
+    ControlFile,
+    ControlState,
+    apply_controls,
+    listener_of,
+    submit,
+)
 from tidegate.loop.journal import Journal, read_journal
 from tidegate.loop.stack import wrapped
 from tidegate.policies import create
@@ -122,6 +132,56 @@ def test_what_is_no_wish_is_refused_and_half_a_line_waits(tmp_path: Path) -> Non
             assert file.take() == [Control("pause", "in")]
     finally:
         file.close()
+
+
+def test_a_request_that_is_too_long_is_refused_on_both_sides(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    longest = Control("policy", "drs", {"t_max_s": "1" * 9_800})
+    too_long = Control("policy", "drs", {"t_max_s": "1" * 10_000})
+    file = ControlFile(path, create("drs"))
+    try:
+        submit(path, longest)
+        assert file.take() == [longest]
+        with pytest.raises(InputError, match="shorter than 10000 characters"):
+            submit(path, too_long)
+        assert file.take() == []
+        with file.path.open("a") as other:
+            other.write(to_json(too_long) + "\n")
+        (heard,) = file.take()
+        assert "shorter than 10000 characters" in heard.refused and heard.parameters == {}
+    finally:
+        file.close()
+
+
+def test_a_second_loop_does_not_take_the_file_of_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    first = ControlFile(path, create("drs"))
+    with pytest.raises(BackendError, match="another loop listens"):
+        ControlFile(path, create("static"))
+    submit(path, Control("pause", "in"))
+    assert first.take() == [Control("pause", "in")]
+    first.close()
+    ControlFile(path, create("static")).close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_policy_that_fails_on_its_parameters_is_a_refusal() -> None:
+    class Picky(type(create("static"))):  # type: ignore[misc]
+        @classmethod
+        def read_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
+            raise KeyError("surprise")
+
+    policy = Picky()
+    state = ControlState()
+    with mock.patch("tidegate.loop.controls.policy_class", lambda name: Picky):
+        noted, after, same, _ = apply_controls(
+            [Control("policy", "static", {"hosts": 2}), Control("pause", "in")],
+            state,
+            policy,
+            policy.initial_memory(),
+        )
+    assert [control.refused for control in noted] == ["KeyError: 'surprise'", ""]
+    assert after.paused == "in" and same is policy
 
 
 def test_a_file_that_a_killed_loop_left_behind_is_nobody(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,15 @@ def test_a_journal_that_must_not_be_read_is_left_alone(
 
     monkeypatch.setattr(Path, "open", guarded)
     assert works(path)[:2] == (tmp_path / "j-2.jsonl", None)
+
+
+def test_a_folder_that_does_not_answer_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tidegate.loop.records.OPEN_S", 0.05)
+    monkeypatch.setattr("tidegate.loop.records.Journal", lambda path: threading.Event().wait())
+    assert works(tmp_path / "j.jsonl")[0] is None
+    assert "did not open in 0.05 s" in caplog.text
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

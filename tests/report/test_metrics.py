@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -221,6 +222,17 @@ def test_half_a_request_delays_neither_scrapes_nor_the_end(
     finally:
         for half in halves:
             half.close()
+
+
+def test_half_a_request_does_not_keep_a_process_from_ending() -> None:
+    code = (
+        "import socket; from tidegate.report.metrics import Metrics, serve_metrics_on;"
+        "url = serve_metrics_on(Metrics(), 0); port = int(url.split(':')[2].split('/')[0]);"
+        "half = socket.create_connection(('127.0.0.1', port)); half.sendall(b'GET /metr');"
+        "print(url)"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=120)
 
 
 def test_a_request_that_comes_byte_by_byte_is_ended(

@@ -228,4 +228,7 @@ def test_a_dry_run_tells_what_would_have_been(tmp_path: Path) -> None:
     assert would.slo_compliance == pytest.approx(truth.slo_compliance or 0.0, abs=0.05)
     told = books.estimate(drs, SLO_S)
     assert "of the items within 4 s" in told and "rescales" in told
+    assert "simulated, in a world calibrated" in told and "backtest" not in told
+    short = books.estimate(drs, SLO_S, at_most_s=0.0)
+    assert "simulated 10 s of it, in a world calibrated" in short and "backtest" in short
     assert "too few measurements" in DryRunAccount().estimate(drs, SLO_S)

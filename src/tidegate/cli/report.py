@@ -11,6 +11,7 @@ from rich.markup import escape
 from tidegate.cli.output import console, print_json, table
 from tidegate.codec import to_plain
 from tidegate.loop.journal import read_journal
+from tidegate.loop.records import LOST
 from tidegate.report.live import figures, live_page, query_rows
 from tidegate.report.summary import LiveSummary, summarise
 from tidegate.units import duration_s
@@ -33,13 +34,17 @@ def report_command(
     Latencies are estimated from the percentiles of each turn.
     """
     slo_s = None if slo is None else duration_s(slo, "--slo")
-    turns = list(read_journal(journal))
+    not_read: list[str] = []
+    turns = list(read_journal(journal, not_read))
+    not_read += [f"turn {t.number}: {note}" for t in turns for note in t.notes if LOST in note]
     summary = summarise(turns, slo_s)
+    for sentence in not_read:
+        typer.echo(f"tidegate: not in these figures: {sentence}", err=True)
     if as_json:
-        print_json(to_plain(summary))
+        print_json(to_plain(summary) | {"not_read": not_read})
         return
     show_summary(summary)
-    page = live_page(journal.stem, turns, summary)
+    page = live_page(journal.stem, turns, summary, not_read)
     console().print(f"\ncharts and decisions: {page.write(out)}")
 
 

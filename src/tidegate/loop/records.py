@@ -14,17 +14,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tidegate.lifecycle import Closing
+from tidegate.lifecycle import Closing, within
 from tidegate.loop.controls import ControlFile
 from tidegate.loop.journal import Journal, Turn, last_turns
 from tidegate.policies.base import Policy
 
-__all__ = ["Recorder", "Records", "open_records", "remembered"]
+__all__ = ["LOST", "Recorder", "Records", "open_records", "remembered"]
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Other = TypeVar("Other")
+LOST = "before this one could not be written"
+"""Part of the note in a turn before which others are missing."""
+OPEN_S = 5.0
+"""Longest time to wait for the files, in seconds: a network folder may not answer at all."""
 MOST_JOURNALS = 9
 """Loops that may write journals of the same name next to each other."""
 MOST_TURNS_BACK = 100
@@ -66,7 +70,7 @@ class Recorder:
         notes, self._notes = self._notes, []
         if self.lost:
             turns = "1 turn" if self.lost == 1 else f"{self.lost} turns"
-            notes.append(f"{turns} before this one could not be written: {self._why}")
+            notes.append(f"{turns} {LOST}: {self._why}")
         if notes:
             turn = replace(turn, notes=tuple(notes))
         if self.journal is None:
@@ -123,7 +127,7 @@ class Records(Closing):
 
 
 def open_records(path: str | os.PathLike[str] | None, policy: Policy) -> Records:
-    """Open the journal of a loop and what belongs to it; never raises, but warns.
+    """Open the journal of a loop and what belongs to it; never raises or waits long, but warns.
 
     A journal that cannot be used, for example because another application writes to it, is left
     alone: ``tidegate-2.jsonl`` next to it is used in place of ``tidegate.jsonl``, and so on up to
@@ -131,7 +135,18 @@ def open_records(path: str | os.PathLike[str] | None, policy: Policy) -> Records
 
     path: the journal, None for none. policy: the policy of the loop.
     """
-    journal = None if path is None else _first_usable(Path(path))
+    if path is None:
+        return Records()
+    opened = within(OPEN_S, lambda: _opened(Path(path), policy), None)
+    if opened is None:
+        log.warning(
+            "this run has no journal and no controls: %s did not open in %g s", path, OPEN_S
+        )
+    return opened or Records()
+
+
+def _opened(path: Path, policy: Policy) -> Records:
+    journal = _first_usable(path)
     if journal is None:
         return Records()
     opening = Recorder()

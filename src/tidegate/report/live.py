@@ -28,13 +28,20 @@ NAMED = 4
 """Queries in a sentence at most."""
 
 
-def live_page(name: str, turns: Sequence[Turn], summary: LiveSummary) -> Page:
-    """Return the page of a run. name: of the run; turns: as given to `summarise`."""
+def live_page(
+    name: str, turns: Sequence[Turn], summary: LiveSummary, not_read: Sequence[str] = ()
+) -> Page:
+    """Return the page of a run.
+
+    name: of the run. turns: as given to `summarise`. not_read: sentences on what the journal lacks.
+    """
     page = Page(f"How did {name} go?", _answer(summary))
     page.section("Figures", "" if summary.exact else "Latencies are estimated from the journal.")
     page.table(["figure", "value"], figures(summary))
     if summary.left_out:
         page.text("What is not counted is shaded in the charts, or lies before their begin.")
+    for sentence in not_read:
+        page.text(f"Not in these figures: {sentence}.")
     seen = [turn.snapshot for turn in turns if turn.snapshot is not None]
     begun_s = seen[0].time_s
     scale, unit = time_unit(seen[-1].time_s - begun_s)
@@ -124,6 +131,10 @@ def live_page(name: str, turns: Sequence[Turn], summary: LiveSummary) -> Page:
     if failed:
         page.section("Failed turns", "The application continued without them.")
         page.table(["turn", "error"], failed)
+    notes = [[t.number, note] for t in turns for note in t.notes]
+    if notes:
+        page.section("Notes", "What could not be read or recorded; the turns were decided.")
+        page.table(["turn", "note"], notes)
     return page
 
 

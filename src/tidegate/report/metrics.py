@@ -43,7 +43,7 @@ from tidegate.units import finite
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-__all__ = ["METRICS", "Metrics", "serve_metrics"]
+__all__ = ["METRICS", "Metrics", "serve_metrics", "serve_metrics_on"]
 
 log = logging.getLogger(__name__)
 
@@ -269,6 +269,22 @@ def serve_metrics(
     port: 0 for any free port. host: an address other than loopback requires a token.
     token: scrapers send it as ``Authorization: Bearer …``.
     """
+    server = _serve(metrics, port, host, token)
+    try:
+        yield server.address
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def serve_metrics_on(
+    metrics: Metrics, port: int = 9464, host: str = "127.0.0.1", token: str | None = None
+) -> str:
+    """Serve ``/metrics`` until the process ends; returns its address. See `serve_metrics`."""
+    return _serve(metrics, port, host, token).address
+
+
+def _serve(metrics: Metrics, port: int, host: str, token: str | None) -> _Server:
     from prometheus_client import CONTENT_TYPE_LATEST
 
     finite(port, "--metrics-port", low=0, high=65_535)
@@ -296,15 +312,8 @@ def serve_metrics(
         remedy = "choose another, or 0 for any free port"
         allowed = f"a free port ({error.strerror})"
         raise InputError("--metrics-port", port, allowed, remedy) from None
-    thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="metrics", daemon=True)
-    thread.start()
-    shown = f"[{host}]" if ":" in host else host
-    try:
-        yield f"http://{shown}:{server.server_port}/metrics"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(REQUEST_S)
+    threading.Thread(target=server.serve_forever, args=(0.1,), name="metrics", daemon=True).start()
+    return server
 
 
 class _Request(WSGIRequestHandler):
@@ -340,6 +349,8 @@ class _Server(ThreadingMixIn, WSGIServer):
         self._free = threading.BoundedSemaphore(MOST_REQUESTS)
         super().__init__(address, _Request)
         self.set_app(answer)
+        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
+        self.address = f"http://{shown}:{self.server_port}/metrics"
 
     def server_bind(self) -> None:
         """Bind without asking for the name of the host, which may take long."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -453,14 +453,15 @@ def counterfactual(
     slo: Slo | None = None,
     name: str = "journal",
     seed: int = 0,
+    go_on: Callable[[], bool] = lambda: True,
 ) -> RunReport:
     """Run a policy on the traffic of recorded turns, in a world that was calibrated from them.
 
     A dry run reports in this way what its policy would have cost and how often it would have been
     late: executors that were never requested cannot be observed, only simulated.
 
-    slo: as in `batch_scenario`. name: for error messages. Raises JournalError if the turns do not
-    contain enough (see `calibrate`).
+    slo: as in `batch_scenario`. name: for error messages. go_on: as in `run`. Raises JournalError
+    if the turns do not contain enough (see `calibrate`).
     """
     scenario = batch_scenario(calibrate(turns, name).world, recorded(turns, name, seed), slo)
     return run(
@@ -469,6 +470,7 @@ def counterfactual(
         duration_s=scenario.duration_s,
         interval_s=scenario.interval_s,
         seed=seed,
+        go_on=go_on,
     )
 
 

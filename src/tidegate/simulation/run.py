@@ -59,6 +59,7 @@ def run(
     controls: ControlFile | None = None,
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
+    go_on: Callable[[], bool] = lambda: True,
 ) -> RunReport:
     """Let a policy drive a world until `duration_s` and report on the run.
 
@@ -71,9 +72,12 @@ def run(
         controls: Where people leave requests for the loop, None for nowhere.
         seed: Random seed of policies that decide at random.
         progress: Called every 16 turns with the share of the run that is done.
+        go_on: Asked after each turn; the run ends early, with a report so far, if it says no.
     """
     controller = Controller(world, policy, journal, seed=seed, controls=controls)
     for turn in simulate(world, controller, end_s=duration_s, interval_s=interval_s):
         if progress is not None and turn.number % 16 == 0:
             progress(world.time_s / duration_s)
+        if not go_on():
+            break
     return world.report()

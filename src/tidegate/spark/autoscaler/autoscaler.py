@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -43,7 +44,7 @@ log = logging.getLogger(__name__)
 FAILURES_UNTIL_WATCHING = 3
 STOP_S = 5.0
 """Longest time for which the end of the application waits for the autoscaler, in seconds."""
-DRY_RUN_TURNS = 720
+DRY_RUN_TURNS = 360
 """Number of turns that a dry run keeps for its simulation."""
 
 
@@ -116,29 +117,35 @@ class DryRunAccount:
         ]
         return "\n".join(lines)
 
-    def estimate(self, policy: Policy, slo_s: float) -> str:
+    def estimate(self, policy: Policy, slo_s: float, at_most_s: float = math.inf) -> str:
         """A simulation of the same time with the policy in control, in two lines of text.
 
-        Only the last turns are simulated if there were more than `DRY_RUN_TURNS`.
+        Only the last `DRY_RUN_TURNS` turns are simulated, and of these no more than is possible in
+        `at_most_s` seconds; the text then says how much was simulated.
 
         policy: with its guards, except for the dry run. slo_s: the latency target, in seconds.
         """
+        end_s = time.monotonic() + at_most_s
         from tidegate.simulation.calibrate import counterfactual
 
         kept = [from_json(Turn, zlib.decompress(turn)) for turn in self._kept]
         try:
-            would = counterfactual(kept, policy, slo_s, "the dry run")
+            would = counterfactual(
+                kept, policy, slo_s, "the dry run", go_on=lambda: time.monotonic() < end_s
+            )
         except TidegateError as error:
             return f"  too few measurements for a simulation: {error}"
         share = "?" if would.slo_compliance is None else f"{would.slo_compliance:.1%}"
         p95 = "?" if would.latency_p95_s is None else show_duration(would.latency_p95_s)
         mean = would.host_seconds / would.duration_s if would.duration_s else 0.0
         cost = f", {would.resource_cost_usd:.4f} $" if would.resource_cost_usd else ""
-        part = f"the last {show_duration(would.duration_s)} of " if self.turns > len(kept) else ""
+        whole = self.turns <= len(kept) and time.monotonic() < end_s
+        part = "" if whole else f" {show_duration(would.duration_s)} of it"
         return (
-            f"  simulated, in a world calibrated from {part}this run: {mean:.2f} executors on "
+            f"  simulated{part}, in a world calibrated from this run: {mean:.2f} executors on "
             f"average{cost},\n  {share} of the items within {show_duration(slo_s)}, p95 {p95}, "
             f"{would.rescales} rescale{'' if would.rescales == 1 else 's'}"
+            + ("" if whole else "\n  (tidegate backtest on the journal simulates all of it)")
         )
 
     def _line(self, what: str, executor_s: float, bill: Bill) -> str:
@@ -340,7 +347,7 @@ class Autoscaler(Service):
     def dry_run_report(self, at_most_s: float = STOP_S) -> str:
         """What a dry run would have used and achieved, as text; empty without a dry run.
 
-        at_most_s: time for the simulation in seconds; without its result the report is shorter.
+        at_most_s: time for the simulation in seconds; what is not simulated by then is left out.
         """
         account = self.dry_run_account
         if account is None:
@@ -348,7 +355,9 @@ class Autoscaler(Service):
         too_long = "  the simulation took too long: run tidegate backtest on the journal"
         try:
             estimate = within(
-                at_most_s, lambda: account.estimate(self._acting, self.slo_s), too_long
+                at_most_s,
+                lambda: account.estimate(self._acting, self.slo_s, 0.7 * at_most_s),
+                too_long,
             )
         except Exception as error:
             estimate = f"  the simulation failed: {error}"

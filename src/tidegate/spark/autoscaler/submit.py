@@ -26,7 +26,7 @@ from tidegate.errors import BackendError, InputError, SettingError
 from tidegate.loop.stack import StackOptions, build_stack
 from tidegate.model import SloByQuery
 from tidegate.policies.base import Situation
-from tidegate.report.metrics import Metrics, serve_metrics
+from tidegate.report.metrics import Metrics, serve_metrics_on
 from tidegate.spark.autoscaler.autoscaler import STOP_S, Autoscaler
 from tidegate.spark.local.processes import spark_home
 from tidegate.units import duration_s, finite
@@ -50,7 +50,7 @@ SPARK_OPTIONS = frozenset(_OPTIONS.split())
 """The options of spark-submit that take a value, as its --help lists them."""
 SPARK_SWITCHES = frozenset({"--supervise", "--verbose", "-v", "--load-spark-defaults"})
 
-_served: dict[int | None, Metrics] = {}
+_served: dict[int, Metrics] = {}
 """Metrics by port: an application that creates a second session keeps its first port."""
 
 DEFAULTS = {"spark.dynamicAllocation.enabled": "false", "spark.decommission.enabled": "true"}
@@ -109,18 +109,22 @@ class Attachment(Value):
 
     def autoscaler(self, spark: SparkSession) -> Autoscaler:
         """An autoscaler for a session, not started; its metrics are served from now on."""
-        slo_s = SloByQuery.read(self.slo, "--slo").default_s
-        metrics = _served.get(self.metrics_port) or Metrics(slo_s)
-        if self.metrics_port is not None and self.metrics_port not in _served:
-            _served[self.metrics_port] = metrics
-            # Until the process ends, so that the last turn is scraped too.
-            serving = serve_metrics(metrics, self.metrics_port)
-            try:
-                log.warning("metrics: %s", serving.__enter__())
-            except Exception as error:
-                log.warning("there are no metrics: %s", error)
+        metrics = self._metrics()
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "metrics_port"}
         return Autoscaler(spark, on_turn=metrics.observe, **own)
+
+    def _metrics(self) -> Metrics:
+        """The metrics, served until the process ends, so that the last turn is scraped too."""
+        if self.metrics_port in _served:
+            return _served[self.metrics_port]
+        metrics = Metrics(SloByQuery.read(self.slo, "--slo").default_s)
+        if self.metrics_port is not None:
+            try:
+                log.warning("metrics: %s", serve_metrics_on(metrics, self.metrics_port))
+                _served[self.metrics_port] = metrics
+            except Exception as error:
+                log.warning("there are no metrics: %s", error)
+        return metrics
 
 
 # --- the command ----------------------------------------------------------------------------------
