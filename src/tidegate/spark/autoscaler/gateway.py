@@ -363,7 +363,7 @@ class Gateway:
         return f"runId = {group}" if group and group in self._runs() else text
 
     def _runs(self) -> set[str]:
-        return {str(query.runId) for query in self.spark.streams.active}
+        return {str(query.runId()) for query in self._active()}
 
     def tasks_of(self, run: str) -> tuple[int, int]:
         """Numbers of tasks of a query's run that wait for a slot, and that run."""
