@@ -271,6 +271,20 @@ def test_a_session_that_is_built_anew_is_attached_again(app: Path) -> None:
     assert (autoscaler.made, autoscaler.started, autoscaler.stopped) == (2, 2, 2)
 
 
+def test_a_second_session_with_wrong_settings_does_not_end_the_app(app: Path) -> None:
+    app.write_text(BUILT_ANEW)
+    autoscaler = Attached()
+
+    def make(settings: Attachment, spark: Any) -> Attached:
+        if spark.sparkContext.applicationId == "two":
+            raise SettingError("spark.dynamicAllocation.enabled", "true", "false")
+        return autoscaler
+
+    autoscaler.make = make  # type: ignore[method-assign]
+    assert wrapped(app, autoscaler) == 0
+    assert (autoscaler.started, autoscaler.stopped) == (1, 1)
+
+
 BUILT_ANEW = """
 from types import SimpleNamespace
 from unittest import mock

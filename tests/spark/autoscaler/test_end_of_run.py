@@ -73,8 +73,11 @@ def test_queries_that_end_and_begin_again_leave_no_failed_turn(
 
 
 def test_a_session_that_is_built_anew_is_said_not_to_be_scaled(
-    attach: Callable[[Application, list[Turn]], Autoscaler], caplog: pytest.LogCaptureFixture
+    attach: Callable[[Application, list[Turn]], Autoscaler],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(module, "SUCCESSOR_S", 0.01)
     gateway = running()
     with attach(gateway, []):
         gateway.ended = gateway.succeeded_by_another = True

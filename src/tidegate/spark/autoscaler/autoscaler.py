@@ -42,6 +42,8 @@ __all__ = ["STOP_S", "Autoscaler", "DryRunAccount"]
 log = logging.getLogger(__name__)
 
 FAILURES_UNTIL_WATCHING = 3
+SUCCESSOR_S = 10.0
+"""An application that follows in the same process is reported after this time, in seconds."""
 STOP_S = 5.0
 """Longest time for which the end of the application waits for the autoscaler, in seconds."""
 DRY_RUN_TURNS = 360
@@ -394,7 +396,8 @@ class Autoscaler(Service):
         """After the end of the application: warn if this process starts another one."""
         log.info("the application has ended")
         while not self._stop.wait(1.0):
-            if self.gateway.succeeded_by_another:
+            # tidegate submit attaches to it as soon as it is there, and stops this one.
+            if self.gateway.succeeded_by_another and not self._stop.wait(SUCCESSOR_S):
                 log.warning(
                     "the session was stopped and another one was created, which is not scaled: "
                     "create an Autoscaler for it"

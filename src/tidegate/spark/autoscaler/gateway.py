@@ -35,7 +35,7 @@ __all__ = ["ExecutorInfo", "Gateway", "JobWork", "QueryStatus", "Trigger", "chec
 log = logging.getLogger(__name__)
 
 STATE_SAMPLE = 100
-"""So many partitions of an operator's state are looked up, at about 2 ms each."""
+"""Largest number of partitions of an operator that are looked up, at about 2 ms each."""
 KNOWN_VERSIONS = ("4.0", "4.1", "4.2", "4.3")
 FIRST_LOOK = 50
 """Number of jobs that are read when the autoscaler is attached to a running application."""
@@ -363,7 +363,7 @@ class Gateway:
         return f"runId = {group}" if group and group in self._runs() else text
 
     def _runs(self) -> set[str]:
-        return {str(query.runId) for query in self.spark.streams.active}
+        return {str(query.runId()) for query in self._active()}
 
     def tasks_of(self, run: str) -> tuple[int, int]:
         """Numbers of tasks of a query's run that wait for a slot, and that run."""

@@ -335,14 +335,13 @@ def _on_first_session(make: Callable[[SparkSession], Autoscaler]) -> list[Autosc
     """Attach an autoscaler to the first session of each application that this process creates.
 
     make: creates the autoscaler. Returns a list that holds the present one from then on. Wrong
-    settings end the process; any other error is a warning.
+    settings end the process before its first session is used; any other error is a warning.
     """
     from pyspark.sql import SparkSession
 
     maker: Any = SparkSession.Builder
     original = maker.getOrCreate
     attached: list[Autoscaler] = []
-
     seen: list[object] = []
 
     def get_or_create(builder: SparkSession.Builder) -> SparkSession:
@@ -357,10 +356,10 @@ def _on_first_session(make: Callable[[SparkSession], Autoscaler]) -> list[Autosc
             attached.clear()
         try:
             attached.append(make(spark).start())
-        except InputError as error:
-            print(f"tidegate: {error}", file=sys.stderr, flush=True)
-            sys.exit(WRONG_SETTINGS)
         except Exception as error:
+            if isinstance(error, InputError) and len(seen) == 1:
+                print(f"tidegate: {error}", file=sys.stderr, flush=True)
+                sys.exit(WRONG_SETTINGS)
             log.warning("not attached, the application runs without an autoscaler: %s", error)
         return spark
 

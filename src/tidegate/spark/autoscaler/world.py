@@ -172,7 +172,9 @@ class SparkWorld:
         """A snapshot of all that can be measured now."""
         now_s = self.clock()
         self.hosts.update()
-        cores = [host.executor.cores for host in self.hosts.hosts.values() if host.executor]
+        executors = [host.executor for host in self.hosts.hosts.values() if host.executor]
+        # One that is excluded or leaves gets no tasks.
+        cores = [e.cores for e in executors if not (e.excluded or e.leaving)]
         if cores:  # assume that the next executor will be like the last one
             capacity = replace(self.offer.capacity, cpu_cores=float(cores[-1]))
             self.offer = replace(self.offer, capacity=capacity)
