@@ -62,7 +62,7 @@ def test_the_page_has_a_section_by_query(turns: list[Turn]) -> None:
     for text in (
         "<h2>Queries</h2>", "at least", "event age p95", "no items", "maxOffsetsPerTrigger=5000",
         "Processing delay by query, p95", "By query, each with its own SLO: sessions",
-        "the batches so far do not tell this term",
+        "the batches so far do not separate this term",
     ):  # fmt: skip
         assert text in html, text
     assert "from event to commit" not in html

@@ -90,6 +90,6 @@ def _one(
 
 
 def _unclear(cost: BatchCost) -> list[str]:
-    """Return the terms of a batch's cost that the batches so far do not tell apart."""
+    """Return the terms of a batch's cost that the batches so far do not separate."""
     terms = {"overhead": cost.overhead, "fixed work": cost.fixed_work, "rows": cost.per_row}
     return [name for name, estimate in terms.items() if not estimate.identified]

@@ -317,7 +317,7 @@ def _write_queries(
         page.text(
             "A batch of n rows on k slots takes overhead + (fixed work + n · work of a row) / k. "
             "In brackets: the interval of the estimate. A question mark: the batches so far do not "
-            "tell this term from the others."
+            "separate this term from the others."
         )
         page.table(
             ["query", "overhead", "fixed work", "work of a row", "due to skew", "slots", "limit"],

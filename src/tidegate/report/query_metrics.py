@@ -79,7 +79,7 @@ QUERY_METRICS = {
     "tidegate_query_batch_slots": Metric("gauge", "Task slots that recent batches held.", _Q),
     "tidegate_query_cost_identified": Metric(
         "gauge",
-        "1 if the batches so far tell this term of a batch's duration from the others, else 0.",
+        "1 if the batches so far separate this term of a batch's duration from the others, else 0.",
         ("query", "term"),
     ),
     "tidegate_query_state_bytes": Metric("gauge", "Memory of a query's state.", _Q),
