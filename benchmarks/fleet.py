@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.errors import TidegateError
+from tidegate.errors import JournalError, TidegateError
 from tidegate.fleet.manager import FleetManager, fleet_policy
 from tidegate.fleet.providers import EmbeddedProvider
 from tidegate.fleet.sample_queries import price_queries
@@ -205,7 +205,11 @@ def kept(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Judged:
-    """The day of a technique, live and simulated. hosts: mean number in each part of the day."""
+    """The day of a technique, live and simulated.
+
+    hosts: mean number in each part of the day. warm_up: the time before the day, which does not
+    count; None if it had too few batches.
+    """
 
     live: FleetSummary
     simulated: FleetSummary
@@ -213,6 +217,7 @@ class Judged:
     rows: list[float]
     fits: tuple[Fit, ...]
     pauses_s: list[float]
+    warm_up: FleetSummary | None = None
 
 
 def hosts_of(turns: list[Turn], from_s: float, until_s: float) -> list[float]:
@@ -248,7 +253,16 @@ def judge(policy: str, given: argparse.Namespace, folder: Path, result: dict[str
         [float(part.mean()) for part in np.array_split(rows, PARTS)],
         model.fits,
         result["pauses_s"],
+        warm_up_of(turns, from_s),
     )
+
+
+def warm_up_of(turns: list[Turn], from_s: float) -> FleetSummary | None:
+    """The time before the day; None if it had too few batches."""
+    try:
+        return summarise(turns, -math.inf, from_s)
+    except JournalError:
+        return None
 
 
 def table(found: dict[str, Judged]) -> str:
@@ -266,6 +280,8 @@ def table(found: dict[str, Judged]) -> str:
             f"| | simulated | {row_of(of.simulated)} | |",
             f"| | gap | {gap_of(of.live, of.simulated)} | |",
         ]
+        before = "too few batches | | |" if of.warm_up is None else row_of(of.warm_up)
+        lines.append(f"| | warm-up, not counted | {before} | |")
     first = next(iter(found.values()))
     lines += ["", "Mean number of running hosts in each part of the day:", ""]
     lines.append("| | | " + " | ".join(f"{n + 1}/{PARTS}" for n in range(PARTS)) + " |")

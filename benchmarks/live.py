@@ -8,7 +8,8 @@ waits for an enrichment call, so a dozen task slots fit on two cores. *Static* a
 executors to hold the SLO at the peak. *Spark* is Spark's own dynamic allocation with its defaults.
 The other modes are policies of Tidegate. Executor-seconds count an executor from its request to its
 end. Latency is exact, by row; lost and repeated rows are counted against a computation of the same
-input.
+input. What is not counted (the warm-up before the morning, the executors after its end) is in a
+second table, with its own figures.
 
 The last table compares the live run with a simulation of the same traffic and policy. The simulator
 is calibrated from the journal of the live run.
@@ -114,7 +115,12 @@ def live(mode: str, seconds: float, out: Path, seed: int) -> tuple[LiveSummary, 
         raise BackendError(f"the results of {mode} are not those of the reference")
     turns = list(read_journal(run.journal))
     summary = summarise(
-        turns, duration_s(SLO, "slo"), result.from_s, result.until_s, result.measured
+        turns,
+        duration_s(SLO, "slo"),
+        result.from_s,
+        result.until_s,
+        result.measured,
+        result.warm_up,
     )
     if run.dry_run:  # Spark's own changes are not decisions of Tidegate; count them by size
         sizes = [len(t.snapshot.hosts) for t in turns if t.snapshot and in_day(t.snapshot, result)]
@@ -143,7 +149,27 @@ def table(rows: dict[str, tuple[LiveSummary, LiveResult]]) -> str:
             f"{s.p50_s or 0:.2f} s | {s.p95_s or 0:.2f} s | {s.p99_s or 0:.2f} s | {s.rescales} | "
             f"{s.lost} | {s.repeated} |"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *left_out(rows)])
+
+
+def left_out(rows: dict[str, tuple[LiveSummary, LiveResult]]) -> list[str]:
+    """What the table does not count, as Markdown: the warm-up, and the time after the input."""
+    lines = [
+        "Not counted: the warm-up before the morning, and the executors after its end, while the "
+        "last rows are processed (these rows count).",
+        "",
+        "| scaling | part | length | rows | in time | p95 |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for mode, (s, _) in rows.items():
+        for part in s.left_out:
+            share = "–" if part.slo_compliance is None else f"{part.slo_compliance:.2%}"
+            p95 = "–" if part.p95_s is None else f"{part.p95_s:.2f} s"
+            lines.append(
+                f"| {mode} | {part.name} | {part.duration_s:.0f} s | {part.items:.0f} | {share} | "
+                f"{p95} |"
+            )
+    return lines
 
 
 def simulated(mode: str, seconds: float, out: Path, seed: int, result: LiveResult) -> RunReport:

@@ -95,7 +95,14 @@ def main() -> None:
             .start()
         )
         stack.callback(query.stop)
+        began_s = time.time()
         time.sleep(3 * options.seconds)  # to compile, and warm up the JVMs
+        cold = throughput(query, began_s, time.time())
+        print(
+            f"warm-up, not counted: {time.time() - began_s:.0f} s, "
+            f"{'no batch ended' if not cold else f'{cold:.0f} rows/s'}",
+            flush=True,
+        )
         ratios = []
         for number in range(options.pairs):
             rates = {}

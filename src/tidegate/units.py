@@ -84,16 +84,23 @@ def finite(
 def show_duration(seconds: float, digits: int = 3) -> str:
     """A duration as text, with a number of significant digits.
 
-    >>> show_duration(0.4283), show_duration(90), show_duration(7200)
-    ('428 ms', '1.5 min', '2 h')
+    >>> show_duration(0.4283), show_duration(90), show_duration(7200), show_duration(0.2, 2)
+    ('428 ms', '1.5 min', '2 h', '200 ms')
     """
     if not math.isfinite(seconds):
         return "unbounded"
+    if not seconds:
+        return "0 s"
     for limit, unit, scale in ((1e-3, "µs", 1e6), (1.0, "ms", 1e3), (60.0, "s", 1.0)):
         if abs(seconds) < limit:
-            return f"{seconds * scale:.{digits}g} {unit}"
+            return f"{_digits(seconds * scale, digits)} {unit}"
     value, unit = (seconds / 60, "min") if seconds < 3600 else (seconds / 3600, "h")
-    return f"{value:.{digits}g} {unit}"
+    return f"{_digits(value, digits)} {unit}"
+
+
+def _digits(value: float, digits: int) -> str:
+    """A number with some significant digits, but never with an exponent such as 2e+02."""
+    return f"{value:.{digits}g}" if abs(value) < 10**digits - 0.5 else f"{value:.0f}"
 
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.help import Screen, find_browser, opened
+from tests.browser.pictures import JOURNALS
 from tidegate.dashboard import serving
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def address(journals: dict[str, Path]) -> Iterator[str]:
-    """A dashboard of the three simulated journals: 0 is drs, 1 btu, 2 sarsa."""
-    with serving([journals["drs"], journals["btu"], journals["sarsa"]], port=0) as url:
+    """A dashboard of the simulated journals: 0 is drs, 1 btu, 2 sarsa, 3 has four queries."""
+    with serving([journals[name] for name in JOURNALS], port=0) as url:
         yield url
 
 

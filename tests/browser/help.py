@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-VIEWS = ("now", "timeline", "place", "topology", "learning", "replay")
+VIEWS = ("now", "queries", "timeline", "place", "topology", "learning", "replay")
 READY = {
     "now": ".figure .value",
+    "queries": ".queries .card p",
     "timeline": ".marks g",
     "place": ".host",
     "topology": ".operator",

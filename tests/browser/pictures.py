@@ -25,6 +25,7 @@ MODES: dict[str, tuple[tuple[int, int], Literal["light", "dark"]]] = {
     "dark": (DESKTOP, "dark"),
     "phone": (PHONE, "light"),
 }
+JOURNALS = ("drs", "btu", "sarsa", "queries")
 SMALLER = 8
 """A baseline has an eighth of the pixels each way: letters are gone, the layout is not."""
 BLOCK = 4
@@ -35,7 +36,9 @@ Image = NDArray[np.uint8]
 
 def draw(screen: Screen, view: str) -> bytes:
     """A view as PNG, when it stands still: learning of sarsa, the replay of two journals."""
-    page = screen.show(view, journal=2 if view == "learning" else 0)
+    page = screen.show(view, journal={"learning": 2, "queries": 3}.get(view, 0))
+    if view == "queries":
+        page.locator(".queries-table").wait_for()
     if view == "now":
         page.get_by_text("Controls are disabled").wait_for()
     if view == "replay":
@@ -108,7 +111,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         journals = make_journals(Path(folder))
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        with serving([journals[name] for name in ("drs", "btu", "sarsa")], port=0) as url:
+        with serving([journals[name] for name in JOURNALS], port=0) as url:
             make(browser, url)
         browser.close()
 

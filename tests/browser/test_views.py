@@ -47,6 +47,29 @@ def test_now_says_why_the_last_scaling_happened(screen: Screen, journals: dict[s
     assert page.locator(".decisions li").count() == 6
 
 
+def test_queries_are_shown_apart_the_worst_first(screen: Screen) -> None:
+    page = screen.show("queries", journal=3)
+    names = page.locator(".queries-table tbody th").all_inner_texts()
+    assert [name.split("\n")[0] for name in names] == ["sessions", "audit", "alerts", "dead-letter"]
+    text = page.locator(".queries").inner_text()
+    for words in (
+        "1 of 3 beyond the SLO: sessions (at least 44 s against 30 s)",
+        "the source admits at most 5,000 rows a batch (maxOffsetsPerTrigger=5000)",
+        "no rows",
+        "uncertain: rows",
+        "640 MB",
+        "Decision of turn 28",
+        "more executors do not help",
+    ):
+        assert words in text, words
+    page = screen.show("now", journal=3)
+    assert "1 of 3 queries beyond their SLO" in page.locator(".cards").inner_text()
+
+
+def test_a_journal_without_queries_says_so(screen: Screen) -> None:
+    assert "no queries" in screen.show("queries").locator(".queries").inner_text()
+
+
 def test_a_decision_opens_with_all_that_led_to_it(
     screen: Screen, journals: dict[str, Path]
 ) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from tests.report.queries import write_many
 from tidegate.codec import to_json
 from tidegate.lab.scenario_options import ScenarioOptions
 from tidegate.loop.journal import Journal, Turn
@@ -48,7 +49,10 @@ def _write(path: Path, scenario: Scenario, policy: Policy) -> Path:
 
 
 def make_journals(folder: Path) -> dict[str, Path]:
-    """`drs` and `btu` on three operators, and `sarsa`, which learns; some 170 turns each."""
+    """`drs` and `btu` on three operators, `sarsa`, which learns, and four queries in overload.
+
+    The simulated ones have some 170 turns each.
+    """
     chain = ScenarioOptions(1.0, topology=TOPOLOGY, interval_s=15, instances_per_host=2).build(
         _day("clicks")
     )
@@ -58,6 +62,7 @@ def make_journals(folder: Path) -> dict[str, Path]:
         "drs": _write(folder / "drs.jsonl", chain, wrapped(create("drs", t_max_s=0.4), guards)),
         "btu": _write(folder / "btu.jsonl", chain, create("btu")),
         "sarsa": _write(folder / "sarsa.jsonl", single, create("sarsa")),
+        "queries": write_many(folder / "queries.jsonl", until=28),
     }
 
 

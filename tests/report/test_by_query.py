@@ -13,7 +13,7 @@ from tidegate.loop.journal import Turn
 from tidegate.model import Latency, Snapshot
 from tidegate.report.live import figures, left_out_text, live_page
 from tidegate.report.points import latency_figures, points_of
-from tidegate.report.queries import limit_of, queries_of
+from tidegate.report.queries import judged, limit_of, queries_of
 from tidegate.report.summary import LeftOut, Measured, summarise
 
 
@@ -62,7 +62,7 @@ def test_the_page_has_a_section_by_query(turns: list[Turn]) -> None:
     for text in (
         "<h2>Queries</h2>", "at least", "event age p95", "no items", "maxOffsetsPerTrigger=5000",
         "Processing delay by query, p95", "By query, each with its own SLO: sessions",
-        "the batches so far do not tell this term",
+        "the batches so far do not separate this term",
     ):  # fmt: skip
         assert text in html, text
     assert "from event to commit" not in html
@@ -99,6 +99,16 @@ def test_what_limits_a_query_is_a_sentence(turns: list[Turn]) -> None:
     )
     assert limit_of(now.reading["dead-letter"]) == ""
     assert "fixed work" in limit_of(snapshot(turns[3]).reading["sessions"])
+
+
+def test_an_slo_about_the_event_age_is_judged_by_it(turns: list[Turn]) -> None:
+    aged = [replace(t, snapshot=replace(snapshot(t), latency=snapshot(t).event_age)) for t in turns]
+    found = {query.name: query for query in summarise(aged).queries}
+    alerts = found["alerts"]
+    assert alerts.by_age and alerts.delay.in_time == pytest.approx(0, abs=0.05), "a minute old"
+    assert alerts.delay.p95_s is not None and alerts.delay.p95_s < 2
+    assert judged(snapshot(aged[0]))[0].name == "alerts"
+    assert "by its event age" in live_page("aged", aged, summarise(aged)).html()
 
 
 # --- nothing is left out in silence -----------------------------------------------------------

@@ -12,6 +12,7 @@ import numpy as np
 
 from tidegate.apps.application import settle
 from tidegate.apps.live import (
+    WARM_UP,
     LiveResult,
     LiveRun,
     check_results,
@@ -19,6 +20,7 @@ from tidegate.apps.live import (
     start_on_cluster,
 )
 from tidegate.lifecycle import Stop
+from tidegate.report.summary import LeftOut
 
 __all__ = ["full_speed"]
 
@@ -39,16 +41,19 @@ def full_speed(run: LiveRun, say: Callable[[str], None], stop: Stop) -> LiveResu
     for source in app.rates_per_s:
         warm_up[source] = _backlog(run, source, before_s - 60, 1.0, 0, random)
         # Numbers continue, so that no row occurs twice.
-        first = sum(table.num_rows for table in warm_up[source])
-        backlog[source] = _backlog(run, source, before_s, run.seconds, first, random)
+        next_id = sum(table.num_rows for table in warm_up[source])
+        backlog[source] = _backlog(run, source, before_s, run.seconds, next_id, random)
     with ExitStack() as stack:
         _, spark, running = start_on_cluster(run, stack, say, stop)
         say("a first batch compiles the queries")
         for source, tables in warm_up.items():
             for table in tables:
                 running.topics[source].append(table, "warm-up")
+        began_s = time.time()
         settle(running, 300.0)
         stop.check()
+        early = sum(table.num_rows for tables in warm_up.values() for table in tables)
+        first = LeftOut(WARM_UP, began_s, time.time(), early, None, None, exact=True)
         items = sum(table.num_rows for tables in backlog.values() for table in tables)
         say(f"a backlog of {items} items")
         from_s = time.time()
@@ -59,7 +64,8 @@ def full_speed(run: LiveRun, say: Callable[[str], None], stop: Stop) -> LiveResu
         until_s = time.time()
         checked = check_results(run, spark, running, say)
         counts = counts_of(running)
-        return LiveResult(from_s, until_s, items, until_s - from_s, counts, checked)
+        seconds = until_s - from_s
+        return LiveResult(from_s, until_s, items, seconds, counts, checked, warm_up=first)
 
 
 def _backlog(

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tidegate.spark.streams.topology import RunningTopology, StreamTopology
 
 __all__ = [
-    "LiveResult", "LiveRun", "check_parts", "check_results", "close_windows",
+    "WARM_UP", "LiveResult", "LiveRun", "check_parts", "check_results", "close_windows",
     "counts_of", "known_times", "run_live", "start", "start_feed", "start_on_cluster",
 ]  # fmt: skip
 
@@ -53,6 +53,7 @@ OPENING_SHARE = 0.05
 CATCH_UP_S = 60.0
 """Seconds that a warm-up may last longer, until its backlog is processed."""
 WARM_UP = "warm-up"
+"""Name of what happened before the input that counts."""
 WARMING = "warming up at the rate of the opening, before the input that counts"
 USUAL_BACKLOG_S = 3.0
 """Seconds of input that wait or are being processed in an application that keeps up."""

@@ -21,6 +21,7 @@ from tidegate.report.queries import (
     independent,
     items_per_s,
     judged,
+    judged_of,
     limit_of,
     queries_of,
 )
@@ -191,13 +192,13 @@ def _queries(now: Snapshot, slo_s: float) -> list[RenderableType]:
     for name in names[:QUERIES]:
         reading, own_s = now.reading[name], now.operator(name).slo_s
         limit_s = slo_s if own_s is None else own_s
-        delay = delay_of(now, name)
-        late = delay.p95_s is not None and delay.p95_s > limit_s
-        style = "bold red" if late else "green" if delay.p95_s is not None else "dim"
+        delay, judge = delay_of(now, name), judged_of(now, name)
+        late = judge.p95_s is not None and judge.p95_s > limit_s
+        style = "bold red" if late else "green" if judge.p95_s is not None else "dim"
         rows.add_row(
             Text(name if len(name) <= NAME else name[: NAME - 1] + "…"),
             Text(_time(delay.p95_s, delay.at_least), style=style),
-            f"{bar((delay.p95_s or 0.0) / limit_s)} {show_duration(limit_s)}",
+            f"{bar((judge.p95_s or 0.0) / limit_s)} {show_duration(limit_s)}",
             _time(reading.event_age.p95_s, reading.event_age.at_least),
             _time(reading.backlog_s),
             _number(items_per_s(reading)),

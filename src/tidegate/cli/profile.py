@@ -39,6 +39,7 @@ def profile_command(
     """
     from tidegate.apps.live import LiveRun
     from tidegate.apps.profile import profile
+    from tidegate.spark.autoscaler.meter import WARM_UP_S
     from tidegate.spark.local.session import check_java
 
     finite(rate, "--rate", above=0)
@@ -82,7 +83,9 @@ def profile_command(
     screen.print(shown)
     screen.print(
         "[dim]CV: variation of the time per item, measurable with small batches only. per batch: "
-        "time in addition to the work on its items. limit: partitions of the state.[/dim]"
+        "time in addition to the work on its items. limit: partitions of the state. Not counted: "
+        f"batches of the first {show_duration(WARM_UP_S)} of a query, as soon as it has later "
+        "ones.[/dim]"
     )
     unknown = [o.name for o in found.operators if o.service_time_s is None]
     if unknown:

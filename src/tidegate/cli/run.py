@@ -229,6 +229,12 @@ def _at_full_speed(run: LiveRun) -> None:
     with stoppable(run.out / "tidegate.log", out.print) as stop:
         result = full_speed(run, lambda text: out.print(f"[dim]{text}[/dim]"), stop)
     _conclude(run, result)
+    if result.warm_up is not None:
+        early = result.warm_up
+        out.print(
+            f"not counted: a first batch that compiles the queries, {early.items:.0f} items in "
+            f"{show_duration(early.duration_s)}"
+        )
     _exit(run, result)
 
 

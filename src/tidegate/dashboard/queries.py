@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.codec import to_plain
 from tidegate.loop.journal import Turn
 from tidegate.model import BatchCost, OperatorReading, Snapshot
-from tidegate.report.queries import batch_parts, delay_of, limit_of, queries_of
+from tidegate.report.queries import batch_parts, delay_of, judged_of, limit_of, queries_of
 from tidegate.report.query_metrics import QueryMetrics
 from tidegate.report.summary import slo_of
 
@@ -40,7 +40,7 @@ class QueryTotals:
         self._counts.add(turn, max(0.0, span_s), slo_s)
         self._last_s = now.time_s
         for name in queries_of(now):
-            self._recent.setdefault(name, deque(maxlen=RECENT)).append(delay_of(now, name).p95_s)
+            self._recent.setdefault(name, deque(maxlen=RECENT)).append(judged_of(now, name).p95_s)
 
     def plain(self) -> dict[str, Any]:
         """Return the totals by query, as plain values."""
@@ -74,6 +74,7 @@ def _one(
         "slo_s": default_s if own_s is None else own_s,
         "delay": to_plain(delay_of(now, name)),
         "event_age": to_plain(reading.event_age),
+        "judged": to_plain(judged_of(now, name)),
         "backlog_s": reading.backlog_s,
         "queue": reading.queue_length,
         "arrival_per_s": reading.arrival_rate_per_s,
@@ -90,6 +91,6 @@ def _one(
 
 
 def _unclear(cost: BatchCost) -> list[str]:
-    """Return the terms of a batch's cost that the batches so far do not tell apart."""
+    """Return the terms of a batch's cost that the batches so far do not separate."""
     terms = {"overhead": cost.overhead, "fixed work": cost.fixed_work, "rows": cost.per_row}
     return [name for name, estimate in terms.items() if not estimate.identified]

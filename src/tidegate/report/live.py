@@ -311,11 +311,12 @@ def _write_queries(
     page: Page, seen: Sequence[Snapshot], x: Sequence[float], unit: str, summary: LiveSummary
 ) -> None:
     queries = summary.queries
+    judge = "event age" if any(q.by_age for q in queries) else "processing delay"
     page.section(
         "Queries",
-        "Each query is judged by its own SLO, and by its processing delay: from when an item could "
-        "be read to the commit of its result. The event age starts at the item's own time stamp. "
-        "Both are estimated from the percentiles of each turn, weighted by the items.",
+        f"Each query is judged by its own SLO, and by its {judge}. The delay is the time from when "
+        "an item could be read to the commit of its result. The event age starts at the item's own "
+        "time stamp. Both are estimated from the percentiles of each turn, weighted by the items.",
     )
     page.table(QUERY_COLUMNS, query_rows(queries))
     if any(q.delay.at_least for q in queries):
@@ -328,7 +329,7 @@ def _write_queries(
         page.text(
             "A batch of n rows on k slots takes overhead + (fixed work + n · work of a row) / k. "
             "In brackets: the interval of the estimate. A question mark: the batches so far do not "
-            "tell this term from the others."
+            "separate this term from the others."
         )
         page.table(
             ["query", "overhead", "fixed work", "work of a row", "due to skew", "slots", "limit"],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidegate.codec import Value
 from tidegate.loop.journal import Turn
@@ -24,6 +24,7 @@ __all__ = [
     "independent",
     "items_per_s",
     "judged",
+    "judged_of",
     "limit_of",
     "queries_of",
     "query_figures",
@@ -52,6 +53,7 @@ class QueryFigures(Value):
         admission: What limits the rows of a batch; empty without a limit.
         limited_s: Time during which that limit was reached, in seconds.
         measured_s: Time for which the query was seen, in seconds.
+        by_age: Whether its SLO is about the event age; `delay.in_time` is then judged by that.
     """
 
     name: str
@@ -66,6 +68,7 @@ class QueryFigures(Value):
     admission: str = ""
     limited_s: float = 0.0
     measured_s: float = 0.0
+    by_age: bool = False
 
 
 def queries_of(snapshot: Snapshot) -> tuple[str, ...]:
@@ -98,9 +101,21 @@ def delay_of(snapshot: Snapshot, name: str) -> Latency:
     return delay
 
 
+def by_age(snapshot: Snapshot) -> bool:
+    """Whether the SLO is about the event age: its figures are then the end-to-end latency."""
+    return snapshot.event_age != Latency() and snapshot.latency == snapshot.event_age
+
+
+def judged_of(snapshot: Snapshot, name: str) -> Latency:
+    """Return the latency by which a query is judged: its processing delay, or its event age."""
+    if by_age(snapshot):
+        return snapshot.reading[name].event_age
+    return delay_of(snapshot, name)
+
+
 @dataclass(frozen=True, slots=True)
 class QueryNow(Value):
-    """A query with an SLO and a measured delay. p95_s: of its delay; at_least: a lower bound."""
+    """A query with an SLO and a latency to judge. p95_s: of that; at_least: a lower bound."""
 
     name: str
     p95_s: float
@@ -117,7 +132,7 @@ def judged(snapshot: Snapshot, slo_s: float | None = None) -> list[QueryNow]:
     """Return the queries that can be judged now, the worst first. slo_s: of those without one."""
     found = []
     for name in queries_of(snapshot):
-        delay, own_s = delay_of(snapshot, name), snapshot.operator(name).slo_s
+        delay, own_s = judged_of(snapshot, name), snapshot.operator(name).slo_s
         limit_s = slo_s if own_s is None else own_s
         if delay.p95_s is not None and limit_s is not None:
             found.append(QueryNow(name, delay.p95_s, limit_s, delay.at_least))
@@ -158,7 +173,7 @@ def _one(
     delays: list[tuple[Latency, float]] = []
     ages: list[tuple[Latency, float]] = []
     items = seen_s = limited_s = arrived = arrived_s = 0.0
-    slo_s, cost, admission = default_s, None, ""
+    slo_s, cost, admission, aged = default_s, None, "", False
     backlogs: list[float] = []
     states: list[float] = []
     for turn, span_s in zip(turns, spans, strict=True):
@@ -176,6 +191,7 @@ def _one(
         items += done
         delays.append((delay_of(now, name), done))
         ages.append((reading.event_age, done))
+        aged = aged or by_age(now)
         if reading.arrival_rate_per_s is not None:
             arrived += reading.arrival_rate_per_s * span_s
             arrived_s += span_s
@@ -185,12 +201,15 @@ def _one(
             cost = reading.batches.cost or cost
             admission = reading.batches.admission or admission
             limited_s += span_s if _binds(reading) else 0.0
+    delay, age = latency_figures(delays, slo_s), latency_figures(ages, slo_s)
+    if aged:
+        delay = replace(delay, in_time=age.in_time, at_most=age.at_most)
     return QueryFigures(
         name,
         slo_s,
         items,
-        latency_figures(delays, slo_s),
-        latency_figures(ages),
+        delay,
+        replace(age, in_time=None, at_most=False),
         arrived / arrived_s if arrived_s else None,
         max(backlogs, default=None),
         max(states, default=None),
@@ -198,6 +217,7 @@ def _one(
         admission,
         limited_s,
         seen_s,
+        aged,
     )
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tidegate.loop.journal import Turn
 from tidegate.model import BatchCost, BatchReading, OperatorReading, Snapshot
 from tidegate.report.points import Point, points_of
-from tidegate.report.queries import delay_of, items_per_s, queries_of
+from tidegate.report.queries import delay_of, items_per_s, judged_of, queries_of
 
 __all__ = ["BUCKETS_S", "QUERY_METRICS", "Histogram", "Metric", "QueryMetrics", "Values"]
 
@@ -79,7 +79,7 @@ QUERY_METRICS = {
     "tidegate_query_batch_slots": Metric("gauge", "Task slots that recent batches held.", _Q),
     "tidegate_query_cost_identified": Metric(
         "gauge",
-        "1 if the batches so far tell this term of a batch's duration from the others, else 0.",
+        "1 if the batches so far separate this term of a batch's duration from the others, else 0.",
         ("query", "term"),
     ),
     "tidegate_query_state_bytes": Metric("gauge", "Memory of a query's state.", _Q),
@@ -130,9 +130,9 @@ class QueryMetrics:
             return
         for name in queries_of(now):
             rows = (items_per_s(now.reading[name]) or 0.0) * max(0.0, span_s)
-            points = points_of(delay_of(now, name), rows)
+            self.delays[name].add(points_of(delay_of(now, name), rows))
+            points = points_of(judged_of(now, name), rows)
             limit_s = _slo_s(now, name, slo_s)
-            self.delays[name].add(points)
             self.rows[name] += sum(point.items for point in points)
             self.unmeasured[name] += 0.0 if points else rows
             if limit_s is not None:

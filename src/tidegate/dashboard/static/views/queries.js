@@ -34,23 +34,23 @@ export function queries(root, store) {
   return { update };
 }
 
-const late = (query) => query.slo_s !== null && query.delay.p95_s !== null && query.delay.p95_s > query.slo_s;
+const late = (query) => query.slo_s !== null && query.judged.p95_s !== null && query.judged.p95_s > query.slo_s;
 const idle = (query) => query.arrival_per_s === 0 && !query.queue;
 
 /** Late queries first, by how late they are; idle ones last. */
 function urgency(query) {
   if (idle(query) && !late(query)) return -1;
-  return query.slo_s && query.delay.p95_s !== null ? query.delay.p95_s / query.slo_s : 0;
+  return query.slo_s && query.judged.p95_s !== null ? query.judged.p95_s / query.slo_s : 0;
 }
 
 function sentence(every) {
   const behind = every.filter(late);
-  const judged = every.filter((query) => query.slo_s !== null && query.delay.p95_s !== null);
+  const judged = every.filter((query) => query.slo_s !== null && query.judged.p95_s !== null);
   const rest = every.length - judged.length;
-  const others = rest ? ` ${plural(rest, "query").replace("querys", "queries")} without a measured delay.` : "";
-  if (!judged.length) return `No query has a measured delay and an SLO.`;
-  if (!behind.length) return `${judged.length === 1 ? "The query is" : `All ${judged.length} queries with a measured delay are`} within the SLO at the 95th percentile.${others}`;
-  const named = behind.slice(0, 3).map((query) => `${query.name} (${bound(query.delay)} against ${duration(query.slo_s)})`).join(", ");
+  const others = rest ? ` ${plural(rest, "query").replace("querys", "queries")} without a measured latency.` : "";
+  if (!judged.length) return `No query has a measured latency and an SLO.`;
+  if (!behind.length) return `${judged.length === 1 ? "The query is" : `All ${judged.length} queries with a measured latency are`} within the SLO at the 95th percentile.${others}`;
+  const named = behind.slice(0, 3).map((query) => `${query.name} (${bound(query.judged)} against ${duration(query.slo_s)})`).join(", ");
   const more = behind.length > 3 ? ` and ${behind.length - 3} more` : "";
   return `${behind.length} of ${judged.length} beyond the SLO: ${named}${more}.${others}`;
 }
@@ -81,7 +81,7 @@ function share(total) {
 }
 
 function delay(query, total) {
-  const ratio = query.slo_s && query.delay.p95_s !== null ? query.delay.p95_s / query.slo_s : null;
+  const ratio = query.slo_s && query.judged.p95_s !== null ? query.judged.p95_s / query.slo_s : null;
   const line = spark((total?.recent || []).slice(-40), "p95", 84, 22);
   return h("div", { class: "delay" }, h("span", { class: late(query) ? "bad" : "" }, bound(query.delay)), line,
     ratio !== null && h("div", { class: `meter ${ratio > 1 ? "over" : ""}`, role: "img", "aria-label": `delay as a share of the SLO: ${percent(ratio)}` },
