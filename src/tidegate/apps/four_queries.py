@@ -32,11 +32,11 @@ __all__ = ["QUERIES", "SLO", "SLO_S", "application", "silence"]
 
 QUERIES = {"totals": "payments", "enrich": "orders", "alarms": "faults", "archive": "events"}
 """The source of each query."""
-SLO_S = {"totals": 45.0, "enrich": 15.0, "alarms": 5.0, "archive": 60.0}
+SLO_S = {"totals": 60.0, "enrich": 20.0, "alarms": 5.0, "archive": 60.0}
 """The latency target of each query, in seconds."""
 SLO = ",".join([*(f"{name}={slo_s:.0f}s" for name, slo_s in SLO_S.items()), "60s"])
 """The same as `Autoscaler` and ``tidegate submit`` take it."""
-TRIGGER_S = {"totals": 15.0, "enrich": 3.0, "alarms": 3.0, "archive": 5.0}
+TRIGGER_S = {"totals": 20.0, "enrich": 5.0, "alarms": 5.0, "archive": 5.0}
 """Seconds between two batches of each query."""
 ROWS = columns(id="long", account="string", cents="long", at_us="long")
 ACCOUNTS = 200
@@ -66,7 +66,7 @@ def application(
     totals_per_s: float = 1000.0,
     archive_per_s: float = 200.0,
     silence_s: float = 120.0,
-    partitions: int = 32,
+    partitions: int = 16,
     state_partitions: int = 64,
 ) -> Application:
     """The application.
