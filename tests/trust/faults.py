@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 from tests.trust import job
 from tidegate.apps.application import application, differences
 from tidegate.apps.feed import TopicFeed
-from tidegate.apps.four_queries import QUERIES, ROWS
+from tidegate.apps.four_queries import QUERIES, ROWS, SLO
 from tidegate.apps.live import SETTINGS
 from tidegate.loop.journal import read_journal
 from tidegate.spark.local.cluster import LocalCluster
@@ -108,7 +108,7 @@ class Job:
         with (self.scene.folder / f"{self.folder.name}-{self.starts}.log").open("wb") as log:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-c", TIDEGATE, "submit", "--slo", "20s"),
+                    *(sys.executable, "-c", TIDEGATE, "submit", "--slo", SLO),
                     *("--max-executors", str(self.most), "--interval", "3s", "--stabilise", "5s"),
                     *("--journal", str(self.scene.journal)),
                     *("--metrics-port", str(self.scene.port)),
