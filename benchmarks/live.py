@@ -119,6 +119,27 @@ def comparison(job: Job, rows: Mapping[str, Sequence[Record]]) -> str:
     return "\n".join(lines)
 
 
+def left_out(rows: Mapping[str, Sequence[Record]]) -> str:
+    """What no figure contains: the rows before the input that counts."""
+    early = [r["left_out"] for runs in rows.values() for r in runs if r.get("left_out")]
+    if not early:
+        return ""
+    seconds, items = _all(early, "seconds"), _all(early, "items")
+    shares = [e["in_time"] for e in early if e["in_time"] is not None]
+    p95_s = [e["p95_s"] for e in early if e["p95_s"] is not None]
+    figures = (
+        f" {min(shares):.0%} to {max(shares):.0%} of them were in time, with a p95 of "
+        f"{min(p95_s):.0f} to {max(p95_s):.0f} s."
+        if shares and p95_s
+        else ""
+    )
+    return (
+        f"Left out are the {min(seconds):.0f} to {max(seconds):.0f} s before the input of each run, "
+        f"in which Spark compiles the queries, with {min(items):.0f} to {max(items):.0f} rows."
+        f"{figures}"
+    )
+
+
 def verdict(rows: Mapping[str, Sequence[Record]]) -> str:
     """Whether the goals are met, by the means of the runs, in sentences."""
     if not all(rows.get(method) for method in DEFAULT_METHODS):
@@ -197,7 +218,8 @@ def report(job: Job, results: Results, methods: Sequence[str], runs: int, page: 
     rows = {method: found for method, found in rows.items() if found}
     if not rows:
         return
-    text = f"{comparison(job, rows)}\n\n{verdict(rows)}".rstrip()
+    parts = (comparison(job, rows), left_out(rows), verdict(rows))
+    text = "\n\n".join(part for part in parts if part)
     print(f"\n{job.name}\n\n{text}\n", flush=True)
     simulations = []
     for method in ("static", "drs"):

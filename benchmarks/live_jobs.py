@@ -200,6 +200,14 @@ def _record(job: Job, method: str, run: LiveRun, result: LiveResult, seed: int) 
         "lost": result.measured.lost,
         "repeated": result.measured.repeated,
         "queries": queries,
+        "left_out": None
+        if result.warm_up is None
+        else {
+            "seconds": result.warm_up.until_s - result.warm_up.from_s,
+            "items": result.warm_up.items,
+            "in_time": result.warm_up.in_time,
+            "p95_s": result.warm_up.p95_s,
+        },
     }
 
 
