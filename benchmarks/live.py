@@ -134,7 +134,7 @@ def left_out(rows: Mapping[str, Sequence[Record]]) -> str:
         else ""
     )
     return (
-        f"Left out are the {min(seconds):.0f} to {max(seconds):.0f} s before the input of each run, "
+        f"Left out are the {min(seconds):.0f} to {max(seconds):.0f} s before the input of a run, "
         f"in which Spark compiles the queries, with {min(items):.0f} to {max(items):.0f} rows."
         f"{figures}"
     )

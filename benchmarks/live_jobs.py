@@ -203,9 +203,9 @@ def _record(job: Job, method: str, run: LiveRun, result: LiveResult, seed: int) 
         "left_out": None
         if result.warm_up is None
         else {
-            "seconds": result.warm_up.until_s - result.warm_up.from_s,
+            "seconds": result.warm_up.duration_s,
             "items": result.warm_up.items,
-            "in_time": result.warm_up.in_time,
+            "in_time": result.warm_up.slo_compliance,
             "p95_s": result.warm_up.p95_s,
         },
     }
