@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm claims java clean
+.PHONY: help setup test test-trust kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm claims java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -63,9 +63,12 @@ bench: setup ## decisions, the simulator compared with SimPy and Ciw, the bound;
 	$(BIN)/python benchmarks/simulation.py --quick
 	$(BIN)/python benchmarks/bound.py
 
-bench-live: setup java ## live on Spark: static, Spark's own allocation and Tidegate (half an hour)
+bench-live: setup java ## live on Spark: static, Spark's own allocation and Tidegate (two hours; resumes)
 	$(BIN)/python benchmarks/live.py
 	$(BIN)/python benchmarks/live_overhead.py
+
+test-trust: setup java ## a submitted job: kill -9, a damaged journal, a full disk, a taken port, a second copy (minutes)
+	$(BIN)/python -m tests.trust.faults
 
 bench-apps: setup java ## every application at full speed and its profile, into docs/apps (half an hour)
 	$(BIN)/python benchmarks/apps.py --write

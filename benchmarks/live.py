@@ -1,238 +1,288 @@
 """Tidegate compared with the usual alternatives, live on a Spark cluster, with the same traffic.
 
-    python benchmarks/live.py                     # all modes, six minutes each
-    python benchmarks/live.py static drs --seconds 120
+    python benchmarks/live.py                              # both jobs, three runs of each method
+    python benchmarks/live.py --job four-queries           # one job
+    python benchmarks/live.py --job four-queries --method drs --runs 1
+    python benchmarks/live.py --report                     # only the tables, from what has run
 
-The traffic is a morning in five minutes, from a quiet night to a peak ten times as high. Each row
-waits for an enrichment call, so a dozen task slots fit on two cores. *Static* always has enough
-executors to hold the SLO at the peak. *Spark* is Spark's own dynamic allocation with its defaults.
-The other modes are policies of Tidegate. Executor-seconds count an executor from its request to its
-end. Latency is exact, by row; lost and repeated rows are counted against a computation of the same
-input. What is not counted (the warm-up before the morning, the executors after its end) is in a
-second table, with its own figures.
+*four-queries* has four independent queries, each with its own latency target, and a load that rises
+tenfold, falls to zero for two minutes and rises again. *morning* has one query and a load that
+rises tenfold in five minutes. *static* always has the most executors. *spark* is Spark's own
+dynamic allocation with its defaults, between one executor and as many. *drs* is Tidegate.
 
-The last table compares the live run with a simulation of the same traffic and policy. The simulator
-is calibrated from the journal of the live run.
+Latency is exact, from the creation of a row to the commit of its batch, as the checkpoints show it.
+The results of each run must be those of a batch computation over the same input.
+
+The figures of a run are written to OUT/results.json when it ends. A benchmark that was interrupted
+continues where it stopped; --again forgets the runs of the chosen jobs and methods first. When all
+runs of a job are there, its tables are written to docs/measured/live.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import statistics
+import sys
 import time
-from dataclasses import replace
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from live_jobs import DEFAULT_METHODS, JOBS, METHODS, Job, live, simulated
 
-from tidegate.apps.application import application
-from tidegate.apps.live import LiveResult, LiveRun, run_live
-from tidegate.errors import BackendError
-from tidegate.lifecycle import Stop
-from tidegate.loop.journal import read_journal
-from tidegate.loop.stack import StackOptions, build_stack
-from tidegate.model import Snapshot
-from tidegate.policies.base import Situation
-from tidegate.report.summary import LiveSummary, summarise
-from tidegate.simulation import RunReport
-from tidegate.simulation.calibrate import batch_scenario, calibrate
-from tidegate.simulation.run import run as simulate
-from tidegate.units import duration_s
-from tidegate.workloads import RateTrace
+from tidegate.errors import TidegateError
 
-SLO = "10s"
-HOSTS = 6
-SLOTS = 2
-ENRICH_MS = 16
-TRIGGER_S = 3.0
-NIGHT_PER_S, PEAK_PER_S = 52.0, 520.0
-INTERVAL = "5s"
-STABILISE = "10s"
-MODES = ("static", "drs", "spark", "btu")
-POLICIES: dict[str, dict[str, Any]] = {"static": {"hosts": HOSTS}}
-ALL = {
-    # The first tasks of a new executor load classes for seconds: let others overtake them.
-    "spark.speculation": "true",
-    "spark.speculation.multiplier": "2",
-    "spark.speculation.quantile": "0.6",
-}
-DYNAMIC = {
-    "spark.dynamicAllocation.enabled": "true",
-    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
-    "spark.dynamicAllocation.minExecutors": "1",
-    "spark.dynamicAllocation.maxExecutors": str(HOSTS),
-}
+PAGE = Path("docs/measured/live.md")
+STUDENT = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""97.5 % points of Student's distribution by degrees of freedom, from 0 on."""
+
+Record = Mapping[str, Any]
 
 
-def morning(seconds: float, seed: int) -> RateTrace:
-    """From a quiet night to a peak ten times as high; half of the time below a third of it."""
-    t_s = np.linspace(0.0, seconds, 181)
-    wave = ((1 - np.cos(math.pi * t_s / seconds)) / 2) ** 2
-    rates = NIGHT_PER_S + (PEAK_PER_S - NIGHT_PER_S) * wave
-    return RateTrace(t_s, rates, interpolation="linear", seed=seed, end_s=seconds)
+class Results:
+    """The figures of all runs so far, in a file.
 
+    path: the file; it is replaced as a whole whenever a run ends.
+    """
 
-def plan(mode: str, seconds: float, out: Path, seed: int) -> LiveRun:
-    """What to run for a mode."""
-    watched = mode == "spark"
-    app = application("exchange-day", enrich_ms=ENRICH_MS, partitions=HOSTS * SLOTS)
-    app = replace(
-        app,
-        shape=lambda source, mean, seconds, seed: replace(morning(seconds, seed), source=source),
-        settings={**app.settings, **ALL, **(DYNAMIC if watched else {})},
-    )
-    return LiveRun(
-        app,
-        out / mode,
-        seconds=seconds,
-        warm_up_s=30.0,
-        slo=SLO,
-        policy="static" if watched else mode,
-        parameters=POLICIES.get(mode, {}),
-        interval=INTERVAL,
-        stabilise=STABILISE,
-        max_hosts=HOSTS,
-        slots=SLOTS,
-        trigger_s=TRIGGER_S,
-        seed=seed,
-        hosts=HOSTS if mode in ("static", "spark") else 1,
-        dry_run=watched,
-    )
-
-
-def live(mode: str, seconds: float, out: Path, seed: int) -> tuple[LiveSummary, LiveResult]:
-    """One mode, live."""
-    run = plan(mode, seconds, out, seed)
-    run.out.mkdir(parents=True, exist_ok=True)
-    run.journal.unlink(missing_ok=True)
-    began = time.monotonic()
-    result = run_live(
-        run, lambda text: print(f"  {mode}: {text}", flush=True), lambda _: None, Stop()
-    )
-    if result.check is None or not result.check.exact:
-        raise BackendError(f"the results of {mode} are not those of the reference")
-    turns = list(read_journal(run.journal))
-    summary = summarise(
-        turns,
-        duration_s(SLO, "slo"),
-        result.from_s,
-        result.until_s,
-        result.measured,
-        result.warm_up,
-    )
-    if run.dry_run:  # Spark's own changes are not decisions of Tidegate; count them by size
-        sizes = [len(t.snapshot.hosts) for t in turns if t.snapshot and in_day(t.snapshot, result)]
-        summary = replace(summary, rescales=sum(a != b for a, b in pairwise(sizes)))
-    print(f"  {mode}: done in {time.monotonic() - began:.0f} s", flush=True)
-    return summary, result
-
-
-def in_day(snapshot: Snapshot, result: LiveResult) -> bool:
-    """Whether a snapshot is from the time that counts."""
-    return result.from_s <= snapshot.time_s <= result.until_s
-
-
-def table(rows: dict[str, tuple[LiveSummary, LiveResult]]) -> str:
-    """The comparison, as Markdown."""
-    base = rows.get("static")
-    lines = [
-        "| scaling | executor-seconds | of static | in time | p50 | p95 | p99 | rescales "
-        "| lost | repeated |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for mode, (s, _) in rows.items():
-        share = f"{s.executor_s / base[0].executor_s:.0%}" if base else "–"
-        lines.append(
-            f"| {mode} | {s.executor_s:.0f} | {share} | {s.slo_compliance or 0:.2%} | "
-            f"{s.p50_s or 0:.2f} s | {s.p95_s or 0:.2f} s | {s.p99_s or 0:.2f} s | {s.rescales} | "
-            f"{s.lost} | {s.repeated} |"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records: list[dict[str, Any]] = (
+            json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
         )
-    return "\n".join([*lines, "", *left_out(rows)])
+
+    def of(self, job: Job, method: str) -> list[Record]:
+        """The runs of a job by a method, by seed."""
+        found = [
+            r for r in self.records
+            if (r["job"], r["method"], r["seconds"]) == (job.name, method, job.seconds)
+        ]  # fmt: skip
+        return sorted(found, key=lambda r: r["seed"])
+
+    def forget(self, job: Job, method: str) -> None:
+        """Drop the runs of a job by a method."""
+        gone = [(r["job"], r["method"], r["seed"]) for r in self.of(job, method)]
+        self._keep([r for r in self.records if (r["job"], r["method"], r["seed"]) not in gone])
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Add a run."""
+        self._keep([*self.records, record])
+
+    def _keep(self, records: list[dict[str, Any]]) -> None:
+        self.records = records
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        new = self.path.with_suffix(".new")
+        new.write_text(json.dumps(records, indent=1), encoding="utf-8")
+        new.replace(self.path)
 
 
-def left_out(rows: dict[str, tuple[LiveSummary, LiveResult]]) -> list[str]:
-    """What the table does not count, as Markdown: the warm-up, and the time after the input."""
+def interval(values: Sequence[float], show: Callable[[float], str]) -> str:
+    """The mean, with half the width of its 95 % interval if there are several values."""
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return show(mean)
+    point = STUDENT[min(len(values) - 1, len(STUDENT) - 1)]
+    return f"{show(mean)} ± {show(point * statistics.stdev(values) / math.sqrt(len(values)))}"
+
+
+def comparison(job: Job, rows: Mapping[str, Sequence[Record]]) -> str:
+    """All methods of a job, and each of its queries, as Markdown."""
+    base = rows.get("static")
+    static_s = statistics.fmean(r["executor_s"] for r in base) if base else math.nan
     lines = [
-        "Not counted: the warm-up before the morning, and the executors after its end, while the "
-        "last rows are processed (these rows count).",
-        "",
-        "| scaling | part | length | rows | in time | p95 |",
-        "|---|---|---:|---:|---:|---:|",
+        "| scaling | runs | executor-seconds | of static | in time | p95 | rescales | lost "
+        "| repeated |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for mode, (s, _) in rows.items():
-        for part in s.left_out:
-            share = "–" if part.slo_compliance is None else f"{part.slo_compliance:.2%}"
-            p95 = "–" if part.p95_s is None else f"{part.p95_s:.2f} s"
-            lines.append(
-                f"| {mode} | {part.name} | {part.duration_s:.0f} s | {part.items:.0f} | {share} | "
-                f"{p95} |"
-            )
-    return lines
+    for method, runs in rows.items():
+        shares = [r["executor_s"] / static_s for r in runs]
+        lines.append(
+            f"| {method} | {len(runs)} | {_over(runs, 'executor_s', '{:.0f}')} "
+            f"| {interval(shares, _percent(0))} | {interval(_all(runs, 'in_time'), _percent(2))} "
+            f"| {_over(runs, 'p95_s', '{:.1f}')} s | {_over(runs, 'rescales', '{:.1f}')} "
+            f"| {sum(r['lost'] for r in runs)} | {sum(r['repeated'] for r in runs)} |"
+        )
+    if len(job.slo_s) > 1:
+        lines += ["", "| query | SLO | scaling | in time | p50 | p95 | p99 |",
+                  "|---|---:|---|---:|---:|---:|---:|"]  # fmt: skip
+        for query, slo_s in job.slo_s.items():
+            for method, runs in rows.items():
+                seen = [r["queries"][query] for r in runs if query in r["queries"]]
+                if seen:
+                    times = " | ".join(
+                        f"{_over(seen, f'p{n}_s', '{:.1f}')} s" for n in (50, 95, 99)
+                    )
+                    share = interval(_all(seen, "in_time"), _percent(2))
+                    lines.append(f"| {query} | {slo_s:.0f} s | {method} | {share} | {times} |")
+    return "\n".join(lines)
 
 
-def simulated(mode: str, seconds: float, out: Path, seed: int, result: LiveResult) -> RunReport:
-    """The same traffic and policy in the simulator, calibrated from the live run's journal."""
-    turns = list(read_journal(out / mode / "journal.jsonl"))
-    slo_s = duration_s(SLO, "slo")
-    world = calibrate(turns, mode).world
-    scenario = batch_scenario(world, morning(seconds, seed), slo_s)
-    opening = next(t.snapshot for t in turns if t.snapshot and t.snapshot.time_s >= result.from_s)
-    scenario = replace(scenario, initial_hosts=max(1, len(opening.hosts)), duration_s=seconds)
-    options = StackOptions(
-        POLICIES.get(mode) or {}, max_hosts=HOSTS, stabilise_s=duration_s(STABILISE, "stabilise")
+def left_out(rows: Mapping[str, Sequence[Record]]) -> str:
+    """What no figure contains: the rows before the input that counts."""
+    early = [r["left_out"] for runs in rows.values() for r in runs if r.get("left_out")]
+    if not early:
+        return ""
+    seconds, items = _all(early, "seconds"), _all(early, "items")
+    shares = [e["in_time"] for e in early if e["in_time"] is not None]
+    p95_s = [e["p95_s"] for e in early if e["p95_s"] is not None]
+    figures = (
+        f" {min(shares):.0%} to {max(shares):.0%} of them were in time, with a p95 of "
+        f"{min(p95_s):.0f} to {max(p95_s):.0f} s."
+        if shares and p95_s
+        else ""
     )
-    policy = build_stack(mode, Situation(slo_s), options)
-    return simulate(
-        scenario.world(policy.style, seed),
-        policy,
-        duration_s=seconds,
-        interval_s=duration_s(INTERVAL, "interval"),
-        seed=seed,
+    return (
+        f"Left out are the {min(seconds):.0f} to {max(seconds):.0f} s before the input of a run, "
+        f"in which Spark compiles the queries, with {min(items):.0f} to {max(items):.0f} rows."
+        f"{figures}"
     )
 
 
-def gap_table(
-    rows: dict[str, tuple[LiveSummary, LiveResult]], seconds: float, out: Path, seed: int
-) -> str:
-    """How far the simulator is from the live run, as Markdown."""
-    lines = [
-        "| policy | figure | live | simulated | gap |",
-        "|---|---|---:|---:|---:|",
-    ]
-    for mode, (s, result) in rows.items():
-        if mode == "spark":
-            continue
-        report = simulated(mode, seconds, out, seed, result)
+def verdict(rows: Mapping[str, Sequence[Record]]) -> str:
+    """Whether the goals are met, by the means of the runs, in sentences."""
+    if not all(rows.get(method) for method in DEFAULT_METHODS):
+        return ""
+
+    def mean(method: str, figure: str) -> float:
+        return statistics.fmean(_all(rows[method], figure))
+
+    share = mean("drs", "executor_s") / mean("static", "executor_s")
+    behind = 100 * (mean("static", "in_time") - mean("drs", "in_time"))
+    cheaper = mean("drs", "executor_s") < mean("spark", "executor_s")
+    sooner = mean("drs", "in_time") > mean("spark", "in_time")
+    return (
+        f"Goals, by the means of the runs: at most 60 % of the static executor-seconds: "
+        f"{share:.0%}, {_met(share <= 0.6)}. A share in time of at most one percentage point below "
+        f"static: {behind:+.2f} points below, {_met(behind <= 1)}. Better than dynamic allocation "
+        f"in executor-seconds: {_met(cheaper)}; in the share in time: {_met(sooner)}."
+    )
+
+
+def gaps(job: Job, runs: Sequence[Record]) -> str:
+    """How far the simulator, calibrated on the first run, is from the others, as Markdown."""
+    first, *others = runs
+    lines = ["| scaling | run | figure | live | simulated | gap |", "|---|---:|---|---:|---:|---:|"]
+    for other in others:
+        report = simulated(job, first, other)
         pairs = [
-            ("mean executors", s.mean_executors, report.host_seconds / report.duration_s),
-            ("p95 latency, s", s.p95_s or math.nan, report.latency_p95_s or math.nan),
-            ("in time", s.slo_compliance or 0.0, report.slo_compliance or 0.0),
+            ("mean executors", other["mean_executors"], report.host_seconds / report.duration_s),
+            ("p95 latency, s", other["p95_s"], report.latency_p95_s or math.nan),
+            ("in time", other["in_time"], _share_in_time(report)),
         ]
         for name, real, model in pairs:
             gap = (model - real) / real if real else math.nan
-            lines.append(f"| {mode} | {name} | {real:.3g} | {model:.3g} | {gap:+.0%} |")
+            lines.append(
+                f"| {other['method']} | {other['seed']} | {name} | {real:.3g} | {model:.3g} "
+                f"| {gap:+.0%} |"
+            )
     return "\n".join(lines)
+
+
+def _share_in_time(report: Any) -> float:
+    """Over the items of all queries, each by its own SLO, where the report has that."""
+    if len(report.operators) > 1 and report.compliance is not None:
+        return float(report.compliance.real_time)
+    return float(report.slo_compliance or 0.0)
+
+
+def _all(runs: Sequence[Record], figure: str) -> list[float]:
+    return [float(run[figure]) for run in runs]
+
+
+def _over(runs: Sequence[Record], figure: str, shape: str) -> str:
+    return interval(_all(runs, figure), shape.format)
+
+
+def _percent(digits: int) -> Callable[[float], str]:
+    return lambda value: f"{100 * value:.{digits}f} %"
+
+
+def _met(goal: bool) -> str:
+    return "met" if goal else "not met"
+
+
+def write(page: Path, name: str, text: str) -> None:
+    """Replace what a page has between the comments ``name`` and ``end``."""
+    before, mark, rest = page.read_text(encoding="utf-8").partition(f"<!-- {name} -->\n")
+    if not mark:
+        sys.exit(f"{page} has no comment <!-- {name} -->")
+    _, end, after = rest.partition("<!-- end -->")
+    page.write_text(f"{before}{mark}{text}\n{end}{after}", encoding="utf-8")
+
+
+def report(job: Job, results: Results, methods: Sequence[str], runs: int, page: Path) -> None:
+    """Print the tables of a job, and write them to the page if all its runs are there."""
+    rows = {m: results.of(job, m)[:runs] for m in methods}
+    rows = {method: found for method, found in rows.items() if found}
+    if not rows:
+        return
+    parts = (comparison(job, rows), left_out(rows), verdict(rows))
+    text = "\n\n".join(part for part in parts if part)
+    print(f"\n{job.name}\n\n{text}\n", flush=True)
+    simulations = []
+    for method in ("static", "drs"):
+        if len(rows.get(method, ())) > 1:
+            try:
+                simulations.append(gaps(job, rows[method]))
+            except TidegateError as error:
+                simulations.append(f"{method} cannot be simulated: {error}")
+    simulation = "\n\n".join(simulations)
+    print(f"{simulation}\n", flush=True)
+    complete = all(len(rows.get(method, ())) == runs for method in DEFAULT_METHODS)
+    if complete and runs > 1 and set(DEFAULT_METHODS) <= set(methods):
+        write(page, job.name, text)
+        write(page, f"{job.name} simulated", simulation)
+        print(f"written to {page}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("modes", nargs="*", help=f"of {', '.join(MODES)}; default: all")
-    parser.add_argument("--seconds", type=float, default=300.0)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--job", action="append", choices=JOBS, help="default: all")
+    parser.add_argument("--method", action="append", choices=METHODS, help="default: all but btu")
+    parser.add_argument("--runs", type=int, default=3, help="of each method")
+    parser.add_argument("--seconds", type=float, help="of input; default: the job's own")
+    parser.add_argument("--silence", type=float, default=120.0, help="seconds without input")
+    parser.add_argument("--again", action="store_true", help="forget earlier runs of these")
+    parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--out", type=Path, default=Path("out/live"))
+    parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args()
-    if unknown := set(options.modes) - set(MODES):
-        parser.error(f"modes are {', '.join(MODES)}, not {', '.join(unknown)}")
-    options.out.mkdir(parents=True, exist_ok=True)
-    rows: dict[str, tuple[LiveSummary, LiveResult]] = {}
-    for mode in options.modes or MODES:
-        rows[mode] = live(mode, options.seconds, options.out, options.seed)
-        print(table(rows), flush=True)
-    page = f"{table(rows)}\n\n{gap_table(rows, options.seconds, options.out, options.seed)}\n"
-    (options.out / "table.md").write_text(page, encoding="utf-8")
-    print(page)
+    methods = options.method or list(DEFAULT_METHODS)
+    results = Results(options.out / "results.json")
+    jobs = [JOBS[name](options.seconds, options.silence) for name in options.job or JOBS]
+    if options.again:
+        for job in jobs:
+            for method in methods:
+                results.forget(job, method)
+    # Methods take turns, so that a machine that slows down is slow for all of them.
+    wanted = [
+        (job, method, seed) for job in jobs for seed in range(1, options.runs + 1)
+        for method in methods
+        if seed not in {r["seed"] for r in results.of(job, method)}
+    ]  # fmt: skip
+    failed = 0
+    for number, (job, method, seed) in enumerate([] if options.report else wanted, 1):
+        began_s = time.monotonic()
+
+        def say(
+            text: str, head: str = f"{number}/{len(wanted)} {job.name} {method} {seed}"
+        ) -> None:
+            print(f"{head}, {time.monotonic() - began_s:.0f} s: {text}", flush=True)  # noqa: B023
+
+        try:
+            record = live(job, method, options.out / job.name / f"{method}-{seed}", seed, say)
+        except TidegateError as error:
+            failed += 1
+            say(f"failed, to be run again by the same command: {error}")
+        else:
+            results.add(record)
+            say(f"{record['executor_s']:.0f} executor-seconds, {record['in_time']:.2%} in time")
+    everything = list(METHODS) if options.method is None else methods
+    for job in jobs:
+        report(job, results, everything, options.runs, options.page)
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

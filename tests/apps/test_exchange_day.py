@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidegate.apps.application import application, differences
+from tidegate.apps.application import InputCount, application, differences
 from tidegate.apps.exchange_day import TICKS
 from tidegate.apps.feed import PublishedBatch
 from tidegate.apps.latency import latencies, processed_s
@@ -47,7 +47,7 @@ def test_a_reference_has_every_tick_once_and_only_windows_that_have_closed() -> 
 def test_lost_and_repeated_ticks_are_counted() -> None:
     bars = APP.reference({"ticks": ticks(0, 60)})["bars"].to_pylist()
     count = APP.input_count
-    assert count is not None
+    assert isinstance(count, InputCount)
 
     def audited(shown: list[dict[str, Any]]) -> tuple[int, int]:
         return count.lost_and_repeated(*differences(bars, shown))

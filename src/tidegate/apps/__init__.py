@@ -13,5 +13,6 @@ APPLICATIONS = {
     "logos": "tidegate.apps.logos.app",
     "patterns": "tidegate.apps.patterns.app",
     "exchange-day": "tidegate.apps.exchange_day",
+    "four-queries": "tidegate.apps.four_queries",
 }
 """The module of each application, by the application's name."""

@@ -67,10 +67,11 @@ def _steady(source: str, mean_per_s: float, seconds: float, seed: int) -> Worklo
 class InputCount:
     """Where the results count the input rows that they are made of.
 
-    column: number of input rows of a result row. key: columns that identify a result row.
+    column: number of input rows of a result row; None: each result row is one input row. key:
+    columns that identify a result row.
     """
 
-    column: str
+    column: str | None
     key: tuple[str, ...]
 
     def lost_and_repeated(self, missing: Counter[Any], extra: Counter[Any]) -> tuple[int, int]:
@@ -87,7 +88,7 @@ class InputCount:
             for row, times in rows.items():
                 values = dict(row)
                 key = tuple(values[name] for name in self.key)
-                balance[key] += sign * times * values[self.column]
+                balance[key] += sign * times * (values[self.column] if self.column else 1)
         lost = -sum(count for count in balance.values() if count < 0)
         return lost, sum(count for count in balance.values() if count > 0)
 
@@ -110,8 +111,8 @@ class Application:
             an operator that may err, such as text recognition, has refused. By default all of it.
         tally: From input and results to sentences for the end of a run, such as precision and
             recall.
-        input_count: Where the one result counts input rows, so that lost and repeated input rows
-            can be counted; None: it does not.
+        input_count: Where the results count input rows, so that lost and repeated input rows can be
+            counted: of the only result, or by operator; None: they do not.
         shape: How the rate changes in a live run, see `Shape`; by default it does not.
         spoil: Adds a share of bad rows to a table of input; None: not supported.
         replays: Whether the rows come from a recording, whose first row has number 0.
@@ -131,7 +132,7 @@ class Application:
     closing: Callable[[float], Tables] = lambda at_s: {}
     usable: Callable[[Tables, Tables], Tables] = lambda inputs, results: inputs
     tally: Callable[[Tables, Tables], list[str]] = lambda inputs, results: []
-    input_count: InputCount | None = None
+    input_count: InputCount | Mapping[str, InputCount] | None = None
     shape: Shape = _steady
     spoil: Spoil | None = None
     replays: bool = False
@@ -211,8 +212,10 @@ class Application:
         """Input rows that the results have lost and repeated, None where they are not counted."""
         if self.input_count is None or check is None or check.wrong is None:
             return None, None
-        ((missing, extra),) = check.wrong.values()
-        return self.input_count.lost_and_repeated(missing, extra)
+        given = self.input_count
+        by_name = dict.fromkeys(self.results, given) if isinstance(given, InputCount) else given
+        counted = [by_name[name].lost_and_repeated(*check.wrong[name]) for name in self.results]
+        return sum(lost for lost, _ in counted), sum(repeated for _, repeated in counted)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ not asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from tidegate.spark.streams.topic import Manifest
 if TYPE_CHECKING:
     from tidegate.spark.streams.topology import RunningTopology
 
-__all__ = ["latencies", "processed_s"]
+__all__ = ["latencies", "latencies_in", "processed_s"]
 
 
 def latencies(
@@ -39,8 +39,16 @@ def latencies(
     published: by the feed. from_s, until_s: count rows with event times in between, Unix seconds.
     """
     done = processed_s(running)
-    if done is None:
-        return None
+    return None if done is None else latencies_in(done, published, from_s, until_s)
+
+
+def latencies_in(
+    done: Mapping[str, Mapping[str, float]],
+    published: Iterable[PublishedBatch],
+    from_s: float = 0.0,
+    until_s: float = float("inf"),
+) -> tuple[NDArray[np.float64], int]:
+    """The same as `latencies`, from what `processed_s` has returned."""
     found: list[NDArray[np.float64]] = [np.empty(0)]
     waiting = 0
     for batch in published:

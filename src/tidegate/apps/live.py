@@ -19,7 +19,7 @@ import numpy as np
 
 from tidegate.apps.application import Application, ResultCheck, settle
 from tidegate.apps.feed import TopicFeed
-from tidegate.apps.latency import latencies
+from tidegate.apps.latency import latencies_in, processed_s
 from tidegate.errors import BackendError, InputError
 from tidegate.lifecycle import Stop, wait_until
 from tidegate.loop.journal import Turn
@@ -37,6 +37,7 @@ from tidegate.units import duration_s, finite
 from tidegate.workloads import ConstantRate, Sum
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
     from tidegate.spark.streams.topology import RunningTopology, StreamTopology
@@ -220,6 +221,26 @@ class LiveRun:
             )
         )
 
+    def usual_backlog(self, pace: Literal["trickle", "opening"], at_least_s: float) -> float:
+        """Items that wait while the application keeps up, because batches begin at triggers.
+
+        at_least_s: seconds of input that wait in any case; the operator's own trigger is added.
+        """
+        arriving = self.steady(pace).expected(np.array([0.0, 1.0]))
+        return sum(
+            float(arriving[source][0]) * (at_least_s + (operator.trigger_s or 0.0))
+            for operator in self.application.topology.operators
+            for source in operator.inputs
+            if source in arriving
+        )
+
+    def slo_by_source(self) -> dict[str, float]:
+        """Latency target of each source's rows in seconds: that of the operator that reads them."""
+        operators = self.application.topology.operators
+        targets = self.slo_by_query
+        own = {source: targets.of(o.name) for o in operators for source in o.inputs}
+        return {source: own.get(source, self.slo_s) for source in self.application.rates_per_s}
+
 
 @dataclass(frozen=True)
 class LiveResult:
@@ -233,6 +254,8 @@ class LiveResult:
         counts: By operator, for the whole run.
         check: Comparison with the reference; None: the input was not processed in time.
         measured: Exact latencies and losses by input row; None where they are not known.
+        by_source: The same for the rows of each source, judged by its own latency target and
+            without losses; empty where they are not known.
         account: The account of a dry run.
         interrupted: Whether the run was stopped early.
         warm_up: The rows before, which do not count, with their own figures; None without any.
@@ -245,6 +268,7 @@ class LiveResult:
     counts: Mapping[str, Counts]
     check: ResultCheck | None
     measured: Measured | None = None
+    by_source: Mapping[str, Measured] = field(default_factory=dict)
     account: str = ""
     interrupted: bool = False
     warm_up: LeftOut | None = None
@@ -321,7 +345,12 @@ def run_live(
         def check() -> None:
             check_parts(running, feed)
 
-        entries = running.model().entries
+        # An operator whose sources send nothing never has a first batch.
+        sending = {source for source, rate in run.rates_per_s.items() if rate}
+        entries = [o.name for o in app.topology.operators if sending.intersection(o.inputs)]
+        # An operator with its own rate limit may be behind as long as there is input.
+        limited = {o.name for o in app.topology.operators if o.max_files is not None}
+        unlimited = [name for name in running.queries if name not in limited]
 
         def waiting(names: Iterable[str]) -> int:
             lag = running.lag_items()
@@ -331,7 +360,7 @@ def run_live(
         caught_up = wait_until(
             lambda: (
                 all(running.live_settings.counts(name).seen for name in entries)
-                and waiting(running.queries) < 10 * TRICKLE_PER_S
+                and waiting(unlimited) <= max(run.usual_backlog("trickle", 10.0), 10.0)
             ),
             300.0,
             stop,
@@ -355,8 +384,7 @@ def run_live(
 
         if run.warm_up_s:
             opening = run.steady("opening")
-            arriving = opening.expected(np.array([0.0, USUAL_BACKLOG_S]))
-            usual = sum(float(count[0]) for count in arriving.values())
+            usual = run.usual_backlog("opening", USUAL_BACKLOG_S)
 
             def tell(turn: Turn) -> None:
                 hosts = len(turn.snapshot.running_hosts) if turn.snapshot is not None else 0
@@ -368,7 +396,7 @@ def run_live(
                 feed.play(opening)
                 wait_until(lambda: False, run.warm_up_s, stop, check)
                 wait_until(
-                    lambda: _settled(warming.last) and waiting(entries) <= usual,
+                    lambda: _settled(warming.last) and waiting(unlimited) <= usual,
                     CATCH_UP_S,
                     stop,
                     check,
@@ -397,7 +425,7 @@ def run_live(
         )  # fmt: skip
         return replace(
             result,
-            measured=_measured(run, running, feed, result),
+            **_measured(run, running, feed, result),
             warm_up=_warm_up(run, running, feed, from_s),
         )
 
@@ -409,24 +437,56 @@ def _settled(turn: Turn | None) -> bool:
     return all(host.status == "running" for host in turn.snapshot.hosts)
 
 
+_Taken = tuple["NDArray[np.float64]", int, int]
+"""Latencies in seconds, rows that still wait, and rows that are late."""
+
+
 def _measured(
     run: LiveRun, running: RunningTopology, feed: TopicFeed, result: LiveResult
-) -> Measured | None:
-    """Exact figures by input row; None where rows were shed or topics are not files."""
-    known = latencies(running, feed.published, result.from_s, result.until_s)
-    if known is None or result.dropped:
-        return None
-    taken_s, waiting = known
-    p50_s, p95_s, p99_s = (
-        map(float, np.percentile(taken_s, [50, 95, 99])) if len(taken_s) else (None, None, None)
-    )
-    # Rows that were not processed at all are late as well.
-    late = int(np.count_nonzero(taken_s > run.slo_s)) + waiting
+) -> dict[str, Any]:
+    """Exact figures by input row; nothing where rows were shed or topics are not files."""
+    known = None if result.dropped else _taken(run, running, feed, result.from_s, result.until_s)
+    if known is None:
+        return {}
     lost, repeated = run.application.lost_and_repeated(result.check)
     rejected = result.check.rejected if result.check is not None else {}
     aside = sum(sum(reasons.values()) for reasons in rejected.values())
-    count = len(taken_s) + waiting
-    return Measured(count, late, p50_s, p95_s, p99_s, lost, repeated, aside)
+    together = _figures(*_together(known))
+    return {
+        "measured": replace(together, lost=lost, repeated=repeated, set_aside=aside),
+        "by_source": {source: _figures(*each) for source, each in known.items()},
+    }
+
+
+def _taken(
+    run: LiveRun, running: RunningTopology, feed: TopicFeed, from_s: float, until_s: float
+) -> dict[str, _Taken] | None:
+    """What the rows of each source took, None where topics are not files.
+
+    A row is judged by its own source's latency target. A row that was not processed is late, too.
+    """
+    done = processed_s(running)
+    if done is None:
+        return None
+    found = {}
+    for source, slo_s in run.slo_by_source().items():
+        published = [batch for batch in feed.published if batch.source == source]
+        taken_s, waiting = latencies_in(done, published, from_s, until_s)
+        found[source] = (taken_s, waiting, int(np.count_nonzero(taken_s > slo_s)) + waiting)
+    return found
+
+
+def _together(known: Mapping[str, _Taken]) -> _Taken:
+    taken_s = np.concatenate([np.empty(0), *(each[0] for each in known.values())])
+    waiting, late = (sum(each) for each in zip(*(each[1:] for each in known.values()), strict=True))
+    return taken_s, waiting, late
+
+
+def _figures(taken_s: NDArray[np.float64], waiting: int, late: int) -> Measured:
+    p50_s, p95_s, p99_s = (
+        map(float, np.percentile(taken_s, [50, 95, 99])) if len(taken_s) else (None, None, None)
+    )
+    return Measured(len(taken_s) + waiting, late, p50_s, p95_s, p99_s)
 
 
 def _warm_up(
@@ -438,11 +498,10 @@ def _warm_up(
     if not len(events):
         return None
     began_s = float(events.min())
-    known = latencies(running, feed.published, 0.0, from_s)
+    known = _taken(run, running, feed, 0.0, from_s)
     if known is None:
         return LeftOut(WARM_UP, began_s, from_s, len(events), None, None)
-    taken_s, waiting = known
-    late = int(np.count_nonzero(taken_s > run.slo_s)) + waiting
+    taken_s, waiting, late = _together(known)
     p95_s = float(np.percentile(taken_s, 95)) if len(taken_s) else None
     in_time = 1 - late / (len(taken_s) + waiting)
     return LeftOut(WARM_UP, began_s, from_s, len(events), in_time, p95_s, exact=True)

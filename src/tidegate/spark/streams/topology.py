@@ -70,6 +70,9 @@ class StreamOperator:
         shed_by: Columns whose hash decides what is shed; default: each row separately.
         schema: Schema of the rows that it produces. Declare it when the operator is read by itself
             or by an operator before it; otherwise it follows from the function.
+        trigger_s: Minimum time between the starts of two of its batches in seconds, None for that
+            of the topology.
+        max_files: Files that one of its batches reads at most, None for the limit of the topology.
     """
 
     name: str
@@ -81,6 +84,8 @@ class StreamOperator:
     service_time_s: float | None = None
     shed_by: tuple[str, ...] = ()
     schema: StructType | None = None
+    trigger_s: float | None = None
+    max_files: int | None = None
 
     def __post_init__(self) -> None:
         if not self.inputs or len(set(self.inputs)) != len(self.inputs):
@@ -90,6 +95,9 @@ class StreamOperator:
         if self.state_partitions is not None:
             key = f"operator {self.name}: state_partitions"
             finite(self.state_partitions, key, low=1, error=TopologyError)
+        for name, low in (("trigger_s", 0), ("max_files", 1)):
+            if (value := getattr(self, name)) is not None:
+                finite(value, f"operator {self.name}: {name}", low=low, error=TopologyError)
 
 
 @dataclass(frozen=True)
@@ -177,7 +185,7 @@ class StreamTopology:
             topics: Location of the topics' rows; default: the folder. With ``kafka://host:port``
                 (see `locations.py`) the folder holds only their metadata.
         """
-        trigger_ms = round(finite(trigger_s, "trigger_s", low=0) * 1000)
+        finite(trigger_s, "trigger_s", low=0)
         live_settings = live_settings or LiveSettings()
         metadata = folder / "topics"
 
@@ -197,11 +205,12 @@ class StreamTopology:
                 )
                 by_name[operator.name] = running.output
                 started.append(running)
+                every_s = trigger_s if operator.trigger_s is None else operator.trigger_s
                 writer = (
                     stream.writeStream.queryName(operator.name)
                     .outputMode(operator.output_mode)
                     .option("checkpointLocation", str(_checkpoint(folder, operator.name)))
-                    .trigger(processingTime=f"{trigger_ms} milliseconds")
+                    .trigger(processingTime=f"{round(every_s * 1000)} milliseconds")
                     .foreachBatch(running.run_batch)
                 )
                 with _query_settings(spark, operator):
@@ -234,6 +243,7 @@ class StreamTopology:
         name = operator.name
         checkpoint = _checkpoint(folder, name)
         inputs = {origin: topics[origin] for origin in operator.inputs}
+        max_files = max_files if operator.max_files is None else operator.max_files
         streams = [
             accepted(topic.read(spark, name, checkpoint, max_files)) for topic in inputs.values()
         ]
