@@ -36,7 +36,7 @@ LEAST_NOISE = 0.005
 """Smallest relative noise of the work of a batch: clocks show whole milliseconds."""
 ROUNDS = 4
 CHANGES = ((2, 0.6), (4, 0.2))
-"""So many batches in a row that differ from the line by such a share are a change of the costs."""
+"""(batches in a row, share by which they differ from the line) that count as a change of costs."""
 
 
 @dataclass(frozen=True, slots=True)
