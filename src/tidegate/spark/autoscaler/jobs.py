@@ -12,6 +12,7 @@ from typing import Any
 __all__ = [
     "JobWork",
     "StageWork",
+    "available_slots",
     "described",
     "held_slots",
     "moment_s",
@@ -189,6 +190,20 @@ def held_slots(stages: Sequence[StageWork], most: int) -> float | None:
     widest = float(max(stage.tasks for stage in stages))
     even = (work_s - tail_s) / (span_s - tail_s) if span_s > tail_s else widest
     return min(max(least, even), max(least, min(widest, most)))
+
+
+def available_slots(stages: Sequence[StageWork], most: int) -> float | None:
+    """Task slots that a batch could have held, had it been alone; None without any work.
+
+    most: slots of the application. A stage holds at most one slot for each of its tasks, so a batch
+    with a narrow stage holds fewer on average.
+
+    >>> available_slots([StageWork(0, 2, 8, 8, longest_s=1), StageWork(2, 4, 2, 1, 2)], most=8)
+    3.3333333333333335
+    """
+    work_s = math.fsum(stage.run_s for stage in stages)
+    least_s = math.fsum(stage.run_s / min(stage.tasks, max(1, most)) for stage in stages)
+    return work_s / least_s if least_s > 0 else None
 
 
 def moment_s(text: str) -> float:

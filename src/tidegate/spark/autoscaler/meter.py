@@ -18,7 +18,13 @@ from tidegate.spark.autoscaler.delays import (
     event_ages,
     latency_of,
 )
-from tidegate.spark.autoscaler.jobs import JobWork, StageWork, held_slots, wall_s
+from tidegate.spark.autoscaler.jobs import (
+    JobWork,
+    StageWork,
+    available_slots,
+    held_slots,
+    wall_s,
+)
 from tidegate.spark.autoscaler.progress import Progress
 from tidegate.theory.batch_cost import BatchSample, BatchSamples, estimate
 
@@ -466,6 +472,7 @@ class QueryMeter:
             slots,
             wall_s((stage.began_s, stage.ended_s) for stage in work.stages),
             math.fsum(stage.longest_s for stage in work.stages),
+            available_slots(work.stages, work.slots),
         )
 
 
