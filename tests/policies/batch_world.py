@@ -169,7 +169,7 @@ class BatchWorld:
             query.name,
             arrival_rate_per_s=rate,
             processed_per_s=query.done / window_s,
-            service_time_s=cost.per_row.value,
+            service_time_s=cost.per_row.value or None,
             queue_length=query.queue,
             batches=batches,
             delay=Latency(query.delays_s[-1], p95_s=query.delays_s[-1]),

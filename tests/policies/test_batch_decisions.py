@@ -160,3 +160,10 @@ def test_rows_that_become_dearer_are_followed() -> None:
     assert after[33] > before  # within four turns
     late = [late for late in world.late if late[0] > 300 + 240]
     assert not late
+
+
+def test_rows_that_cost_nothing_do_not_hold_releases() -> None:
+    """All work is fixed, so no service time is measured; the cost of a batch is known."""
+    query = Query("q", lambda t: 500 + 400 * math.sin(t / 50), 30, fixed_work_s=6, service_s=0.0)
+    world = BatchWorld([query], 6, 4, 20)
+    assert world.run(stack(30), 60)[-1] == 1

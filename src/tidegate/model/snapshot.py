@@ -428,7 +428,10 @@ class Snapshot(Value):
                     f"{o}.{name}"
                     for o, r in self.reading.items()
                     # Where nothing arrived, there was nothing to measure and nothing is needed.
-                    if self.service_time_s(o) is None and r.arrival_rate_per_s != 0
+                    # Batches whose rows cost nothing that could be measured have a known cost.
+                    if self.service_time_s(o) is None
+                    and r.arrival_rate_per_s != 0
+                    and (r.batches is None or r.batches.cost is None)
                 ]
             elif kind == "operator":
                 absent += [
