@@ -18,6 +18,7 @@ from typing import ClassVar
 
 from tidegate.codec import Value
 from tidegate.guards.base import Guard, fresh_start, unchanged
+from tidegate.guards.limits import ReleaseLimit
 from tidegate.guards.overload import MORE, overloaded
 from tidegate.model import OperatorReading, Plan, Reason, Snapshot
 from tidegate.packing.reshape import Reshaped, without_scale_in, without_scale_out
@@ -69,27 +70,30 @@ class Watched(Value):
     before: Usual
     durations_s: tuple[float, ...] = ()
 
-    def late_s(self) -> float:
-        """By how much its batches took longer than before and than in the end, in total."""
-        if len(self.durations_s) < ENOUGH:
-            return 0.0
-        # What remains at the end is the new normal, not a disturbance.
-        settled_s = statistics.median(self.durations_s[-ENOUGH:])
-        base_s = max(self.before.duration_s, settled_s)
+    def late_s(self, fewer: float) -> float:
+        """By how much its batches took longer than before and than in the end, in total.
+
+        fewer: how many times as many hosts there were before. That many times as long is what
+        fewer hosts explain, and what remains at the end is the new normal: neither disturbs.
+        """
+        base_s = self.before.duration_s * fewer
+        if len(self.durations_s) >= ENOUGH:
+            base_s = min(base_s, *self.durations_s[-ENOUGH:])
+        base_s = max(base_s, self.before.duration_s)
         return sum(taken - base_s for taken in self.durations_s if taken > NOISE * base_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Episode(Value):
-    """A change, or several shortly after each other, whose effect is still being measured.
+    """A change, or several in one direction, whose effect is still being measured.
 
-    began_s: time of the last of them. queries: the queries since then. changes: number of changes.
-    state_mb: size of the state before them, None when unknown.
+    began_s: time of the last of them. hosts: running hosts before them. queries: the queries since
+    then. state_mb: size of the state before them, None when unknown.
     """
 
     began_s: float
+    hosts: int
     queries: tuple[Watched, ...]
-    changes: int = 1
     state_mb: float | None = None
 
 
@@ -106,20 +110,24 @@ class ChangeCostMemory(Value):
     """What was measured so far.
 
     last_s: time of the last turn. hosts: running hosts then. latest: batches then. usual: batches
-    when no change was under way. rate_per_s: mean of the recent total rates. episode: the one under
-    way. disturbances: the last ones. unneeded_s: for how long hosts were not needed, the last
-    times. fewer_since_s: since when fewer hosts than `fewer_than` are planned, None when that is
-    not so.
+    when no change was under way. calm: whether it was not overloaded then. rate_per_s: mean of the
+    recent total rates. episode: the one under way. disturbances: the last ones. unneeded_s: for how
+    long hosts were not needed, the last times. released: (time, number of hosts before) of releases
+    after which the hosts were not needed so far. fewer_since_s: since when fewer hosts than there
+    are have been planned, None when that is not so. fewer_than: the number of hosts at that time.
     """
 
     last_s: float | None = None
     hosts: int | None = None
     latest: tuple[Latest, ...] = ()
     usual: tuple[Usual, ...] = ()
+    calm: bool = True
     rate_per_s: float | None = None
     episode: Episode | None = None
     disturbances: tuple[Disturbance, ...] = ()
     unneeded_s: tuple[float, ...] = ()
+    released: tuple[tuple[float, int], ...] = ()
+    requested: int | None = None
     fewer_since_s: float | None = None
     fewer_than: int = 0
 
@@ -156,7 +164,7 @@ class ChangeCost(Guard):
         plan, after = super().decide(snapshot, memory)
         now, planned = len(snapshot.requested.hosts), len(plan.deployment.hosts)
         if planned < now and _has_batches(snapshot):
-            text = self._scale_in(snapshot, after.own, now - planned).text
+            text = self._scale_in(snapshot, after.own, now - _goal(plan)).text
             plan = replace(plan, reasons=(*plan.reasons, Reason(self.name, text)))
         return plan, after
 
@@ -169,7 +177,7 @@ class ChangeCost(Guard):
         if not _has_batches(snapshot) or planned == now:
             return unchanged(plan), "", own
         if planned < now:
-            weighed = self._scale_in(snapshot, own, now - planned)
+            weighed = self._scale_in(snapshot, own, now - _goal(plan))
             if weighed.gain > weighed.cost:
                 return unchanged(plan), "", own
             kept = without_scale_in(snapshot, plan.deployment, self.measure)
@@ -183,17 +191,17 @@ class ChangeCost(Guard):
 
     def _scale_in(self, snapshot: Snapshot, own: ChangeCostMemory, released: int) -> _Weighed:
         """The host-seconds that a release saves, and those that it costs."""
-        now = len(snapshot.requested.hosts)
-        late_s, lasts_s = (
-            self.expected_late_s(snapshot, own),
-            self.expected_unneeded_s(snapshot.time_s, own),
-        )
-        gain, cost = released * lasts_s, 2 * late_s * now
+        now, startup_s = len(snapshot.requested.hosts), snapshot.offer.startup_s
+        late_s = self.expected_late_s(snapshot, own)
+        lasts_s = self.expected_unneeded_s(snapshot.time_s, own)
+        # Hosts that are needed again are missing until they have started.
+        gain, cost = released * max(0.0, lasts_s - startup_s), 2 * late_s * now
         hosts = "1 host" if released == 1 else f"{released} hosts"
         measured = "take" if own.disturbances else "are assumed to take"
+        starts = f", less {show_duration(startup_s)} to start again" if startup_s else ""
         text = (
             f"releasing {hosts} saves {gain:,.0f} host-seconds in the {show_duration(lasts_s)} "
-            f"until the next change; releasing them and taking them back costs {cost:,.0f}: "
+            f"until the next change{starts}; releasing and taking back costs {cost:,.0f}: "
             f"batches after a change {measured} {show_duration(late_s)} longer on {now} hosts"
         )
         return _Weighed(gain, cost, text)
@@ -261,25 +269,34 @@ class ChangeCost(Guard):
             if r.batches is not None
         )
         hosts = len(snapshot.running_hosts)
-        return replace(own, last_s=snapshot.time_s, hosts=hosts, latest=latest)
+        calm = not overloaded(snapshot)
+        requested = len(snapshot.requested.hosts)
+        return replace(
+            own,
+            last_s=snapshot.time_s,
+            hosts=hosts,
+            requested=requested,
+            latest=latest,
+            calm=calm,
+        )
 
     def _measured(self, snapshot: Snapshot, own: ChangeCostMemory) -> ChangeCostMemory:
         """Begin, continue or end an episode."""
         now_s, hosts = snapshot.time_s, len(snapshot.running_hosts)
-        episode = own.episode
-        if own.hosts is not None and hosts != own.hosts:
+        last, episode = own.hosts, own.episode
+        if last is not None and hosts != last:
+            if episode is not None and (hosts > last) != (last > episode.hosts):
+                own, episode = _ended(own, episode, last), None  # the direction has changed
             if episode is not None:
-                episode = replace(episode, began_s=now_s, changes=episode.changes + 1)
-            elif own.usual and not overloaded(snapshot):
+                episode = replace(episode, began_s=now_s)
+            elif own.usual and own.calm:  # the change itself may overload it
                 queries = tuple(map(Watched, own.usual))
-                episode = Episode(now_s, queries, state_mb=_state_mb(snapshot))
+                episode = Episode(now_s, last, queries, state_mb=_state_mb(snapshot))
         if episode is not None:
             episode = _continued(episode, snapshot, own.latest)
             if not self._ends(episode, snapshot):
                 return replace(own, episode=episode)
-            late_s = max(query.late_s() for query in episode.queries)
-            seen = Disturbance(late_s / episode.changes, episode.state_mb)
-            own = replace(own, disturbances=(*own.disturbances, seen)[-REMEMBERED:])
+            own = _ended(own, episode, hosts)
         return replace(own, usual=tuple(_usual(snapshot)), episode=None)
 
     def _ends(self, episode: Episode, snapshot: Snapshot) -> bool:
@@ -316,16 +333,37 @@ def _median(measured: Sequence[float], assumed: float) -> float:
     return statistics.median(measured if len(measured) > 1 else (*measured, assumed))
 
 
+def _goal(plan: Plan) -> int:
+    """The hosts at which a release ends; one that is cut into steps counts as a whole."""
+    for binding in plan.bindings:
+        if binding.guard == ReleaseLimit.name:
+            return binding.before
+    return len(plan.deployment.hosts)
+
+
 def _need_noted(snapshot: Snapshot, plan: Plan, own: ChangeCostMemory) -> ChangeCostMemory:
-    """The memory with the time since when fewer hosts are planned than there were."""
-    now, planned = len(snapshot.requested.hosts), len(plan.deployment.hosts)
-    since_s = own.fewer_since_s
-    if since_s is not None and (planned > now or planned >= own.fewer_than):
-        lasted = (*own.unneeded_s, snapshot.time_s - since_s)[-REMEMBERED:]
-        own = replace(own, unneeded_s=lasted, fewer_since_s=None, fewer_than=0)
-    if own.fewer_since_s is None and planned < now:
-        own = replace(own, fewer_since_s=snapshot.time_s, fewer_than=now)
-    return own
+    """The memory with how long hosts were not needed.
+
+    This is the time from a release until more hosts are planned again. Where a release was held
+    back, it is the time for which it was planned.
+    """
+    now_s, now = snapshot.time_s, len(snapshot.requested.hosts)
+    planned, since_s = len(plan.deployment.hosts), own.fewer_since_s
+    lasted: list[float] = []
+    released = own.released
+    if own.requested is not None and now < own.requested:
+        released = (*released, (now_s, own.requested))[-REMEMBERED:]
+    if planned > now:
+        lasted += [now_s - at for at, before in released if before <= planned]
+        released = tuple(seen for seen in released if seen[1] > planned)
+    if since_s is not None and planned >= now:
+        if now >= own.fewer_than:
+            lasted.append(now_s - since_s)
+        own = replace(own, fewer_since_s=None, fewer_than=0)
+    elif since_s is None and planned < now:
+        own = replace(own, fewer_since_s=now_s, fewer_than=now)
+    unneeded_s = (*own.unneeded_s, *lasted)[-REMEMBERED:]
+    return replace(own, released=released, unneeded_s=unneeded_s)
 
 
 def _has_batches(snapshot: Snapshot) -> bool:
@@ -337,6 +375,16 @@ def _usual(snapshot: Snapshot) -> Iterator[Usual]:
         if reading.batches is not None and reading.batches.recent_durations_s:
             median_s = statistics.median(reading.batches.recent_durations_s)
             yield Usual(reading.operator, median_s, reading.arrival_rate_per_s)
+
+
+def _ended(own: ChangeCostMemory, episode: Episode, hosts: int) -> ChangeCostMemory:
+    """The memory with what an episode has shown. hosts: running hosts at its end."""
+    own = replace(own, episode=None)
+    if not any(query.durations_s for query in episode.queries):
+        return own
+    fewer = max(1.0, episode.hosts / max(1, hosts))
+    seen = Disturbance(max(q.late_s(fewer) for q in episode.queries), episode.state_mb)
+    return replace(own, disturbances=(*own.disturbances, seen)[-REMEMBERED:])
 
 
 def _continued(episode: Episode, snapshot: Snapshot, latest: Sequence[Latest]) -> Episode:
