@@ -27,7 +27,7 @@ def run(change_s: float, rates: list[float], without: tuple[str, ...] = ()) -> R
     topology = replace(FIXED_WORK.topology, operators=operators)
     settings = replace(FIXED_WORK.settings, change_s={"q": change_s}, fixed_work_s=2.0)
     world = replace(FIXED_WORK, topology=topology, settings=settings)
-    times = np.arange(0.0, 120.0 * len(rates), 120.0, np.float64)
+    times = np.array([120.0 * n for n in range(len(rates))])
     load = RateTrace(times, np.array(rates), source="events", end_s=120.0 * len(rates))
     scenario = batch_scenario(world, load, 30.0)
     _, stack = stack_for("drs", scenario, StackOptions(without=without, max_hosts=20))
