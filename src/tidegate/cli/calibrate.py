@@ -54,8 +54,8 @@ def calibrate_command(
         if query not in said:
             said.append(query)
             screen.print(
-                f"{query}: all batches had about the same size, so that fixed work and work on "
-                "items are not told apart; all of it counts as work on items",
+                f"{query}: all batches had about the same size, so fixed work and work on items "
+                "cannot be separated; all of it counts as work on items",
                 style="dim",
             )
     world = f" --world {out}" if out is not None else ""
