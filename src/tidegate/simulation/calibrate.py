@@ -309,20 +309,19 @@ def _matches(
         settings=world.settings,
     )
     found: dict[str, list[_Match]] = {name: [] for name in world.topology.by_name}
-    seen = cloud.observe()
     for before, now in pairwise(snapshots[first:]):
         if not go_on():
             break
+        then_s = cloud.time_s
         cloud.advance(now.time_s - before.time_s)
-        then, seen = seen, cloud.observe()
+        simulated, every = cloud.batch_durations_s(then_s), cloud.batch_durations_s()
         for name, matches in found.items():
-            simulated = lasting_durations(seen, then, name)
             recorded_s = lasting_durations(now, before, name)
-            if simulated and recorded_s:
+            if simulated[name] and recorded_s:
                 match = _Match(
-                    fmean(simulated),
+                    fmean(simulated[name]),
                     fmean(recorded_s),
-                    unsteadiness(_recent(seen, name)),
+                    unsteadiness(every[name]),
                     unsteadiness(_recent(now, name)),
                 )
                 matches.append(match)
