@@ -167,7 +167,7 @@ def test_what_is_not_told_apart_is_said(tmp_path: Path) -> None:
     assert each.value == pytest.approx((8 + 5) / 5000, rel=0.05)
     assert found.world.settings.overheads_s["q"] == pytest.approx(0.5, abs=0.1)
     shown = tidegate("calibrate", str(path)).stdout
-    assert "not told apart" in " ".join(shown.split())
+    assert "cannot be separated" in " ".join(shown.split())
 
 
 def test_queries_with_slots_of_their_own_are_recognised(tmp_path: Path) -> None:

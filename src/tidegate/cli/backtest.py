@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from tidegate.cli.dashboard import Dashboard, attached, wait_for_the_end
 from tidegate.cli.output import console, print_json, progress_bar, table
@@ -22,6 +23,7 @@ from tidegate.lab.backtest import (
     guards_text,
     pareto,
     suits_fluid,
+    target_text,
 )
 from tidegate.lab.backtest_report import backtest_page
 from tidegate.lab.bound import Bound
@@ -282,12 +284,9 @@ def _leaderboard(results: list[Result], bound: Bound, scenario: Scenario) -> Non
     shown.add_row("[dim]hindsight bound[/dim]", f"{bound.cost_usd:.2f}", *[""] * 8, style="dim")
     out.print(shown)
     if scenario.batches is not None and len(scenario.topology.operators) > 1:
-        _by_query(results, scenario)
-    target = show_duration(scenario.slo_s)
-    if len({o.slo_s for o in scenario.topology.operators}) > 1 and scenario.batches is not None:
-        target = "the latency target of their query"
+        _by_query(results)
     out.print(
-        f"cost: hosts and late items; in time: within {target}; *: no other "
+        f"cost: hosts and late items; in time: within {target_text(scenario)}; *: no other "
         "policy has both cheaper hosts and more items in time\n"
         f"guards: {guards_text(result.stack for result in results)}",
         style="dim",
@@ -296,14 +295,14 @@ def _leaderboard(results: list[Result], bound: Bound, scenario: Scenario) -> Non
         out.print(f"bound: {caveat}", style="dim")
 
 
-def _by_query(results: list[Result], scenario: Scenario) -> None:
+def _by_query(results: list[Result]) -> None:
     """The results of each query, by its own latency target."""
     shown = table("policy", "query", "target", "in time", "p50", "p95", "p99", numbers="  rrrrr")
     for result in results:
         for n, o in enumerate(result.report.operators):
             shown.add_row(
                 "" if n else result.policy,
-                o.operator,
+                escape(o.operator),
                 _time(o.slo_s),
                 "–" if o.in_time is None else f"{o.in_time:.1%}",
                 *(_time(v) for v in (o.p50_duration_s, o.p95_duration_s, o.p99_duration_s)),

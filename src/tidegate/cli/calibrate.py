@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from tidegate.cli.output import console, print_json, table
 from tidegate.codec import to_plain
@@ -41,7 +42,7 @@ def calibrate_command(
     shown = table("quantity", "fitted", "error", "samples", numbers=" rrr")
     for fit in found.fits:
         off = "–" if fit.residual is None else f"{fit.residual:.1%}"
-        shown.add_row(fit.name, _value(fit), off, str(fit.turns) if fit.turns else "–")
+        shown.add_row(escape(fit.name), _value(fit), off, str(fit.turns) if fit.turns else "–")
     screen.print(shown)
     screen.print(
         f"{found.turns} turns; error: deviation of single turns from the fit; samples: turns, or "
@@ -54,8 +55,8 @@ def calibrate_command(
         if query not in said:
             said.append(query)
             screen.print(
-                f"{query}: all batches had about the same size, so that fixed work and work on "
-                "items are not told apart; all of it counts as work on items",
+                f"{escape(query)}: all batches had about the same size, so fixed work and work on "
+                "items cannot be separated; all of it counts as work on items",
                 style="dim",
             )
     world = f" --world {out}" if out is not None else ""

@@ -17,6 +17,7 @@ from tidegate.policies.base import Policy, Situation
 from tidegate.simulation import RunReport
 from tidegate.simulation.run import run
 from tidegate.simulation.scenario import Scenario
+from tidegate.units import show_duration
 from tidegate.workloads import Workload, describe, series
 
 __all__ = [
@@ -26,11 +27,13 @@ __all__ = [
     "bound_of",
     "check_guards",
     "guards_text",
+    "host_rate_per_s",
     "pareto",
     "run_policy",
     "stack_for",
     "suited_settings",
     "suits_fluid",
+    "target_text",
 ]
 
 MOST_SLOTS = 360
@@ -103,8 +106,27 @@ def situation_of(scenario: Scenario) -> Situation:
         floor_s=scenario.work_s,
         peak_instances=_busiest(scenario),
         instances_per_host=_on_a_host(scenario),
-        host_rate_per_s=_on_a_host(scenario) / _busiest_s(scenario),
+        host_rate_per_s=host_rate_per_s(scenario),
     )
+
+
+def host_rate_per_s(scenario: Scenario) -> float:
+    """Items per second that a full host can process."""
+    return _on_a_host(scenario) / _busiest_s(scenario)
+
+
+def target_text(scenario: Scenario) -> str:
+    """The latency target as text; queries may have different ones.
+
+    >>> from tidegate.lab.scenario_options import ScenarioOptions
+    >>> from tidegate.workloads import ConstantRate
+    >>> target_text(ScenarioOptions(slo_s=2.0).build(ConstantRate(40, duration_s=600)))
+    '2 s'
+    """
+    several = len({operator.slo_s for operator in scenario.topology.operators}) > 1
+    if scenario.batches is not None and several:
+        return "the latency target of their query"
+    return show_duration(scenario.slo_s)
 
 
 def _busiest_s(scenario: Scenario) -> float:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.lab.backtest import Result, bound_caveat, pareto
+from tidegate.lab.backtest import Result, bound_caveat, host_rate_per_s, pareto, target_text
 from tidegate.lab.bound import Bound
 from tidegate.report import Page, Series, lines, scatter
 from tidegate.simulation.scenario import Scenario
-from tidegate.units import show_duration
 
 __all__ = ["backtest_page"]
 
@@ -22,7 +21,7 @@ def backtest_page(
     page = Page(
         f"Which policy for {name}?",
         f"{best.policy} costs ${best.cost_usd:.2f} including late items{over}, and completes "
-        f"{best.slo_compliance:.1%} of the items within {show_duration(scenario.slo_s)}.",
+        f"{best.slo_compliance:.1%} of the items within {target_text(scenario)}.",
     )
     page.section("Cost against service")
     points = [(r.policy, r.report.resource_cost_usd, 100 * r.slo_compliance) for r in results]
@@ -49,6 +48,23 @@ def backtest_page(
             for r in results
         ],
     )  # fmt: skip
+    if scenario.batches is not None and len(scenario.topology.operators) > 1:
+        page.table(
+            ["policy", "query", "target s", "in time", "p50 s", "p95 s", "p99 s"],
+            [
+                [
+                    r.policy,
+                    o.operator,
+                    o.slo_s,
+                    "–" if o.in_time is None else f"{o.in_time:.2%}",
+                    o.p50_duration_s,
+                    o.p95_duration_s,
+                    o.p99_duration_s,
+                ]
+                for r in results
+                for o in r.report.operators
+            ],
+        )
     if bound is not None:
         gap = "" if bound.gap is None else f", within {bound.gap:.1%} of an ideal plan"
         caveat = bound_caveat(scenario)
@@ -58,7 +74,7 @@ def backtest_page(
             if not caveat
             else f"Hindsight bound: ${bound.cost_usd:.2f} ({bound.method}{gap}). {caveat}"
         )
-    per_host = scenario.rounds / scenario.bottleneck_s
+    per_host = host_rate_per_s(scenario)
     for result in results:
         s = result.report.series
         hours = [(t or 0.0) / 3600 for t in s.time_s]

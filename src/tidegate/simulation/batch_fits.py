@@ -2,7 +2,7 @@
 
 A batch takes D = o + (W + n·s)/k. The journal has estimates of the three terms in each turn
 (`BatchReading.cost`), or only the slot time of an item and durations in journals of older versions.
-What a journal does not contain stays missing, and what it does not tell apart is said.
+What a journal does not contain stays missing, and what it cannot separate is marked.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Fit(Value):
 
     name, unit: as text. value: None if the journal does not contain it. residual: root mean
     square error over the turns, relative to the measurements. turns: number of turns behind it.
-    identified: whether the journal tells it from the other terms of a batch; if not, another split
-    of the same work would explain the turns as well.
+    identified: whether the journal separates it from the other terms of a batch; if not, another
+    split of the same work would explain the turns as well.
     """
 
     name: str
@@ -150,8 +150,8 @@ def _work(
 ) -> tuple[Fit, Fit]:
     """Fixed work of a batch, and slot time of an item.
 
-    Estimates with a narrow interval count more. Where no turn tells the two apart, all work is put
-    on the items.
+    Estimates with a narrow interval count more. Where no turn separates the two, all work is put on
+    the items.
     """
     labels = f"{operator}: fixed work", f"{operator}: slot time an item"
     known = [c for c in costs if c.fixed_work.identified or c.per_row.identified]
@@ -319,14 +319,9 @@ def _overhead(
 
 
 def fit_startup(snapshots: Sequence[Snapshot]) -> Fit:
-    """Time from the request of an executor until it runs.
-
-    A turn sees it start and a later one sees it run; it is the time that the offer states, as a
-    live world measures it, if that lies between the two, and else the middle between them.
-    """
+    """Time from the request of an executor until it runs, to the middle between two turns."""
     asked: dict[str, float] = {}
     waiting: dict[str, float] = {}
-    stated_s = snapshots[-1].offer.startup_s
     delays = []
     for snapshot in snapshots:
         for host in snapshot.hosts:
@@ -335,10 +330,8 @@ def fit_startup(snapshots: Sequence[Snapshot]) -> Fit:
                 asked.setdefault(host.id, started)
                 waiting[host.id] = snapshot.time_s
             elif host.status == "running" and host.id in waiting:
-                least_s = waiting.pop(host.id) - asked[host.id]
-                most_s = snapshot.time_s - asked[host.id]
-                between = least_s <= stated_s <= most_s
-                delays.append(stated_s if between else (least_s + most_s) / 2)
+                middle = (waiting.pop(host.id) + snapshot.time_s) / 2
+                delays.append(middle - asked[host.id])
     if not delays:
         return Fit("start-up of an executor", None, "s")
     mean = fmean(delays)

@@ -115,7 +115,7 @@ class SourceTally:
         return taken
 
     def take_fresh(self) -> Floats:
-        """Latencies since the last row; late items are counted anew from here."""
+        """Latencies since the last row; the count of late items starts again."""
         self.fresh_late = 0
         taken = np.concatenate(self.fresh) if self.fresh else np.empty(0)
         self.fresh = []

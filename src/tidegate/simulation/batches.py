@@ -261,6 +261,15 @@ class MicroBatchCloud(SimulatedWorld):
             **self._hosts.report(self.time_s),
         )
 
+    def batch_durations_s(self, since_s: float = 0.0) -> dict[str, tuple[float, ...]]:
+        """Durations of the recent batches of each query that ended after `since_s`, in seconds."""
+        return {
+            query.operator.name: tuple(
+                batch.end_s - batch.start_s for batch in query.recent if batch.end_s > since_s
+            )
+            for query in self._engine.queries
+        }
+
     def latencies(self) -> LatencySketch:
         """End-to-end latencies so far, ready to be merged with those of other runs."""
         sketch = self._total.latencies

@@ -59,7 +59,7 @@ __all__ = [
 Slo = float | Mapping[str, float] | SloByQuery
 ROUNDS = 4
 """Times that a journal is played again to fit the overhead of queries that share slots."""
-MOST_ITEMS = 3e6
+MOST_ITEMS = 1e6
 """Most items that are played for that."""
 ENOUGH = 0.01
 """Durations that agree up to this share need no further round."""
@@ -97,10 +97,14 @@ def has_batches(turns: Iterable[Turn]) -> bool:
     return any(r.batches for t in turns if t.snapshot for r in t.snapshot.operators)
 
 
-def calibrate(turns: Iterable[Turn], name: str = "journal") -> Calibration:
-    """Fit the simulated application to the turns of a journal. name: for error messages.
+def calibrate(
+    turns: Iterable[Turn], name: str = "journal", go_on: Callable[[], bool] = lambda: True
+) -> Calibration:
+    """Fit the simulated application to the turns of a journal.
 
-    Raises JournalError if the cost of a batch cannot be determined.
+    name: for error messages. go_on: asked now and then; if it says no, overheads of queries that
+    share slots stay as they were measured. Raises JournalError if the cost of a batch cannot be
+    determined.
     """
     turns = [turn for turn in turns if turn.snapshot is not None]
     snapshots = [turn.snapshot for turn in turns if turn.snapshot is not None]
@@ -137,7 +141,7 @@ def calibrate(turns: Iterable[Turn], name: str = "journal") -> Calibration:
     if shared:
         source = topology.sources[0].name if topology.sources else "input"
         workload = recorded(turns, name, source=source)
-        world, fits = _played_again(world, snapshots, workload, fits)
+        world, fits = _played_again(world, snapshots, workload, fits, go_on)
     return Calibration(
         world,
         (*fits, *_common_fits(world, snapshots, startup, slo_s, topology)),
@@ -218,7 +222,11 @@ def _recorded_slo_s(turns: Sequence[Turn], topology: Topology) -> float | None:
 
 
 def _played_again(
-    world: BatchWorld, snapshots: Sequence[Snapshot], workload: Workload, fits: Sequence[Fit]
+    world: BatchWorld,
+    snapshots: Sequence[Snapshot],
+    workload: Workload,
+    fits: Sequence[Fit],
+    go_on: Callable[[], bool],
 ) -> tuple[BatchWorld, list[Fit]]:
     """The world with overheads such that batches take as long as those in the journal.
 
@@ -236,7 +244,10 @@ def _played_again(
     best, found = world, dict[str, list[_Match]]()
     off: dict[str, float] = {}
     for _ in range(ROUNDS):
-        matches = _matches(world, snapshots, workload, first)
+        matches = _matches(world, snapshots, workload, first, go_on)
+        names = [name for name in names if matches[name]]
+        if not go_on() or not names:
+            break
         gaps = {n: median(m.recorded_s - m.simulated_s for m in matches[n]) for n in names}
         now_off = {n: gaps[n] / fmean(m.recorded_s for m in matches[n]) for n in names}
         if off and sum(map(abs, now_off.values())) >= sum(map(abs, off.values())):
@@ -245,15 +256,17 @@ def _played_again(
         if all(abs(share) <= ENOUGH for share in off.values()):
             break
         before = world.settings.overheads_s
-        overheads = {n: max(0.0, before[n] + 0.8 * gaps[n]) for n in names}
+        overheads = {n: max(0.0, o + 0.8 * gaps.get(n, 0.0)) for n, o in before.items()}
         settings = replace(
             world.settings, overhead_s=fmean(overheads.values()), overheads_s=overheads
         )
         world = replace(world, settings=settings)
+    if not found:
+        return best, list(fits)
     # What the simulated durations do not vary by themselves is a variation of the overhead.
     overheads_s = best.settings.overheads_s
-    extra = {n: max(0.0, median(m.recorded_var - m.simulated_var for m in found[n])) for n in names}
-    scvs = {n: extra[n] / overheads_s[n] ** 2 for n in names if overheads_s[n] > 0}
+    extra = {n: max(0.0, median(m.recorded_var - m.simulated_var for m in found[n])) for n in off}
+    scvs = {n: extra[n] / overheads_s[n] ** 2 for n in off if overheads_s[n] > 0}
     settings = replace(best.settings, overhead_scv=fmean(scvs.values()) if scvs else 0.0)
     shown = []
     for fit in fits:
@@ -279,9 +292,13 @@ class _Match:
 
 
 def _matches(
-    world: BatchWorld, snapshots: Sequence[Snapshot], workload: Workload, first: int
+    world: BatchWorld,
+    snapshots: Sequence[Snapshot],
+    workload: Workload,
+    first: int,
+    go_on: Callable[[], bool],
 ) -> dict[str, list[_Match]]:
-    """The turns of a journal beside the same turns in a simulation, by query."""
+    """The turns of a journal and the same turns in a simulation, by query."""
     start = snapshots[first]
     cloud = MicroBatchCloud(
         world.topology,
@@ -292,18 +309,19 @@ def _matches(
         settings=world.settings,
     )
     found: dict[str, list[_Match]] = {name: [] for name in world.topology.by_name}
-    seen = cloud.observe()
     for before, now in pairwise(snapshots[first:]):
+        if not go_on():
+            break
+        then_s = cloud.time_s
         cloud.advance(now.time_s - before.time_s)
-        then, seen = seen, cloud.observe()
+        simulated, every = cloud.batch_durations_s(then_s), cloud.batch_durations_s()
         for name, matches in found.items():
-            simulated = lasting_durations(seen, then, name)
             recorded_s = lasting_durations(now, before, name)
-            if simulated and recorded_s:
+            if simulated[name] and recorded_s:
                 match = _Match(
-                    fmean(simulated),
+                    fmean(simulated[name]),
                     fmean(recorded_s),
-                    unsteadiness(_recent(seen, name)),
+                    unsteadiness(every[name]),
                     unsteadiness(_recent(now, name)),
                 )
                 matches.append(match)
@@ -463,7 +481,8 @@ def counterfactual(
     slo: as in `batch_scenario`. name: for error messages. go_on: as in `run`. Raises JournalError
     if the turns do not contain enough (see `calibrate`).
     """
-    scenario = batch_scenario(calibrate(turns, name).world, recorded(turns, name, seed), slo)
+    world = calibrate(turns, name, go_on).world
+    scenario = batch_scenario(world, recorded(turns, name, seed), slo)
     return run(
         scenario.world(policy.style, seed),
         policy,

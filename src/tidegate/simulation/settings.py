@@ -186,7 +186,7 @@ class BatchSettings(Value):
         decision_s: Time until the next decision that snapshots state, in seconds.
         monitoring_s: Interval of the time series, in seconds.
         end_to_end_slo_s: End-to-end latency target, in seconds. Items of independent queries are
-            judged by the SLO of their own query, where it has one.
+            judged by the SLO of the query that processes them, where it has one.
         penalty_usd: Penalty for each item that misses the end-to-end target; without one, for each
             item that misses the SLO of a query.
     """

@@ -132,7 +132,7 @@ class SharedBatch:
         self.end_s = now_s + self.left_s / share.slots if share.slots > 0 else math.inf
 
     def settle(self, now_s: float) -> None:
-        """Book the work since its slots last changed."""
+        """Count the work since its slots last changed."""
         if now_s > self.since_s:
             self.spans.append(_Span(self.since_s, now_s, self.share, self.common))
             self.left_s = max(0.0, self.left_s - self.share.slots * (now_s - self.since_s))
