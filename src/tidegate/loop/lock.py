@@ -36,7 +36,7 @@ def try_lock(file: IO[Any], shared: bool = False) -> bool:
 class WriterLock(Closing):
     """The right to write to a file, held by a lock on ``FILE.lock`` while this object is open.
 
-    The lock is on a file of its own, since a journal that is rotated changes its name. Raises
+    The lock is on a separate file, since a journal that is rotated changes its name. Raises
     BlockingIOError if another process has it, another OSError if the lock file cannot be created.
 
     path: the file to be written to.

@@ -339,7 +339,7 @@ class _Request(WSGIRequestHandler):
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """Answers each request in a thread of its own, which does not keep the process from ending."""
+    """Answers each request in a separate thread, which does not keep the process from ending."""
 
     daemon_threads = True
     block_on_close = False
