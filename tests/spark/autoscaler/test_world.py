@@ -377,7 +377,7 @@ def test_a_release_waits_for_all_queries_and_is_postponed_if_they_never_pause() 
     while applied.is_alive():
         gateway.publish("progress", progress_json("parse", 9, run="run-of-parse"))
         applied.join(0.01)
-    late = "host-2 is not released yet: postponed until match is between two batches"
+    late = "host-2 is not released yet: there was no pause between the batches of match"
     assert outcome == [Outcome((), (late,))], "an event of another query is no boundary"
     assert gateway.leaving == set()
     assert list(world.observe().requested.hosts) == ["host-1", "host-2"], "it stays as it was"

@@ -257,14 +257,17 @@ class ExecutorHosts:
         return now_s - host.draining_s > limit_s
 
     def _end(self, host: LeasedHost) -> None:
-        """Kill an executor that does not leave; one that cannot be killed is tried again."""
+        """Kill an executor that does not leave; if it is still there, again after the limit."""
         if host.executor is None:
             return
-        log.warning("%s did not drain within its time limit; killed", host.name)
+        host.draining_s = self.clock()  # Spark needs a moment, and refuses to kill it twice
         try:
-            self.gateway.kill([host.executor.id])
+            killed = self.gateway.kill([host.executor.id])
         except BackendError as error:
-            log.warning("%s; it is tried again at the next turn", error)
+            log.warning("%s; it is tried again", error)
+        else:
+            what = "it is killed" if killed else "it could not be killed, which is tried again"
+            log.warning("%s did not drain within its time limit; %s", host.name, what)
 
     # --- hosts --------------------------------------------------------------------------------
 

@@ -445,7 +445,7 @@ class SparkWorld:
         self.hosts.choose(hosts)
         busy = self._await_boundary()
         if busy and (self._closing.is_set() or not self._overdue()):
-            why = f"postponed until {busy} is between two batches"
+            why = f"there was no pause between the batches of {busy}"
             return [f"{host} is not released yet: {why}" for host in hosts], []
         waited_s = 0.0 if self._due_s is None else self.clock() - self._due_s
         refused = self.hosts.release(hosts) or []
