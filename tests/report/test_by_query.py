@@ -186,6 +186,13 @@ def test_shed_and_set_aside_items_are_named(turns: list[Turn]) -> None:
     assert dict(figures(summarise(turns, measured=measured)))["set aside"].startswith("7 bad rows")
 
 
+def test_items_that_still_wait_at_the_end_are_named(turns: list[Turn]) -> None:
+    overloaded = turns[:28]
+    assert dict(figures(summarise(overloaded)))["waiting at the end"].startswith("62")
+    measured = Measured(100, 0, 1, 2, 3)  # rows that were not processed count as late
+    assert "waiting at the end" not in dict(figures(summarise(overloaded, measured=measured)))
+
+
 def test_the_command_reports_by_query(tmp_path: Path) -> None:
     path = write_many(tmp_path / "four.jsonl")
     done = tidegate("report", path, "--out", tmp_path / "four.html")

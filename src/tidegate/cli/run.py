@@ -138,7 +138,7 @@ def run_command(
     if full_speed:
         _at_full_speed(run)
     else:
-        with attached(dashboard, [run.journal], run.slo_s):
+        with attached(dashboard, [run.journal, run.warm_up_journal], run.slo_s):
             _introduce(run)
             following = (
                 f"tidegate profile {app.name}      # what its operators cost, as a topology",

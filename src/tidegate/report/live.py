@@ -204,6 +204,8 @@ def _not_counted(s: LiveSummary) -> list[tuple[str, str]]:
         rows.append(("shed", f"about {s.shed:.0f} items: not in the share in time"))
     if s.set_aside:
         rows.append(("set aside", f"{s.set_aside} bad rows: not in the share in time"))
+    if s.waiting is not None and s.waiting >= 1:
+        rows.append(("waiting at the end", f"{s.waiting:.0f} items: not in the share in time"))
     rows += [(f"not counted: {part.name}", left_out_text(part, s)) for part in s.left_out]
     return rows
 

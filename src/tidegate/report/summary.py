@@ -142,6 +142,8 @@ class LiveSummary(Value):
         without_latency_s: Length of these turns, in seconds.
         shed: Items that were dropped by load shedding; the share does not count them.
         set_aside: Bad rows that were set aside; no figure counts them.
+        waiting: Items that still waited at the last snapshot; no figure counts them. None if not
+            measured.
         left_out: Parts of the run that no figure counts.
         queries: The queries, each judged by its own SLO.
         by_query: Whether `slo_compliance` judges the items of each query by its own SLO, as it does
@@ -175,6 +177,7 @@ class LiveSummary(Value):
     without_latency_s: float = 0.0
     shed: float = 0.0
     set_aside: int = 0
+    waiting: float | None = None
     left_out: tuple[LeftOut, ...] = ()
     queries: tuple[QueryFigures, ...] = ()
     by_query: bool = False
@@ -270,6 +273,7 @@ def summarise(
         without_latency=found.without,
         without_latency_s=math.fsum(blind),
         shed=math.fsum(_shed_per_s(s) * span for s, span in zip(seen, spans, strict=True)),
+        waiting=lag_of(seen[-1]),
         left_out=tuple(part for part in (before, after) if part is not None),
         queries=query_figures(looked, spans, given_s),
     )
@@ -290,6 +294,7 @@ def summarise(
         without_latency=0.0,
         without_latency_s=0.0,
         set_aside=measured.set_aside,
+        waiting=0.0,
     )
 
 
