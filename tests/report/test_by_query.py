@@ -111,6 +111,16 @@ def test_an_slo_about_the_event_age_is_judged_by_it(turns: list[Turn]) -> None:
     assert "by its event age" in live_page("aged", aged, summarise(aged)).html()
 
 
+def test_exact_figures_of_a_query_replace_its_estimates(turns: list[Turn]) -> None:
+    exact = Measured(1000, 10, 0.5, 1.5, 2.5)
+    summary = summarise(turns, measured=exact, by_query={"alerts": exact})
+    found = {query.name: query for query in summary.queries}
+    alerts = found["alerts"]
+    assert alerts.exact and alerts.delay.in_time == pytest.approx(0.99) and alerts.items == 1000
+    assert not found["sessions"].exact
+    assert "within its SLO" in dict(figures(summary)), "each row by the SLO of its query"
+
+
 # --- nothing is left out in silence -----------------------------------------------------------
 
 

@@ -313,12 +313,15 @@ def _write_queries(
     page: Page, seen: Sequence[Snapshot], x: Sequence[float], unit: str, summary: LiveSummary
 ) -> None:
     queries = summary.queries
+    how = "Both are estimated from the percentiles of each turn, weighted by the items."
+    if all(q.exact or not q.items for q in queries):
+        how = "Shares and delays are exact, by row; event ages are estimated."
     judge = "event age" if any(q.by_age for q in queries) else "processing delay"
     page.section(
         "Queries",
         f"Each query is judged by its own SLO, and by its {judge}. The delay is the time from when "
         "an item could be read to the commit of its result. The event age starts at the item's own "
-        "time stamp. Both are estimated from the percentiles of each turn, weighted by the items.",
+        f"time stamp. {how}",
     )
     page.table(QUERY_COLUMNS, query_rows(queries))
     if any(q.delay.at_least for q in queries):
