@@ -10,6 +10,7 @@ from shutil import which
 import pytest
 
 from tests.cli.helpers import COMMAND, still_running
+from tidegate.loop.journal import read_journal
 
 pytestmark = [
     pytest.mark.java,
@@ -37,7 +38,14 @@ def test_the_demo_runs_keeps_every_tick_and_leaves_nothing_behind(
     assert "lost · repeated" in done.stdout and "0 · 0" in done.stdout
     assert "exactly those of the reference" in done.stdout
     assert "about" not in done.stdout  # latencies are exact, by row
-    assert "<svg" in (tmp_path / "out" / "report.html").read_text()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<svg" in page
+    # The warm-up has its own journal, and its figures are wherever those of the day are.
+    assert "not counted: warm-up" in done.stdout and "Not counted: warm-up, " in page
+    early = list(read_journal(tmp_path / "out" / "warm-up.jsonl"))
+    day = list(read_journal(tmp_path / "out" / "journal.jsonl"))
+    assert early and day and early[-1].snapshot and day[0].snapshot
+    assert early[-1].snapshot.time_s < day[0].snapshot.time_s and day[0].number == 1
     assert (tmp_path / "out" / "journal.jsonl").stat().st_size > 0
     assert (tmp_path / "out" / "results" / "bars.parquet").stat().st_size > 0
     assert still_running(str(scratch)) == []

@@ -111,6 +111,16 @@ def test_an_slo_about_the_event_age_is_judged_by_it(turns: list[Turn]) -> None:
     assert "by its event age" in live_page("aged", aged, summarise(aged)).html()
 
 
+def test_exact_figures_of_a_query_replace_its_estimates(turns: list[Turn]) -> None:
+    exact = Measured(1000, 10, 0.5, 1.5, 2.5)
+    summary = summarise(turns, measured=exact, by_query={"alerts": exact})
+    found = {query.name: query for query in summary.queries}
+    alerts = found["alerts"]
+    assert alerts.exact and alerts.delay.in_time == pytest.approx(0.99) and alerts.items == 1000
+    assert not found["sessions"].exact
+    assert "within its SLO" in dict(figures(summary)), "each row by the SLO of its query"
+
+
 # --- nothing is left out in silence -----------------------------------------------------------
 
 
@@ -184,6 +194,13 @@ def test_shed_and_set_aside_items_are_named(turns: list[Turn]) -> None:
     assert dict(figures(summarise(shedding)))["shed"].startswith("about 4800 items")
     measured = Measured(100, 0, 1, 2, 3, set_aside=7)
     assert dict(figures(summarise(turns, measured=measured)))["set aside"].startswith("7 bad rows")
+
+
+def test_items_that_still_wait_at_the_end_are_named(turns: list[Turn]) -> None:
+    overloaded = turns[:28]
+    assert dict(figures(summarise(overloaded)))["waiting at the end"].startswith("62")
+    measured = Measured(100, 0, 1, 2, 3)  # rows that were not processed count as late
+    assert "waiting at the end" not in dict(figures(summarise(overloaded, measured=measured)))
 
 
 def test_the_command_reports_by_query(tmp_path: Path) -> None:

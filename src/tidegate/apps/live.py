@@ -283,6 +283,17 @@ class LiveResult:
         """Items that were shed."""
         return sum(count.dropped for count in self.counts.values())
 
+    def by_query(self, topology: StreamTopology) -> dict[str, Measured]:
+        """Exact figures of the operators that read one source and send nothing on, by name."""
+        read = {origin for operator in topology.operators for origin in operator.inputs}
+        return {
+            operator.name: self.by_source[operator.inputs[0]]
+            for operator in topology.operators
+            if len(operator.inputs) == 1
+            and operator.inputs[0] in self.by_source
+            and operator.name not in read
+        }
+
     def item_counts(self, topology: StreamTopology) -> list[tuple[str, int, int, int, int, int]]:
         """By operator: name, items received, shed, set aside and processed, and rows sent on.
 

@@ -63,5 +63,5 @@ def demo(
         f"tidegate calibrate {run.journal}      # fit the simulator to this run",
         f"tidegate replay {run.journal} --policy ds2      # where another policy would differ",
     )
-    with attached(dashboard, [run.journal], run.slo_s):
+    with attached(dashboard, [run.journal, run.warm_up_journal], run.slo_s):
         run_and_report(run, "the exchange day", following)

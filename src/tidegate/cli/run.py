@@ -138,7 +138,7 @@ def run_command(
     if full_speed:
         _at_full_speed(run)
     else:
-        with attached(dashboard, [run.journal], run.slo_s):
+        with attached(dashboard, [run.journal, run.warm_up_journal], run.slo_s):
             _introduce(run)
             following = (
                 f"tidegate profile {app.name}      # what its operators cost, as a topology",
@@ -214,7 +214,13 @@ def _report(run: LiveRun, name: str, view: LiveView, result: LiveResult | None) 
     else:
         # Executors count until the last item is processed, and so does all that happened until
         # then; the journal begins with the input that counts.
-        summary = summarise(view.turns, run.slo_s, measured=result.measured, before=result.warm_up)
+        summary = summarise(
+            view.turns,
+            run.slo_s,
+            measured=result.measured,
+            before=result.warm_up,
+            by_query=result.by_query(run.application.topology),
+        )
     show_summary(summary)
     page = live_page(name, view.turns, summary)
     if result is not None and result.check is not None:

@@ -204,6 +204,8 @@ def _not_counted(s: LiveSummary) -> list[tuple[str, str]]:
         rows.append(("shed", f"about {s.shed:.0f} items: not in the share in time"))
     if s.set_aside:
         rows.append(("set aside", f"{s.set_aside} bad rows: not in the share in time"))
+    if s.waiting is not None and s.waiting >= 1:
+        rows.append(("waiting at the end", f"{s.waiting:.0f} items: not in the share in time"))
     rows += [(f"not counted: {part.name}", left_out_text(part, s)) for part in s.left_out]
     return rows
 
@@ -311,12 +313,15 @@ def _write_queries(
     page: Page, seen: Sequence[Snapshot], x: Sequence[float], unit: str, summary: LiveSummary
 ) -> None:
     queries = summary.queries
+    how = "Both are estimated from the percentiles of each turn, weighted by the items."
+    if all(q.exact or not q.items for q in queries):
+        how = "Shares and delays are exact, by row; event ages are estimated."
     judge = "event age" if any(q.by_age for q in queries) else "processing delay"
     page.section(
         "Queries",
         f"Each query is judged by its own SLO, and by its {judge}. The delay is the time from when "
         "an item could be read to the commit of its result. The event age starts at the item's own "
-        "time stamp. Both are estimated from the percentiles of each turn, weighted by the items.",
+        f"time stamp. {how}",
     )
     page.table(QUERY_COLUMNS, query_rows(queries))
     if any(q.delay.at_least for q in queries):

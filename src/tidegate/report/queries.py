@@ -54,6 +54,8 @@ class QueryFigures(Value):
         limited_s: Time during which that limit was reached, in seconds.
         measured_s: Time for which the query was seen, in seconds.
         by_age: Whether its SLO is about the event age; `delay.in_time` is then judged by that.
+        exact: Whether items and delay were counted by row, from the creation of the row; otherwise
+            they are estimated from the percentiles of each turn.
     """
 
     name: str
@@ -69,6 +71,7 @@ class QueryFigures(Value):
     limited_s: float = 0.0
     measured_s: float = 0.0
     by_age: bool = False
+    exact: bool = False
 
 
 def queries_of(snapshot: Snapshot) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tidegate.codec import Value
@@ -11,7 +11,7 @@ from tidegate.errors import JournalError
 from tidegate.loop.billing import Bill
 from tidegate.loop.journal import Turn
 from tidegate.model import Snapshot
-from tidegate.report.points import Point, latency_figures, points_of
+from tidegate.report.points import LatencyFigures, Point, latency_figures, points_of
 from tidegate.report.queries import QueryFigures, independent, query_figures
 
 __all__ = [
@@ -142,6 +142,8 @@ class LiveSummary(Value):
         without_latency_s: Length of these turns, in seconds.
         shed: Items that were dropped by load shedding; the share does not count them.
         set_aside: Bad rows that were set aside; no figure counts them.
+        waiting: Items that still waited at the last snapshot; no figure counts them. None if not
+            measured.
         left_out: Parts of the run that no figure counts.
         queries: The queries, each judged by its own SLO.
         by_query: Whether `slo_compliance` judges the items of each query by its own SLO, as it does
@@ -175,6 +177,7 @@ class LiveSummary(Value):
     without_latency_s: float = 0.0
     shed: float = 0.0
     set_aside: int = 0
+    waiting: float | None = None
     left_out: tuple[LeftOut, ...] = ()
     queries: tuple[QueryFigures, ...] = ()
     by_query: bool = False
@@ -197,6 +200,7 @@ def summarise(
     until_s: float = math.inf,
     measured: Measured | None = None,
     before: LeftOut | None = None,
+    by_query: Mapping[str, Measured] | None = None,
 ) -> LiveSummary:
     """Return the figures of a run.
 
@@ -212,6 +216,7 @@ def summarise(
         measured: Exact figures, if there are any.
         before: What happened before and is not counted, if it was measured; None for the turns
             before `from_s`.
+        by_query: Exact figures of queries, where there are any.
 
     Raises JournalError if no turn in that time has a snapshot.
     """
@@ -270,8 +275,12 @@ def summarise(
         without_latency=found.without,
         without_latency_s=math.fsum(blind),
         shed=math.fsum(_shed_per_s(s) * span for s, span in zip(seen, spans, strict=True)),
+        waiting=lag_of(seen[-1]),
         left_out=tuple(part for part in (before, after) if part is not None),
-        queries=query_figures(looked, spans, given_s),
+        queries=tuple(
+            _exact(query, (by_query or {}).get(query.name))
+            for query in query_figures(looked, spans, given_s)
+        ),
     )
     if measured is None:
         return _by_query(summary) if independent(seen[-1]) else summary
@@ -290,7 +299,25 @@ def summarise(
         without_latency=0.0,
         without_latency_s=0.0,
         set_aside=measured.set_aside,
+        waiting=0.0,
+        by_query=independent(seen[-1]) and len({q.slo_s for q in summary.queries}) > 1,
     )
+
+
+def _exact(query: QueryFigures, measured: Measured | None) -> QueryFigures:
+    """Return the figures of a query with exact ones in place of estimates."""
+    if measured is None:
+        return query
+    delay = LatencyFigures(
+        measured.items,
+        0.0,
+        1 - measured.late / measured.items if measured.items else None,
+        False,
+        measured.p50_s,
+        measured.p95_s,
+        measured.p99_s,
+    )
+    return replace(query, items=float(measured.items), delay=delay, exact=True)
 
 
 def _by_query(summary: LiveSummary) -> LiveSummary:
