@@ -11,7 +11,7 @@ from tidegate.spark.autoscaler.meter import QueryMeter
 from tidegate.spark.autoscaler.progress import read_progress
 from tidegate.testing.spark import START_S, progress_json
 
-FOREACH = {"sink": {"description": "ForeachBatchSink"}}
+FOREACH: dict[str, Any] = {"sink": {"description": "ForeachBatchSink"}}
 
 
 def meter(name: str, *begins_s: float, took_s: float = 2.0, sink: Any = FOREACH) -> QueryMeter:
@@ -23,7 +23,7 @@ def meter(name: str, *begins_s: float, took_s: float = 2.0, sink: Any = FOREACH)
 
 
 def job(began_s: float, ended_s: float, run: str = "", batch: int | None = None) -> JobWork:
-    times = {"began_s": START_S + began_s, "ended_s": START_S + ended_s}
+    times: dict[str, Any] = {"began_s": START_S + began_s, "ended_s": START_S + ended_s}
     return JobWork(1, batch, 6.0, 6.0, 4, run=run, **times)
 
 

@@ -306,7 +306,7 @@ class SparkWorld:
         slots = round(self.offer.capacity.cpu_cores)
         operators = frozenset(topology.by_name)
         if operators != self._operators and self.given_topology is None:
-            # A query came or went: Spark shares the slots of all hosts anew.
+            # A query came or went: Spark shares the slots of all hosts in another way.
             self._wanted, new = Deployment(()), here
         self._operators = operators
         self._wanted = filled(self._wanted, topology, here, new, slots)
