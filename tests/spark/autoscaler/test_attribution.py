@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -99,3 +100,10 @@ def test_a_job_between_two_batches_is_not_of_the_query() -> None:
     one = meter("one", 0, 5)
     Attribution().add([job(3, 4)], 4, {"one": one}, START_S + 9)
     assert work(one) == []
+
+
+def test_a_job_of_which_a_stage_was_dropped_makes_its_batch_unknown() -> None:
+    one = meter("one", 0)
+    part = replace(job(0.5, 1, "run-of-one", 0), complete=False)
+    Attribution().add([part], 4, {"one": one}, START_S + 3)
+    assert work(one) == [6.0] and one.cost() is None
