@@ -53,7 +53,8 @@ def test_a_job_of_a_run_without_a_batch_goes_by_time() -> None:
 
 def test_a_job_waits_until_its_batch_has_ended() -> None:
     one, attribution = meter("one", 0), Attribution()
-    attribution.add([job(5.5, 6.5)], 4, {"one": one}, START_S + 6)
+    one.idle(START_S + 8)  # the event of the batch may come after Spark's status
+    attribution.add([job(5.5, 6.5)], 4, {"one": one}, START_S + 8)
     assert work(one) == []
     one.add(read_progress(progress_json("one", 1, START_S + 5, 2.0, 100, **FOREACH)))
     attribution.add([], 4, {"one": one}, START_S + 9)

@@ -109,6 +109,8 @@ class Gateway:
     Raises SettingError when the application cannot be scaled from outside, with the reason.
     """
 
+    _dropped = False  # whether a warning about jobs that were dropped was given
+
     def __init__(self, spark: SparkSession, watch_only: bool = False) -> None:
         context = getattr(spark, "_sc", None)
         if context is None:
@@ -300,7 +302,8 @@ class Gateway:
             fresh = newest - after if after >= 0 else FIRST_LOOK
             text = self._json.writeValueAsString(listed.take(max(0, fresh)))
             plain = [job for job in json.loads(text) if job["jobId"] > after]
-            if after >= 0 and len(plain) < fresh:
+            if after >= 0 and len(plain) < fresh and not self._dropped:
+                self._dropped = True
                 log.warning(
                     "%d jobs were dropped from Spark's status store before they were read, so the "
                     "cost of batches is too low: raise spark.ui.retainedJobs",

@@ -246,8 +246,8 @@ class QueryMeter:
         return None
 
     def heard_until_s(self) -> float:
-        """Time up to which all batches are known, Unix seconds."""
-        return self._batches[-1].committed_s if self._batches else -math.inf
+        """End of the last batch that is known, Unix seconds; events of later ones may be late."""
+        return self.last.committed_s if self.last is not None else -math.inf
 
     def batch_work(self) -> list[tuple[int, float]]:
         """Rows and slot-seconds of the recent batches that had rows, warm ones if there are any."""
