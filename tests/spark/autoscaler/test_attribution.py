@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tidegate.spark.autoscaler.meter import QueryMeter
 from tidegate.spark.autoscaler.progress import read_progress
 from tidegate.testing.spark import START_S, progress_json
 
-FOREACH = {"sink": {"description": "ForeachBatchSink"}}
+FOREACH: dict[str, Any] = {"sink": {"description": "ForeachBatchSink"}}
 
 
 def meter(name: str, *begins_s: float, took_s: float = 2.0, sink: Any = FOREACH) -> QueryMeter:
@@ -23,7 +24,7 @@ def meter(name: str, *begins_s: float, took_s: float = 2.0, sink: Any = FOREACH)
 
 
 def job(began_s: float, ended_s: float, run: str = "", batch: int | None = None) -> JobWork:
-    times = {"began_s": START_S + began_s, "ended_s": START_S + ended_s}
+    times: dict[str, Any] = {"began_s": START_S + began_s, "ended_s": START_S + ended_s}
     return JobWork(1, batch, 6.0, 6.0, 4, run=run, **times)
 
 
@@ -52,7 +53,8 @@ def test_a_job_of_a_run_without_a_batch_goes_by_time() -> None:
 
 def test_a_job_waits_until_its_batch_has_ended() -> None:
     one, attribution = meter("one", 0), Attribution()
-    attribution.add([job(5.5, 6.5)], 4, {"one": one}, START_S + 6)
+    one.idle(START_S + 8)  # the event of the batch may come after Spark's status
+    attribution.add([job(5.5, 6.5)], 4, {"one": one}, START_S + 8)
     assert work(one) == []
     one.add(read_progress(progress_json("one", 1, START_S + 5, 2.0, 100, **FOREACH)))
     attribution.add([], 4, {"one": one}, START_S + 9)
@@ -99,3 +101,10 @@ def test_a_job_between_two_batches_is_not_of_the_query() -> None:
     one = meter("one", 0, 5)
     Attribution().add([job(3, 4)], 4, {"one": one}, START_S + 9)
     assert work(one) == []
+
+
+def test_a_job_of_which_a_stage_was_dropped_makes_its_batch_unknown() -> None:
+    one = meter("one", 0)
+    part = replace(job(0.5, 1, "run-of-one", 0), complete=False)
+    Attribution().add([part], 4, {"one": one}, START_S + 3)
+    assert work(one) == [6.0] and one.cost() is None

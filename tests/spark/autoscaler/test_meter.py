@@ -170,6 +170,16 @@ def test_a_batch_that_runs_for_long_has_delayed_its_rows_already() -> None:
     assert not reading(meter, 5).delay.at_least, "it is as young as any"
     seen = reading(meter, 44)
     assert seen.delay.at_least and seen.delay.p95_s == pytest.approx(40)
+    assert seen.event_age == Latency(), "it has no event times"
+
+
+def test_events_are_at_least_as_old_as_their_rows_have_waited() -> None:
+    times = {"min": moment(START_S), "avg": moment(START_S + 1), "max": moment(START_S + 2)}
+    meter = fed(batch(0, 0, 100), batch(1, 2, 100, eventTime=times))
+    assert not reading(meter, 4).event_age.at_least
+    meter.in_flight_s = START_S + 4
+    seen = reading(meter, 44)
+    assert seen.event_age.at_least and seen.event_age.p95_s == pytest.approx(40)
 
 
 def test_a_batch_at_its_limit_may_have_left_rows_that_nobody_counted() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -115,7 +116,7 @@ STATE = {"stateOperators": [{"memoryUsedBytes": 2**20, "numShufflePartitions": 8
 def test_a_locality_wait_that_keeps_state_from_new_executors_is_warned_of_once(
     wait: str | None,
     executors: int,
-    state: dict[str, object],
+    state: dict[str, Any],
     warns: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:

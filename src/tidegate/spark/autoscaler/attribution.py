@@ -52,6 +52,8 @@ class Attribution:
             owner = runs.get(job.run) if job.run else None
             if owner is not None and job.batch is not None:
                 meters[owner].add_work(job, slots_then)
+                if not job.complete:
+                    meters[owner].incomplete(job.batch)
                 continue
             if not job.run and job.began_s is None:
                 continue

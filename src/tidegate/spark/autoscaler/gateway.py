@@ -109,6 +109,8 @@ class Gateway:
     Raises SettingError when the application cannot be scaled from outside, with the reason.
     """
 
+    _dropped = False  # whether a warning about jobs that were dropped was given
+
     def __init__(self, spark: SparkSession, watch_only: bool = False) -> None:
         context = getattr(spark, "_sc", None)
         if context is None:
@@ -300,6 +302,13 @@ class Gateway:
             fresh = newest - after if after >= 0 else FIRST_LOOK
             text = self._json.writeValueAsString(listed.take(max(0, fresh)))
             plain = [job for job in json.loads(text) if job["jobId"] > after]
+            if after >= 0 and len(plain) < fresh and not self._dropped:
+                self._dropped = True
+                log.warning(
+                    "%d jobs were dropped from Spark's status store before they were read, so the "
+                    "cost of batches is too low: raise spark.ui.retainedJobs",
+                    fresh - len(plain),
+                )
             for number in running:
                 with contextlib.suppress(Exception):  # dropped from Spark's store in the meantime
                     plain.append(json.loads(self._json.writeValueAsString(store.job(number))))
@@ -311,11 +320,13 @@ class Gateway:
     def _job(self, plain: dict[str, Any]) -> JobWork:
         store = self._scala.statusStore()
         stages: list[tuple[dict[str, Any], StageWork]] = []
+        complete = True
         for stage in plain["stageIds"]:
             try:
                 text = self._json.writeValueAsString(store.lastStageAttempt(stage))
-            except Exception:
-                continue  # dropped from Spark's store
+            except Exception:  # dropped from Spark's store
+                complete = False
+                continue
             seen = json.loads(text)
             longest = self._tasks(stage, seen, "ert", 1)  # by run time
             usual_ms = seen["executorRunTime"] / max(1, seen["numTasks"])
@@ -324,7 +335,7 @@ class Gateway:
             read = read_stage(seen, longest[0] if longest else None, last)
             if read is not None:  # None: its result was there already, so it was skipped
                 stages.append((seen, read))
-        return read_job(plain, stages, self._description(plain))
+        return read_job(plain, stages, self._description(plain), complete)
 
     def _tasks(
         self, stage: int, seen: dict[str, Any], order: str, count: int

@@ -63,6 +63,7 @@ class JobWork:
         began_s: When it was submitted, Unix seconds, None when unknown.
         ended_s: When it ended, Unix seconds, None when unknown.
         stages: Its stages that ran; empty when they are unknown.
+        complete: Whether all its stages could be read.
     """
 
     job: int
@@ -76,6 +77,7 @@ class JobWork:
     began_s: float | None = None
     ended_s: float | None = None
     stages: tuple[StageWork, ...] = ()
+    complete: bool = True
 
 
 def described(text: str) -> tuple[str, int | None]:
@@ -131,11 +133,15 @@ def read_stage(
 
 
 def read_job(
-    plain: Mapping[str, Any], stages: Sequence[tuple[Mapping[str, Any], StageWork]], text: str
+    plain: Mapping[str, Any],
+    stages: Sequence[tuple[Mapping[str, Any], StageWork]],
+    text: str,
+    complete: bool = True,
 ) -> JobWork:
     """A job from Spark's JSON.
 
-    stages: its stages that ran, as JSON and as read. text: the description of its batch.
+    stages: its stages that ran, as JSON and as read. text: the description of its batch. complete:
+    whether all stages could be read.
     """
     run, batch = described(text)
     slowest = max((stage for _, stage in stages), key=lambda s: s.run_s, default=None)
@@ -151,6 +157,7 @@ def read_job(
         began_s=_maybe_s(plain.get("submissionTime")),
         ended_s=_maybe_s(plain.get("completionTime")),
         stages=tuple(stage for _, stage in stages),
+        complete=complete,
     )
 
 

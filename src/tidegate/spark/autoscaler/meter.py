@@ -246,8 +246,8 @@ class QueryMeter:
         return None
 
     def heard_until_s(self) -> float:
-        """Time up to which all batches are known, Unix seconds."""
-        return self._batches[-1].committed_s if self._batches else -math.inf
+        """End of the last batch that is known, Unix seconds; events of later ones may be late."""
+        return self.last.committed_s if self.last is not None else -math.inf
 
     def batch_work(self) -> list[tuple[int, float]]:
         """Rows and slot-seconds of the recent batches that had rows, warm ones if there are any."""
@@ -291,6 +291,8 @@ class QueryMeter:
         means = [delay.mean_s for delay in self._delays().values()][-RECENT:]
         unsure = any(delay.at_least for _, delay in self._recent_delays(now_s))
         found = latency_of(self.latencies(now_s), unsure)
+        ages = latency_of(self.event_ages(now_s))  # at least the delay: events come before arrivals
+        least_s = self.least_delay_s(now_s, backlog_s)
         last = self.last
         return OperatorReading(
             operator,
@@ -301,8 +303,8 @@ class QueryMeter:
             queue_length=waiting,
             recent_durations_s=tuple(means) or None,
             batches=batches,
-            delay=bounded(found, self.least_delay_s(now_s, backlog_s)),
-            event_age=latency_of(self.event_ages(now_s)),
+            delay=bounded(found, least_s),
+            event_age=bounded(ages, None if ages.p95_s is None else least_s),
             backlog_s=backlog_s,
             state_mb=last.state_mb if last is not None else None,
         )

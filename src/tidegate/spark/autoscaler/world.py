@@ -245,7 +245,11 @@ class SparkWorld:
             if seen.p50_s is not None and seen.p50_s > (latency_of(done).p95_s or 0.0):
                 # Rows that are not processed yet have waited longer than those that are.
                 least_s = max(before_s + seen.p50_s, least_s or 0.0)
-        return bounded(latency_of(delays, unsure), least_s), latency_of(ages)
+        age = latency_of(ages)
+        return (
+            bounded(latency_of(delays, unsure), least_s),
+            bounded(age, None if age.p95_s is None else least_s),
+        )
 
     def _topology(self) -> Topology:
         """The given topology, or the queries that run now as independent operators."""
@@ -306,7 +310,7 @@ class SparkWorld:
         slots = round(self.offer.capacity.cpu_cores)
         operators = frozenset(topology.by_name)
         if operators != self._operators and self.given_topology is None:
-            # A query came or went: Spark shares the slots of all hosts anew.
+            # A query came or went: Spark shares the slots of all hosts in another way.
             self._wanted, new = Deployment(()), here
         self._operators = operators
         self._wanted = filled(self._wanted, topology, here, new, slots)
