@@ -31,12 +31,11 @@ from pathlib import Path
 from typing import Any
 
 from live_jobs import DEFAULT_METHODS, JOBS, METHODS, Job, live, simulated
+from scipy import stats
 
 from tidegate.errors import TidegateError
 
 PAGE = Path("docs/measured/live.md")
-STUDENT = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""97.5 % points of Student's distribution by degrees of freedom, from 0 on."""
 
 Record = Mapping[str, Any]
 
@@ -78,13 +77,20 @@ class Results:
         new.replace(self.path)
 
 
+def half_width(values: Sequence[float]) -> float:
+    """Half the width of the 95 % interval of a mean, by Student's distribution."""
+    if len(values) < 2:
+        return math.inf
+    point = float(stats.t.ppf(0.975, len(values) - 1))
+    return point * statistics.stdev(values) / math.sqrt(len(values))
+
+
 def interval(values: Sequence[float], show: Callable[[float], str]) -> str:
     """The mean, with half the width of its 95 % interval if there are several values."""
     mean = statistics.fmean(values)
     if len(values) < 2:
         return show(mean)
-    point = STUDENT[min(len(values) - 1, len(STUDENT) - 1)]
-    return f"{show(mean)} ± {show(point * statistics.stdev(values) / math.sqrt(len(values)))}"
+    return f"{show(mean)} ± {show(half_width(values))}"
 
 
 def comparison(job: Job, rows: Mapping[str, Sequence[Record]]) -> str:
