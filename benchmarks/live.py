@@ -134,8 +134,8 @@ def left_out(rows: Mapping[str, Sequence[Record]]) -> str:
     shares = [e["in_time"] for e in early if e["in_time"] is not None]
     p95_s = [e["p95_s"] for e in early if e["p95_s"] is not None]
     figures = (
-        f" {100 * min(shares):.0f} to {100 * max(shares):.0f} % of them were in time, with a p95 of "
-        f"{min(p95_s):.0f} to {max(p95_s):.0f} s."
+        f" {100 * min(shares):.0f} to {100 * max(shares):.0f} % of them were in time, with a "
+        f"p95 of {min(p95_s):.0f} to {max(p95_s):.0f} s."
         if shares and p95_s
         else ""
     )
@@ -167,8 +167,8 @@ def verdict(rows: Mapping[str, Sequence[Record]]) -> str:
     sooner = mean("drs", "in_time") > mean("spark", "in_time")
     return (
         f"Goals, by the means of the runs: at most 60 % of the static executor-seconds: "
-        f"{100 * share:.0f} %, {_met(share <= 0.6)}. A share in time of at most one percentage point below "
-        f"static, for every query: {behind[worst]:+.2f} points below for {worst}, "
+        f"{100 * share:.0f} %, {_met(share <= 0.6)}. A share in time of at most one percentage "
+        f"point below static, for every query: {behind[worst]:+.2f} points below for {worst}, "
         f"{_met(behind[worst] <= 1)}. Better than dynamic allocation in executor-seconds: "
         f"{_met(cheaper)}; in the share in time: {_met(sooner)}."
     )
