@@ -32,7 +32,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from live import PAGE, STUDENT, write
+from live import PAGE, half_width, write
 
 from tidegate.spark.autoscaler.autoscaler import Autoscaler
 from tidegate.spark.local.cluster import LocalCluster
@@ -108,11 +108,7 @@ def period(
 
 def interval_of(ratios: list[float]) -> tuple[float, float]:
     """The mean difference and half the width of its 95 % interval, as shares."""
-    if len(ratios) < 2:
-        return (ratios[0] - 1 if ratios else math.nan), math.inf
-    # With many pairs Student's distribution is the normal one, up to a few per cent.
-    point = STUDENT[len(ratios) - 1] if len(ratios) <= len(STUDENT) else 2.1
-    return statistics.fmean(ratios) - 1, point * statistics.stdev(ratios) / math.sqrt(len(ratios))
+    return (statistics.fmean(ratios) - 1 if ratios else math.nan), half_width(ratios)
 
 
 def sentence(ratios: list[float], seconds: float, interval: str) -> str:

@@ -301,6 +301,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--keep", action="store_true", help="keep the folder")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # still cleans up
     folder = Path(tempfile.mkdtemp(prefix="tidegate-trust-"))
     print(f"in {folder}", flush=True)
     with contextlib.ExitStack() as stack:

@@ -32,7 +32,7 @@ __all__ = ["QUERIES", "SLO", "SLO_S", "application", "silence"]
 
 QUERIES = {"totals": "payments", "enrich": "orders", "alarms": "faults", "archive": "events"}
 """The source of each query."""
-SLO_S = {"totals": 60.0, "enrich": 20.0, "alarms": 5.0, "archive": 60.0}
+SLO_S = {"totals": 60.0, "enrich": 30.0, "alarms": 5.0, "archive": 60.0}
 """The latency target of each query, in seconds."""
 SLO = ",".join([*(f"{name}={slo_s:.0f}s" for name, slo_s in SLO_S.items()), "60s"])
 """The same as `Autoscaler` and ``tidegate submit`` take it."""
@@ -44,9 +44,9 @@ CLOSING_ACCOUNT = "END"
 WINDOW_S = 30
 LOW = 0.1
 """The rate before each rise, as a share of the highest."""
-HILLS = ((0.0, LOW), (0.25, LOW), (0.52, 1.0), (0.69, 1.0))
+HILLS = ((0.0, LOW), (0.2, LOW), (0.475, 1.0), (0.625, 1.0))
 """The first rise, as shares of the time with input and of the highest rate."""
-SECOND = ((0.69, LOW), (0.87, 1.0), (1.0, 1.0))
+SECOND = ((0.625, LOW), (0.875, 1.0), (1.0, 1.0))
 """The rise after the silence."""
 ARCHIVED_FILES = 8
 """Files of one batch of `archive`. The feed writes ten in the time of its trigger."""

@@ -290,3 +290,26 @@ def test_an_operator_stands_after_its_inputs() -> None:
         StreamTopology({"items": ROWS}, (StreamOperator("a", ("b",), same),))
     with pytest.raises(TopologyError, match="unique in the topology"):
         StreamTopology({"items": ROWS}, (StreamOperator("items", ("items",), same),))
+
+
+def test_an_operator_has_its_own_trigger_and_rate_limit(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with pytest.raises(TopologyError, match="operator a: max_files is 0"):
+        StreamOperator("a", ("items",), same, max_files=0)
+    with pytest.raises(TopologyError, match="operator a: trigger_s is -1"):
+        StreamOperator("a", ("items",), same, trigger_s=-1.0)
+    operators = (
+        StreamOperator("free", ("items",), same),
+        StreamOperator("limited", ("items",), same, max_files=1, trigger_s=0.0),
+    )
+    topology = StreamTopology({"items": ROWS}, operators)
+    for n in range(3):  # files that are there before the first batch
+        source(tmp_path).append([{"id": n, "value": n}])
+    with topology.start(spark, tmp_path, trigger_s=0.1) as running:
+        running.drain()
+    commits = {
+        name: len(list((tmp_path / "checkpoints" / name / "commits").glob("[0-9]*")))
+        for name in ("free", "limited")
+    }
+    assert commits == {"free": 1, "limited": 3}
