@@ -173,6 +173,13 @@ def test_a_run_knows_its_rates_and_what_it_cannot_do(tmp_path: Path) -> None:
         LiveRun(replace(run.application, spoil=None), tmp_path, bad=0.1)
 
 
+def test_operators_may_have_their_own_latency_target(tmp_path: Path) -> None:
+    run = LiveRun(application("max-price"), tmp_path, slo="merge=2s,30s")
+    assert (run.slo_s, run.slo_by_query.of("merge")) == (30.0, 2.0)
+    with pytest.raises(InputError, match=r"slo is 'marge=…'.*they are maxima, merge"):
+        LiveRun(application("max-price"), tmp_path, slo="marge=2s,30s")
+
+
 def test_unknown_applications_are_named() -> None:
     with pytest.raises(InputError, match=", ".join(APPLICATIONS)):
         application("word-count")
