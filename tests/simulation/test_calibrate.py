@@ -232,3 +232,16 @@ def test_a_dry_run_tells_what_would_have_been(tmp_path: Path) -> None:
     short = books.estimate(drs, SLO_S, at_most_s=0.0)
     assert "simulated 10 s of it, in a world calibrated" in short and "backtest" in short
     assert "too few measurements" in DryRunAccount().estimate(drs, SLO_S)
+
+
+def test_one_query_without_fixed_work_has_the_figures_of_the_first_version() -> None:
+    """Random numbers are drawn in the same order; measured at 0.1.0."""
+    scenario = batch_scenario(TRUTH, TRACE, SLO_S)
+    world = scenario.world("instances", seed=1)
+    report = run(world, create("static", hosts=6), duration_s=1500, interval_s=10)
+    assert report.items_out == 299_984
+    assert report.latency_mean_s == pytest.approx(1.9351852936482075, rel=1e-12)
+    assert report.latency_p95_s == 3.453125
+    assert report.latency_max_s == pytest.approx(11.582969138787849, rel=1e-12)
+    assert report.slo_compliance == pytest.approx(0.9879326897434529, rel=1e-12)
+    assert report.host_load_mean == pytest.approx(0.27025982951801275, rel=1e-12)

@@ -14,7 +14,7 @@ from tests.simulation.worlds import FOUR_QUERIES_SLO_S, four_queries_scenario
 from tidegate.errors import InputError, JournalError
 from tidegate.lab.backtest import bound_of, run_policy, stack_for
 from tidegate.loop.journal import Turn, read_journal
-from tidegate.model import Deployment, HostOffer, Instance, SloByQuery
+from tidegate.model import Deployment, Estimate, HostOffer, Instance, SloByQuery
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.policies import create
 from tidegate.simulation import BatchSettings, RunReport
@@ -168,6 +168,31 @@ def test_what_is_not_told_apart_is_said(tmp_path: Path) -> None:
     assert found.world.settings.overheads_s["q"] == pytest.approx(0.5, abs=0.1)
     shown = tidegate("calibrate", str(path)).stdout
     assert "cannot be separated" in " ".join(shown.split())
+
+
+def test_durations_decide_on_the_split_that_batches_leave_open(
+    recorded: tuple[Path, RunReport],
+) -> None:
+    """Noisy or few batches leave open what is fixed; in the replay, one split fits better."""
+    # 1,000 items of 10 ms and 6 slot-seconds of fixed work, which no turn separates.
+    work = Estimate(0.0, 0.0, 16.0, identified=False)
+    each = Estimate(0.016, 0.0, 0.016, identified=False)
+    turns = []
+    for turn in read_journal(recorded[0]):
+        assert turn.snapshot is not None
+        readings = []
+        for reading in turn.snapshot.operators:
+            batches = reading.batches
+            if reading.operator == "totals" and batches is not None and batches.cost is not None:
+                cost = replace(batches.cost, fixed_work=work, per_row=each)
+                batches = replace(batches, cost=cost)
+                reading = replace(reading, batches=batches, service_time_s=0.016)  # noqa: PLW2901
+            readings.append(reading)
+        turns.append(replace(turn, snapshot=replace(turn.snapshot, operators=tuple(readings))))
+    found = calibrate(turns)
+    assert not fit(found, "totals: fixed work").identified
+    assert found.world.settings.fixed_works_s["totals"] == pytest.approx(8.0)
+    assert found.world.topology.by_name["totals"].service_time_s == pytest.approx(0.008)
 
 
 def test_queries_with_slots_of_their_own_are_recognised(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +17,7 @@ from tidegate.packing import Packing
 from tidegate.packing.sizing import set_engines
 from tidegate.policies import create
 from tidegate.simulation import BatchSettings, MicroBatchCloud
+from tidegate.simulation.shared_slots import SharedBatch
 from tidegate.theory.microbatch import BatchQuery
 from tidegate.workloads import ConstantRate, EventLog, RateTrace, Sum, Workload
 
@@ -242,6 +245,47 @@ def test_it_keeps_the_contract_of_a_world(name: str) -> None:
         )
 
     check_world(build, create(name))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_work_is_conserved_whatever_comes_and_goes(seed: int) -> None:
+    """Each batch gets the slot-seconds that it needs, and no executor more than its slots."""
+    chance = random.Random(seed)
+    names = "abcd"[: chance.randint(2, 4)]
+    load = Sum(
+        tuple(
+            ConstantRate(chance.choice([5, 40, 100]), 900, source=f"to-{name}", seed=n)
+            for n, name in enumerate(names)
+        )
+    )
+    settings = BatchSettings(
+        overhead_s=chance.choice([0.0, 0.5]),
+        overhead_scv=0.3,
+        fixed_work_s=chance.choice([0.0, 0.5, 3.0]),
+        trigger_interval_s=chance.choice([0.0, 2.0, 5.0]),
+        max_rows={"a": 50} if chance.random() < 0.5 else {},
+        warm_up_s=chance.choice([0.0, 3.0]),
+        host_startup_s=(0.0, 20.0),
+    )
+    topology = queries(*[chance.choice([0.005, 0.05]) for _ in names], tasks=chance.choice([2, 16]))
+    cloud = world(topology, load, settings, count=2)
+    done: dict[int, SharedBatch] = {}
+    while cloud.time_s < 200:
+        cloud.advance(chance.choice([0.3, 1.0, 7.0]))
+        for query in cloud._engine.queries:
+            done |= {id(b): b for b in query.recent if isinstance(b, SharedBatch)}
+        if chance.random() < 0.3:
+            cloud.apply(sized(cloud, chance.randint(1, 5)))
+    assert conserved(cloud.report())
+    assert done
+    for batch in done.values():
+        assert batch.busy_between(0, math.inf) == pytest.approx(batch.work_s, rel=1e-6)
+    for second in range(0, 190, 5):
+        used: dict[int, float] = {}
+        for batch in done.values():
+            for host, busy in batch.busy_by_host(second, second + 1).items():
+                used[host] = used.get(host, 0.0) + busy
+        assert max(used.values(), default=0.0) <= 4 + 1e-6
 
 
 # --- ceilings and changes ---------------------------------------------------------------------

@@ -55,8 +55,8 @@ def calibrate_command(
         if query not in said:
             said.append(query)
             screen.print(
-                f"{escape(query)}: all batches had about the same size, so fixed work and work on "
-                "items cannot be separated; all of it counts as work on items",
+                f"{escape(query)}: few batches, or all of about the same size: fixed work and work "
+                "on items cannot be separated, and the split marked ? is one of many that fit",
                 style="dim",
             )
     world = f" --world {out}" if out is not None else ""

@@ -20,25 +20,23 @@ from tidegate.codec import Value, from_plain, to_plain
 from tidegate.config import read_yaml
 from tidegate.errors import InputError, JournalError
 from tidegate.loop.journal import Turn, read_journal
-from tidegate.model import HostOffer, Plan, SloByQuery, Snapshot
+from tidegate.model import HostOffer, SloByQuery, Snapshot
 from tidegate.model.topology import Operator, Topology
 from tidegate.policies.base import Policy
-from tidegate.simulation import BatchSettings, CloudSettings, MicroBatchCloud, RunReport
+from tidegate.simulation import BatchSettings, CloudSettings, RunReport
 from tidegate.simulation.batch_fits import (
     Fit,
     QueryFit,
     fit_query,
     fit_startup,
-    lasting_durations,
     shares_slots,
-    unsteadiness,
 )
+from tidegate.simulation.replay_fits import Replay, fit_shared
 from tidegate.simulation.run import run
 from tidegate.simulation.scenario import Scenario
 from tidegate.simulation.trace_input import read_workload, recorded
 from tidegate.units import finite
 from tidegate.workloads import RateTrace, Workload, peak_per_s
-from tidegate.workloads.protocol import FloatArray
 
 __all__ = [
     "BatchWorld",
@@ -57,12 +55,6 @@ __all__ = [
 ]
 
 Slo = float | Mapping[str, float] | SloByQuery
-ROUNDS = 4
-"""Times that a journal is played again to fit the overhead of queries that share slots."""
-MOST_ITEMS = 1e6
-"""Most items that are played for that."""
-ENOUGH = 0.01
-"""Durations that agree up to this share need no further round."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +133,10 @@ def calibrate(
     if shared:
         source = topology.sources[0].name if topology.sources else "input"
         workload = recorded(turns, name, source=source)
-        world, fits = _played_again(world, snapshots, workload, fits, go_on)
+        replay = Replay(world.offer, snapshots, workload, go_on)
+        together = fit_shared(world.topology, world.settings, replay)
+        world = replace(world, topology=together.topology, settings=together.settings)
+        fits = together.shown(fits)
     return Calibration(
         world,
         (*fits, *_common_fits(world, snapshots, startup, slo_s, topology)),
@@ -219,139 +214,6 @@ def _recorded_slo_s(turns: Sequence[Turn], topology: Topology) -> float | None:
         return given[-1]
     of_queries = Counter(o.slo_s for o in topology.operators if o.slo_s is not None)
     return of_queries.most_common(1)[0][0] if of_queries else None
-
-
-def _played_again(
-    world: BatchWorld,
-    snapshots: Sequence[Snapshot],
-    workload: Workload,
-    fits: Sequence[Fit],
-    go_on: Callable[[], bool],
-) -> tuple[BatchWorld, list[Fit]]:
-    """The world with overheads such that batches take as long as those in the journal.
-
-    Queries that share slots wait for each other, and tasks follow each other with gaps. No formula
-    says how long, so the recorded input is played on the recorded executors, and the overhead takes
-    up the difference.
-    """
-    first = len(snapshots) - 2
-    items = 0.0
-    while first > 0 and items < MOST_ITEMS:
-        span_s = snapshots[first + 1].time_s - snapshots[first].time_s
-        items += workload.rate(snapshots[first].time_s - snapshots[0].time_s) * span_s
-        first -= 1
-    names = list(world.settings.overheads_s)
-    best, found = world, dict[str, list[_Match]]()
-    off: dict[str, float] = {}
-    for _ in range(ROUNDS):
-        matches = _matches(world, snapshots, workload, first, go_on)
-        names = [name for name in names if matches[name]]
-        if not go_on() or not names:
-            break
-        gaps = {n: median(m.recorded_s - m.simulated_s for m in matches[n]) for n in names}
-        now_off = {n: gaps[n] / fmean(m.recorded_s for m in matches[n]) for n in names}
-        if off and sum(map(abs, now_off.values())) >= sum(map(abs, off.values())):
-            break
-        best, found, off = world, matches, now_off
-        if all(abs(share) <= ENOUGH for share in off.values()):
-            break
-        before = world.settings.overheads_s
-        overheads = {n: max(0.0, o + 0.8 * gaps.get(n, 0.0)) for n, o in before.items()}
-        settings = replace(
-            world.settings, overhead_s=fmean(overheads.values()), overheads_s=overheads
-        )
-        world = replace(world, settings=settings)
-    if not found:
-        return best, list(fits)
-    # What the simulated durations do not vary by themselves is a variation of the overhead.
-    overheads_s = best.settings.overheads_s
-    extra = {n: max(0.0, median(m.recorded_var - m.simulated_var for m in found[n])) for n in off}
-    scvs = {n: extra[n] / overheads_s[n] ** 2 for n in off if overheads_s[n] > 0}
-    settings = replace(best.settings, overhead_scv=fmean(scvs.values()) if scvs else 0.0)
-    shown = []
-    for fit in fits:
-        query, _, what = fit.name.rpartition(": ")
-        if what == "overhead of a batch" and query in off:
-            turns = len(found[query])
-            shown.append(Fit(fit.name, overheads_s[query], "s", abs(off[query]), turns))
-        elif what == "overhead variation" and query in scvs:
-            shown.append(replace(fit, value=scvs[query], turns=len(found[query])))
-        else:
-            shown.append(fit)
-    return replace(best, settings=settings), shown
-
-
-@dataclass(frozen=True, slots=True)
-class _Match:
-    """Mean durations and variances of the batches of a turn, simulated and recorded."""
-
-    simulated_s: float
-    recorded_s: float
-    simulated_var: float
-    recorded_var: float
-
-
-def _matches(
-    world: BatchWorld,
-    snapshots: Sequence[Snapshot],
-    workload: Workload,
-    first: int,
-    go_on: Callable[[], bool],
-) -> dict[str, list[_Match]]:
-    """The turns of a journal and the same turns in a simulation, by query."""
-    start = snapshots[first]
-    cloud = MicroBatchCloud(
-        world.topology,
-        replace(world.offer, startup_s=0.0, max_hosts=None),
-        _From(workload, start.time_s - snapshots[0].time_s),
-        seed=0,
-        initial=start.running,
-        settings=world.settings,
-    )
-    found: dict[str, list[_Match]] = {name: [] for name in world.topology.by_name}
-    for before, now in pairwise(snapshots[first:]):
-        if not go_on():
-            break
-        then_s = cloud.time_s
-        cloud.advance(now.time_s - before.time_s)
-        simulated, every = cloud.batch_durations_s(then_s), cloud.batch_durations_s()
-        for name, matches in found.items():
-            recorded_s = lasting_durations(now, before, name)
-            if simulated[name] and recorded_s:
-                match = _Match(
-                    fmean(simulated[name]),
-                    fmean(recorded_s),
-                    unsteadiness(every[name]),
-                    unsteadiness(_recent(now, name)),
-                )
-                matches.append(match)
-        if now.running.hosts:
-            cloud.apply(Plan(now.running))
-    return found
-
-
-def _recent(snapshot: Snapshot, query: str) -> Sequence[float]:
-    batches = snapshot.reading[query].batches
-    return batches.recent_durations_s if batches is not None else ()
-
-
-@dataclass(frozen=True)
-class _From:
-    """A workload from a later moment on."""
-
-    base: Workload
-    start_s: float
-
-    @property
-    def duration_s(self) -> float:
-        return self.base.duration_s - self.start_s
-
-    def rate(self, t_s: float) -> float:
-        return self.base.rate(t_s + self.start_s)
-
-    def arrivals(self, start_s: float, end_s: float) -> dict[str, FloatArray]:
-        found = self.base.arrivals(start_s + self.start_s, end_s + self.start_s)
-        return {source: times - self.start_s for source, times in found.items()}
 
 
 def _check(topology: Topology, name: str) -> None:

@@ -367,7 +367,12 @@ class SweepGrid(Value):
         days = sorted(product(digests, self.seeds), key=_shuffled)
         settings = [(policy, chosen) for policy in self.policies for chosen in policy.settings()]
         scenarios = [
-            {f.name: getattr(options, f.name) for f in fields(options) if f.name != "world"}
+            # Only a Spark world has targets by query, and a sweep has no such world.
+            {
+                n: getattr(options, n)
+                for n in (f.name for f in fields(options))
+                if n not in ("world", "slos_s")
+            }
             for options in self.scenarios()
         ]
         for name, seed in days:
