@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.loop.helpers import record
 from tidegate.codec import to_json
+from tidegate.errors import NothingToScale
 from tidegate.loop import journal as journal_module
 from tidegate.loop.controller import Controller
 from tidegate.loop.controls import Control, ControlFile, listener_of, submit
@@ -479,3 +480,23 @@ def test_lines_are_smaller_without_defaults_and_read_the_same(tmp_path: Path) ->
     assert len(text) < 0.8 * len(to_json(turn))
     assert next(read_journal(tmp_path / "j.jsonl")) == turn
     assert os.linesep.encode() == text[-1:]
+
+
+def test_a_control_before_a_turn_that_is_none_is_recorded_with_the_next(tmp_path: Path) -> None:
+    class Pausing(RecordedWorld):
+        ended = True
+
+        def observe(self) -> Any:
+            if self.ended:
+                raise NothingToScale("no query runs")
+            return super().observe()
+
+    path, policy, world = tmp_path / "j.jsonl", create("static"), Pausing([steady_snapshot()] * 2)
+    with open_records(path, policy) as records:
+        loop = Controller(world, policy, records.journal, None, 0, records.controls)
+        submit(path, Control("pause", "in"))
+        loop.step()
+        world.ended = False
+        loop.step()
+        loop.step()
+    assert [turn.controls for turn in read_journal(path)] == [(Control("pause", "in"),), ()]

@@ -273,6 +273,25 @@ def test_another_process_is_refused_too_and_death_gives_up_the_lock(tmp_path: Pa
     Journal(path).close()
 
 
+def test_a_forked_process_does_not_hold_the_lock_of_its_dead_parent(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    code = (
+        "import os, sys; from tidegate.loop.journal import Journal; j = Journal(sys.argv[1]);"
+        "child = os.fork(); child or sys.stdin.read(1);"
+        "print('dies', flush=True) if child else None; os._exit(0)"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    with parent:
+        assert parent.stdout is not None and parent.stdout.readline() == b"dies\n"
+        parent.wait()
+        Journal(path).close()  # its child still waits
+
+
 def test_a_lock_whose_file_was_removed_is_taken_anew(tmp_path: Path) -> None:
     path = tmp_path / "j"
     first = WriterLock(path)

@@ -65,13 +65,14 @@ class Controller:
         self.slo_s = slo_s
         self.in_force = ControlState()
         self._recorder = Recorder(journal)
+        self._unrecorded: tuple[Control, ...] = ()
 
     def step(self) -> Turn:
         """One turn."""
         self.turns += 1
         snapshot = plan = outcome = error = None
         attempt = self._recorder.attempt
-        controls = attempt("controls", self._take_controls, ())
+        controls = self._unrecorded + attempt("controls", self._take_controls, ())
         try:
             snapshot = self.backend.observe()
             plan, memory = self.in_force.decide(self.policy, snapshot, self.memory)
@@ -79,12 +80,13 @@ class Controller:
             self.memory = memory
         except NothingToScale as ended:  # no failure, and nothing to record
             log.info("no turn: %s", ended)
-            self.turns -= 1
+            self.turns, self._unrecorded = self.turns - 1, controls
             return Turn(self.turns, self.policy.name)
         except Exception as problem:  # whatever it is, the stream must continue
             error = f"{type(problem).__name__}: {problem}"
             expected = isinstance(problem, BackendError)
             log.warning("turn %d failed: %s", self.turns, error, exc_info=not expected)
+        self._unrecorded = ()
         turn = Turn(
             self.turns,
             attempt("description of the policy", self.policy.describe, self.policy.name),

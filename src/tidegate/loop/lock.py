@@ -11,6 +11,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
+from weakref import WeakSet
 
 from tidegate.lifecycle import Closing
 
@@ -51,6 +52,7 @@ class WriterLock(Closing):
                 raise BlockingIOError(errno.EWOULDBLOCK, "another process writes to it", str(path))
             if _is_at(file, self.path):
                 self._file = file
+                _held.add(self)
                 return
             file.close()  # its owner removed it between the two lines: lock the one that is there
 
@@ -61,6 +63,19 @@ class WriterLock(Closing):
             with suppress(OSError):
                 self.path.unlink()
             self._file.close()
+
+
+_held: WeakSet[WriterLock] = WeakSet()
+
+
+def _let_go() -> None:
+    """In a process that was forked: an orphan would hold the lock after the death of its parent."""
+    for lock in _held:
+        lock._file.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 def _is_at(file: IO[Any], path: Path) -> bool:
