@@ -134,7 +134,7 @@ def test_turns_outside_the_counted_time_are_named_with_their_own_figures(
     assert after.name == "after" and after.duration_s == pytest.approx(100)
     assert before.items > 0 and before.p95_s is not None and before.slo_compliance is not None
     shown = dict(figures(summary))
-    assert "within 30 s" in shown["not counted: before"] and "p95" in shown["not counted: before"]
+    assert "within the SLO of their query, p95" in shown["not counted: before"]
     html = live_page("part", turns, summary).html()
     assert html.count('class="shade"') >= 6, "before and after, in each chart"
     assert "Not counted: before, 1.67 min" in html
@@ -147,7 +147,7 @@ def test_a_warm_up_that_is_not_in_the_journal_is_named_in_answer_and_figures(
     begin_s = snapshot(turns[0]).time_s
     warm_up = LeftOut("warm-up", begin_s - 41, begin_s, 3012, 0.612, 17.0, exact=True)
     summary = summarise(turns, measured=Measured(100, 0, 1, 2, 3), before=warm_up)
-    text = "41 s, 3012 items, 61.2% within 30 s, p95 17 s"
+    text = "41 s, 3012 items, 61.2% within the SLO of their query, p95 17 s"
     assert left_out_text(warm_up, summary) == text
     assert dict(figures(summary))["not counted: warm-up"] == text
     assert f"Not counted: warm-up, {text}." in live_page("day", turns, summary).html()

@@ -15,6 +15,8 @@ __all__ = ["Series", "bars", "heat", "lines", "scatter", "time_unit"]
 
 WIDTH, HEIGHT = 720, 240
 LEFT, RIGHT, TOP, BOTTOM = 62, 14, 22, 36
+SHADE_LABEL = 70
+"""Width of the label of a shaded part, in pixels."""
 MAX_POINTS = 1500
 """Upper limit for the points of a line; more than there are pixels are of no use."""
 
@@ -62,7 +64,7 @@ def lines(
         body.append(
             f'<rect class="shade" x="{left:.1f}" y="{TOP}" width="{max(1.0, right - left):.1f}" '
             f'height="{HEIGHT - BOTTOM - TOP}"><title>{escape(text)}</title></rect>'
-            f'<text class="tick" x="{left + 4:.1f}" y="{TOP + 11}">not counted</text>'
+            f"{_shade_label(left, right)}"
         )
     for x, text in marks:
         at = frame.x(x)
@@ -75,6 +77,15 @@ def lines(
         for path in _paths(frame, s):
             body.append(f'<path class="line c{number % 8}"{dash} d="{path}"/>')
     return frame.svg(body, [(s.name, n) for n, s in enumerate(series)])
+
+
+def _shade_label(left: float, right: float) -> str:
+    """Return the label of a shaded part; at the right edge it ends with the part."""
+    if right - left >= SHADE_LABEL or left + SHADE_LABEL < WIDTH - RIGHT:
+        place = f'x="{left + 4:.1f}"'
+    else:
+        place = f'x="{right - 4:.1f}" text-anchor="end"'
+    return f'<text class="tick" {place} y="{TOP + 11}">not counted</text>'
 
 
 def scatter(

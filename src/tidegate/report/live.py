@@ -24,6 +24,8 @@ __all__ = ["figures", "left_out_text", "live_page", "query_rows"]
 
 DRAWN = 8
 """Queries in a chart at most; there are as many colours."""
+Axis = tuple[Sequence[float], str, Sequence[tuple[float, float, str]]]
+"""Times of the snapshots, their unit, and the parts that are not counted."""
 NAMED = 4
 """Queries in a sentence at most."""
 
@@ -58,7 +60,7 @@ def live_page(
         if part.until_s > begun_s
     ]
     if summary.queries:
-        _write_queries(page, seen, x, unit, summary)
+        _write_queries(page, seen, (x, unit, shaded), summary)
     page.section("Load")
     page.picture(
         lines(
@@ -85,7 +87,7 @@ def live_page(
         Series("p50", x, [s.latency.p50_s for s in seen]),
         Series("p95", x, [s.latency.p95_s for s in seen]),
     ]
-    if summary.slo_s is not None:
+    if summary.slo_s is not None and not summary.by_query:
         ends = [x[0], x[-1]]
         latency.append(Series("SLO", ends, [summary.slo_s] * 2, dashed=True))
     age = [s.event_age.p95_s for s in seen]
@@ -215,7 +217,8 @@ def left_out_text(part: LeftOut, summary: LiveSummary) -> str:
     about = "" if part.exact else "about "
     text = f"{show_duration(part.duration_s)}, {about}{part.items:.0f} items"
     if part.slo_compliance is not None and summary.slo_s is not None:
-        text += f", {about}{part.slo_compliance:.1%} within {show_duration(summary.slo_s)}"
+        target = "the SLO of their query" if summary.by_query else show_duration(summary.slo_s)
+        text += f", {about}{part.slo_compliance:.1%} within {target}"
     if part.p95_s is not None:
         text += f", p95 {show_duration(part.p95_s)}"
     elif part.items:
@@ -309,9 +312,9 @@ def query_rows(queries: Sequence[QueryFigures]) -> list[list[object]]:
     return rows
 
 
-def _write_queries(
-    page: Page, seen: Sequence[Snapshot], x: Sequence[float], unit: str, summary: LiveSummary
-) -> None:
+def _write_queries(page: Page, seen: Sequence[Snapshot], axis: Axis, summary: LiveSummary) -> None:
+    """Add the section by query. axis: of its chart."""
+    x, unit, shaded = axis
     queries = summary.queries
     how = "Both are estimated from the percentiles of each turn, weighted by the items."
     if all(q.exact or not q.items for q in queries):
@@ -353,6 +356,7 @@ def _write_queries(
                 "Processing delay by query, p95",
                 unit,
                 "s",
+                shaded=shaded,
             ),
             f"The {len(drawn)} queries with the lowest share in time; {left} are not drawn."
             if left

@@ -320,16 +320,22 @@ def _exact(query: QueryFigures, measured: Measured | None) -> QueryFigures:
     return replace(query, items=float(measured.items), delay=delay, exact=True)
 
 
+def _share_by_query(queries: Sequence[QueryFigures]) -> tuple[float | None, float]:
+    """Return the share of items within the SLO of their query, and the items that were judged."""
+    shares = [(q.delay.items, q.delay.in_time) for q in queries]
+    total = math.fsum(items for items, share in shares if share is not None)
+    in_time = math.fsum(items * share for items, share in shares if share is not None)
+    return (in_time / total if total else None), total
+
+
 def _by_query(summary: LiveSummary) -> LiveSummary:
     """Return the summary with a share in time that judges each query by its own SLO."""
-    shares = [(q, q.delay.in_time) for q in summary.queries]
-    total = math.fsum(q.delay.items for q, share in shares if share is not None)
+    in_time, total = _share_by_query(summary.queries)
     if not total:
         return summary
-    in_time = math.fsum(q.delay.items * share for q, share in shares if share is not None)
     return replace(
         summary,
-        slo_compliance=in_time / total,
+        slo_compliance=in_time,
         at_most=any(q.delay.at_most for q in summary.queries),
         items=math.fsum(q.items for q in summary.queries),
         without_latency=math.fsum(q.delay.without for q in summary.queries),
@@ -347,7 +353,11 @@ def _left_out(name: str, turns: Sequence[Turn], slo_s: float | None, until_s: fl
         ((s.latency, count) for s, count in zip(seen, items, strict=True)), slo_s
     )
     ended_s = seen[-1].time_s + spans[-1]
-    return LeftOut(name, seen[0].time_s, ended_s, math.fsum(items), found.in_time, found.p95_s)
+    in_time = found.in_time
+    if independent(seen[-1]):
+        share, _ = _share_by_query(query_figures(turns, spans, slo_s))
+        in_time = in_time if share is None else share
+    return LeftOut(name, seen[0].time_s, ended_s, math.fsum(items), in_time, found.p95_s)
 
 
 def rate_of(snapshot: Snapshot) -> float | None:
