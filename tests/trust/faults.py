@@ -299,7 +299,7 @@ def play(scene: Scene) -> None:
 def main() -> None:
     """Play in a temporary folder."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--keep", action="store_true", help="keep the folder also when all went well")
+    parser.add_argument("--keep", action="store_true", help="keep the folder in any case")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # still cleans up
     folder = Path(tempfile.mkdtemp(prefix="tidegate-trust-"))
