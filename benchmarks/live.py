@@ -104,9 +104,10 @@ def comparison(job: Job, rows: Mapping[str, Sequence[Record]]) -> str:
     ]
     for method, runs in rows.items():
         shares = [r["executor_s"] / static_s for r in runs]
+        of_static = interval(shares, _percent(0)) if base else "–"
         lines.append(
             f"| {method} | {len(runs)} | {_over(runs, 'executor_s', '{:.0f}')} "
-            f"| {interval(shares, _percent(0))} | {interval(_all(runs, 'in_time'), _percent(2))} "
+            f"| {of_static} | {interval(_all(runs, 'in_time'), _percent(2))} "
             f"| {_over(runs, 'p95_s', '{:.1f}')} s | {_over(runs, 'rescales', '{:.1f}')} "
             f"| {sum(r['lost'] for r in runs)} | {sum(r['repeated'] for r in runs)} |"
         )

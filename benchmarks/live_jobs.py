@@ -212,14 +212,17 @@ def _record(job: Job, method: str, run: LiveRun, result: LiveResult, seed: int) 
 
 
 def simulated(job: Job, fitted: Mapping[str, Any], other: Mapping[str, Any]) -> RunReport:
-    """The traffic of another run in the simulator that is calibrated from this run's journal."""
+    """The traffic of another run in the simulator that is calibrated from this run's journal.
+
+    It lasts as long as the other run, whose last rows were processed after the end of the input.
+    """
     turns = list(read_journal(Path(fitted["journal"])))
     method, seed = other["method"], other["seed"]
     run = plan(job, method, Path("unused"), seed)
     slo = run.slo_by_query
     targets: Any = {**slo.by_name, "*": slo.default_s} if slo.by_name else slo.default_s
     scenario = batch_scenario(calibrate(turns, method).world, run.workload(), targets)
-    scenario = replace(scenario, initial_hosts=other["first_executors"], duration_s=job.seconds)
+    scenario = replace(scenario, initial_hosts=other["first_executors"], duration_s=other["took_s"])
     options = StackOptions(
         _parameters(job, method),
         max_hosts=job.hosts,
@@ -229,7 +232,7 @@ def simulated(job: Job, fitted: Mapping[str, Any], other: Mapping[str, Any]) -> 
     return simulate(
         scenario.world(policy.style, seed),
         policy,
-        duration_s=job.seconds,
+        duration_s=other["took_s"],
         interval_s=duration_s(INTERVAL, "interval"),
         seed=seed,
     )

@@ -5,7 +5,8 @@
 
 A query on the embedded cluster works as fast as it can on rows that Spark makes. An autoscaler (a
 dry run, so that nothing else changes) is attached for some seconds and detached for some seconds,
-in turn; the first second after a change does not count. A *pair* is two such periods, one of each
+in turn. The first `SETTLE_S` seconds after a change do not count, so that the figure is the cost of
+an autoscaler that watches, not of attaching one. A *pair* is two such periods, one of each
 kind, and its figure is the ratio of their rows per second, over whole batches. Which of the two
 comes first changes with every pair, so that a trend counts for neither.
 
@@ -43,7 +44,8 @@ FEWEST = 10
 NARROW = 0.01
 """Half the width of the interval at which to stop."""
 ROWS_A_BATCH = 400_000
-SETTLE_S = 1.0
+SETTLE_S = 6.0
+"""Seconds after a change that do not count; the first look takes longer than the later ones."""
 WARM_UP_S = 60.0
 
 

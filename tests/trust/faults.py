@@ -7,7 +7,7 @@ same folder, with the same journal. After each of these, executors must fall wit
 with it. At the end the rows of every query equal a batch computation over the same input.
 
     python -m tests.trust.faults             # four to six minutes; also: make test-trust
-    python -m tests.trust.faults --keep      # keep the folder with logs and journals
+    python -m tests.trust.faults --keep      # keep the folder with logs and journals anyway
 
 The disk is a tmpfs of two megabytes. Where that cannot be mounted, a limit on the size of the
 driver's files takes its place.
@@ -299,14 +299,12 @@ def play(scene: Scene) -> None:
 def main() -> None:
     """Play in a temporary folder."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--keep", action="store_true", help="keep the folder")
+    parser.add_argument("--keep", action="store_true", help="keep the folder in any case")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # still cleans up
     folder = Path(tempfile.mkdtemp(prefix="tidegate-trust-"))
     print(f"in {folder}", flush=True)
     with contextlib.ExitStack() as stack:
-        if not options.keep:
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
         disk = Disk(folder / "disk")
         stack.callback(disk.close)
         taken = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -322,6 +320,8 @@ def main() -> None:
             for each in scene.jobs:
                 if each.process is not None and each.process.poll() is None:
                     each.kill()
+    if not options.keep:  # what has failed is kept in any case
+        shutil.rmtree(folder, ignore_errors=True)
     print("passed", flush=True)
 
 

@@ -36,7 +36,7 @@ SLO_S = {"totals": 60.0, "enrich": 30.0, "alarms": 5.0, "archive": 60.0}
 """The latency target of each query, in seconds."""
 SLO = ",".join([*(f"{name}={slo_s:.0f}s" for name, slo_s in SLO_S.items()), "60s"])
 """The same as `Autoscaler` and ``tidegate submit`` take it."""
-TRIGGER_S = {"totals": 20.0, "enrich": 5.0, "alarms": 5.0, "archive": 5.0}
+TRIGGER_S = {"totals": 15.0, "enrich": 5.0, "alarms": 5.0, "archive": 5.0}
 """Seconds between two batches of each query."""
 ROWS = columns(id="long", account="string", cents="long", at_us="long")
 ACCOUNTS = 200
