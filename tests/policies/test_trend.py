@@ -104,3 +104,10 @@ def test_rates_of_the_future_are_forgotten() -> None:
         _, _, own = trend.view(moment(time_s, rate), own)
     assert [at for at, _ in own.seen] == [6_400.0]
     assert [at for at, *_ in own.due] == [6_410.0]
+
+
+def test_a_clock_that_stands_still_has_no_trend() -> None:
+    trend, own = Trend(FixedTarget(), window_s=30, lead_s=10), TrendMemory()
+    for rate in (100.0, 200.0, 300.0, 400.0):
+        snapshot, change, own = trend.view(moment(50.0, rate), own)
+        assert change == "" and snapshot.operators[0].arrival_rate_per_s == rate

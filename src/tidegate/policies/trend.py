@@ -94,6 +94,8 @@ class Trend(ObservationWrapper):
         mean_s = math.fsum(t for t, _ in own.seen) / len(own.seen)
         mean = math.fsum(rate for _, rate in own.seen) / len(own.seen)
         spread = math.fsum((t - mean_s) ** 2 for t, _ in own.seen)
+        if spread == 0:  # the clock stands still
+            return now
         slope = math.fsum((t - mean_s) * (rate - mean) for t, rate in own.seen) / spread
         return min(now + max(0.0, slope) * lead_s, self.most * now)
 
