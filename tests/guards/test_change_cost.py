@@ -249,6 +249,9 @@ def test_a_larger_state_is_expected_to_disturb_more() -> None:
     assert guard.expected_late_s(world.snapshot(12), own) == pytest.approx(20.0)
     world.state_mb = 1e6
     assert guard.expected_late_s(world.snapshot(12), own) == pytest.approx(44.0), "within reason"
+    tiny = ChangeCostMemory(disturbances=(Disturbance(10.0, 0.001),) * 2)
+    world.state_mb = 5.0
+    assert guard.expected_late_s(world.snapshot(12), tiny) == 10.0, "both are hardly any state"
     world.state_mb = None
     assert guard.expected_late_s(world.snapshot(12), own) == pytest.approx(11.0)
 

@@ -36,6 +36,8 @@ MOST_BATCHES = 64
 """Number of batches of a query that are remembered after a change."""
 LONGEST = 5
 """An episode of changes ends after the time to watch times this, whatever was seen."""
+LITTLE_MB = 10.0
+"""Size of the state up to which it makes no difference, in MB."""
 NOISE = 1.2
 """A batch counts as disturbed when it takes longer than its usual duration times this."""
 CALM = 0.5
@@ -235,8 +237,9 @@ class ChangeCost(Guard):
         found = []
         for seen in own.disturbances:
             scale = 1.0
-            if state_mb and seen.state_mb:
-                scale = min(4.0, max(0.25, state_mb / seen.state_mb))
+            if state_mb is not None and seen.state_mb is not None:
+                ratio = max(LITTLE_MB, state_mb) / max(LITTLE_MB, seen.state_mb)
+                scale = min(4.0, max(0.25, ratio))
             found.append(seen.late_s * scale)
         return _median(found, self.late_s)
 
