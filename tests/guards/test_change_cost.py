@@ -288,7 +288,7 @@ def test_a_scale_out_that_gains_nothing_is_held_while_no_latency_is_in_danger() 
     plan = grown()
     assert plan.bounded_target == 12
     assert plan.bindings[-1].why == (
-        "more hosts would save 0 µs of latency until the next change in 5 min, and batches after a "
+        "more hosts would save 0 s of latency until the next change in 5 min, and batches after a "
         "change take 30 s longer; no latency is in danger"
     )
 
