@@ -60,7 +60,8 @@ def calibrate_command(
                 style="dim",
             )
     world = f" --world {out}" if out is not None else ""
-    screen.print(f"next: tidegate backtest {journal}{world} --slo 5s", soft_wrap=True)
+    target = " --slo 5s" if found.world.slo_s is None else ""
+    screen.print(f"next: tidegate backtest {journal}{world}{target}", soft_wrap=True)
 
 
 def _value(fit: Fit) -> str:
