@@ -203,6 +203,9 @@ def _check_file(path: Path) -> None:
 
 
 def _unwritable(path: object, error: OSError) -> JournalError:
+    if isinstance(error, BlockingIOError):
+        allowed, remedy = "a file that no other process writes to", "choose another name"
+        return JournalError("journal", str(path), allowed, remedy)
     why = error.strerror or "it cannot be opened"
     return JournalError("journal", str(path), "a file to write to", why)
 

@@ -165,9 +165,9 @@ def _first_usable(path: Path) -> Journal | None:
             why = why or problem
             continue
         if why is not None:
-            log.warning("this run writes its journal to %s, since %s", name, why)
+            log.warning("this run writes its journal to %s: %s", name, why)
         return journal
-    log.warning("this run writes no journal and has no controls, since %s", why)
+    log.warning("this run writes no journal and has no controls: %s", why)
     return None
 
 
