@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +17,9 @@ from tidegate.policies import policy_class
 from tidegate.units import duration_s, finite, show_duration
 
 __all__ = ["demo"]
+
+USED = 0.7
+"""Share of the slots that the opening may use."""
 
 
 def demo(
@@ -51,11 +56,15 @@ def demo(
         app, cleared(out), seconds=seconds, warm_up_s=min(20.0, seconds / 4), slo=slo,
         policy=policy, max_hosts=fit, trigger_s=2.0,
     )  # fmt: skip
+    # The day begins with its busiest minutes; executors for them are there before it begins.
+    busy_slots = run.steady("opening").rate(0.0) * ENRICH_MS / 1000
+    run = replace(run, hosts=min(fit, max(1, math.ceil(busy_slots / (USED * run.slots)))))
     console().print(
         f"An exchange day in {show_duration(seconds)} on a Spark cluster of 1 to {fit} executors; "
         f"{policy} is to process ticks within {slo}.\n"
         f"[dim]Each tick waits {ENRICH_MS} ms for an enrichment call and computes next to nothing, "
-        f"so {fit} executors with {run.slots} slots each fit on a small machine.[/dim]\n"
+        f"so {fit} executors with {run.slots} slots each fit on a small machine. It begins with "
+        f"{run.hosts}, warm.[/dim]\n"
     )
     following = (
         f"tidegate dashboard {run.journal}      # every decision, in a browser",
