@@ -14,11 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.spark.autoscaler.live import until
+from tests.spark.streams.test_kafka import send, servers
 from tidegate.errors import BackendError
 from tidegate.model import HostOffer, OperatorReading, Snapshot
 from tidegate.spark.autoscaler.executors import executor_manager
 from tidegate.spark.autoscaler.gateway import Gateway
 from tidegate.spark.autoscaler.world import SparkWorld
+from tidegate.spark.local.broker import LocalBroker
 
 ROWS = 40
 SLEEP_MS = 5
@@ -146,6 +148,27 @@ def test_work_of_foreach_batch_under_other_groups_and_in_threads_is_attributed(
             and all(run_s >= least_s for _, run_s in bench.world.work_of("writes"))
         ),
     )
+
+
+def test_rows_behind_a_limit_of_kafka_are_counted_and_delayed(
+    bench: Bench, broker: LocalBroker
+) -> None:
+    send(bench.spark, broker, "limited", *map(str, range(400)))
+    place = {"kafka.bootstrap.servers": servers(broker), "subscribe": "limited"}
+    options = place | {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "10"}
+    rows = bench.spark.readStream.format("kafka").options(**options).load()
+    bench.start(rows.writeStream.format("noop"), "limited")
+    seen = bench.until(
+        "three batches",
+        lambda s: (b := s.reading["limited"].batches) and len(b.recent_durations_s) >= 3,
+    ).reading["limited"]
+    assert seen.batches is not None
+    assert (seen.batches.max_rows, seen.batches.admission) == (10, "maxOffsetsPerTrigger=10")
+    assert seen.queue_length and seen.queue_length > 100
+    assert seen.backlog_s is not None and seen.processed_per_s is not None
+    assert seen.backlog_s == pytest.approx(seen.queue_length / seen.processed_per_s)
+    assert seen.delay.at_least and seen.delay.p95_s is not None
+    assert seen.delay.p95_s >= seen.backlog_s
 
 
 def test_a_continuous_query_is_refused_and_goes_on(bench: Bench) -> None:
