@@ -109,3 +109,15 @@ def test_the_loop_keeps_its_pace_and_stops_when_told() -> None:
     controller.run(5.0, keep_going, wait=wait, clock=lambda: now[0])
     assert controller.turns == 4
     assert waits == [4.0, 0.0, 4.0]
+
+
+def test_the_same_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Blind(RecordedWorld):
+        def observe(self) -> Snapshot:
+            raise BackendError("query ticks has a continuous trigger")
+
+    controller = Controller(Blind([steady_snapshot()]), create("static"))
+    with caplog.at_level("WARNING"):
+        turns = [controller.step() for _ in range(3)]
+    assert all(turn.error for turn in turns)
+    assert len(caplog.records) == 1

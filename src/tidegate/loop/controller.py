@@ -65,6 +65,7 @@ class Controller:
         self.slo_s = slo_s
         self.in_force = ControlState()
         self._recorder = Recorder(journal)
+        self._last_error: str | None = None
         self._unrecorded: tuple[Control, ...] = ()
 
     def step(self) -> Turn:
@@ -85,7 +86,10 @@ class Controller:
         except Exception as problem:  # whatever it is, the stream must continue
             error = f"{type(problem).__name__}: {problem}"
             expected = isinstance(problem, BackendError)
-            log.warning("turn %d failed: %s", self.turns, error, exc_info=not expected)
+            # The same problem at every turn is said once; the journal has it in each.
+            level = logging.DEBUG if error == self._last_error else logging.WARNING
+            log.log(level, "turn %d failed: %s", self.turns, error, exc_info=not expected)
+        self._last_error = error
         self._unrecorded = ()
         turn = Turn(
             self.turns,
