@@ -386,6 +386,7 @@ def detail_of(
         "plan": _plan(plan, now) if plan else None,
         "steps": [str(step) for step in turn.outcome.steps] if turn.outcome else [],
         "refused": list(turn.outcome.refused) if turn.outcome else [],
+        "notes": [*(turn.outcome.notes if turn.outcome else ()), *turn.notes],
         "controls": list(row.controls),
         "error": turn.error,
         "learning": _learning(turn.memory),

@@ -133,9 +133,13 @@ def live_page(
     if failed:
         page.section("Failed turns", "The application continued without them.")
         page.table(["turn", "error"], failed)
-    notes = [[t.number, note] for t in turns for note in t.notes]
+    notes = [
+        [t.number, note]
+        for t in turns
+        for note in (*(t.outcome.notes if t.outcome else ()), *t.notes)
+    ]
     if notes:
-        page.section("Notes", "What could not be read or recorded; the turns were decided.")
+        page.section("Notes", "What a release cost, and what could not be read or recorded.")
         page.table(["turn", "note"], notes)
     return page
 

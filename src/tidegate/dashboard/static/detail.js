@@ -47,7 +47,8 @@ function body(turn, id) {
     section("Applied steps", turn.steps.length
       ? h("details", { open: turn.steps.length <= 6 }, h("summary", {}, `${turn.steps.length} steps`), h("ul", {}, turn.steps.map((step) => h("li", {}, step))))
       : h("p", { class: "muted" }, "None."),
-    turn.refused.length > 0 && h("ul", { class: "bad" }, turn.refused.map((text) => h("li", {}, `Refused: ${text}`)))),
+    turn.refused.length > 0 && h("ul", { class: "bad" }, turn.refused.map((text) => h("li", {}, `Refused: ${text}`))),
+    turn.notes.length > 0 && h("ul", { class: "muted" }, turn.notes.map((text) => h("li", {}, text)))),
     plan && plan.shed_fraction > 0 && section("Load shedding", h("p", {}, `${percent(plan.shed_fraction)} of the input is dropped before processing.`)),
     plan && plan.unmet.length > 0 && section("Unmet demand", h("ul", {}, plan.unmet.map((unmet) =>
       h("li", {}, `${unmet.operator}: ${unmet.instances} not placed, ${unmet.why}`)))),
