@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import resource
 import shutil
@@ -301,6 +302,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--keep", action="store_true", help="keep the folder in any case")
     options = parser.parse_args()
+    logging.getLogger("tidegate").setLevel(logging.ERROR)  # it warns of the damage at every look
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # still cleans up
     folder = Path(tempfile.mkdtemp(prefix="tidegate-trust-"))
     print(f"in {folder}", flush=True)
