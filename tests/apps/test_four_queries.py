@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+import subprocess
+import sys
 from pathlib import Path
 from shutil import which
 
@@ -13,17 +13,12 @@ import pytest
 
 from tidegate.apps.application import ResultCheck, application, differences
 from tidegate.apps.four_queries import LOW, QUERIES, SLO_S, silence
-from tidegate.apps.live import LiveRun, check_results, start_feed, start_on_cluster
-from tidegate.lifecycle import Stop, wait_until
-from tidegate.loop.journal import Turn, read_journal
+from tidegate.loop.journal import read_journal
 from tidegate.model import SloByQuery
-from tidegate.spark.autoscaler.autoscaler import Autoscaler
-from tidegate.workloads import ConstantRate, Sum
 
 APP = application("four-queries", silence_s=120.0)
 START_S = 1_000_000.0
-LIMIT_S = 300.0
-"""Nothing takes so long on an idle machine; it is there for one that is very busy."""
+ROOT = Path(__file__).parents[2]
 
 
 def rows(source: str, count: int) -> pa.Table:
@@ -92,49 +87,10 @@ def test_lost_and_repeated_rows_are_counted_over_all_queries() -> None:
 @pytest.mark.java
 @pytest.mark.skipif(which("java") is None, reason="Spark needs Java")
 def test_executors_follow_the_load_and_no_query_holds_them(tmp_path: Path) -> None:
-    # A call of 40 ms for 200 rows a second needs eight slots: two executors, and one is there.
-    app = application("four-queries", enrich_ms=40, enrich_per_s=200.0, totals_per_s=200.0)
-    run = LiveRun(app, tmp_path, seconds=200.0, slots=4, memory_mb=768, max_hosts=3, hosts=1)
-    turns: list[Turn] = []
-
-    def running() -> int:
-        """Executors that run, by the last turn."""
-        seen = turns[-1].snapshot if turns else None
-        return len(seen.running_hosts) if seen is not None else 0
-
-    with ExitStack() as stack:
-        cluster, spark, topology = start_on_cluster(run, stack, lambda _: None, Stop())
-        feed = start_feed(run, topology, stack)
-
-        def until(what: str, true: Callable[[], bool]) -> None:
-            assert wait_until(true, LIMIT_S, None, topology.check), what
-
-        def at(share: float) -> Sum:
-            """Every source at a constant rate."""
-            return Sum(tuple(
-                ConstantRate(share * rate, 1e9, source=source)
-                for source, rate in app.rates_per_s.items()
-            ))  # fmt: skip
-
-        counts = topology.live_settings.counts
-        working = [name for name in QUERIES if name != "alarms"]
-        until("first batches", lambda: all(counts(name).seen for name in working))
-        scaler = Autoscaler(
-            spark, slo=APP.slo, min_executors=1, max_executors=3, interval="3s", stabilise="5s",
-            journal=run.journal, cluster=cluster, on_turn=turns.append, **topology.for_autoscaler(),
-        )  # fmt: skip
-        with scaler:
-            feed.play(at(1.0))
-            until("executors rise", lambda: running() > 1)
-            feed.play(at(0.0))
-            until("executors fall to the minimum without input", lambda: running() == 1)
-            feed.play(at(1.0))
-            until("executors rise again", lambda: running() > 1)
-            feed.stop()
-            until("the rest", lambda: not sum(topology.lag_items().values()))
-        check = check_results(run, spark, topology, lambda _: None)
-    assert check.exact and app.lost_and_repeated(check) == (0, 0)
-    assert check.inputs["faults"].num_rows == 0
-    decided = [t for t in read_journal(run.journal) if t.snapshot is not None and t.plan]
-    last = decided[-1].snapshot
+    # A process has one Spark context, and the shared session may have it already.
+    command = [sys.executable, "-m", "tests.apps.four_queries_live", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    turns = [t for t in read_journal(tmp_path / "journal.jsonl") if t.snapshot is not None]
+    last = turns[-1].snapshot
     assert last is not None and {o.name: o.slo_s for o in last.topology.operators} == SLO_S
