@@ -89,7 +89,7 @@ def test_lost_and_repeated_rows_are_counted_over_all_queries() -> None:
 def test_executors_follow_the_load_and_no_query_holds_them(tmp_path: Path) -> None:
     # A process has one Spark context, and the shared session may have it already.
     command = [sys.executable, "-m", "tests.apps.four_queries_live", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     turns = [t for t in read_journal(tmp_path / "journal.jsonl") if t.snapshot is not None]
     last = turns[-1].snapshot
