@@ -41,6 +41,7 @@ class Query:
     max_rows: float | None = None
     tasks: int | None = None
     heard: bool = True
+    held_at_most: float | None = None
     noise: random.Random | None = None
     begins_s: float = 0.0
     queue: float = 0.0
@@ -90,7 +91,7 @@ class BatchWorld:
         running = self.running
         active = sum(bool(q.queue or q.rate_per_s(q.arrived_to_s)) for q in self.queries)
         share = running / max(1, active)
-        return min(share, query.tasks or share)
+        return min(share, query.tasks or share, query.held_at_most or share)
 
     def run_batches(self, until_s: float) -> None:
         """Run all batches that begin before a time."""

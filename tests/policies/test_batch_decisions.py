@@ -8,13 +8,17 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from tests.policies.batch_world import BatchWorld, Query, changes
 from tidegate.loop.stack import StackOptions, build_stack
-from tidegate.policies.base import Policy, Situation
+from tidegate.model import HostOffer, Latency
+from tidegate.model.topology import Resources
+from tidegate.policies.base import NoMemory, Policy, Situation
+from tidegate.policies.drs import Drs
 
 
 def stack(slo_s: float, most: int = 20) -> Policy:
@@ -167,3 +171,53 @@ def test_rows_that_cost_nothing_do_not_hold_releases() -> None:
     query = Query("q", lambda t: 500 + 400 * math.sin(t / 50), 30, fixed_work_s=6, service_s=0.0)
     world = BatchWorld([query], 6, 4, 20)
     assert world.run(stack(30), 60)[-1] == 1
+
+
+def test_slots_that_batches_do_not_take_up_are_not_bought_without_end() -> None:
+    """The driver launches tasks so slowly that a batch never holds more than five slots."""
+    query = Query("q", constant(6_000), 15, fixed_work_s=20, held_at_most=5)
+    world = BatchWorld([query], 2, 4, 10_000)
+    assert max(world.run(stack(15, 10_000), 100)) <= 4
+
+
+def test_nothing_is_released_while_a_batch_runs_beyond_the_slo() -> None:
+    """The readings are of the time before; only the delay shows that a batch does not end."""
+    query = Query("q", constant(500), 15)
+    world = BatchWorld([query], 6, 4, 20)
+    world.run_batches(200)
+    now = world.snapshot(10)
+    late = Latency(400.0, 400.0, 400.0, 400.0, at_least=True)
+    policy = Drs(t_max_s=10.5)
+    calm, _ = policy.decide(now, NoMemory())
+    busy, _ = policy.decide(
+        replace(now, operators=(replace(now.operators[0], delay=late),)), NoMemory()
+    )
+    assert calm.bounded_target == 1
+    assert busy.bounded_target == 6
+    assert "beyond the SLO already" in busy.reasons[0].text
+
+
+def test_hosts_of_other_sizes_count_with_what_they_have() -> None:
+    """Three large hosts and a small one, which is the size of the next ones."""
+    query = Query("q", constant(4_000), 15, fixed_work_s=20)
+    world = BatchWorld([query], 4, 8, 20)
+    world.run_batches(200)
+    now = world.snapshot(10)
+    small = Resources(2)
+    mixed = replace(
+        now,
+        offer=HostOffer(small, max_hosts=20),
+        hosts=(*now.hosts[:3], replace(now.hosts[3], capacity=small)),
+    )
+    plan, _ = Drs(t_max_s=10.5).decide(mixed, NoMemory())
+    assert plan.bounded_target == 2, plan.reasons
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_slo_close_to_the_best_latency_does_not_swing(seed: int) -> None:
+    """Two overheads take 0.9 s, the SLO is 1 s, and batches differ by a fifth."""
+    query = Query(
+        "q", constant(2_000), 1.0, trigger_s=0, overhead_s=0.45, noise=random.Random(seed)
+    )
+    world = BatchWorld([query], 4, 4, 40)
+    assert changes(world.run(stack(1.0, 40), 100)) <= 10

@@ -48,6 +48,9 @@ NEAR_BEST = 1.25
 """A bound that cannot be reached is replaced by this multiple of the best latency: the gain of more
 slots falls with 1/k only, so that the last part of it would cost an absurd number of slots."""
 
+MOST_SLOTS = 1000.0
+"""A batch is not planned on more slots than this only to read a source faster."""
+
 PART = 0.7
 """The aim moves by at most this part of the way from the best latency to the limit."""
 
@@ -128,8 +131,11 @@ class BatchQuery(Value):
         """Most items per second that the source passes on, however many slots there are."""
         if self.max_rows is None:
             return math.inf
-        shortest_s = max(self.trigger_interval_s, NEAR_BEST * self.overhead_s, 1e-3)
-        return self.max_rows / shortest_s
+        # Without a trigger interval, batches can be shortened down to their overhead. The last part
+        # of that would take an absurd number of slots.
+        full_s = self.fixed_work_s + self.max_rows * self.service_time_s
+        shortest_s = max(self.trigger_interval_s, 2 * self.overhead_s, full_s / MOST_SLOTS)
+        return self.max_rows / shortest_s if shortest_s > 0 else math.inf
 
     def admitted(self) -> BatchQuery:
         """The query with the items that its source passes on, if fewer than arrive.

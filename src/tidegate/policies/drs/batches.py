@@ -48,12 +48,17 @@ class BatchJob:
         demands: For each query, the cores of a host that one of its instances reserves.
         shares: For each query, the share of the slots that its batches hold, where that was
             measured; None otherwise, and for queries with dedicated slots.
+        unsure_s: For each query, half the width of the interval of its overhead, in seconds.
         floor_cores: Cores that one instance of every operator reserves.
         other_cores: Cores that the instances of the other operators reserve: one for an idle
             operator, those that it has for one whose cost is unknown.
-        host_cores: Cores of a host.
+        host_cores: Cores of a further host.
+        present: Number of hosts that are there or requested.
+        present_cores: Their cores in total; hosts may differ in size.
         reserved: Cores that other programs use, over all hosts.
         unknown: Operators with items, or perhaps with items, of which no cost is known.
+        late: Operators whose items are known to be beyond their SLO already, while it is unknown by
+            how much.
         ceilings: Sentences on sources that admit fewer items than arrive.
     """
 
@@ -63,11 +68,15 @@ class BatchJob:
     whole: tuple[bool, ...]
     demands: tuple[float, ...]
     shares: tuple[float | None, ...]
+    unsure_s: tuple[float, ...]
     floor_cores: float
     other_cores: float
     host_cores: float
+    present: int
+    present_cores: float
     reserved: int = 0
     unknown: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
     ceilings: tuple[str, ...] = ()
 
     @property
@@ -75,15 +84,26 @@ class BatchJob:
         """Whether the batches separate fixed work from the work on rows."""
         return self.queries == self.light
 
-    def need(self, headroom: float = 0.0, margin: float = 0.0) -> Need:
+    def need(self, headroom: float = 0.0, margin: float = 0.0, doubt: int = 0) -> Need:
         """The fewest hosts that meet every bound, whatever the batches do not separate.
 
         headroom: additional input, as a share. margin: part of each bound to stay below, as a
-        share.
+        share. doubt: -1 for the lowest overhead that the batches allow, 1 for the highest.
         """
         bounds = [replace(b, bound_s=b.bound_s * (1 - margin)) for b in self.bounds]
-        needs = [self._need(queries, bounds, headroom) for queries in (self.queries, self.light)]
+        needs = [
+            self._need(self._doubted(queries, doubt), bounds, headroom)
+            for queries in (self.queries, self.light)
+        ]
         return max(needs, key=lambda need: need.hosts)
+
+    def _doubted(self, queries: Sequence[BatchQuery], doubt: int) -> Sequence[BatchQuery]:
+        if not doubt:
+            return queries
+        return [
+            replace(q, overhead_s=max(0.0, q.overhead_s + doubt * unsure_s))
+            for q, unsure_s in zip(queries, self.unsure_s, strict=True)
+        ]
 
     def may_try(self, hosts: int, headroom: float, margin: float) -> bool:
         """Whether it is safe to find out what rows cost, with fewer hosts.
@@ -126,10 +146,29 @@ class BatchJob:
             k * (demand if own else 1.0)
             for k, demand, own in zip(sizing.slots, self.demands, self.whole, strict=True)
         )
-        # Batches that hold a third of the slots need three times as many to hold enough.
-        held = (k / share for k, share in zip(sizing.slots, self.shares, strict=True) if share)
-        cores = max(cores, self.floor_cores, *held) + self.reserved
-        return max(1, math.ceil(cores / self.host_cores - 1e-9))
+        cores = max(cores, self.floor_cores, *self._held(sizing)) + self.reserved
+        if cores > self.present_cores or not self.present:
+            more = (cores - self.present_cores) / self.host_cores
+            return max(1, self.present + math.ceil(more - 1e-9))
+        return max(1, math.ceil(cores * self.present / self.present_cores - 1e-9))
+
+    def _held(self, sizing: Sizing) -> Iterator[float]:
+        """The slots with which each query holds as many as it needs.
+
+        Batches that hold a third of the slots need three times as many, at most one for each task.
+        A share far below an equal one is not due to the other queries, and more slots would not
+        raise what is held.
+        """
+        equal = 1 / max(1, len(self.queries))
+        for query, slots, share in zip(self.queries, sizing.slots, self.shares, strict=True):
+            if share is not None:
+                yield min(slots / max(share, equal / 2), query.max_processors or math.inf)
+
+    def _cores(self, hosts: int) -> float:
+        """Cores of a number of hosts: of those that are there, and of further ones."""
+        if hosts >= self.present:
+            return self.present_cores + (hosts - self.present) * self.host_cores
+        return hosts * self.present_cores / self.present
 
     def slots(self, hosts: int) -> tuple[float, ...]:
         """The slots that each query has on a number of hosts.
@@ -137,7 +176,7 @@ class BatchJob:
         Whole slots where they are given to queries, otherwise the share that batches hold; where
         that is unknown, in proportion to what the queries need.
         """
-        room = max(0.0, hosts * self.host_cores - self.reserved)
+        room = max(0.0, self._cores(hosts) - self.reserved)
         wanted = microbatch.fewest([q.admitted() for q in self.queries], self.bounds, self.whole)
         if any(self.whole):
             return tuple(float(k) for k in self.counts(hosts))
@@ -152,7 +191,7 @@ class BatchJob:
     def counts(self, hosts: int) -> tuple[int, ...]:
         """Instances of each query on a number of hosts: all that there is room for."""
         queries = [q.admitted() for q in self.queries]
-        room = hosts * self.host_cores - self.reserved - self.other_cores
+        room = self._cores(hosts) - self.reserved - self.other_cores
         instances = math.floor(room / max(self.demands, default=1.0) + 1e-9)
         if any(self.whole):
             bounds_s = [self._bound_of(index) for index in range(len(queries))]
@@ -246,11 +285,18 @@ def read_job(
             None if own or cost is None else cost.held_share
             for own, cost in zip(whole, (costs[name] for name in names), strict=True)
         ),
+        tuple(
+            0.0 if cost is None else (cost.overhead.high - cost.overhead.low) / 2
+            for cost in (costs[name] for name in names)
+        ),
         math.fsum(o.demand.cpu_cores for o in topology.operators),
         math.fsum(n * snapshot.operator(name).demand.cpu_cores for name, n in others.items()),
         snapshot.offer.capacity.cpu_cores,
+        len(snapshot.requested.hosts),
+        math.fsum(snapshot.capacities[name].cpu_cores for name in snapshot.requested.hosts),
         reserved,
         tuple(unknown),
+        tuple(_late(snapshot)),
         tuple(ceilings),
     )
 
@@ -301,12 +347,30 @@ def _ceiling(query: BatchQuery, batches: BatchReading) -> Iterator[str]:
     if query.admitted() is query:
         return
     trigger_s = query.trigger_interval_s
-    pace = f"every {show_duration(trigger_s)}" if trigger_s else "in a batch"
     setting = f" ({batches.admission})" if batches.admission else ""
+    pace = f"every {show_duration(trigger_s)}" if trigger_s else "in a batch"
+    why = "" if trigger_s else ", and batches cannot be much shorter than their overhead"
     yield (
         f"the source of {query.name} admits at most {query.max_rows:,.0f} rows {pace}{setting}, "
-        f"and {query.arrival_rate_per_s:,.0f}/s would have to be read: more executors do not help"
+        f"and {query.arrival_rate_per_s:,.0f}/s would have to be read{why}: "
+        f"more executors do not help{'' if trigger_s else ' beyond that'}"
     )
+
+
+def _late(snapshot: Snapshot) -> Iterator[str]:
+    """Operators whose items are beyond their SLO, by a lower bound of their delay.
+
+    Such a bound comes from a batch that has not ended or from a backlog, when the other readings
+    are of the time before. A source that admits too little is late whatever is done.
+    """
+    for name, reading in snapshot.reading.items():
+        slo_s, seen_s = snapshot.operator(name).slo_s, reading.delay.p95_s or reading.delay.p50_s
+        batches = reading.batches
+        limited = batches is not None and batches.max_rows is not None
+        if slo_s is None or seen_s is None or limited:
+            continue
+        if reading.delay.at_least and seen_s > slo_s:
+            yield name
 
 
 def _bounds(topology: Topology, names: Sequence[str], t_max_s: float) -> Iterator[PathBound]:

@@ -152,7 +152,8 @@ class Drs(Policy):
         self, packing: Packing, job: BatchJob, hosts_now: int
     ) -> tuple[int, list[Unmet]]:
         """Number of hosts for all bounds, and unmet demand."""
-        need = job.need()
+        # Noise of the overhead moves nothing: it must be missed for sure, or kept for sure.
+        need = job.need(doubt=-1)
         if need.hosts > hosts_now:
             need = job.need(headroom=self.headroom)
             if not job.identified and need.hosts > 2 * hosts_now:
@@ -164,8 +165,13 @@ class Drs(Policy):
                 names = ", ".join(job.unknown)
                 packing.because("missing", f"no cost of {names} is known yet: nothing is released")
             need = replace(need, hosts=hosts_now)
+        elif job.late:
+            if need.hosts < hosts_now:
+                names = ", ".join(job.late)
+                packing.because("late", f"{names}: beyond the SLO already, so nothing is released")
+            need = replace(need, hosts=hosts_now)
         else:
-            safe = job.need(headroom=self.headroom, margin=self.min_gain).hosts
+            safe = job.need(headroom=self.headroom, margin=self.min_gain, doubt=1).hosts
             if safe >= hosts_now and job.may_try(hosts_now - 1, self.headroom, self.min_gain):
                 packing.because("careful", "batches with one host less will show what rows cost")
                 safe = hosts_now - 1
