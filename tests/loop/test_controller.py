@@ -8,10 +8,12 @@ import pytest
 from tidegate.errors import BackendError
 from tidegate.loop.backend import Outcome
 from tidegate.loop.controller import Controller
+from tidegate.loop.controls import Control, ControlFile, submit
 from tidegate.loop.journal import Journal, Turn, read_journal
 from tidegate.model import Plan, Snapshot
 from tidegate.policies import create
 from tidegate.policies.base import Policy
+from tidegate.policies.wrapper import innermost
 from tidegate.testing import fleet_snapshot, steady_snapshot
 from tidegate.testing.worlds import ImaginaryWorld, RecordedWorld
 
@@ -121,3 +123,13 @@ def test_the_same_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> No
         turns = [controller.step() for _ in range(3)]
     assert all(turn.error for turn in turns)
     assert len(caplog.records) == 1
+
+
+def test_a_policy_chosen_at_run_time_is_bounded_by_the_largest_target(tmp_path: Path) -> None:
+    """Targets by query: the suggestion is for the largest, as at the start."""
+    world = RecordedWorld([steady_snapshot()] * 2)
+    controls = ControlFile(tmp_path / "j.jsonl", create("ds2"))
+    controller = Controller(world, create("ds2"), controls=controls, slo_s=5.0, largest_slo_s=600.0)
+    submit(tmp_path / "j.jsonl", Control("policy", "drs"))
+    controller.step()
+    assert innermost(controller.policy) == create("drs", t_max_s=420.0)

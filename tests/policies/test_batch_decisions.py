@@ -221,3 +221,31 @@ def test_an_slo_close_to_the_best_latency_does_not_swing(seed: int) -> None:
     )
     world = BatchWorld([query], 4, 4, 40)
     assert changes(world.run(stack(1.0, 40), 100)) <= 10
+
+
+def rising(t: float) -> float:
+    """From 100/s to 2,000/s in twenty minutes."""
+    return 100 + min(t, 1_200) * 1.6
+
+
+def test_a_limited_neighbour_does_not_keep_a_heavy_query_from_growing() -> None:
+    """Many rows behind a limit drown the throughput of a query with few, heavy rows."""
+    for limit in (None, 50_000.0):
+        small = Query("small", rising, 30, service_s=0.02)
+        crowd = Query("crowd", constant(10_000), 30, service_s=0.00001, max_rows=limit)
+        world = BatchWorld([small, crowd], 2, 4, 30)
+        history = world.run(stack(30, 30), 150)
+        assert history[-1] >= 8, (limit, history)
+        assert not [late for late in world.late if late[1] == "small"]
+
+
+def test_a_light_query_that_rises_does_not_inflate_a_heavy_one() -> None:
+    """The forecast of the input is for the queries whose own input rises."""
+
+    def run(*without: str) -> int:
+        heavy = Query("heavy", constant(4_000), 30, service_s=0.003)
+        light = Query("light", lambda t: 100 * t, 30, service_s=1e-7)
+        policy = build_stack("drs", Situation(30), StackOptions(max_hosts=30, without=without))
+        return max(BatchWorld([heavy, light], 6, 4, 30).run(policy, 90, interval_s=5.0)[20:])
+
+    assert run() == run("trend")

@@ -112,8 +112,8 @@ def test_empty_batches_are_fixed_work() -> None:
 
 def test_skew_is_told_from_overhead() -> None:
     """Two jobs lose three seconds a batch: one in planning, one in a single long task."""
-    planning = [BatchSample(1_000, 3.5 + 8 / 8, 8, 8, 1.0, 1.0)] * 6
-    skewed = [BatchSample(1_000, 0.5 + 4.0, 8, 8, 4.0, 4.0)] * 6
+    planning = [BatchSample(1_000, 3.5 + 8 / 8, 8, 8, 1.0)] * 6
+    skewed = [BatchSample(1_000, 0.5 + 4.0, 8, 8, 4.0)] * 6
     first, second = estimate(planning), estimate(skewed)
     assert first is not None and second is not None
     assert first.overhead.value == pytest.approx(3.5) and first.skew_s == 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tidegate.codec import Value
 from tidegate.guards.base import Guard
-from tidegate.guards.overload import overloaded
+from tidegate.guards.overload import overloaded, overloaded_queries
 from tidegate.guards.useful import narrowest
 from tidegate.model import Plan, Snapshot
 from tidegate.packing.reshape import Reshaped, grows, without_scale_out
@@ -23,13 +24,15 @@ class EffectMemory(Value):
     """The state before the last scale-out, and when it was found to have no effect.
 
     hosts: hosts that ran before it. done_per_s: throughput before it. grew_s: time of the
-    scale-out. found_s: time of the finding, None while there is none.
+    scale-out. found_s: time of the finding, None while there is none. by_query: throughput of each
+    entry before it, where it is known.
     """
 
     hosts: int = 0
     done_per_s: float | None = None
     grew_s: float | None = None
     found_s: float | None = None
+    by_query: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ class Effect(Guard):
     """Stop scaling out when the last scale-out did not raise throughput.
 
     The guard only acts under overload, when more arrives than is processed or the latency of a
-    query is above its SLO. Otherwise an unchanged throughput is expected.
+    query is above its SLO. Otherwise an unchanged throughput is expected. Only the queries that are
+    overloaded count, and it is an effect if one of them processes more.
     """
 
     name: ClassVar[str] = "effect"
@@ -60,7 +64,7 @@ class Effect(Guard):
         """Compare with the state before the last scale-out; hold if it had no effect."""
         now_s, running = snapshot.time_s, len(snapshot.running_hosts)
         done = _throughput(snapshot)
-        own = self._judged(own, now_s, running, done, overloaded(snapshot))
+        own = self._judged(own, snapshot, running, done)
         if not grows(snapshot, plan.deployment):
             return Reshaped(plan.deployment), "", own
         if own.found_s is not None:
@@ -73,17 +77,18 @@ class Effect(Guard):
             )
             return Reshaped(allowed), why, own
         if own.grew_s is None and len(plan.deployment.hosts) > len(snapshot.requested.hosts):
-            own = EffectMemory(running, done, now_s)
+            own = EffectMemory(running, done, now_s, by_query=tuple(_by_query(snapshot)))
         return Reshaped(plan.deployment), "", own
 
     def _judged(
-        self, own: EffectMemory, now_s: float, running: int, done: float | None, overloaded: bool
+        self, own: EffectMemory, snapshot: Snapshot, running: int, done: float | None
     ) -> EffectMemory:
+        now_s, strained = snapshot.time_s, overloaded(snapshot)
         if own.grew_s is None:
             return own
         if own.found_s is not None:
-            recovered = done is not None and own.done_per_s is not None and self._helped(own, done)
-            if recovered or not overloaded or now_s - own.found_s >= self.hold_s:
+            recovered = done is not None and self._helped(own, snapshot, done)
+            if recovered or not strained or now_s - own.found_s >= self.hold_s:
                 return EffectMemory()
             return own
         if running <= own.hosts:
@@ -91,12 +96,27 @@ class Effect(Guard):
             return replace(own, grew_s=now_s)
         if now_s - own.grew_s < self.settle_s:
             return own
-        if done is None or own.done_per_s is None or not overloaded or self._helped(own, done):
+        if done is None or own.done_per_s is None or not strained:
             return EffectMemory()
-        return replace(own, found_s=now_s)
+        return EffectMemory() if self._helped(own, snapshot, done) else replace(own, found_s=now_s)
 
-    def _helped(self, own: EffectMemory, done: float) -> bool:
-        return done >= (own.done_per_s or 0.0) * (1 + self.min_gain)
+    def _helped(self, own: EffectMemory, snapshot: Snapshot, done: float) -> bool:
+        """Whether an overloaded query processes more than before, or all of them together do."""
+        if own.done_per_s is None:
+            return False
+        before, now = dict(own.by_query), dict(_by_query(snapshot))
+        strained = [name for name in overloaded_queries(snapshot) if name in before and name in now]
+        if strained:
+            return any(now[name] >= before[name] * (1 + self.min_gain) for name in strained)
+        return done >= own.done_per_s * (1 + self.min_gain)
+
+
+def _by_query(snapshot: Snapshot) -> Iterator[tuple[str, float]]:
+    """Items per second that each entry processes, where that is known."""
+    for name in snapshot.topology.entries:
+        rate = snapshot.reading[name].processed_per_s
+        if rate is not None:
+            yield name, rate
 
 
 def _throughput(snapshot: Snapshot) -> float | None:

@@ -2,33 +2,61 @@
 
 from __future__ import annotations
 
-from tidegate.model import Snapshot
+from tidegate.model import OperatorReading, Snapshot
 
-__all__ = ["MORE", "overloaded"]
+__all__ = ["MORE", "overloaded", "overloaded_queries"]
 
 MORE = 1.05
 """Ratio of two rates from which one counts as higher than the other."""
 
 
-def overloaded(snapshot: Snapshot) -> bool:
-    """Whether more arrives than is processed, or a query's latency is above its SLO.
+def overloaded_queries(snapshot: Snapshot) -> tuple[str, ...]:
+    """Operators that are beyond their SLO, or at which more arrives than is processed.
 
-    A query is judged by its own processing delay. Where that is unknown, the latency of the whole
-    application counts, against the largest SLO.
+    An operator is judged by its own processing delay. More hosts do not help one whose source
+    admits no more, or whose SLO is below the best possible latency; such operators do not count.
     """
-    slos = {o.name: o.slo_s for o in snapshot.topology.operators if o.slo_s is not None}
-    unknown = False
-    for name, slo_s in slos.items():
-        p95_s = snapshot.reading[name].delay.p95_s
-        unknown = unknown or p95_s is None
-        if p95_s is not None and p95_s > slo_s:
-            return True
-    whole_s = snapshot.latency.p95_s
-    if unknown and whole_s is not None and whole_s > max(slos.values()):
+    entries = set(snapshot.topology.entries)
+    found = []
+    for operator in snapshot.topology.operators:
+        reading = snapshot.reading[operator.name]
+        arrives, done, p95_s = (
+            reading.arrival_rate_per_s,
+            reading.processed_per_s,
+            reading.delay.p95_s,
+        )
+        if _beyond_help(reading, operator.slo_s):
+            continue
+        late = operator.slo_s is not None and p95_s is not None and p95_s > operator.slo_s
+        behind = arrives is not None and done is not None and arrives > MORE * done
+        if late or (behind and operator.name in entries):
+            found.append(operator.name)
+    return tuple(found)
+
+
+def overloaded(snapshot: Snapshot) -> bool:
+    """Whether an operator is overloaded (`overloaded_queries`), or the whole application late.
+
+    The latency of the whole application counts, against the largest SLO, where the processing delay
+    of an operator is unknown.
+    """
+    if overloaded_queries(snapshot):
         return True
-    for name in snapshot.topology.entries:
-        arrives = snapshot.reading[name].arrival_rate_per_s
-        done = snapshot.reading[name].processed_per_s
-        if arrives is not None and done is not None and arrives > MORE * done:
+    slos = {o.name: o.slo_s for o in snapshot.topology.operators if o.slo_s is not None}
+    unknown = any(snapshot.reading[name].delay.p95_s is None for name in slos)
+    whole_s = snapshot.latency.p95_s
+    return unknown and whole_s is not None and whole_s > max(slos.values())
+
+
+def _beyond_help(reading: OperatorReading, slo_s: float | None) -> bool:
+    """Whether no number of hosts would bring an operator within its SLO."""
+    batches, rate = reading.batches, reading.arrival_rate_per_s
+    if batches is None:
+        return False
+    trigger_s = batches.trigger_interval_s
+    if batches.max_rows is not None and trigger_s and rate is not None:
+        waiting = reading.queue_length or 0.0
+        if rate * trigger_s > 0.95 * batches.max_rows or waiting > 2 * batches.max_rows:
             return True
-    return False
+    overhead_s = batches.overhead_s or 0.0
+    return slo_s is not None and slo_s < max(trigger_s, overhead_s) + overhead_s

@@ -36,6 +36,8 @@ class Controller:
         seed: Random seed, for policies that use random numbers.
         controls: The file through which people control the loop, None for none.
         slo_s: The latency target in seconds, recorded in the journal.
+        largest_slo_s: The largest target of a query in seconds, for a policy that is chosen at run
+            time; None if it is `slo_s`.
 
     >>> from tidegate.policies import create
     >>> from tidegate.testing import engine_snapshot
@@ -55,6 +57,7 @@ class Controller:
         seed: int = 0,
         controls: ControlFile | None = None,
         slo_s: float | None = None,
+        largest_slo_s: float | None = None,
     ) -> None:
         self.backend = backend
         self.policy = policy
@@ -63,6 +66,7 @@ class Controller:
         self.turns = 0
         self.controls = controls
         self.slo_s = slo_s
+        self.largest_slo_s = slo_s if largest_slo_s is None else largest_slo_s
         self.in_force = ControlState()
         self._recorder = Recorder(journal)
         self._last_error: str | None = None
@@ -107,7 +111,7 @@ class Controller:
     def _take_controls(self) -> tuple[Control, ...]:
         asked = self.controls.take() if self.controls is not None else []
         applied, self.in_force, self.policy, self.memory = apply_controls(
-            asked, self.in_force, self.policy, self.memory, self.slo_s
+            asked, self.in_force, self.policy, self.memory, self.largest_slo_s
         )
         return applied
 

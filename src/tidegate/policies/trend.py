@@ -20,6 +20,9 @@ from tidegate.units import show_duration
 
 __all__ = ["Trend", "TrendMemory"]
 
+RISING = 1.02
+"""Ratio of a rate to its usual value from which an entry counts as rising."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrendMemory(Value):
@@ -27,20 +30,22 @@ class TrendMemory(Value):
 
     seen: (time, rate) of the last observations. due: (time, forecast for it, rate at the time of
     the forecast). missed, missed_by_none: decayed sums of the absolute errors of the forecasts and
-    of "no change".
+    of "no change". usual: usual rate of each entry, a decaying mean.
     """
 
     seen: tuple[tuple[float, float], ...] = ()
     due: tuple[tuple[float, float, float], ...] = ()
     missed: float = 0.0
     missed_by_none: float = 0.0
+    usual: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
 class Trend(ObservationWrapper):
     """Show the policy the arrival rates that are expected when a host leased now has started.
 
-    Only rises are forecast. A falling rate counts when it has been measured.
+    Only rises are forecast. A falling rate counts when it has been measured. The forecast is for
+    the whole input; it is shown for the entries whose own rate rises, and for what they feed.
     """
 
     name: ClassVar[str] = "trend"
@@ -64,11 +69,16 @@ class Trend(ObservationWrapper):
         then = self._forecast(own, now, lead_s)
         trusted = own.missed <= own.missed_by_none
         own = replace(own, due=(*own.due, (snapshot.time_s + lead_s, then, now)))
-        factor = then / now if now > 0 and trusted else 1.0
+        usual = dict(own.usual)
+        rising = {name for name, rate in rates.items() if rate > RISING * usual.get(name, 0.0)}
+        means = {n: 0.5 * usual.get(n, rate) + 0.5 * rate for n, rate in rates.items()}
+        own = replace(own, usual=tuple(means.items()))
+        risen = math.fsum(rates[name] for name in rising)
+        factor = min(self.most, 1 + (then - now) / risen) if risen > 0 and trusted else 1.0
         if factor <= 1:
             return snapshot, "", own
         change = f"{now:.0f}/s now, about {then:.0f}/s in {show_duration(lead_s)}"
-        return _with_rates_times(snapshot, factor), change, own
+        return _with_rates_times(snapshot, factor, _fed_by(snapshot, rising)), change, own
 
     def _lead_s(self, snapshot: Snapshot) -> float:
         if self.lead_s is not None:
@@ -85,7 +95,7 @@ class Trend(ObservationWrapper):
             by_none += abs(before - now)
         seen = (*(look for look in own.seen if look[0] > now_s - self.window_s), (now_s, now))
         due = tuple(d for d in own.due if d[0] > now_s)
-        return TrendMemory(seen, due, missed, by_none)
+        return replace(own, seen=seen, due=due, missed=missed, missed_by_none=by_none)
 
     def _forecast(self, own: TrendMemory, now: float, lead_s: float) -> float:
         """The rate after `lead_s` seconds if it keeps rising; `now` if it does not rise."""
@@ -100,11 +110,21 @@ class Trend(ObservationWrapper):
         return min(now + max(0.0, slope) * lead_s, self.most * now)
 
 
-def _with_rates_times(snapshot: Snapshot, factor: float) -> Snapshot:
-    """The snapshot with all arrival rates multiplied by a factor."""
+def _fed_by(snapshot: Snapshot, entries: set[str]) -> set[str]:
+    """The entries, and all operators that items from them reach."""
+    reached, edge_of = set(entries), snapshot.topology.edges
+    while more := {e.target for e in edge_of if e.origin in reached} - reached:
+        reached |= more
+    return reached
+
+
+def _with_rates_times(snapshot: Snapshot, factor: float, operators: set[str]) -> Snapshot:
+    """The snapshot with the arrival rates of some operators multiplied by a factor."""
     changed: list[Any] = []
     for reading in snapshot.operators:
         rate = reading.arrival_rate_per_s
-        more = None if rate is None else rate * factor
-        changed.append(replace(reading, arrival_rate_per_s=more))
+        if rate is None or reading.operator not in operators:
+            changed.append(reading)
+        else:
+            changed.append(replace(reading, arrival_rate_per_s=rate * factor))
     return replace(snapshot, operators=tuple(changed))

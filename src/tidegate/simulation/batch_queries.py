@@ -150,7 +150,6 @@ class OwnBatch:
             self.end_s - self.start_s,
             self.work_s,
             self.busy,
-            self.end_s - self.start_s - self.overhead_s,
             None if self.tasks is None else self.work_s / self.tasks,
             self.busy,
         )

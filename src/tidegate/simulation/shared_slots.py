@@ -118,7 +118,6 @@ class SharedBatch:
             self.end_s - self.start_s,
             self.work_s,
             self.work_s / active_s if active_s > 0 else self.share.slots,
-            sum(span.end_s - span.start_s for span in self.spans if span.share.slots > 0),
             None if self.tasks is None else self.work_s / self.tasks,
             min(self.most, float(sum(self.common.values()))),
         )

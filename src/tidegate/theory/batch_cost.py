@@ -49,7 +49,6 @@ class BatchSample(Value):
         work_s: Run time of all its tasks, Y, in slot-seconds.
         slots: Task slots that it held on average while its stages were active, waits for a free
             slot included, k: its work over that time.
-        parallel_s: Time in which at least one of its tasks ran, in seconds; None when unknown.
         longest_s: Run time of the longest task of each stage, summed over its stages, in seconds;
             None when unknown.
         available: Task slots that it could have held, had it been alone: those of the application,
@@ -60,7 +59,6 @@ class BatchSample(Value):
     duration_s: float
     work_s: float
     slots: float
-    parallel_s: float | None = None
     longest_s: float | None = None
     available: float | None = None
 

@@ -295,7 +295,14 @@ class Autoscaler(Service):
         self.records = open_records(journal, self.policy)
         self.journal, memory = self.records.journal, self.records.memory
         self.controller = Controller(
-            self.world, self.policy, self.journal, memory, seed, self.records.controls, self.slo_s
+            self.world,
+            self.policy,
+            self.journal,
+            memory,
+            seed,
+            self.records.controls,
+            self.slo_s,
+            self.slo.largest_s,
         )
         self.dry_run_account = DryRunAccount() if dry_run else None
         """What the plans of a dry run would have used; None without a dry run."""

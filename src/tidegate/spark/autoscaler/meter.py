@@ -23,7 +23,6 @@ from tidegate.spark.autoscaler.jobs import (
     StageWork,
     available_slots,
     held_slots,
-    wall_s,
 )
 from tidegate.spark.autoscaler.progress import Progress
 from tidegate.theory.batch_cost import BatchSample, BatchSamples, estimate
@@ -472,7 +471,6 @@ class QueryMeter:
             batch.duration_s,
             work.run_s,
             slots,
-            wall_s((stage.began_s, stage.ended_s) for stage in work.stages),
             math.fsum(stage.longest_s for stage in work.stages),
             available_slots(work.stages, work.slots),
         )
