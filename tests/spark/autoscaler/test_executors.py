@@ -228,19 +228,49 @@ def test_executors_that_hold_least_are_released() -> None:
     assert hosts.hosts["host-3"].status == "draining"
 
 
-def test_growth_while_an_executor_drains_starts_one_at_once() -> None:
+def test_growth_while_an_executor_drains_starts_one_when_it_is_gone() -> None:
     gateway, hosts = on_executors(2)
     gateway.stuck = {"1"}
     hosts.release(["host-2"])
     assert gateway.total == 1
     hosts.lease(["host-3"])
-    assert gateway.total == 3, "one stays, one drains and is still counted, one is new"
-    gateway.advance(6)
-    assert statuses(hosts) == {"host-1": "running", "host-2": "draining", "host-3": "running"}
-    assert gateway.total == 2, "and the one that drains is not replaced"
+    assert gateway.total == 2, "one stays, one is new"
+    gateway.advance(30)
+    assert statuses(hosts) == {"host-1": "running", "host-2": "draining", "host-3": "starting"}
     gateway.stuck = set()
     gateway.advance(6)
     assert statuses(hosts) == {"host-1": "running", "host-3": "running"}
+    assert hosts.startups_s == pytest.approx([5.0]), "the wait for the drain is no start-up time"
+
+
+@pytest.mark.parametrize("passed_s", [1, 5, 20])
+def test_a_drain_that_ends_between_two_turns_adds_no_executor(passed_s: float) -> None:
+    gateway, hosts = on_executors(4)
+    gateway.stuck = {"3"}
+    hosts.release(["host-4"])
+    hosts.update()
+    hosts.lease(["host-5"])
+    gateway.stuck = set()  # it leaves before the next turn
+    gateway.advance(passed_s)
+    gateway.advance(6)
+    assert len(gateway.up) == 4, "those of the plan"
+    assert sorted(statuses(hosts)) == ["host-1", "host-2", "host-3", "host-5"]
+
+
+def test_a_host_is_not_abandoned_because_of_a_long_drain() -> None:
+    gateway, hosts = on_executors(2)
+    gateway.stuck = {"1"}
+    gateway.up["1"] = replace(gateway.up["1"], tasks=1)
+    hosts.release(["host-2"])
+    gateway.advance(10)
+    hosts.lease(["host-3"])
+    for _ in range(28):
+        gateway.advance(10)
+        hosts.update()
+    gateway.stuck = set()
+    gateway.startup_s = 60.0
+    gateway.advance(30)
+    assert statuses(hosts) == {"host-1": "running", "host-3": "starting"}
 
 
 def test_an_excluded_executor_is_no_capacity_until_it_is_back() -> None:
@@ -263,12 +293,10 @@ def test_an_executor_that_somebody_else_decommissions_is_replaced() -> None:
     hosts.update()
     gateway.stuck = gateway.leaving = {"0"}
     assert statuses(hosts) == {"host-1": "draining", "host-2": "running", "host-3": "starting"}
-    gateway.advance(6)
-    assert statuses(hosts)["host-3"] == "running"
     gateway.advance(BUSY_DRAIN_LIMIT_S + 1)
     assert statuses(hosts)["host-1"] == "draining", "whoever decommissioned it also ends it"
     gateway.stuck = set()
-    gateway.advance(1)
+    gateway.advance(6)
     assert statuses(hosts) == {"host-2": "running", "host-3": "running"}
 
 

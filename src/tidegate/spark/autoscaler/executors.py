@@ -128,8 +128,8 @@ class ExecutorHosts:
     scalable = True
     interchangeable = True
     counts_draining = True
-    """Whether the cluster manager counts an executor that drains as one that runs. It does on
-    standalone, YARN and Kubernetes: "release one, then request one" would start nothing."""
+    """Whether the cluster manager counts an executor that drains as one that runs. Standalone, YARN
+    and Kubernetes do, so one that is requested meanwhile starts when the drain ends."""
 
     def __init__(self, gateway: Gateway, clock: Callable[[], float]) -> None:
         self.gateway = gateway
@@ -156,6 +156,7 @@ class ExecutorHosts:
         """Match hosts and executors; end what takes too long; request the total again."""
         self._match({executor.id: executor for executor in self._executors()})
         now_s = self.clock()
+        self._await_drains(now_s)
         for host in list(self.hosts.values()):
             if host.status == "starting" and now_s - host.waiting_s > START_LIMIT_S:
                 log.warning("%s did not start within %g s; abandoned", host.name, START_LIMIT_S)
@@ -217,12 +218,24 @@ class ExecutorHosts:
     # --- requests -----------------------------------------------------------------------------
 
     def _total(self, more: int = 0) -> int:
-        """The total to request. more: hosts to request beyond those that are leased."""
-        hosts = self.hosts.values()
-        staying = sum(host.status != "draining" or host.excluded for host in hosts)
-        waited_for = more > 0 or any(host.status == "starting" for host in hosts)
-        draining = len(hosts) - staying if self.counts_draining and waited_for else 0
-        return staying + more + draining
+        """The total to request. more: hosts to request beyond those that are leased.
+
+        Executors that drain are never added to start others sooner: as soon as one is gone, the
+        cluster manager would fill the gap with an executor that nobody planned.
+        """
+        staying = sum(h.status != "draining" or h.excluded for h in self.hosts.values())
+        return staying + more
+
+    def _await_drains(self, now_s: float) -> None:
+        """Let the start of the youngest hosts begin anew while executors drain in their place.
+
+        Otherwise the wait would count as start-up time, and a long one as a failed start.
+        """
+        draining = sum(host.draining_s is not None for host in self.hosts.values())
+        starting = [host for host in self.hosts.values() if host.status == "starting"]
+        if self.counts_draining and draining:
+            for host in starting[-draining:]:
+                host.waiting_s = now_s
 
     def _request(self, more: int = 0) -> str:
         """Request the total; return why that failed, empty when it was acknowledged."""
