@@ -24,9 +24,11 @@ from tidegate.loop.journal import Journal, Turn, read_journal
 from tidegate.model import InstanceReading, Plan, Snapshot
 from tidegate.model.topology import Resources
 from tidegate.spark.autoscaler import autoscaler as module
+from tidegate.spark.autoscaler import world as world_module
 from tidegate.spark.autoscaler.autoscaler import Autoscaler, DryRunAccount
 from tidegate.spark.autoscaler.submit import Attachment, run
 from tidegate.testing import steady_snapshot
+from tidegate.testing.spark import FakeGateway as SparkGateway
 
 LONG_S = 60.0
 """For what must happen, however slow the machine is."""
@@ -219,6 +221,26 @@ def test_a_turn_that_does_not_end_does_not_keep_the_application_from_ending(
     assert world.busy.wait(LONG_S)
     assert ends(scaler.stop)
     assert "still busy after 0.1 s" in caplog.text
+
+
+def test_a_release_that_waits_for_a_pause_ends_with_the_autoscaler(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "STOP_S", LONG_S)
+    monkeypatch.setattr(world_module, "BOUNDARY_WAIT_S", 1e9)
+    gateway = SparkGateway(3)
+    gateway.query("ticks")
+    gateway.batches = {"run-of-ticks": "ticks"}
+    monkeypatch.setattr(module, "Gateway", lambda spark, watch_only: gateway)
+    scaler = Autoscaler(
+        ANY, slo="5s", policy="static", parameters={"hosts": 1}, interval=1e9, journal=None,
+        without_guards=["all"],
+    )  # fmt: skip
+    waits = scaler.world._waits
+    with scaler:
+        assert waits.wait(LONG_S)
+    assert not waits.is_set() and "still busy" not in caplog.text
+    assert gateway.leaving == set()
 
 
 def test_closing_that_fails_or_does_not_end_is_a_warning(

@@ -280,6 +280,7 @@ class Autoscaler(Service):
             price_per_hour * billing_unit_s / 3600,
             max_hosts=max_executors,
         )
+        self._stop = threading.Event()
         self.world = SparkWorld(
             self.gateway,
             hosts,
@@ -291,6 +292,7 @@ class Autoscaler(Service):
             live_settings=live_settings,
             sources=sources,
             slo_by=slo_by,
+            closing=self._stop,
         )
         self.records = open_records(journal, self.policy)
         self.journal, memory = self.records.journal, self.records.memory
@@ -309,7 +311,6 @@ class Autoscaler(Service):
         self.on_turn = on_turn
         self.last: Turn | None = None
         self.failures = 0
-        self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidegate", daemon=True)
 
     # --- start and stop -----------------------------------------------------------------------

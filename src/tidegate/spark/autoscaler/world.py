@@ -98,6 +98,8 @@ class SparkWorld:
         warm_up_s: Batches of the first seconds of a query do not count for its cost.
         slo_by: What the latency target is about: ``delay`` (from when rows could be read) or
             ``event-age`` (from the rows' own time stamps, for queries with a watermark).
+        closing: Set when the autoscaler stops, so that a release waits no longer; None: set by
+            `close` only.
         clock: Returns Unix seconds.
     """
 
@@ -116,6 +118,7 @@ class SparkWorld:
         shards: int = 16,
         warm_up_s: float = WARM_UP_S,
         slo_by: SloBy = "delay",
+        closing: threading.Event | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.gateway = gateway
@@ -137,7 +140,7 @@ class SparkWorld:
         self._operators: frozenset[str] = frozenset()
         self._ends: queue.SimpleQueue[str] = queue.SimpleQueue()  # while a release waits for them
         self._waits = threading.Event()
-        self._closing = threading.Event()
+        self._closing = threading.Event() if closing is None else closing
         self._due_s: float | None = None  # since when a release is postponed
         self._slowest: BatchReading | None = None
         self._warned = False
