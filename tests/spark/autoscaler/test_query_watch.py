@@ -8,7 +8,7 @@ import pytest
 from tidegate.spark.autoscaler.admission import SourceLimit
 from tidegate.spark.autoscaler.gateway import QueryStatus, Trigger
 from tidegate.spark.autoscaler.query_watch import QueryWatch
-from tidegate.testing.spark import FakeGateway
+from tidegate.testing.spark import FakeGateway, progress_json
 
 
 def watched(gateway: FakeGateway) -> QueryWatch:
@@ -96,6 +96,51 @@ def test_the_limits_of_the_sources_are_in_the_reading() -> None:
     batches = watch.reading("ticks", gateway.now_s, None).batches
     assert batches is not None
     assert (batches.max_rows, batches.admission) == (5000, "maxOffsetsPerTrigger=5000")
+
+
+def test_queries_of_two_sessions_with_one_name_are_measured_one_by_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gateway = FakeGateway()
+    for session in ("a", "b"):
+        gateway.queries[session] = "alerts"
+        gateway.triggers[session] = Trigger("ProcessingTimeTrigger", 2)
+    watch = watched(gateway)
+    for number in range(5):
+        gateway.advance(2)
+        for session, rows in (("a", 100), ("b", 20)):
+            event = progress_json(
+                "alerts", number, gateway.now_s - 1, rows=rows, run=f"run-{session}", id=session
+            )
+            gateway.publish("progress", event)
+        gateway.queries = dict(reversed(gateway.queries.items()))  # Spark lists them in any order
+        look(watch, gateway)
+    assert watch.active == {"a": "alerts", "b": "alerts (2)"}
+    rates = [
+        watch.reading(name, gateway.now_s, None).arrival_rate_per_s
+        for name in ("alerts", "alerts (2)")
+    ]
+    assert rates == pytest.approx([50, 10])
+    (said,) = [r.getMessage() for r in caplog.records]
+    assert said.startswith("several sessions run a query named alerts; one of them is called alert")
+    gateway.publish("ended", "run-a\n")
+    del gateway.queries["a"]
+    look(watch, gateway)
+    assert set(watch.meters) == {"alerts (2)"}, "the other one keeps its name"
+
+
+def test_a_query_that_is_started_anew_under_another_id_has_the_name_of_the_first() -> None:
+    gateway = FakeGateway()
+    gateway.queries["a"] = "alerts"
+    watch = watched(gateway)
+    gateway.publish("progress", progress_json("alerts", 7, rows=9, run="run-a", id="a"))
+    look(watch, gateway)
+    gateway.queries = {"b": "alerts"}
+    gateway.publish("progress", progress_json("alerts", 0, rows=9, run="run-b", id="b"))
+    gateway.publish("progress", progress_json("alerts", 8, rows=9, run="run-a", id="a"))
+    look(watch, gateway)
+    assert watch.active == {"b": "alerts"}
+    assert watch.meters["alerts"].run == "run-b", "a late event of the one that ended is left out"
 
 
 STATE = {"stateOperators": [{"memoryUsedBytes": 2**20, "numShufflePartitions": 8}]}

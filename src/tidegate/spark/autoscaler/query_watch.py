@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import queue
 from collections.abc import Mapping
@@ -46,8 +47,9 @@ class QueryWatch:
         self.errors: dict[str, str] = {}
         """Errors that ended a query, by its name."""
         self.active: dict[str, str] = {}
-        """Names of the queries that ran at the last look, by id."""
+        """Names of the queries that ran at the last look, by id; no two have the same name."""
         self._names: dict[str, str] = {}
+        """Names of all queries that were seen, by id."""
         self._triggers: dict[str, Trigger] = {}
         self._status: dict[str, QueryStatus] = {}
         self._heard: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
@@ -68,7 +70,7 @@ class QueryWatch:
         now_s: Unix seconds; slots: task slots of the application; executors: when each executor
         registered, Unix seconds by id.
         """
-        self.active = self.gateway.active_queries()
+        self.active = self._named(self.gateway.active_queries())
         self._names.update(self.active)
         self._digest()
         for name in set(self._triggers) - set(self.active.values()):
@@ -123,6 +125,35 @@ class QueryWatch:
 
     # --- one look -----------------------------------------------------------------------------
 
+    def _named(self, queries: Mapping[str, str]) -> dict[str, str]:
+        """Running queries with names of their own: Spark's are unique within a session only.
+
+        A query keeps its name while it runs. queries: Spark's names by id.
+        """
+        found = {query: self.active[query] for query in queries if query in self.active}
+        for query in sorted(queries.keys() - found.keys()):
+            given = name = queries[query]
+            for number in itertools.count(2):
+                if name not in found.values():
+                    break
+                name = f"{given} ({number})"
+            found[query] = name
+            if name != given:
+                self._warn_once(
+                    name,
+                    "name",
+                    "several sessions run a query named %s; one of them is called %s here, and a "
+                    "latency target for %s does not apply to it: give each query its own name",
+                    given,
+                    name,
+                    given,
+                )
+        return {query: found[query] for query in queries}
+
+    def _holder(self, name: str) -> str | None:
+        """Id of the running query that has a name, None when none has it."""
+        return next((query for query, held in self.active.items() if held == name), None)
+
     def _digest(self) -> None:
         """Read the queued events."""
         while True:
@@ -140,6 +171,8 @@ class QueryWatch:
                 progress = read_progress(text)
                 # An idle event does not contain the query's name.
                 name = self._names.setdefault(progress.query, progress.name or progress.query[:8])
+                if self._holder(name) not in (None, progress.query):
+                    continue  # of a query that has ended, whose name another one has now
                 meter = self.meters.setdefault(name, QueryMeter(self.window_s, self.warm_up_s))
                 meter.add(progress, fresh=progress.run in self._fresh)
                 self.errors.pop(name, None)
