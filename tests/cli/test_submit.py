@@ -324,7 +324,32 @@ def test_spark_errors_leave_the_app_alone(app: Path, capsys: pytest.CaptureFixtu
     assert "runs without an autoscaler: Spark does not answer" in capsys.readouterr().err
 
 
-def test_wrong_settings_end_it_at_once(app: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        '{"slo":"5s","policy":"drs-2"}',
+        '{"slo":"5s","guards":{"new-guard":{}}}',
+        '{"slo":"5s","parameters":{"new_parameter":1}}',
+        '{"slo":"5s","when_blind":"ask"}',
+    ],
+)
+def test_settings_that_this_version_does_not_know_leave_the_app_alone(
+    settings: str, app: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pyspark.sql import SparkSession
+
+    with (
+        mock.patch.object(SparkSession.Builder, "getOrCreate", lambda builder: session),
+        mock.patch.object(sys, "argv", []),
+        mock.patch.object(sys, "path", list(sys.path)),
+    ):
+        assert run([settings, str(app), "7"]) == 7
+    assert "the application runs without an autoscaler" in capsys.readouterr().err
+
+
+def test_wrong_settings_of_spark_end_it_at_once(
+    app: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     error = SettingError("spark.master", "local", "a cluster", "use --dry-run to watch")
     assert wrapped(app, Attached(error), "7") == 2
     out = capsys.readouterr()

@@ -2,10 +2,12 @@
 
 The command sorts its arguments and becomes spark-submit, which runs `driver.py` in place of the
 application. There `run` runs the application as if it were started directly, and attaches the
-autoscaler to its first session, and again if it stops the session and creates another. Wrong
-settings end the process before the application relies on them. Any other error of the autoscaler is
-a warning, and the application continues: a journal, a port, a disk or another version of Tidegate
-in the driver never ends it.
+autoscaler to its first session, and again if it stops the session and creates another.
+
+The command checks the autoscaler's settings before Spark starts. In the driver, only settings of
+Spark that the command could not see (those of the session itself) end the process, before the
+application uses its first session. Any other error is a warning, and the application continues
+without an autoscaler: a journal, a port, a disk or another version of Tidegate never ends it.
 """
 
 from __future__ import annotations
@@ -331,11 +333,20 @@ def _end(attached: list[Autoscaler]) -> None:
                 print(autoscaler.dry_run_report(end_s - time.monotonic()), file=sys.stderr)
 
 
+def _of_spark(error: Exception) -> bool:
+    """Whether an error is about a setting of Spark, which the command could not check.
+
+    The command has checked all others. What is wrong with them here is another version of Tidegate.
+    """
+    return isinstance(error, SettingError) and error.key.partition(".")[0] == "spark"
+
+
 def _on_first_session(make: Callable[[SparkSession], Autoscaler]) -> list[Autoscaler]:
     """Attach an autoscaler to the first session of each application that this process creates.
 
-    make: creates the autoscaler. Returns a list that holds the present one from then on. Wrong
-    settings end the process before its first session is used; any other error is a warning.
+    make: creates the autoscaler. Returns a list that holds the present one from then on. Settings
+    of Spark under which nothing can be scaled end the process before its first session is used; any
+    other error is a warning.
     """
     from pyspark.sql import SparkSession
 
@@ -357,7 +368,7 @@ def _on_first_session(make: Callable[[SparkSession], Autoscaler]) -> list[Autosc
         try:
             attached.append(make(spark).start())
         except Exception as error:
-            if isinstance(error, InputError) and len(seen) == 1:
+            if _of_spark(error) and len(seen) == 1:
                 print(f"tidegate: {error}", file=sys.stderr, flush=True)
                 sys.exit(WRONG_SETTINGS)
             log.warning("not attached, the application runs without an autoscaler: %s", error)
