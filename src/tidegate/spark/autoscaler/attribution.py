@@ -85,6 +85,8 @@ class Attribution:
             if job.ended_s is not None and job.ended_s <= batch.committed_s + CLOCK_S:
                 run = meters[name].run or ""
                 meters[name].add_work(replace(job, run=run, batch=batch.batch), slots)
+                if not job.complete:
+                    meters[name].incomplete(batch.batch)
                 return True
         for name, batch in around:
             meters[name].incomplete(batch.batch)

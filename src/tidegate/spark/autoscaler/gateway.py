@@ -11,8 +11,8 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import BackendError, SettingError
@@ -21,11 +21,13 @@ from tidegate.spark.autoscaler.jobs import (
     JobWork,
     StageWork,
     described,
+    first_batches,
     read_job,
     read_stage,
     root_execution,
 )
 from tidegate.spark.autoscaler.jobs import moment_s as _moment_s
+from tidegate.spark.autoscaler.sightings import ExecutorInfo, QueryStatus, Trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,65 +41,14 @@ STATE_SAMPLE = 100
 KNOWN_VERSIONS = ("4.0", "4.1", "4.2", "4.3")
 FIRST_LOOK = 50
 """Number of jobs that are read when the autoscaler is attached to a running application."""
+JOBS_PER_TURN = 50
+"""Largest number of finished jobs whose stages are read in one turn, at some 10 ms each."""
+TASK_LISTS_PER_TURN = 40
+"""Largest number of task lists that are read in one turn."""
 SHORT_STAGE_MS = 100
 """The tasks of a shorter stage are not looked at one by one."""
 UNEVEN = 1.5
 """A task is longer than the others if it takes this many times the mean."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutorInfo:
-    """An executor as the driver sees it.
-
-    Args:
-        id: Spark's id of the executor.
-        cores: Task slots: its cores, divided by ``spark.task.cpus``.
-        memory_mb: Memory for storage and execution, in MB.
-        busy_s: Total run time of its finished tasks, in seconds.
-        tasks: Tasks that run now.
-        added_s: When it registered, Unix seconds.
-        shuffle_mb: Shuffle data that it has written since it started, in MB; None: not known.
-        cached_mb: Cached blocks in its memory and on its disk, in MB; None: not known.
-        leaving: It is being decommissioned or removed, and gets no more tasks.
-        excluded: Spark gives it no tasks for a while, because tasks failed there.
-    """
-
-    id: str
-    cores: int
-    memory_mb: float
-    busy_s: float
-    tasks: int
-    added_s: float
-    shuffle_mb: float | None = None
-    cached_mb: float | None = None
-    leaving: bool = False
-    excluded: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Trigger:
-    """The trigger of a query.
-
-    kind: Spark's name of it, such as ``ProcessingTimeTrigger``; empty when it could not be read.
-    interval_s: seconds between two batches, 0 when there is no pause, None if there are no batches
-    or it is unknown.
-    """
-
-    kind: str = ""
-    interval_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class QueryStatus:
-    """What a query does at this moment.
-
-    idle: whether it waits and had nothing to read when it last looked. began_s: start of the batch
-    with rows that runs now, Unix seconds, None when none runs. run: id of its run.
-    """
-
-    idle: bool = False
-    began_s: float | None = None
-    run: str = ""
 
 
 class Gateway:
@@ -110,6 +61,12 @@ class Gateway:
     """
 
     _dropped = False  # whether a warning about jobs that were dropped was given
+    _skipped = False  # whether a warning about jobs that were not read was given
+    _lists = 0  # task lists that may still be read in this turn
+    # As `active_queries` found them: one listing a turn, and not one for each query.
+    _executions: Mapping[str, Any] = MappingProxyType({})  # by the id of the query
+    _run_ids: frozenset[str] | None = None  # of these queries; None: not read yet
+    _tasks_by_run: Mapping[str, tuple[int, int]] | None = None  # None: not read in this turn
 
     def __init__(self, spark: SparkSession, watch_only: bool = False) -> None:
         context = getattr(spark, "_sc", None)
@@ -314,10 +271,27 @@ class Gateway:
                     plain.append(json.loads(self._json.writeValueAsString(store.job(number))))
             ended = [job for job in plain if job["status"] != "RUNNING"]
             left = {job["jobId"] for job in plain if job["status"] == "RUNNING"}
-            found = [self._job(job) for job in sorted(ended, key=lambda job: job["jobId"])]
-        return found, max(after, newest), left
+            chosen = first_batches(ended, JOBS_PER_TURN)
+            self._lists = TASK_LISTS_PER_TURN
+            found = [self._job(job) for job in chosen]
+            read = {job.job for job in found}
+            rest = [job for job in ended if job["jobId"] not in read]
+            # Their number and batch are known, but not what they used.
+            found += [read_job(j, [], str(j.get("description") or ""), False) for j in rest]
+            self._warn_of_skipped(len(rest), len(ended))
+        return sorted(found, key=lambda job: job.job), max(after, newest), left
 
-    def _job(self, plain: dict[str, Any]) -> JobWork:
+    def _warn_of_skipped(self, skipped: int, ended: int) -> None:
+        if skipped and not self._skipped:
+            self._skipped = True
+            log.warning(
+                "%d jobs ended since the last turn, and only %d of them are read, so as not to "
+                "burden the driver: the cost of a query's batches comes from some of them",
+                ended,
+                ended - skipped,
+            )
+
+    def _job(self, plain: Mapping[str, Any]) -> JobWork:
         store = self._scala.statusStore()
         stages: list[tuple[dict[str, Any], StageWork]] = []
         complete = True
@@ -328,32 +302,36 @@ class Gateway:
                 complete = False
                 continue
             seen = json.loads(text)
-            longest = self._tasks(stage, seen, "ert", 1)  # by run time
+            longest = self._tasks(store, stage, seen, "ert", 1)  # by run time
             usual_ms = seen["executorRunTime"] / max(1, seen["numTasks"])
             uneven = longest and longest[0].get("duration", 0) > UNEVEN * usual_ms
-            last = self._tasks(stage, seen, "ct", 2) if uneven else []  # by the time of its end
+            # By the time of its end.
+            last = self._tasks(store, stage, seen, "ct", 2) if uneven else []
             read = read_stage(seen, longest[0] if longest else None, last)
             if read is not None:  # None: its result was there already, so it was skipped
                 stages.append((seen, read))
         return read_job(plain, stages, self._description(plain), complete)
 
     def _tasks(
-        self, stage: int, seen: dict[str, Any], order: str, count: int
+        self, store: Any, stage: int, seen: dict[str, Any], order: str, count: int
     ) -> list[dict[str, Any]]:
-        """The first tasks of a stage in falling order; none for a short stage."""
-        if seen["numTasks"] < 2 or seen["executorRunTime"] < SHORT_STAGE_MS:
+        """The first tasks of a stage in falling order; none for a short stage.
+
+        Spark sorts all tasks of the stage for it, so only some stages of a turn are looked at.
+        """
+        short = seen["numTasks"] < 2 or seen["executorRunTime"] < SHORT_STAGE_MS
+        if short or self._lists <= 0:
             return []
+        self._lists -= 1
         try:
             by, every = self._jvm.scala.Option.apply(order), self._jvm.java.util.ArrayList()
-            first = self._scala.statusStore().taskList(
-                stage, seen["attemptId"], 0, count, by, False, every
-            )
+            first = store.taskList(stage, seen["attemptId"], 0, count, by, False, every)
             tasks: list[dict[str, Any]] = json.loads(self._json.writeValueAsString(first))
         except Exception:  # another version of Spark, or the tasks were dropped
             return []
         return tasks
 
-    def _description(self, job: dict[str, Any]) -> str:
+    def _description(self, job: Mapping[str, Any]) -> str:
         """The description of the batch that a job belongs to, or the job's own one.
 
         Code in ``foreachBatch`` may have changed the job's, but not that of the batch's execution.
@@ -373,28 +351,45 @@ class Gateway:
         group = str(job.get("jobGroup") or "")
         return f"runId = {group}" if group and group in self._runs() else text
 
-    def _runs(self) -> set[str]:
-        return {str(query.runId()) for query in self._active()}
+    def _runs(self) -> frozenset[str]:
+        """Runs of the queries that the last listing found."""
+        if not self._executions:
+            self._index(self._active())
+        if self._run_ids is None:
+            self._run_ids = frozenset(str(q.runId()) for q in self._executions.values())
+        return self._run_ids
 
     def tasks_of(self, run: str) -> tuple[int, int]:
-        """Numbers of tasks of a query's run that wait for a slot, and that run."""
-        with _translated("the status tracker did not answer"):
-            tracker = self._context.statusTracker()
-            store = self._scala.statusStore()
-            waiting = running = 0
-            for job in tracker.getActiveJobsIds():
-                try:
-                    plain = json.loads(self._json.writeValueAsString(store.job(job)))
-                except Exception:
-                    continue  # it has just begun or ended
-                if described(self._description(plain))[0] != run:
-                    continue
-                for stage in plain["stageIds"]:
-                    seen = tracker.getStageInfo(stage)
-                    if seen is not None and seen.numActiveTasks:
-                        running += seen.numActiveTasks
-                        waiting += seen.numTasks - seen.numActiveTasks - seen.numCompletedTasks
-        return max(0, waiting), running
+        """Numbers of tasks of a query's run that wait for a slot, and that run.
+
+        The jobs are listed at the first call after `active_queries`, for all runs at once.
+        """
+        if self._tasks_by_run is None:
+            with _translated("the status tracker did not answer"):
+                self._tasks_by_run = self._active_tasks()
+        return self._tasks_by_run.get(run, (0, 0))
+
+    def _active_tasks(self) -> dict[str, tuple[int, int]]:
+        """Numbers of tasks that wait and that run, by the run of their query."""
+        tracker = self._context.statusTracker()
+        store = self._scala.statusStore()
+        found: dict[str, tuple[int, int]] = {}
+        for job in tracker.getActiveJobsIds():
+            try:
+                plain = json.loads(self._json.writeValueAsString(store.job(job)))
+            except Exception:
+                continue  # it has just begun or ended
+            run = described(self._description(plain))[0]
+            if not run:
+                continue
+            waiting, running = found.get(run, (0, 0))
+            for stage in plain["stageIds"]:
+                seen = tracker.getStageInfo(stage)
+                if seen is not None and seen.numActiveTasks:
+                    running += seen.numActiveTasks
+                    waiting += seen.numTasks - seen.numActiveTasks - seen.numCompletedTasks
+            found[run] = (max(0, waiting), running)
+        return found
 
     def trigger_of(self, query: str) -> Trigger:
         """The trigger of a query."""
@@ -455,17 +450,27 @@ class Gateway:
 
     def _execution(self, query: str) -> Any:
         """Spark's execution of a running query."""
-        for active in self._active():
-            if str(active.id()) == query:
-                return active
-        raise BackendError(f"query {query} does not run")
+        if query not in self._executions:
+            self._index(self._active())
+        if query not in self._executions:
+            raise BackendError(f"query {query} does not run")
+        return self._executions[query]
+
+    def _index(self, active: Sequence[Any]) -> None:
+        self._executions = {str(query.id()): query for query in active}
+        self._run_ids = None
 
     def active_queries(self) -> dict[str, str]:
-        """Names of the running queries of all sessions of the application, by id."""
+        """Names of the running queries of all sessions of the application, by id.
+
+        What the other calls need of the queries is listed here, so call it once a turn.
+        """
         with _translated("its queries could not be listed"):
+            self._tasks_by_run = None
             active = self._active()
             self._listen_to(active)
-            return {str(q.id()): q.name() or str(q.id())[:8] for q in active}
+            self._index(active)
+            return {i: query.name() or i[:8] for i, query in self._executions.items()}
 
     def in_batch(self) -> dict[str, str]:
         """Names of the queries that process a batch now, by run id; idle ones are not listed."""

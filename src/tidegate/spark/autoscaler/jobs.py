@@ -14,6 +14,7 @@ __all__ = [
     "StageWork",
     "available_slots",
     "described",
+    "first_batches",
     "held_slots",
     "moment_s",
     "read_job",
@@ -89,6 +90,30 @@ def described(text: str) -> tuple[str, int | None]:
     run = re.search(r"runId = (\S+)", text)
     batch = re.search(r"batch = (\d+)", text)
     return run.group(1) if run else "", int(batch.group(1)) if batch else None
+
+
+def first_batches(jobs: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
+    """Jobs to read when there are too many: whole batches, the newest of each query first.
+
+    A batch of which only some jobs are read has no known cost, and each query needs some batches
+    that have one. Jobs without a description count as one batch.
+
+    jobs: jobs as Spark's JSON. most: number of jobs that can be read. The result is in the order in
+    which to read them.
+    """
+    batches: dict[tuple[str, int | None], list[Mapping[str, Any]]] = {}
+    for job in sorted(jobs, key=lambda job: int(job["jobId"])):
+        batches.setdefault(described(str(job.get("description") or "")), []).append(job)
+    ages: dict[str, int] = {}
+    ranked = []
+    for (run, _), group in sorted(batches.items(), key=lambda b: -int(b[1][-1]["jobId"])):
+        ages[run] = ages.get(run, -1) + 1
+        ranked.append((ages[run], group))
+    chosen: list[Mapping[str, Any]] = []
+    for _, group in sorted(ranked, key=lambda pair: pair[0]):
+        if len(chosen) + len(group) <= most:
+            chosen += group
+    return chosen
 
 
 def root_execution(job: Mapping[str, Any]) -> int | None:
