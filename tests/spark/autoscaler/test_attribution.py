@@ -45,6 +45,20 @@ def test_a_job_of_a_thread_belongs_to_the_batch_that_it_ran_in() -> None:
     assert work(one) == [6.0] and work(plain) == [], "a query without foreachBatch starts none"
 
 
+@pytest.mark.parametrize(("run", "batch"), [("", None), ("run-of-one", 1)])
+def test_a_batch_with_a_job_that_was_not_read_has_no_known_cost(
+    run: str, batch: int | None
+) -> None:
+    one, known = meter("one", 0, 5), job(5.2, 5.4, "run-of-one", 1)
+    attribution = Attribution()
+    attribution.add([known], 4, {"one": one}, START_S + 9)
+    assert one.cost() is not None
+    attribution.add(
+        [replace(job(5.5, 6.5, run, batch), complete=False)], 4, {"one": one}, START_S + 9
+    )
+    assert one.cost() is None
+
+
 def test_a_job_of_a_run_without_a_batch_goes_by_time() -> None:
     one, two = meter("one", 0, 5), meter("two", 0, 5)
     Attribution().add([job(5.5, 6.5, "run-of-two")], 4, {"one": one, "two": two}, START_S + 9)

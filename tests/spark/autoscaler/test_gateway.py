@@ -154,3 +154,17 @@ def test_of_a_query_the_newest_batches_are_read_first() -> None:
     jobs = [job(n, "busy", n // 2) for n in range(8)] + [job(8, "rare", 0)]
     assert [j["jobId"] for j in first_batches(jobs, 5)] == [8, 6, 7, 4, 5]
     assert [j["jobId"] for j in first_batches(jobs, 2)] == [8], "no half of a batch"
+
+
+def test_the_sample_of_state_partitions_is_limited_over_all_queries() -> None:
+    gateway, calls = on_jvm(20)
+    operator = {"operatorName": "stateStoreSave", "numShufflePartitions": 200}
+    for query in gateway._active():
+        query.answers |= {
+            "json": json.dumps({"stateOperators": [operator, operator]}),
+            "isDefined": True,
+            "get": "executor_127.0.0.1_3",
+        }
+    calls.clear()
+    assert gateway.state_partitions() == {"3": 20 * 2 * 200}, "a sample stands for all"
+    assert calls.count("getLocation") <= module.STATE_SAMPLE

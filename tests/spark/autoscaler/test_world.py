@@ -401,6 +401,27 @@ def test_a_release_is_not_postponed_for_ever_and_says_what_it_costs() -> None:
     )
 
 
+def test_a_postponed_release_keeps_its_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway, world = busy(4)
+    gateway.batches = {"run-of-ticks": "ticks"}
+    looks: list[float] = []
+
+    def state_partitions() -> None:
+        looks.append(gateway.now_s)
+
+    monkeypatch.setattr(gateway, "state_partitions", state_partitions)
+    first = gateway.now_s
+    for _ in range(2):
+        assert world.apply(resized(world, -1)).refused
+        gateway.now_s += 5
+    assert looks == [first], "the same host"
+    assert world.apply(resized(world, -2)).refused
+    assert len(looks) == 2, "two hosts are another choice"
+    world.apply(resized(world, 0))
+    world.apply(resized(world, -2))
+    assert len(looks) == 3, "the plan had changed in between"
+
+
 def test_a_query_that_has_just_ended_a_batch_is_between_two(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -36,8 +36,9 @@ __all__ = ["ExecutorInfo", "Gateway", "JobWork", "QueryStatus", "Trigger", "chec
 
 log = logging.getLogger(__name__)
 
-STATE_SAMPLE = 100
-"""Largest number of partitions of an operator that are looked up, at about 2 ms each."""
+STATE_SAMPLE = 200
+"""About the largest number of state partitions that are looked up, of all queries together, at 2 ms
+each; of every stateful operator at least one."""
 KNOWN_VERSIONS = ("4.0", "4.1", "4.2", "4.3")
 FIRST_LOOK = 50
 """Number of jobs that are read when the autoscaler is attached to a running application."""
@@ -211,29 +212,35 @@ class Gateway:
     def state_partitions(self) -> dict[str, int] | None:
         """Number of state partitions that each executor has loaded, by its id.
 
-        Spark's coordinator of state stores is asked for each partition, or for a sample of at most
-        `STATE_SAMPLE` of an operator. None when it does not answer. Of a join's stores, only the
+        Spark's coordinator of state stores is asked for each partition, or for a sample of about
+        `STATE_SAMPLE` of all queries. None when it does not answer. Of a join's stores, only the
         first is looked at.
         """
         found: dict[str, int] = {}
         try:
             stores = self._jvm.org.apache.spark.sql.execution.streaming.state
+            stateful = []
             for query in self._active():
                 progress = query.lastProgress()
                 operators = json.loads(progress.json())["stateOperators"] if progress else []
+                if operators:
+                    stateful.append((query, operators))
+            total = sum(o.get("numShufflePartitions", 0) for _, many in stateful for o in many)
+            step = max(1, math.ceil(total / STATE_SAMPLE))
+            for query, operators in stateful:
                 coordinator = query.sparkSession().streams().stateStoreCoordinator()
                 root, run = f"{query.resolvedCheckpointRoot()}/state", query.runId()
                 for number, operator in enumerate(operators):
                     join = "Join" in operator["operatorName"]
                     name = "left-keyToNumValues" if join else "default"
                     partitions = operator.get("numShufflePartitions", 0)
-                    step = max(1, math.ceil(partitions / STATE_SAMPLE))
                     for partition in range(0, partitions, step):
                         store = stores.StateStoreId(root, number, partition, name)
                         place = coordinator.getLocation(stores.StateStoreProviderId(store, run))
                         if place.isDefined():  # executor_<host>_<id>
                             executor = str(place.get()).rpartition("_")[2]
-                            found[executor] = found.get(executor, 0) + step
+                            stands_for = min(step, partitions - partition)
+                            found[executor] = found.get(executor, 0) + stands_for
         except Exception as error:
             log.debug("the coordinator of state stores did not answer: %s", error)
             return None

@@ -142,6 +142,7 @@ class SparkWorld:
         self._waits = threading.Event()
         self._closing = threading.Event() if closing is None else closing
         self._due_s: float | None = None  # since when a release is postponed
+        self._chosen: frozenset[str] = frozenset()  # the hosts of a release that is postponed
         self._slowest: BatchReading | None = None
         self._warned = False
         self._wanted = Deployment(())
@@ -422,7 +423,7 @@ class SparkWorld:
             refused += late
             notes += cost
         else:
-            self._due_s = None
+            self._due_s, self._chosen = None, frozenset()
         here = {h.name for h in self.hosts.hosts.values() if h.status != "draining"}
         self._wanted = self._reached(before, plan.deployment, releases, here)
         self._filled = set(self._wanted.hosts)
@@ -449,7 +450,9 @@ class SparkWorld:
 
     def _release(self, hosts: Sequence[str]) -> tuple[list[str], list[str]]:
         """Release hosts between batches; return why some stay, and what the release costs."""
-        self.hosts.choose(hosts)
+        if self._chosen != frozenset(hosts):  # a choice takes time, so a postponed one stays
+            self.hosts.choose(hosts)
+            self._chosen = frozenset(hosts)
         busy = self._await_boundary()
         if busy and (self._closing.is_set() or not self._overdue()):
             why = f"there was no pause between the batches of {busy}"
@@ -458,7 +461,7 @@ class SparkWorld:
         refused = self.hosts.release(hosts) or []
         if len(refused) == len(hosts):
             return refused, []
-        self._due_s = None
+        self._due_s, self._chosen = None, frozenset()
         notes = []
         if busy:
             notes.append(
