@@ -227,7 +227,7 @@ class ExecutorHosts:
         return staying + more
 
     def _await_drains(self, now_s: float) -> None:
-        """Let the start of the youngest hosts begin anew while executors drain in their place.
+        """Restart the wait for the youngest hosts while executors drain in their place.
 
         Otherwise the wait would count as start-up time, and a long one as a failed start.
         """

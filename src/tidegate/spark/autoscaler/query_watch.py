@@ -126,7 +126,7 @@ class QueryWatch:
     # --- one look -----------------------------------------------------------------------------
 
     def _named(self, queries: Mapping[str, str]) -> dict[str, str]:
-        """Running queries with names of their own: Spark's are unique within a session only.
+        """Running queries with unique names: Spark's are unique within a session only.
 
         A query keeps its name while it runs. queries: Spark's names by id.
         """
