@@ -132,7 +132,7 @@ def test_turns_outside_the_counted_time_are_named_with_their_own_figures(
     before, after = summary.left_out
     assert before.name == "before" and before.duration_s == pytest.approx(100)
     assert after.name == "after" and after.duration_s == pytest.approx(100)
-    assert before.items > 0 and before.p95_s is not None and before.slo_compliance is not None
+    assert before.items and before.p95_s is not None and before.slo_compliance is not None
     shown = dict(figures(summary))
     assert "within the SLO of their query, p95" in shown["not counted: before"]
     html = live_page("part", turns, summary).html()
@@ -151,6 +151,41 @@ def test_a_warm_up_that_is_not_in_the_journal_is_named_in_answer_and_figures(
     assert left_out_text(warm_up, summary) == text
     assert dict(figures(summary))["not counted: warm-up"] == text
     assert f"Not counted: warm-up, {text}." in live_page("day", turns, summary).html()
+
+
+def later(turns: list[Turn], from_number: int, by_s: float) -> list[Turn]:
+    """The turns, with a time of that length before one of them in which there was none."""
+    return [
+        replace(t, snapshot=replace(snapshot(t), time_s=snapshot(t).time_s + by_s))
+        if t.number >= from_number
+        else t
+        for t in turns
+    ]
+
+
+def test_a_time_without_snapshots_is_not_counted_and_is_named(turns: list[Turn]) -> None:
+    whole, down = summarise(turns), summarise(later(turns, 31, 36_000.0))
+    assert down.duration_s == pytest.approx(whole.duration_s)
+    assert down.items == pytest.approx(whole.items)
+    assert down.slo_compliance == pytest.approx(whole.slo_compliance)
+    assert down.executor_s == pytest.approx(whole.executor_s)
+    assert down.saved == pytest.approx(whole.saved)
+    (gap,) = down.left_out
+    assert gap.name == "not watched" and gap.duration_s == pytest.approx(36_000)
+    assert gap.items is None and gap.slo_compliance is None
+    assert dict(figures(down))["not counted: not watched"] == "10 h, items unknown"
+    html = live_page("down", later(turns, 31, 36_000.0), down).html()
+    assert "Not counted: not watched, 10 h, items unknown." in html
+    twice = summarise(later(later(turns, 31, 36_000.0), 41, 7_200.0))
+    assert dict(figures(twice))["not counted: not watched"] == "12 h in 2 parts, items unknown"
+
+
+def test_late_turns_are_counted_and_a_journal_of_two_turns_may_have_a_gap(
+    turns: list[Turn],
+) -> None:
+    late = summarise(later(turns, 31, 15.0))
+    assert late.left_out == () and late.duration_s == pytest.approx(615)
+    assert summarise(later(turns[:2], 2, 3_600.0)).duration_s == pytest.approx(20)
 
 
 def without_delay(turn: Turn) -> Turn:

@@ -146,6 +146,19 @@ def test_rows_without_a_delay_are_counted_apart() -> None:
     assert found["tidegate_query_rows_total", "sessions"] == 0
 
 
+def test_a_time_without_turns_counts_as_one_interval() -> None:
+    first, second = many_queries(1, turns=30)[9:11]
+    assert second.snapshot is not None
+    down = replace(second, snapshot=replace(second.snapshot, time_s=second.snapshot.time_s + 36e3))
+    counts = []
+    for after in (second, down):
+        metrics = Metrics()
+        metrics.observe(first)
+        metrics.observe(after)
+        counts.append(values(metrics)["tidegate_query_rows_total", "alerts"])
+    assert counts[0] > 0 and counts[1] == pytest.approx(counts[0])
+
+
 def test_staleness_grows_while_nobody_decides() -> None:
     now = iter([100.0, 160.0, 160.0])
     metrics = Metrics(clock=lambda: next(now))

@@ -11,6 +11,7 @@ from tidegate.report.page import Page
 from tidegate.report.points import LatencyFigures
 from tidegate.report.queries import QueryFigures, delay_of
 from tidegate.report.summary import (
+    NOT_WATCHED,
     LeftOut,
     LiveSummary,
     capacity_of,
@@ -212,14 +213,29 @@ def _not_counted(s: LiveSummary) -> list[tuple[str, str]]:
         rows.append(("set aside", f"{s.set_aside} bad rows: not in the share in time"))
     if s.waiting is not None and s.waiting >= 1:
         rows.append(("waiting at the end", f"{s.waiting:.0f} items: not in the share in time"))
-    rows += [(f"not counted: {part.name}", left_out_text(part, s)) for part in s.left_out]
+    rows += [(f"not counted: {name}", text) for name, text in _left_out_texts(s)]
     return rows
+
+
+def _left_out_texts(s: LiveSummary) -> list[tuple[str, str]]:
+    """Return name and text of what is not counted; the times that nobody watched are one."""
+    gaps = [part for part in s.left_out if part.name == NOT_WATCHED]
+    found = [(p.name, left_out_text(p, s)) for p in s.left_out if p.name != NOT_WATCHED]
+    if len(gaps) == 1:
+        found.append((NOT_WATCHED, left_out_text(gaps[0], s)))
+    elif gaps:
+        length = show_duration(sum(part.duration_s for part in gaps))
+        found.append((NOT_WATCHED, f"{length} in {len(gaps)} parts, items unknown"))
+    return found
 
 
 def left_out_text(part: LeftOut, summary: LiveSummary) -> str:
     """Return the figures of a part that is not counted, as text."""
     about = "" if part.exact else "about "
-    text = f"{show_duration(part.duration_s)}, {about}{part.items:.0f} items"
+    length = show_duration(part.duration_s)
+    if part.items is None:
+        return f"{length}, items unknown"
+    text = f"{length}, {about}{part.items:.0f} items"
     if part.slo_compliance is not None and summary.slo_s is not None:
         target = "the SLO of their query" if summary.by_query else show_duration(summary.slo_s)
         text += f", {about}{part.slo_compliance:.1%} within {target}"
@@ -244,8 +260,8 @@ def _answer(s: LiveSummary) -> str:
     text = text[0].upper() + text[1:]
     if len(s.queries) > 1:
         text += f" {_worst(s.queries)}"
-    for part in s.left_out:
-        text += f" Not counted: {part.name}, {left_out_text(part, s)}."
+    for name, part in _left_out_texts(s):
+        text += f" Not counted: {name}, {part}."
     return text
 
 

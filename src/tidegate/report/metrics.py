@@ -32,6 +32,7 @@ from tidegate.model import Snapshot
 from tidegate.report.query_metrics import QUERY_METRICS, Histogram, QueryMetrics, Values
 from tidegate.report.query_metrics import Metric as _Kind
 from tidegate.report.summary import (
+    MOST_INTERVALS,
     capacity_of,
     decisions_of,
     latency_points,
@@ -163,7 +164,7 @@ class Metrics:
             # A counter must not fall: a host that is lost early is billed for less than foreseen.
             self._cost_usd = max(self._cost_usd, self._bill.cost_usd())
             if before is not None:
-                span_s = max(0.0, turn.snapshot.time_s - before.time_s)
+                span_s = _span_s(turn.snapshot, before)
                 self._latency.add(latency_points(turn.snapshot, span_s))
                 self._queries.add(turn, span_s, self._slo_s(turn))
 
@@ -231,6 +232,14 @@ class Metrics:
             found["last_turn_timestamp_seconds"] = {(): seen_s}
             found["staleness_seconds"] = {(): self._clock() - seen_s}
         return {f"tidegate_{name}": values for name, values in found.items()}
+
+
+def _span_s(now: Snapshot, before: Snapshot) -> float:
+    """Return the seconds for which a snapshot stands: since the one before, or one interval."""
+    span_s = max(0.0, now.time_s - before.time_s)
+    if now.interval_s and span_s > MOST_INTERVALS * now.interval_s:
+        return now.interval_s  # nobody watched in between
+    return span_s
 
 
 def _of_turn(turn: Turn, now: Snapshot) -> dict[str, Values]:

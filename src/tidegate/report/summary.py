@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from tidegate.codec import Value
 from tidegate.errors import JournalError
@@ -15,6 +17,8 @@ from tidegate.report.points import LatencyFigures, Point, latency_figures, point
 from tidegate.report.queries import QueryFigures, independent, query_figures
 
 __all__ = [
+    "MOST_INTERVALS",
+    "NOT_WATCHED",
     "Decision",
     "LeftOut",
     "LiveSummary",
@@ -27,6 +31,11 @@ __all__ = [
     "slo_of",
     "summarise",
 ]
+
+NOT_WATCHED = "not watched"
+"""Name of a part of a run in which nobody measured, for example because the driver was down."""
+MOST_INTERVALS = 3
+"""A snapshot that the next one follows later than this many intervals stands for one interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +71,7 @@ class LeftOut(Value):
         name: What it is, such as ``warm-up``.
         from_s: Its begin on the journal's clock, in seconds.
         until_s: Its end.
-        items: Items of that time.
+        items: Items of that time; None if nobody measured.
         slo_compliance: Share of them within the target; None if not measured.
         p95_s: 95th percentile of their latency, in seconds.
         exact: Whether these were counted; otherwise they are estimated.
@@ -71,7 +80,7 @@ class LeftOut(Value):
     name: str
     from_s: float
     until_s: float
-    items: float
+    items: float | None
     slo_compliance: float | None
     p95_s: float | None
     exact: bool = False
@@ -115,9 +124,9 @@ class LiveSummary(Value):
         policy: Description of the policy and its guards.
         turns: Turns in the journal.
         failed_turns: Turns that failed.
-        duration_s: Length of the run, in seconds.
+        duration_s: Length of the run, in seconds, without the parts that are left out.
         items: Items processed.
-        executor_s: Executor-seconds of all leases.
+        executor_s: Executor-seconds of all leases in that time.
         static_executor_s: Executor-seconds with the peak number of executors all the time.
         peak_executors: Largest number of executors.
         cost_usd: Cost by started billing unit; see `Bill`.
@@ -204,8 +213,9 @@ def summarise(
 ) -> LiveSummary:
     """Return the figures of a run.
 
-    Whatever is not counted is in `left_out`, with its own figures: `before`, and the turns outside
-    `from_s` and `until_s`.
+    Whatever is not counted is in `left_out`, with its own figures: `before`, the turns outside
+    `from_s` and `until_s`, and every time between two snapshots that is much longer than the
+    journal's usual interval. Nobody knows what was processed in time while nobody measured.
 
     Args:
         turns: Turns of the journal.
@@ -230,9 +240,20 @@ def summarise(
     spans = _spans(seen, until_s)
     duration_s = math.fsum(spans)
     peak = max(len(s.hosts) for s in seen)
+    gaps = _gaps(seen, spans)
+    unwatched = {gap.until_s: gap.from_s for gap in gaps}
     bill = Bill()
+    gap_s = gap_usd = 0.0  # what the bill has for the gaps
     for turn in inside:
+        time_s = turn.snapshot.time_s if turn.snapshot is not None else None
+        gap_from_s = unwatched.get(time_s) if time_s is not None else None
+        if gap_from_s is not None:
+            gap_s -= bill.host_seconds(gap_from_s)
+            gap_usd -= bill.cost_usd(gap_from_s)
         bill.add(turn)
+        if gap_from_s is not None:
+            gap_s += bill.host_seconds(time_s)
+            gap_usd += bill.cost_usd(time_s)
     ended_s = seen[-1].time_s + spans[-1]
     given_s = slo_s
     slo_s = slo_of(looked[-1]) if slo_s is None else slo_s
@@ -257,10 +278,10 @@ def summarise(
         failed_turns=sum(turn.error is not None for turn in inside),
         duration_s=duration_s,
         items=math.fsum(items),
-        executor_s=bill.host_seconds(ended_s),
+        executor_s=bill.host_seconds(ended_s) - gap_s,
         static_executor_s=peak * duration_s,
         peak_executors=peak,
-        cost_usd=bill.cost_usd(ended_s),
+        cost_usd=bill.cost_usd(ended_s) - gap_usd,
         static_cost_usd=peak * seen[-1].offer.lease(0.0).cost_usd(duration_s),
         slo_s=slo_s,
         slo_compliance=found.in_time,
@@ -276,7 +297,7 @@ def summarise(
         without_latency_s=math.fsum(blind),
         shed=math.fsum(_shed_per_s(s) * span for s, span in zip(seen, spans, strict=True)),
         waiting=lag_of(seen[-1]),
-        left_out=tuple(part for part in (before, after) if part is not None),
+        left_out=tuple(part for part in (before, *gaps, after) if part is not None),
         queries=tuple(
             _exact(query, (by_query or {}).get(query.name))
             for query in query_figures(looked, spans, given_s)
@@ -418,10 +439,31 @@ def decisions_of(turns: Sequence[Turn]) -> list[Decision]:
 
 
 def _spans(seen: Sequence[Snapshot], until_s: float) -> list[float]:
-    """Return the seconds from each snapshot to the next one."""
+    """Return the seconds for which each snapshot stands: to the next one, or for one interval.
+
+    What one snapshot measured says nothing about the hours in which there was no other.
+    """
     last = seen[-1].interval_s or 0.0
     ends = [*(s.time_s for s in seen[1:]), min(until_s, seen[-1].time_s + last)]
-    return [max(0.0, end - s.time_s) for s, end in zip(seen, ends, strict=True)]
+    spans = [max(0.0, end - s.time_s) for s, end in zip(seen, ends, strict=True)]
+    # The interval says how often turns were meant to be, the median how often they were.
+    usual_s = statistics.median(spans[:-1]) if len(spans) > 3 else 0.0
+    found = []
+    for now, span_s in zip(seen, spans, strict=True):
+        interval_s = max(now.interval_s or 0.0, usual_s)
+        long = interval_s > 0 and span_s > MOST_INTERVALS * interval_s
+        found.append(interval_s if long else span_s)
+    return found
+
+
+def _gaps(seen: Sequence[Snapshot], spans: Sequence[float]) -> list[LeftOut]:
+    """Return the times for which no snapshot stands."""
+    found = []
+    for (now, after), span_s in zip(pairwise(seen), spans, strict=False):
+        end_s = now.time_s + span_s
+        if after.time_s - end_s > span_s:
+            found.append(LeftOut(NOT_WATCHED, end_s, after.time_s, None, None, None))
+    return found
 
 
 def _done_per_s(snapshot: Snapshot) -> float:
