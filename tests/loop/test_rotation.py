@@ -87,6 +87,40 @@ def test_a_journal_that_cannot_be_renamed_grows(
     assert len([text for text in caplog.messages if "cannot be rotated" in text]) == 1
 
 
+def test_a_rotation_that_failed_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "j.jsonl"
+
+    def refuse(self: Path, target: Path) -> None:
+        raise OSError(16, "Device or resource busy")
+
+    with Journal(path, SMALL) as journal:
+        for number in range(1, 13):
+            with monkeypatch.context() as patch:
+                if number in (4, 5, 6, 11, 12):
+                    patch.setattr(Path, "rename", refuse)
+                journal.write(turn(number))
+            if number == 6:
+                assert len(parts_of(path)) == 1
+    assert len(parts_of(path)) > 2, "later writes rotate it"
+    assert numbers(path) == list(range(1, 13))
+    said = [text for text in caplog.messages if "cannot be rotated" in text]
+    assert len(said) == 2, "once for each time that it fails"
+
+
+@pytest.mark.parametrize("damaged", ["1.2.3", "--", "e"])
+def test_a_damaged_time_in_the_first_turn_does_not_matter(damaged: str, tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    write(path, 2, Rotation())
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text(lines[0].replace('"time_s":10.0', f'"time_s":{damaged}', 1) + lines[1])
+    assert damaged in path.read_text()
+    with Journal(path) as journal:
+        journal.write(turn(3))
+    assert numbers(path) == [2, 3]
+
+
 def test_a_process_that_dies_in_the_middle_of_a_rotation_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     write(path, 2)
@@ -300,6 +334,24 @@ def test_a_lock_whose_file_was_removed_is_taken_anew(tmp_path: Path) -> None:
     with pytest.raises(BlockingIOError):
         WriterLock(path)
     second.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_is_kept_where_inodes_are_not_stable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+
+    def never(file: object, path: Path) -> bool:
+        looks.append(path)
+        assert len(looks) < 100, "it does not end"
+        return False
+
+    monkeypatch.setattr("tidegate.loop.lock._is_at", never)
+    lock = WriterLock(tmp_path / "j")
+    with pytest.raises(BlockingIOError):
+        WriterLock(tmp_path / "j")
+    lock.close()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -110,7 +110,7 @@ class Journal(Closing):
     def __init__(self, path: str | os.PathLike[str], rotation: Rotation | None = DAILY) -> None:
         self.path = Path(path)
         self.rotation = rotation
-        self._torn = self._closed = False
+        self._torn = self._closed = self._growing = False
         self._began_s: float | None = None
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,7 +156,10 @@ class Journal(Closing):
         self._file = self.path.open("ab", buffering=0)
         with self.path.open("rb") as file:
             first = FIRST_TIME.search(file.read(1 << 16))
-        self._began_s = None if first is None else float(first[1])
+        self._began_s = None
+        if first is not None:
+            with suppress(ValueError):  # it is damaged
+                self._began_s = float(first[1])
 
     def _make_ready(self, more: int, time_s: float | None) -> None:
         """Make the file whole, present, and not too large or old."""
@@ -178,9 +181,13 @@ class Journal(Closing):
         try:
             self.path.rename(self.path.with_name(f"{self.path.name}.{number:06d}"))
         except OSError as error:
-            log.warning("%s cannot be rotated and grows: %s", self.path, error.strerror)
-            self.rotation = None
+            if not self._growing:  # every write tries again
+                log.warning(
+                    "%s cannot be rotated at present and grows: %s", self.path, error.strerror
+                )
+            self._growing = True
             return
+        self._growing = False
         self._file.close()
         self._open()
         for part in parts[: max(0, len(parts) + 1 - keep)]:

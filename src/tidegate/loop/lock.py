@@ -22,6 +22,9 @@ except ImportError:  # Windows
 
 __all__ = ["WriterLock", "try_lock"]
 
+ATTEMPTS = 10
+"""Times that a lock file is opened until it is taken as it is."""
+
 
 def try_lock(file: IO[Any], shared: bool = False) -> bool:
     """Lock an open file without waiting; return False if another process or object has the lock."""
@@ -45,16 +48,18 @@ class WriterLock(Closing):
 
     def __init__(self, path: Path) -> None:
         self.path = path.with_name(path.name + ".lock")
-        while True:
+        for attempt in range(ATTEMPTS):
             file = self.path.open("ab")
             if not try_lock(file):
                 file.close()
                 raise BlockingIOError(errno.EWOULDBLOCK, "another process writes to it", str(path))
-            if _is_at(file, self.path):
+            # Its owner may have removed it between the two lines: lock the one that is there. Some
+            # network file systems show another inode at each look: there the lock is good enough.
+            if _is_at(file, self.path) or attempt == ATTEMPTS - 1:
                 self._file = file
                 _held.add(self)
                 return
-            file.close()  # its owner removed it between the two lines: lock the one that is there
+            file.close()
 
     def close(self) -> None:
         """Give up the lock and remove its file."""
