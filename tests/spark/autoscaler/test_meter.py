@@ -8,7 +8,7 @@ from tests.spark.autoscaler.recordings import recorded
 from tidegate.model import Latency, OperatorReading
 from tidegate.spark.autoscaler.admission import SourceLimit
 from tidegate.spark.autoscaler.jobs import JobWork, StageWork
-from tidegate.spark.autoscaler.meter import QueryMeter, SourceCount, latency_of
+from tidegate.spark.autoscaler.meter import KEPT, QueryMeter, SourceCount, latency_of
 from tidegate.spark.autoscaler.progress import Progress, read_progress
 from tidegate.testing.spark import START_S, moment, progress_json
 
@@ -389,6 +389,13 @@ def test_a_batch_whose_work_is_partly_unknown_does_not_count() -> None:
         meter.add_work(JobWork(number, number, 1.0, 1.0, 8), slots=2)
         meter.incomplete(number)
     assert reading(meter, 3).service_time_s is None and meter.cost() is None
+
+
+def test_batches_whose_work_is_unknown_need_constant_memory() -> None:
+    meter = fed(batch(0, 0, 100))
+    for number in range(5 * KEPT):
+        meter.incomplete(number)
+    assert len(meter._incomplete) == KEPT and 5 * KEPT - 1 in meter._incomplete
 
 
 # --- ceilings ---------------------------------------------------------------------------------

@@ -168,6 +168,8 @@ class QueryMeter:
     def incomplete(self, batch: int) -> None:
         """Note that part of a batch's work is unknown, so that its cost is not used."""
         self._incomplete.add(batch)
+        while len(self._incomplete) > KEPT:  # batches that old have settled
+            self._incomplete.remove(min(self._incomplete))
 
     def count_files(self, files: float, rows: float) -> None:
         """Note the files and rows that a batch read; ignored unless such a batch has ended."""
