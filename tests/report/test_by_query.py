@@ -10,7 +10,7 @@ import pytest
 from tests.cli.helpers import tidegate
 from tests.report.queries import SLOS_S, many_queries, write_many
 from tidegate.loop.journal import Turn
-from tidegate.model import Latency, Snapshot
+from tidegate.model import FirstBatch, Latency, Snapshot
 from tidegate.report.live import figures, left_out_text, live_page
 from tidegate.report.points import latency_figures, points_of
 from tidegate.report.queries import judged, limit_of, queries_of
@@ -186,6 +186,31 @@ def test_late_turns_are_counted_and_a_journal_of_two_turns_may_have_a_gap(
     late = summarise(later(turns, 31, 15.0))
     assert late.left_out == () and late.duration_s == pytest.approx(615)
     assert summarise(later(turns[:2], 2, 3_600.0)).duration_s == pytest.approx(20)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_rows_of_a_first_batch_are_late_by_its_duration_at_least(count: int) -> None:
+    every = many_queries(count)
+    first = FirstBatch(1e6, 600.0, snapshot(every[3]).time_s - 1)
+
+    def started(turn: Turn) -> Turn:
+        now = snapshot(turn)
+        operators = (replace(now.operators[0], first_batch=first), *now.operators[1:])
+        return replace(turn, snapshot=replace(now, operators=operators))
+
+    begun = [started(t) if t.number > 3 else t for t in every]
+    old, new = summarise(every), summarise(begun)
+    assert new.items - old.items == pytest.approx(1e6)
+    assert old.slo_compliance is not None and new.slo_compliance is not None
+    judged_items = old.items - old.without_latency
+    in_time = old.slo_compliance * judged_items / (judged_items + 1e6)
+    assert new.slo_compliance == pytest.approx(in_time)
+    alerts = new.queries[0]
+    assert alerts.delay.p99_s == 600 and alerts.delay.at_least
+    before_s = first.committed_s - 1_000
+    assert summarise([started(t) for t in every[20:]], from_s=before_s).items == pytest.approx(
+        summarise(every[20:]).items
+    ), "it was before this journal"
 
 
 def without_delay(turn: Turn) -> Turn:

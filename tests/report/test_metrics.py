@@ -24,7 +24,7 @@ from tidegate.cli.metrics import follow
 from tidegate.errors import InputError
 from tidegate.loop.backend import Outcome
 from tidegate.loop.journal import Journal, Turn
-from tidegate.model import Binding, Deployment, Latency, Plan, Reason, Snapshot
+from tidegate.model import Binding, Deployment, FirstBatch, Latency, Plan, Reason, Snapshot
 from tidegate.model.steps import Step
 from tidegate.report.metrics import METRICS, Metrics, serve_metrics
 from tidegate.testing import steady_snapshot
@@ -144,6 +144,27 @@ def test_rows_without_a_delay_are_counted_apart() -> None:
     found = values(metrics)
     assert found["tidegate_query_unmeasured_rows_total", "sessions"] > 0
     assert found["tidegate_query_rows_total", "sessions"] == 0
+
+
+def test_rows_of_a_first_batch_count_once_with_its_duration_as_a_bound() -> None:
+    metrics, before = Metrics(), Metrics()
+    first = FirstBatch(1_000_000.0, 600.0, committed_s=25.0)
+    for each in many_queries(1, turns=6, from_s=0.0):
+        before.observe(each)
+        assert each.snapshot is not None
+        now = each.snapshot
+        if now.time_s > first.committed_s:
+            readings = tuple(replace(r, first_batch=first) for r in now.operators)
+            now = replace(now, operators=readings)
+        metrics.observe(replace(each, snapshot=now))
+    old, new = values(before), values(metrics)
+    for name in ("rows_total", "late_rows_total", "delay_seconds_count"):
+        key = (f"tidegate_query_{name}", "alerts")
+        assert new[key] - old[key] == pytest.approx(1_000_000), name
+    every = ("tidegate_latency_seconds_count",)
+    assert new[every] - old[every] == pytest.approx(1_000_000)
+    key = ("tidegate_query_unmeasured_rows_total", "alerts")
+    assert new[key] == old[key]
 
 
 def test_a_time_without_turns_counts_as_one_interval() -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "BatchCost",
     "BatchReading",
     "Estimate",
+    "FirstBatch",
     "Host",
     "HostStatus",
     "InstanceReading",
@@ -151,6 +152,24 @@ class BatchReading(Value):
 
 
 @dataclass(frozen=True, slots=True)
+class FirstBatch(Value):
+    """The first known micro-batch of a query's run: what came before it is unknown.
+
+    No rate and no delay counts its rows, since both need the batch before. They have waited at
+    least for the batch itself.
+
+    Attributes:
+        rows: Its rows.
+        duration_s: Its duration in seconds.
+        committed_s: When it ended, on the snapshot's clock, in seconds.
+    """
+
+    rows: float
+    duration_s: float
+    committed_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Latency(Value):
     """Latency of items in seconds; at_least: whether the figures are lower bounds."""
 
@@ -189,6 +208,7 @@ class OperatorReading(Value):
         backlog_s: Time in which the waiting items could be processed at the present throughput, in
             seconds.
         state_mb: Memory of its state, in MB.
+        first_batch: The first batch of the query's run, which no rate counts; None without rows.
     """
 
     operator: str
@@ -207,6 +227,7 @@ class OperatorReading(Value):
     event_age: Latency = NO_LATENCY
     backlog_s: float | None = None
     state_mb: float | None = None
+    first_batch: FirstBatch | None = None
 
     def __post_init__(self) -> None:
         for name in ("arrival_rate_per_s", "service_time_s", "queue_length"):

@@ -29,6 +29,8 @@ from tidegate.errors import InputError
 from tidegate.loop.billing import Bill
 from tidegate.loop.journal import Turn
 from tidegate.model import Snapshot
+from tidegate.report.points import points_of
+from tidegate.report.queries import FirstBatches, first_delay
 from tidegate.report.query_metrics import QUERY_METRICS, Histogram, QueryMetrics, Values
 from tidegate.report.query_metrics import Metric as _Kind
 from tidegate.report.summary import (
@@ -141,6 +143,7 @@ class Metrics:
         self._cost_usd = 0.0
         self._latency = Histogram()
         self._queries = QueryMetrics()
+        self._firsts = FirstBatches()
 
     def observe(self, turn: Turn) -> None:
         """Take in a turn; suitable as `on_turn` of an `Autoscaler`."""
@@ -163,10 +166,12 @@ class Metrics:
             self._bill.add(turn)
             # A counter must not fall: a host that is lost early is billed for less than foreseen.
             self._cost_usd = max(self._cost_usd, self._bill.cost_usd())
-            if before is not None:
-                span_s = _span_s(turn.snapshot, before)
-                self._latency.add(latency_points(turn.snapshot, span_s))
-                self._queries.add(turn, span_s, self._slo_s(turn))
+            span_s = 0.0 if before is None else _span_s(turn.snapshot, before)
+            self._latency.add(latency_points(turn.snapshot, span_s))
+            for name, first in self._firsts.new(turn.snapshot).items():
+                if name in turn.snapshot.topology.entries:
+                    self._latency.add(points_of(first_delay(first), first.rows))
+            self._queries.add(turn, span_s, self._slo_s(turn))
 
     def _slo_s(self, turn: Turn) -> float | None:
         return slo_of(turn) if self.slo_s is None else self.slo_s

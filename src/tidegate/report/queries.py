@@ -8,19 +8,21 @@ own time stamp: data that arrives late is old however fast it is processed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tidegate.codec import Value
 from tidegate.loop.journal import Turn
-from tidegate.model import BatchCost, Latency, OperatorReading, Snapshot
+from tidegate.model import BatchCost, FirstBatch, Latency, OperatorReading, Snapshot
 from tidegate.report.points import LatencyFigures, latency_figures
 
 __all__ = [
+    "FirstBatches",
     "QueryFigures",
     "QueryNow",
     "batch_parts",
     "delay_of",
+    "first_delay",
     "independent",
     "items_per_s",
     "judged",
@@ -89,6 +91,7 @@ def _is_query(reading: OperatorReading) -> bool:
         or reading.delay != Latency()
         or reading.event_age != Latency()
         or reading.backlog_s is not None
+        or reading.first_batch is not None
     )
 
 
@@ -155,27 +158,69 @@ def items_per_s(reading: OperatorReading) -> float | None:
     return reading.arrival_rate_per_s if done is None else done
 
 
+class FirstBatches:
+    """Finds the first batch of each run of each query, once; rates do not count their rows."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, FirstBatch] = {}
+        self._begun = False
+
+    def new(self, now: Snapshot) -> dict[str, FirstBatch]:
+        """Return those that no earlier snapshot had, by query. now: the next snapshot.
+
+        What was committed more than an interval before the first snapshot is none of its items.
+        """
+        found = {}
+        for name, reading in now.reading.items():
+            first = reading.first_batch
+            if first is None or self._seen.get(name) == first:
+                continue
+            self._seen[name] = first
+            if self._begun or now.time_s - first.committed_s <= (now.interval_s or 0.0):
+                found[name] = first
+        self._begun = True
+        return found
+
+
+def first_delay(first: FirstBatch) -> Latency:
+    """Return the delay of a first batch's rows: they waited at least until its end."""
+    least_s = first.duration_s
+    return Latency(least_s, least_s, least_s, least_s, at_least=True)
+
+
 def query_figures(
-    turns: Sequence[Turn], spans: Sequence[float], slo_s: float | None = None
+    turns: Sequence[Turn],
+    spans: Sequence[float],
+    slo_s: float | None = None,
+    firsts: Sequence[Mapping[str, FirstBatch]] = (),
 ) -> tuple[QueryFigures, ...]:
     """Return the figures of each query, in the order in which they appeared.
 
     turns: with snapshots. spans: seconds for which the snapshot of each turn stands. slo_s: target
     of queries that have no other than the journal's default, in seconds; None for that default.
+    firsts: first batches, which the rates do not count.
     """
     names: dict[str, None] = {}
     for turn in turns:
         if turn.snapshot is not None:
             names.update(dict.fromkeys(queries_of(turn.snapshot)))
-    return tuple(_one(name, turns, spans, slo_s) for name in names)
+    return tuple(
+        _one(name, turns, spans, slo_s, [each[name] for each in firsts if name in each])
+        for name in names
+    )
 
 
 def _one(
-    name: str, turns: Sequence[Turn], spans: Sequence[float], default_s: float | None
+    name: str,
+    turns: Sequence[Turn],
+    spans: Sequence[float],
+    default_s: float | None,
+    firsts: Sequence[FirstBatch],
 ) -> QueryFigures:
-    delays: list[tuple[Latency, float]] = []
+    delays = [(first_delay(first), first.rows) for first in firsts]
     ages: list[tuple[Latency, float]] = []
-    items = seen_s = limited_s = arrived = arrived_s = 0.0
+    items = math.fsum(first.rows for first in firsts)
+    seen_s = limited_s = arrived = arrived_s = 0.0
     slo_s, cost, admission, aged = default_s, None, "", False
     backlogs: list[float] = []
     states: list[float] = []
@@ -204,6 +249,8 @@ def _one(
             cost = reading.batches.cost or cost
             admission = reading.batches.admission or admission
             limited_s += span_s if _binds(reading) else 0.0
+    if aged:  # events come before arrivals, so that they are at least as old
+        ages += [(first_delay(first), first.rows) for first in firsts]
     delay, age = latency_figures(delays, slo_s), latency_figures(ages, slo_s)
     if aged:
         delay = replace(delay, in_time=age.in_time, at_most=age.at_most)

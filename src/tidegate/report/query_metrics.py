@@ -15,7 +15,14 @@ from typing import NamedTuple
 from tidegate.loop.journal import Turn
 from tidegate.model import BatchCost, BatchReading, OperatorReading, Snapshot
 from tidegate.report.points import Point, points_of
-from tidegate.report.queries import delay_of, items_per_s, judged_of, queries_of
+from tidegate.report.queries import (
+    FirstBatches,
+    delay_of,
+    first_delay,
+    items_per_s,
+    judged_of,
+    queries_of,
+)
 
 __all__ = ["BUCKETS_S", "QUERY_METRICS", "Histogram", "Metric", "QueryMetrics", "Values"]
 
@@ -122,19 +129,28 @@ class QueryMetrics:
         self.rows: dict[str, float] = defaultdict(float)
         self.late: dict[str, float] = defaultdict(float)
         self.unmeasured: dict[str, float] = defaultdict(float)
+        self._firsts = FirstBatches()
 
     def add(self, turn: Turn, span_s: float, slo_s: float | None) -> None:
-        """Count the rows of a turn. span_s: its length. slo_s: of queries without their own."""
+        """Count the rows of a turn. span_s: its length. slo_s: of queries without their own.
+
+        The rows of a first batch are in no rate; they count with its duration as a lower bound.
+        """
         now = turn.snapshot
         if now is None:
             return
+        firsts = self._firsts.new(now)
         for name in queries_of(now):
             rows = (items_per_s(now.reading[name]) or 0.0) * max(0.0, span_s)
             self.delays[name].add(points_of(delay_of(now, name), rows))
             points = points_of(judged_of(now, name), rows)
+            self.unmeasured[name] += 0.0 if points else rows
+            if (first := firsts.get(name)) is not None:
+                bound = points_of(first_delay(first), first.rows)
+                self.delays[name].add(bound)
+                points = [*points, *bound]
             limit_s = _slo_s(now, name, slo_s)
             self.rows[name] += sum(point.items for point in points)
-            self.unmeasured[name] += 0.0 if points else rows
             if limit_s is not None:
                 self.late[name] += sum(p.items for p in points if p.seconds > limit_s)
 

@@ -12,9 +12,15 @@ from tidegate.codec import Value
 from tidegate.errors import JournalError
 from tidegate.loop.billing import Bill
 from tidegate.loop.journal import Turn
-from tidegate.model import Snapshot
+from tidegate.model import FirstBatch, Snapshot
 from tidegate.report.points import LatencyFigures, Point, latency_figures, points_of
-from tidegate.report.queries import QueryFigures, independent, query_figures
+from tidegate.report.queries import (
+    FirstBatches,
+    QueryFigures,
+    first_delay,
+    independent,
+    query_figures,
+)
 
 __all__ = [
     "MOST_INTERVALS",
@@ -258,8 +264,13 @@ def summarise(
     given_s = slo_s
     slo_s = slo_of(looked[-1]) if slo_s is None else slo_s
     items = [_done_per_s(s) * span for s, span in zip(seen, spans, strict=True)]
+    firsts, entered = _firsts(turns, from_s, until_s)
     found = latency_figures(
-        ((s.latency, count) for s, count in zip(seen, items, strict=True)), slo_s
+        [
+            *((s.latency, count) for s, count in zip(seen, items, strict=True)),
+            *((first_delay(first), first.rows) for first in entered),
+        ],
+        slo_s,
     )
     blind = [
         span
@@ -277,7 +288,7 @@ def summarise(
         turns=len(inside),
         failed_turns=sum(turn.error is not None for turn in inside),
         duration_s=duration_s,
-        items=math.fsum(items),
+        items=math.fsum([*items, *(first.rows for first in entered)]),
         executor_s=bill.host_seconds(ended_s) - gap_s,
         static_executor_s=peak * duration_s,
         peak_executors=peak,
@@ -300,7 +311,7 @@ def summarise(
         left_out=tuple(part for part in (before, *gaps, after) if part is not None),
         queries=tuple(
             _exact(query, (by_query or {}).get(query.name))
-            for query in query_figures(looked, spans, given_s)
+            for query in query_figures(looked, spans, given_s, firsts)
         ),
     )
     if measured is None:
@@ -365,18 +376,35 @@ def _by_query(summary: LiveSummary) -> LiveSummary:
     )
 
 
+def _firsts(
+    turns: Sequence[Turn], from_s: float = -math.inf, until_s: float = math.inf
+) -> tuple[list[dict[str, FirstBatch]], list[FirstBatch]]:
+    """Return the first batches by query of each turn in a time, and those that read the input."""
+    watch = FirstBatches()
+    new = [(t.snapshot, watch.new(t.snapshot)) for t in turns if t.snapshot is not None]
+    inside = [(s, batches) for s, batches in new if from_s <= s.time_s <= until_s]
+    entered = [b[name] for s, b in inside for name in s.topology.entries if name in b]
+    return [batches for _, batches in inside], entered
+
+
 def _left_out(name: str, turns: Sequence[Turn], slo_s: float | None, until_s: float) -> LeftOut:
     """Return the figures of turns that are not counted."""
     seen = [turn.snapshot for turn in turns if turn.snapshot is not None]
     spans = _spans(seen, until_s)
     items = [_done_per_s(s) * span for s, span in zip(seen, spans, strict=True)]
+    firsts, entered = _firsts(turns)
     found = latency_figures(
-        ((s.latency, count) for s, count in zip(seen, items, strict=True)), slo_s
+        [
+            *((s.latency, count) for s, count in zip(seen, items, strict=True)),
+            *((first_delay(first), first.rows) for first in entered),
+        ],
+        slo_s,
     )
+    items += [first.rows for first in entered]
     ended_s = seen[-1].time_s + spans[-1]
     in_time = found.in_time
     if independent(seen[-1]):
-        share, _ = _share_by_query(query_figures(turns, spans, slo_s))
+        share, _ = _share_by_query(query_figures(turns, spans, slo_s, firsts))
         in_time = in_time if share is None else share
     return LeftOut(name, seen[0].time_s, ended_s, math.fsum(items), in_time, found.p95_s)
 

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from tests.spark.autoscaler.recordings import recorded
-from tidegate.model import Latency, OperatorReading
+from tidegate.model import FirstBatch, Latency, OperatorReading
 from tidegate.spark.autoscaler.admission import SourceLimit
 from tidegate.spark.autoscaler.jobs import JobWork, StageWork
 from tidegate.spark.autoscaler.meter import KEPT, QueryMeter, SourceCount, latency_of
 from tidegate.spark.autoscaler.progress import Progress, read_progress
+from tidegate.spark.autoscaler.query_topology import part_of
 from tidegate.testing.spark import START_S, moment, progress_json
 
 
@@ -46,6 +47,18 @@ def test_one_batch_tells_no_rate() -> None:
     seen = reading(fed(batch(0, 0, 100)), 1)
     assert seen.arrival_rate_per_s is None and seen.processed_per_s is None
     assert seen.queue_length is None and seen.service_time_s is None
+
+
+def test_the_first_batch_of_a_run_is_named_since_no_rate_counts_it() -> None:
+    meter = fed(batch(0, 0, 10_000, took_s=600.0))
+    first = FirstBatch(10_000.0, 600.0, START_S + 600)
+    assert reading(meter, 605).first_batch == first
+    meter.add(batch(1, 600, 10))
+    seen = reading(meter, 605)
+    assert seen.first_batch == first and seen.processed_per_s == pytest.approx(10)
+    assert reading(fed(idle(0), batch(0, 1, 10)), 3).first_batch is None, "it is in the rate"
+    half = part_of(seen, "ticks-1", 2).first_batch
+    assert half is not None and half.rows == 5_000
 
 
 def test_rates_are_rows_over_the_time_from_batch_to_batch() -> None:

@@ -8,7 +8,7 @@ import statistics
 from collections import deque
 from dataclasses import dataclass, replace
 
-from tidegate.model import BatchCost, BatchReading, OperatorReading
+from tidegate.model import BatchCost, BatchReading, FirstBatch, OperatorReading
 from tidegate.spark.autoscaler.admission import SourceLimit, admission
 from tidegate.spark.autoscaler.delays import (
     POINTS,
@@ -118,6 +118,7 @@ class QueryMeter:
         self._warm, self._cold = BatchSamples(), BatchSamples()
         self._pending: deque[tuple[Progress, bool]] = deque()
         self._first: int | None = None
+        self._first_batch: FirstBatch | None = None
         self._warm_s = -math.inf
         self.in_flight_s = None
 
@@ -132,6 +133,10 @@ class QueryMeter:
         if last is None or last.run != progress.run:
             self._restart()
             last = None
+            if progress.rows:
+                self._first_batch = FirstBatch(
+                    float(progress.rows), progress.duration_s, progress.committed_s
+                )
         if (
             progress.idle
             and all(b.idle for b in list(self._batches)[-2:])
@@ -308,6 +313,7 @@ class QueryMeter:
             event_age=bounded(ages, None if ages.p95_s is None else least_s),
             backlog_s=backlog_s,
             state_mb=last.state_mb if last is not None else None,
+            first_batch=self._first_batch,
         )
 
     def counted(

@@ -76,12 +76,14 @@ def part_of(reading: OperatorReading, name: str, parts: int) -> OperatorReading:
 
     if parts == 1:
         return reading
+    first = reading.first_batch
     return replace(
         reading,
         operator=name,
         arrival_rate_per_s=part(reading.arrival_rate_per_s),
         processed_per_s=part(reading.processed_per_s),
         queue_length=part(reading.queue_length),
+        first_batch=None if first is None else replace(first, rows=first.rows / parts),
     )
 
 
