@@ -9,6 +9,7 @@ import random
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.loop.helpers import record
 from tidegate.codec import to_json
 from tidegate.errors import NothingToScale
 from tidegate.loop import journal as journal_module
+from tidegate.loop import records as records_module
 from tidegate.loop.controller import Controller
 from tidegate.loop.controls import Control, ControlFile, listener_of, submit
 from tidegate.loop.journal import Journal, Turn, read_journal
@@ -461,6 +463,73 @@ def test_controls_that_cannot_be_read_do_not_keep_a_turn_from_deciding(tmp_path:
     turn = loop.step()
     assert turn.plan is not None and turn.error is None
     assert turn.notes == ("controls: Input/output error",)
+
+
+def settle() -> None:
+    """Wait for the threads that wait for a disk."""
+    for thread in threading.enumerate():
+        if thread.name == "tidegate-disk":
+            thread.join(30)
+
+
+def test_a_disk_that_hangs_does_not_keep_turns_from_deciding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, hangs, answers = tmp_path / "j.jsonl", threading.Event(), threading.Event()
+    begun = 0
+    with Journal(path) as journal:
+        write = journal.write
+
+        def slow(turn: Turn) -> None:
+            nonlocal begun
+            begun += 1
+            if hangs.is_set():
+                answers.wait(30)
+            write(turn)
+
+        monkeypatch.setattr(journal, "write", slow)
+        monkeypatch.setattr(records_module, "WRITE_S", 30.0)
+        loop = Controller(RecordedWorld([steady_snapshot()] * 9), create("static"), journal)
+        loop.step()
+        hangs.set()
+        monkeypatch.setattr(records_module, "WRITE_S", 0.05)
+        turns = [loop.step() for _ in range(4)]
+        assert all(turn.plan is not None and turn.error is None for turn in turns)
+        assert begun == 2, "what waits for the disk does not pile up"
+        monkeypatch.setattr(records_module, "WRITE_S", 30.0)
+        hangs.clear()
+        answers.set()
+        settle()
+        loop.step()
+        loop.step()
+    written = list(read_journal(path))
+    assert [turn.number for turn in written] == [1, 2, 6, 7], "the late one is written after all"
+    assert written[2].notes == (
+        "3 turns before this one could not be written: the disk does not answer",
+    )
+    assert len([text for text in caplog.messages if "cannot be written" in text]) == 1
+
+
+def test_controls_on_a_disk_that_hangs_are_applied_when_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, answers = tmp_path / "j.jsonl", threading.Event()
+    policy = create("static")
+    with Journal(path), closing(ControlFile(path, policy)) as controls:
+        take = controls.take
+        monkeypatch.setattr(controls, "take", lambda: take() if answers.wait(30) else [])
+        monkeypatch.setattr(records_module, "WRITE_S", 0.05)
+        world = RecordedWorld([steady_snapshot()] * 9)
+        loop = Controller(world, policy, None, controls=controls)
+        submit(path, Control("pause", "both"))
+        turns = [loop.step(), loop.step()]
+        assert [turn.error for turn in turns] == [None, None]
+        assert turns[0].notes == ("controls: the disk does not answer",)
+        answers.set()
+        settle()
+        assert [control.do for control in loop.step().controls] == ["pause"]
+        monkeypatch.setattr(records_module, "WRITE_S", 30.0)
+        assert loop.step().controls == ()
 
 
 def test_a_closed_journal_is_not_opened_again(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tidegate.errors import BackendError, NothingToScale
 from tidegate.loop.backend import Backend
 from tidegate.loop.controls import Control, ControlFile, ControlState, apply_controls
 from tidegate.loop.journal import Journal, Turn
-from tidegate.loop.records import Recorder
+from tidegate.loop.records import Patience, Recorder
 from tidegate.policies.base import Policy
 
 __all__ = ["Controller"]
@@ -69,6 +69,7 @@ class Controller:
         self.largest_slo_s = slo_s if largest_slo_s is None else largest_slo_s
         self.in_force = ControlState()
         self._recorder = Recorder(journal)
+        self._asking: Patience[list[Control]] = Patience()
         self._last_error: str | None = None
         self._unrecorded: tuple[Control, ...] = ()
 
@@ -109,7 +110,9 @@ class Controller:
         return self._recorder.write(turn)
 
     def _take_controls(self) -> tuple[Control, ...]:
-        asked = self.controls.take() if self.controls is not None else []
+        asked = [control for late in self._asking.late() for control in late]
+        if self.controls is not None and not asked:
+            asked = self._asking.call(self.controls.take)
         applied, self.in_force, self.policy, self.memory = apply_controls(
             asked, self.in_force, self.policy, self.memory, self.largest_slo_s
         )

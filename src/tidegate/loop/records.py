@@ -6,20 +6,22 @@ version is a warning, and the loop goes on with another file or without one.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tidegate.lifecycle import Closing, within
 from tidegate.loop.controls import ControlFile
 from tidegate.loop.journal import Journal, Turn, last_turns
 from tidegate.policies.base import Policy
 
-__all__ = ["LOST", "Recorder", "Records", "open_records", "remembered"]
+__all__ = ["LOST", "Patience", "Recorder", "Records", "open_records", "remembered"]
 
 log = logging.getLogger(__name__)
 
@@ -29,17 +31,66 @@ LOST = "before this one could not be written"
 """Part of the note in a turn before which others are missing."""
 OPEN_S = 5.0
 """Longest time to wait for the files, in seconds: a network folder may not answer at all."""
+WRITE_S = 5.0
+"""Longest time that a turn waits for the disk, in seconds."""
 MOST_JOURNALS = 9
 """Loops that may write journals of the same name next to each other."""
 MOST_TURNS_BACK = 100
 """Turns that are searched for a memory, from the last one."""
 
 
+class Patience(Generic[T]):
+    """Calls to a disk that may not answer, one at a time, none of which is waited for for long.
+
+    While a call has not ended, others fail at once: what waits for the disk does not pile up. What
+    the late call returned is in `late` as soon as it has ended.
+    """
+
+    def __init__(self) -> None:
+        self._results: list[T] = []
+        self._thread: threading.Thread | None = None
+
+    def late(self) -> list[T]:
+        """The result of a call that was given up and has succeeded since, once; or nothing."""
+        if self._thread is None or self._thread.is_alive():
+            return []
+        self._thread, found = None, self._results
+        return found
+
+    def call(self, do: Callable[[], T]) -> T:
+        """The result of `do`; raises what it raises, and OSError if it takes too long."""
+        if self._thread is not None and self._thread.is_alive():
+            raise _no_answer()
+        results: list[T] = []
+        errors: list[Exception] = []
+
+        def work() -> None:
+            try:
+                results.append(do())
+            except Exception as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=work, name="tidegate-disk", daemon=True)
+        thread.start()
+        thread.join(WRITE_S)
+        if thread.is_alive():
+            self._thread, self._results = thread, results
+            raise _no_answer()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+
+def _no_answer() -> OSError:
+    return OSError(errno.ETIMEDOUT, "the disk does not answer")
+
+
 class Recorder:
     """Writes turns, and does what else must not keep a turn from deciding.
 
     A problem is noted in the turn and logged once until it is over. Turns that could not be written
-    are counted, and the next turn that can be written has their number.
+    are counted, and the next turn that can be written has their number. A disk that hangs delays
+    one turn by `WRITE_S` seconds, and no further one until it answers.
 
     journal: the journal, None for none.
     """
@@ -51,6 +102,7 @@ class Recorder:
         self._why = ""
         self._notes: list[str] = []
         self._failing: set[str] = set()
+        self._disk: Patience[None] = Patience()
 
     def attempt(self, what: str, do: Callable[[], T], otherwise: Other) -> T | Other:
         """The result of `do`, or `otherwise` if it fails. what: for the note, such as "memory"."""
@@ -68,15 +120,17 @@ class Recorder:
     def write(self, turn: Turn) -> Turn:
         """Write a turn with all notes since the last one, and return it as written."""
         notes, self._notes = self._notes, []
+        self.lost -= len(self._disk.late())  # it is in the journal after all
         if self.lost:
             turns = "1 turn" if self.lost == 1 else f"{self.lost} turns"
             notes.append(f"{turns} {LOST}: {self._why}")
         if notes:
             turn = replace(turn, notes=tuple(notes))
-        if self.journal is None:
+        journal, written = self.journal, turn
+        if journal is None:
             return turn
         try:
-            _write(self.journal, turn)
+            self._disk.call(lambda: _write(journal, written))
         except Exception as problem:
             self.lost, self._why = self.lost + 1, _named(problem)
             if self.lost == 1:

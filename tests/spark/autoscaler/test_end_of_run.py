@@ -60,6 +60,17 @@ def test_an_application_that_ends_leaves_no_failed_turn_and_no_warning(
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
 
 
+def test_a_loop_that_broke_off_stops_listening(
+    attach: Callable[[Application, list[Turn]], Autoscaler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scaler = attach(running(), [])
+    monkeypatch.setattr(scaler.controller, "run", lambda *_, **__: 1 / 0)
+    scaler.start()
+    scaler._thread.join(30)
+    assert scaler.world._end_listening is None
+    scaler.stop()
+
+
 def test_queries_that_end_and_begin_again_leave_no_failed_turn(
     attach: Callable[[Application, list[Turn]], Autoscaler],
 ) -> None:

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from tidegate.spark.autoscaler import query_watch as module
 from tidegate.spark.autoscaler.admission import SourceLimit
 from tidegate.spark.autoscaler.gateway import QueryStatus, Trigger
 from tidegate.spark.autoscaler.query_watch import QueryWatch
-from tidegate.testing.spark import FakeGateway, progress_json
+from tidegate.testing.spark import START_S, FakeGateway, progress_json
 
 
 def watched(gateway: FakeGateway) -> QueryWatch:
@@ -39,6 +40,33 @@ def test_a_query_without_micro_batches_is_refused_in_a_sentence(kind: str, words
     del gateway.queries["id-of-alerts"]
     look(watch, gateway)
     assert watch.refused() == "", "it has ended"
+
+
+def test_events_that_nobody_reads_are_dropped_and_measuring_begins_anew(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "MOST_HEARD", 50)
+    gateway = FakeGateway()
+    gateway.query("ticks")
+    watch = watched(gateway)
+
+    def hear(number: int) -> None:
+        watch.hear(
+            "progress",
+            progress_json(batch=number, began_s=START_S + 2 * number, duration_s=1.0, rows=10),
+        )
+
+    hear(0)
+    watch._digest()
+    for number in range(1, 201):
+        hear(number)
+    watch._digest()
+    (meter,) = watch.meters.values()
+    assert len(meter._batches) == 50 and meter.last is not None and meter.last.batch == 200
+    assert "150 events of queries were not read in time" in caplog.text
+    hear(201)
+    watch._digest()
+    assert len(meter._batches) == 51 and caplog.text.count("not read in time") == 1
 
 
 def test_a_query_that_waits_for_its_first_row_is_idle_before_spark_reports_it() -> None:

@@ -388,6 +388,12 @@ class Autoscaler(Service):
                 self._watch_for_another()
         except Exception:  # the queries continue
             log.exception("the autoscaler has stopped; the application continues as it is")
+        finally:
+            if not self._stop.is_set():  # nobody reads any more what the listener hears
+                try:
+                    self.world.close()
+                except Exception as error:
+                    log.debug("the world did not close: %s", error)
 
     def _await_queries(self) -> bool:
         """Wait for the first streaming query; False when stopped before."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-import queue
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -26,6 +26,8 @@ UNSCALABLE = {
     "RealTimeTrigger": "a real-time trigger",
 }
 """Triggers without micro-batches: their tasks run for ever, so neither load nor cost is known."""
+MOST_HEARD = 10_000
+"""Events that wait to be read; more come only if the loop hangs."""
 LOCALITY_WAITS = 3
 """State tasks of batches shorter than this many locality waits seldom reach a new executor."""
 
@@ -52,7 +54,8 @@ class QueryWatch:
         """Names of all queries that were seen, by id."""
         self._triggers: dict[str, Trigger] = {}
         self._status: dict[str, QueryStatus] = {}
-        self._heard: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._heard: deque[tuple[str, str]] = deque(maxlen=MOST_HEARD)
+        self._dropped = 0  # events that were dropped since the last look
         self._fresh: set[str] = set()  # runs whose start was observed
         self._executors: set[str] | None = None
         self._attribution = Attribution()
@@ -61,8 +64,12 @@ class QueryWatch:
         self._warned: set[tuple[str, str]] = set()
 
     def hear(self, kind: str, text: str) -> None:
-        """Queue an event of `Gateway.listen`; it may be called in any thread."""
-        self._heard.put((kind, text))
+        """Queue an event of `Gateway.listen`; it may be called in any thread.
+
+        The oldest event is dropped when nobody has read them for very long.
+        """
+        self._dropped += len(self._heard) == self._heard.maxlen
+        self._heard.append((kind, text))
 
     def look(self, now_s: float, slots: int, executors: Mapping[str, float]) -> None:
         """Read the queued events and all that Spark reports of the queries.
@@ -156,10 +163,14 @@ class QueryWatch:
 
     def _digest(self) -> None:
         """Read the queued events."""
+        dropped, self._dropped = self._dropped, 0
+        if dropped:
+            log.warning("%d events of queries were not read in time: measuring anew", dropped)
+            self.meters.clear()  # batches are missing, so that rates and delays would be wrong
         while True:
             try:
-                kind, text = self._heard.get_nowait()
-            except queue.Empty:
+                kind, text = self._heard.popleft()
+            except IndexError:
                 return
             if kind == "started":
                 self._fresh.add(text)
