@@ -226,8 +226,11 @@ def test_items_without_a_latency_are_named(count: int) -> None:
     summary = summarise(blind)
     assert summary.without_latency > 0
     assert "not in the share" in dict(figures(summary))["without a latency"]
-    if count == 1:
-        assert summary.without_latency_s == pytest.approx(100)
+    # Of the four queries, three have rows in these ten turns.
+    assert summary.without_latency_s == pytest.approx(100 if count == 1 else 300)
+    length = "1.67 min" if count == 1 else "5 min, added up over the queries"
+    assert f" of {length}: not in" in dict(figures(summary))["without a latency"]
+    assert summarise(every).without_latency_s == 0
     assert summarise(every).without_latency == 0
 
 
@@ -261,6 +264,28 @@ def test_items_that_still_wait_at_the_end_are_named(turns: list[Turn]) -> None:
     assert dict(figures(summarise(overloaded)))["waiting at the end"].startswith("62")
     measured = Measured(100, 0, 1, 2, 3)  # rows that were not processed count as late
     assert "waiting at the end" not in dict(figures(summarise(overloaded, measured=measured)))
+
+
+def test_items_that_wait_are_added_up_where_they_are_known(turns: list[Turn]) -> None:
+    def blind(turn: Turn, *names: str) -> Turn:
+        now = snapshot(turn)
+        operators = tuple(
+            replace(r, queue_length=None) if r.operator in names else r for r in now.operators
+        )
+        return replace(turn, snapshot=replace(now, operators=operators))
+
+    known = summarise(turns[:28])
+    one = [blind(t, "audit") for t in turns[:28]]
+    summary, audit = summarise(one), snapshot(turns[27]).reading["audit"].queue_length
+    assert known.waiting is not None and summary.waiting is not None and audit
+    assert summary.waiting == pytest.approx(known.waiting - audit)
+    assert known.waiting_unknown == () and summary.waiting_unknown == ("audit",)
+    text = dict(figures(summary))["waiting at the end"]
+    assert text.endswith("items: not in the share in time; unknown for audit")
+    assert "Without audit wherever it was not measured." in live_page("one", one, summary).html()
+    none = summarise([blind(t, *SLOS_S) for t in turns[:28]])
+    assert none.waiting is None and none.waiting_unknown == tuple(SLOS_S)
+    assert dict(figures(none))["waiting at the end"].startswith("unknown for ")
 
 
 def test_the_command_reports_by_query(tmp_path: Path) -> None:

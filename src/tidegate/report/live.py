@@ -16,7 +16,7 @@ from tidegate.report.summary import (
     LiveSummary,
     capacity_of,
     decisions_of,
-    lag_of,
+    known_lag,
     rate_of,
 )
 from tidegate.units import show_duration
@@ -78,9 +78,13 @@ def live_page(
         "Capacity: what the running executors can process, by the measured service time. "
         "A vertical line is a decision; point at it for the reason.",
     )
-    lag = [lag_of(s) for s in seen]
+    lag = [known_lag(s)[0] for s in seen]
     if any(items is not None for items in lag):
-        page.picture(lines([Series("lag", x, lag)], "Backlog", unit, "items", shaded=shaded))
+        unknown = tuple(dict.fromkeys(name for s in seen for name in known_lag(s)[1]))
+        page.picture(
+            lines([Series("lag", x, lag)], "Backlog", unit, "items", shaded=shaded),
+            f"Without {_some(unknown)} wherever it was not measured." if unknown else "",
+        )
     else:
         page.text("The backlog was not measured: the source does not report it.")
     page.section("Latency")
@@ -200,6 +204,8 @@ def _not_counted(s: LiveSummary) -> list[tuple[str, str]]:
     if s.without_latency >= 1:
         share = s.without_latency / s.items if s.items else 1.0
         length = f" of {show_duration(s.without_latency_s)}" if s.without_latency_s else ""
+        if length and s.by_query and len(s.queries) > 1:
+            length += ", added up over the queries"
         rows.append(
             (
                 "without a latency",
@@ -211,10 +217,19 @@ def _not_counted(s: LiveSummary) -> list[tuple[str, str]]:
         rows.append(("shed", f"about {s.shed:.0f} items: not in the share in time"))
     if s.set_aside:
         rows.append(("set aside", f"{s.set_aside} bad rows: not in the share in time"))
-    if s.waiting is not None and s.waiting >= 1:
-        rows.append(("waiting at the end", f"{s.waiting:.0f} items: not in the share in time"))
+    waits = s.waiting is not None and s.waiting >= 1
+    if waits or s.waiting_unknown:
+        known = f"{s.waiting:.0f} items: not in the share in time" if waits else ""
+        names = f"unknown for {_some(s.waiting_unknown)}" if s.waiting_unknown else ""
+        rows.append(("waiting at the end", "; ".join(text for text in (known, names) if text)))
     rows += [(f"not counted: {name}", text) for name, text in _left_out_texts(s)]
     return rows
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first few of many names."""
+    left = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {left} more" if left > 0 else "")
 
 
 def _left_out_texts(s: LiveSummary) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tidegate.codec import Value
 from tidegate.loop.journal import Turn
 from tidegate.model import BatchCost, FirstBatch, Latency, OperatorReading, Snapshot
-from tidegate.report.points import LatencyFigures, latency_figures
+from tidegate.report.points import LatencyFigures, latency_figures, points_of
 
 __all__ = [
     "FirstBatches",
@@ -56,6 +56,7 @@ class QueryFigures(Value):
         limited_s: Time during which that limit was reached, in seconds.
         measured_s: Time for which the query was seen, in seconds.
         by_age: Whether its SLO is about the event age; `delay.in_time` is then judged by that.
+        without_s: Time in which items were processed and no latency was measured, in seconds.
         exact: Whether items and delay were counted by row, from the creation of the row; otherwise
             they are estimated from the percentiles of each turn.
     """
@@ -74,6 +75,7 @@ class QueryFigures(Value):
     measured_s: float = 0.0
     by_age: bool = False
     exact: bool = False
+    without_s: float = 0.0
 
 
 def queries_of(snapshot: Snapshot) -> tuple[str, ...]:
@@ -220,7 +222,7 @@ def _one(
     delays = [(first_delay(first), first.rows) for first in firsts]
     ages: list[tuple[Latency, float]] = []
     items = math.fsum(first.rows for first in firsts)
-    seen_s = limited_s = arrived = arrived_s = 0.0
+    seen_s = limited_s = arrived = arrived_s = without_s = 0.0
     slo_s, cost, admission, aged = default_s, None, "", False
     backlogs: list[float] = []
     states: list[float] = []
@@ -238,6 +240,7 @@ def _one(
         done = (items_per_s(reading) or 0.0) * span_s
         items += done
         delays.append((delay_of(now, name), done))
+        without_s += span_s if done and not points_of(delay_of(now, name), done) else 0.0
         ages.append((reading.event_age, done))
         aged = aged or by_age(now)
         if reading.arrival_rate_per_s is not None:
@@ -268,6 +271,7 @@ def _one(
         limited_s,
         seen_s,
         aged,
+        without_s=without_s,
     )
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "Measured",
     "capacity_of",
     "decisions_of",
+    "known_lag",
     "lag_of",
     "latency_points",
     "rate_of",
@@ -154,11 +155,13 @@ class LiveSummary(Value):
         at_least: Whether the percentiles are lower bounds, for the same reason.
         without_latency: Items of turns in which no latency was measured; the share and the
             percentiles do not count them. None if they were counted.
-        without_latency_s: Length of these turns, in seconds.
+        without_latency_s: Length of these turns, in seconds; with `by_query`, the sum over the
+            queries.
         shed: Items that were dropped by load shedding; the share does not count them.
         set_aside: Bad rows that were set aside; no figure counts them.
-        waiting: Items that still waited at the last snapshot; no figure counts them. None if not
-            measured.
+        waiting: Items that still waited at the last snapshot, as far as they were measured; no
+            figure counts them. None if none were measured.
+        waiting_unknown: Operators whose waiting items are unknown, so that more may have waited.
         left_out: Parts of the run that no figure counts.
         queries: The queries, each judged by its own SLO.
         by_query: Whether `slo_compliance` judges the items of each query by its own SLO, as it does
@@ -196,6 +199,7 @@ class LiveSummary(Value):
     left_out: tuple[LeftOut, ...] = ()
     queries: tuple[QueryFigures, ...] = ()
     by_query: bool = False
+    waiting_unknown: tuple[str, ...] = ()
 
     @property
     def mean_executors(self) -> float:
@@ -307,7 +311,8 @@ def summarise(
         without_latency=found.without,
         without_latency_s=math.fsum(blind),
         shed=math.fsum(_shed_per_s(s) * span for s, span in zip(seen, spans, strict=True)),
-        waiting=lag_of(seen[-1]),
+        waiting=known_lag(seen[-1])[0],
+        waiting_unknown=known_lag(seen[-1])[1],
         left_out=tuple(part for part in (before, *gaps, after) if part is not None),
         queries=tuple(
             _exact(query, (by_query or {}).get(query.name))
@@ -332,6 +337,7 @@ def summarise(
         without_latency_s=0.0,
         set_aside=measured.set_aside,
         waiting=0.0,
+        waiting_unknown=(),
         by_query=independent(seen[-1]) and len({q.slo_s for q in summary.queries}) > 1,
     )
 
@@ -371,7 +377,7 @@ def _by_query(summary: LiveSummary) -> LiveSummary:
         at_most=any(q.delay.at_most for q in summary.queries),
         items=math.fsum(q.items for q in summary.queries),
         without_latency=math.fsum(q.delay.without for q in summary.queries),
-        without_latency_s=0.0,
+        without_latency_s=math.fsum(q.without_s for q in summary.queries),
         by_query=True,
     )
 
@@ -433,9 +439,19 @@ def capacity_of(snapshot: Snapshot) -> float | None:
 
 def lag_of(snapshot: Snapshot) -> float | None:
     """Return the items waiting at all operators; None if any is not measured."""
-    lengths = [reading.queue_length for reading in snapshot.reading.values()]
-    known = [length for length in lengths if length is not None]
-    return math.fsum(known) if len(known) == len(lengths) else None
+    known, unknown = known_lag(snapshot)
+    return None if unknown else known
+
+
+def known_lag(snapshot: Snapshot) -> tuple[float | None, tuple[str, ...]]:
+    """Return the waiting items where they are measured, and the operators where they are not.
+
+    None if no operator's are measured.
+    """
+    lengths = {name: reading.queue_length for name, reading in snapshot.reading.items()}
+    known = [length for length in lengths.values() if length is not None]
+    unknown = tuple(name for name, length in lengths.items() if length is None)
+    return (math.fsum(known) if known else None), unknown
 
 
 def decisions_of(turns: Sequence[Turn]) -> list[Decision]:
