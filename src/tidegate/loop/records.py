@@ -51,7 +51,7 @@ class Patience(Generic[T]):
         self._thread: threading.Thread | None = None
 
     def late(self) -> list[T]:
-        """The result of a call that was given up and has succeeded since, once; or nothing."""
+        """The result of a call that was abandoned and has succeeded since, once; or nothing."""
         if self._thread is None or self._thread.is_alive():
             return []
         self._thread, found = None, self._results

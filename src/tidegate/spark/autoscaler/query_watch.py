@@ -165,7 +165,9 @@ class QueryWatch:
         """Read the queued events."""
         dropped, self._dropped = self._dropped, 0
         if dropped:
-            log.warning("%d events of queries were not read in time: measuring anew", dropped)
+            log.warning(
+                "%d events of queries were not read in time: measuring starts again", dropped
+            )
             self.meters.clear()  # batches are missing, so that rates and delays would be wrong
         while True:
             try:
