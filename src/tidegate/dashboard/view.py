@@ -497,8 +497,14 @@ def _sojourn_s(now: Snapshot, name: str, count: int) -> float | None:
     try:
         if reading.batches is not None and reading.batches.overhead_s is not None:
             trigger_s = reading.batches.trigger_interval_s
-            query = BatchQuery(name, rate, service_s, reading.batches.overhead_s, trigger_s)
-            found = mean_s((query,), (count,))
+            cost = reading.batches.cost
+            fixed_s = cost.fixed_work.value if cost is not None else 0.0
+            # The slots that its batches hold, where they share them with other queries.
+            slots = cost.slots if cost is not None and cost.slots else float(count)
+            query = BatchQuery(
+                name, rate, service_s, reading.batches.overhead_s, trigger_s, fixed_work_s=fixed_s
+            )
+            found = mean_s((query,), (slots,))
         else:
             station = Station(name, rate, 1 / service_s)
             found = waiting_items(count, station) / rate + service_s
