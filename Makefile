@@ -36,7 +36,7 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-unit: setup ## tests that need neither Java nor a browser (under three minutes)
+unit: setup ## tests that need neither Java nor a browser (about four minutes)
 	$(BIN)/pytest -m "not java and not browser" --durations=10
 
 tests: setup

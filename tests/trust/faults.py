@@ -6,7 +6,7 @@ started again. The disk under its journal is full for ten seconds. A second copy
 same folder, with the same journal. After each of these, executors must fall without input and rise
 with it. At the end the rows of every query equal a batch computation over the same input.
 
-    python -m tests.trust.faults             # four to six minutes; also: make test-trust
+    python -m tests.trust.faults             # about seven minutes; also: make test-trust
     python -m tests.trust.faults --keep      # keep the folder with logs and journals anyway
 
 The disk is a tmpfs of two megabytes. Where that cannot be mounted, a limit on the size of the
