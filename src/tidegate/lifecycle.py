@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Self, TypeVar
+from typing import Generic, Self, TypeVar
 
-__all__ = ["Closing", "Service", "Stop", "Stopped", "wait_until", "within"]
+__all__ = ["Background", "Closing", "Service", "Stop", "Stopped", "wait_until", "within"]
 
 T = TypeVar("T")
 
@@ -88,27 +88,48 @@ def wait_until(
     return False
 
 
+class Background(Generic[T]):
+    """A function that runs in a daemon thread, which does not keep the process from ending.
+
+    do: the function; it begins at once. name: of the thread, for those who look at a stack.
+    """
+
+    def __init__(self, do: Callable[[], T], name: str = "tidegate-background") -> None:
+        self._results: list[T] = []
+        self._errors: list[Exception] = []
+        self._do = do
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            self._results.append(self._do())
+        except Exception as error:
+            self._errors.append(error)
+
+    def ended(self, within_s: float = 0.0) -> bool:
+        """Whether it has ended, or ends within a time in seconds."""
+        self._thread.join(max(0.0, within_s))
+        return not self._thread.is_alive()
+
+    def results(self) -> list[T]:
+        """What it returned, once it has ended; empty before that and if it failed."""
+        return self._results
+
+    def result(self) -> T:
+        """What it returned; raises what it raised. Only for one that has ended."""
+        if self._errors:
+            raise self._errors[0]
+        return self._results[0]
+
+
 def within(at_most_s: float, do: Callable[[], T], otherwise: T) -> T:
     """The result of `do`, or `otherwise` if it takes longer than `at_most_s` seconds.
 
-    What takes longer goes on in a daemon thread, which does not keep the process from ending. What
-    `do` raises in time is raised here.
+    What takes longer goes on in the background. What `do` raises in time is raised here.
 
     >>> within(5.0, lambda: 2 + 2, 0)
     4
     """
-    results: list[T] = []
-    errors: list[Exception] = []
-
-    def work() -> None:
-        try:
-            results.append(do())
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=work, name="tidegate-within", daemon=True)
-    thread.start()
-    thread.join(max(0.0, at_most_s))
-    if errors:
-        raise errors[0]
-    return results[0] if results else otherwise
+    work = Background(do)
+    return work.result() if work.ended(at_most_s) else otherwise

@@ -91,6 +91,11 @@ class StabilisationMemory(Value):
     hosts: int | None = None
     began_s: float | None = None
 
+    @property
+    def plans(self) -> tuple[tuple[float, int], ...]:
+        """(time, number of hosts planned) of the recent turns, oldest first."""
+        return self.wishes
+
 
 @dataclass(frozen=True)
 class Stabilisation(Guard):
@@ -110,7 +115,7 @@ class Stabilisation(Guard):
 
     def forget_later(self, own: StabilisationMemory, now_s: float) -> StabilisationMemory:
         """Forget plans of the future."""
-        if not any(at > now_s for at, _ in own.wishes):
+        if not any(at > now_s for at, _ in own.plans):
             return own
         # Without plans, it begins with what runs.
         return StabilisationMemory()
@@ -122,14 +127,14 @@ class Stabilisation(Guard):
         now_s = snapshot.time_s
         now, planned = len(snapshot.requested.hosts), len(plan.deployment.hosts)
         earlier = self._earlier(snapshot, own, now)
-        own = StabilisationMemory((*earlier.wishes, (now_s, planned)), now, earlier.began_s)
+        own = StabilisationMemory((*earlier.plans, (now_s, planned)), now, earlier.began_s)
         if planned < now:
             window_s = self.down_s
-            seen = [count for at, count in earlier.wishes if at > now_s - window_s]
+            seen = [count for at, count in earlier.plans if at > now_s - window_s]
             steady = min(max(planned, *seen) if seen else planned, now)
         elif planned > now:
             window_s = self.up_s
-            seen = [count for at, count in earlier.wishes if at > now_s - window_s]
+            seen = [count for at, count in earlier.plans if at > now_s - window_s]
             steady = max(min(planned, *seen) if seen else planned, now)
         else:
             return unchanged(plan), "", own
@@ -146,12 +151,12 @@ class Stabilisation(Guard):
     ) -> StabilisationMemory:
         """The plans within the window, beginning with what runs where there are none."""
         now_s, window_s = snapshot.time_s, max(self.up_s, self.down_s)
-        last_s, last = own.wishes[-1] if own.wishes else (None, 0)
+        last_s, last = own.plans[-1] if own.plans else (None, 0)
         unplanned = own.hosts is not None and now > max(own.hosts, last)
         if fresh_start(last_s, snapshot, window_s) or unplanned:
             return StabilisationMemory(((now_s, now),), began_s=now_s)
-        recent = tuple(turn for turn in own.wishes if turn[0] > now_s - window_s)
-        return replace(own, wishes=recent)
+        recent = tuple(turn for turn in own.plans if turn[0] > now_s - window_s)
+        return StabilisationMemory(recent, own.hosts, own.began_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from tidegate.lifecycle import Closing, within
+from tidegate.lifecycle import Background, Closing, within
 from tidegate.loop.controls import ControlFile
 from tidegate.loop.journal import Journal, Turn, last_turns
 from tidegate.policies.base import Policy
@@ -47,38 +46,24 @@ class Patience(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._results: list[T] = []
-        self._thread: threading.Thread | None = None
+        self._abandoned: Background[T] | None = None
 
     def late(self) -> list[T]:
         """The result of a call that was abandoned and has succeeded since, once; or nothing."""
-        if self._thread is None or self._thread.is_alive():
+        if self._abandoned is None or not self._abandoned.ended():
             return []
-        self._thread, found = None, self._results
+        found, self._abandoned = self._abandoned.results(), None
         return found
 
     def call(self, do: Callable[[], T]) -> T:
         """The result of `do`; raises what it raises, and OSError if it takes too long."""
-        if self._thread is not None and self._thread.is_alive():
+        if self._abandoned is not None and not self._abandoned.ended():
             raise _no_answer()
-        results: list[T] = []
-        errors: list[Exception] = []
-
-        def work() -> None:
-            try:
-                results.append(do())
-            except Exception as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=work, name="tidegate-disk", daemon=True)
-        thread.start()
-        thread.join(WRITE_S)
-        if thread.is_alive():
-            self._thread, self._results = thread, results
+        work = Background(do, "tidegate-disk")
+        if not work.ended(WRITE_S):
+            self._abandoned = work
             raise _no_answer()
-        if errors:
-            raise errors[0]
-        return results[0]
+        return work.result()
 
 
 def _no_answer() -> OSError:
