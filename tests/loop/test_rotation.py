@@ -285,18 +285,20 @@ def test_a_second_writer_is_refused_until_the_first_has_ended(tmp_path: Path) ->
     assert not (tmp_path / "j.jsonl.lock").exists()
 
 
-def test_another_process_is_refused_too_and_death_gives_up_the_lock(tmp_path: Path) -> None:
-    path = tmp_path / "j.jsonl"
-    code = (
-        "import os, sys; from tidegate.loop.journal import Journal; j = Journal(sys.argv[1]);"
-        "print('locked', flush=True); sys.stdin.read(1); os._exit(9)"
-    )
-    other = subprocess.Popen(
-        [sys.executable, "-c", code, str(path)],
+def writer(path: Path, then: str) -> subprocess.Popen[bytes]:
+    """Another process that has the journal open. then: what it does next, in Python."""
+    code = "import os, sys; from tidegate.loop.journal import Journal; j = Journal(sys.argv[1]);"
+    return subprocess.Popen(
+        [sys.executable, "-c", code + then, str(path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
+
+
+def test_another_process_is_refused_too_and_death_gives_up_the_lock(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    other = writer(path, "print('locked', flush=True); sys.stdin.read(1); os._exit(9)")
     with other:
         assert other.stdout is not None and other.stdin is not None
         assert other.stdout.readline() == b"locked\n"
@@ -309,15 +311,8 @@ def test_another_process_is_refused_too_and_death_gives_up_the_lock(tmp_path: Pa
 
 def test_a_forked_process_does_not_hold_the_lock_of_its_dead_parent(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
-    code = (
-        "import os, sys; from tidegate.loop.journal import Journal; j = Journal(sys.argv[1]);"
-        "os.fork() or (print('forked', flush=True), sys.stdin.read(1)); os._exit(0)"
-    )
-    parent = subprocess.Popen(
-        [sys.executable, "-c", code, str(path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    parent = writer(
+        path, "os.fork() or (print('forked', flush=True), sys.stdin.read(1)); os._exit(0)"
     )
     with parent:
         assert parent.stdout is not None and parent.stdout.readline() == b"forked\n"
