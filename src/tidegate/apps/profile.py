@@ -21,7 +21,7 @@ from tidegate.lifecycle import Stop, wait_until
 from tidegate.model import HostOffer, OperatorReading, Snapshot
 from tidegate.model.topology import Edge, Resources, Source, Topology
 from tidegate.spark.autoscaler.executors import executor_manager
-from tidegate.spark.autoscaler.gateway import Gateway
+from tidegate.spark.autoscaler.in_process import InProcessGateway
 from tidegate.spark.autoscaler.world import SparkWorld
 from tidegate.spark.local.session import session_on
 from tidegate.spark.streams.live_settings import Counts
@@ -157,7 +157,7 @@ def _world(
     spark: SparkSession, running: RunningTopology, slots: int, interval_s: float
 ) -> SparkWorld:
     """The application as an autoscaler sees it."""
-    gateway = Gateway(spark, watch_only=True)
+    gateway = InProcessGateway(spark, watch_only=True)
     wired = running.for_autoscaler()
     offer = HostOffer(Resources(float(slots)), 3600.0, 0.0)
     world = SparkWorld(

@@ -96,7 +96,10 @@ class FakeGateway(Gateway):
         self.tasks: dict[str, tuple[int, int]] = {}
         self.broken = ""
         self.ended = False
-        self.settings: dict[str, str] = {"spark.decommission.enabled": "true"}
+        self.settings: dict[str, str] = {
+            "spark.master": "spark://127.0.0.1:7077",
+            "spark.decommission.enabled": "true",
+        }
         self.batches: dict[str, str] = {}
         self.state: dict[str, int] | None = None
         self.deaf = False
@@ -184,9 +187,19 @@ class FakeGateway(Gateway):
         return "app-1"
 
     @property
-    def scheme(self) -> str:
-        """The scheme of a standalone master."""
-        return "spark"
+    def version(self) -> str:
+        """The version of Spark."""
+        return "4.3.0"
+
+    @property
+    def name(self) -> str:
+        """The name of the application."""
+        return "application"
+
+    @property
+    def succeeded_by_another(self) -> bool:
+        """No other application follows."""
+        return False
 
     @property
     def stopped(self) -> bool:

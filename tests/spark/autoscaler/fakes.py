@@ -68,7 +68,7 @@ class FakeWorld:
 def without_spark(world: FakeWorld) -> Iterator[None]:
     """Autoscalers that are created in this block scale `world`."""
     with (
-        mock.patch(f"{MODULE}.Gateway", FakeGateway),
+        mock.patch(f"{MODULE}.InProcessGateway", FakeGateway),
         mock.patch(f"{MODULE}.executor_manager", lambda gateway, clock: FakeHosts()),
         mock.patch(f"{MODULE}.SparkWorld", lambda *_, **__: world),
     ):

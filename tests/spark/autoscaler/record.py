@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidegate.spark.autoscaler.gateway import Gateway
+from tidegate.spark.autoscaler.in_process import InProcessGateway
 
 OUT = Path(__file__).parents[2] / "fixtures" / "progress"
 LIMIT_S = 120.0
@@ -204,7 +204,7 @@ def main() -> None:
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    gateway = Gateway(spark)
+    gateway = InProcessGateway(spark)
     OUT.mkdir(parents=True, exist_ok=True)
     for name in asked.only or [n for n in SCENARIOS if n != "kafka" or asked.kafka]:
         with tempfile.TemporaryDirectory() as folder:

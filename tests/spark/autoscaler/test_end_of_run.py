@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -27,10 +26,8 @@ def attach(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[Application, list[Turn]], Autoscaler]:
     def make(gateway: Application, turns: list[Turn]) -> Autoscaler:
-        monkeypatch.setattr(module, "Gateway", lambda spark, watch_only: gateway)
-        spark: Any = None
         return Autoscaler(
-            spark, slo="5s", policy="static", interval="10ms", journal=None, on_turn=turns.append
+            gateway, slo="5s", policy="static", interval="10ms", journal=None, on_turn=turns.append
         )
 
     return make

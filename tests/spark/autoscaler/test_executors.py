@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -17,7 +16,7 @@ from tidegate.spark.autoscaler.executors import (
     WorkerHosts,
     executor_manager,
 )
-from tidegate.spark.autoscaler.gateway import Gateway, check_scalable
+from tidegate.spark.autoscaler.scalable import check_scalable
 from tidegate.testing.spark import START_S, FakeCluster, FakeGateway
 
 
@@ -419,9 +418,7 @@ class OnMaster(FakeGateway):
 
     def __init__(self, master: str) -> None:
         super().__init__(1)
-        self._context = SimpleNamespace(master=master)
-
-    scheme = Gateway.scheme
+        self.settings["spark.master"] = master
 
 
 @pytest.mark.parametrize(

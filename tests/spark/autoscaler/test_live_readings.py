@@ -18,7 +18,7 @@ from tests.spark.streams.test_kafka import send, servers
 from tidegate.errors import BackendError
 from tidegate.model import HostOffer, OperatorReading, Snapshot
 from tidegate.spark.autoscaler.executors import executor_manager
-from tidegate.spark.autoscaler.gateway import Gateway
+from tidegate.spark.autoscaler.in_process import InProcessGateway
 from tidegate.spark.autoscaler.world import SparkWorld
 from tidegate.spark.local.broker import LocalBroker
 
@@ -32,7 +32,7 @@ class Bench:
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
         self.folder = folder
-        self.gateway = Gateway(spark, watch_only=True)
+        self.gateway = InProcessGateway(spark, watch_only=True)
         hosts = executor_manager(self.gateway, time.time)
         offer = HostOffer(hosts.capacity())
         self.world = SparkWorld(self.gateway, hosts, offer, interval_s=1.0, warm_up_s=0)

@@ -231,7 +231,7 @@ def test_a_release_that_waits_for_a_pause_ends_with_the_autoscaler(
     gateway = SparkGateway(3)
     gateway.query("ticks")
     gateway.batches = {"run-of-ticks": "ticks"}
-    monkeypatch.setattr(module, "Gateway", lambda spark, watch_only: gateway)
+    monkeypatch.setattr(module, "InProcessGateway", lambda spark, watch_only: gateway)
     scaler = Autoscaler(
         ANY, slo="5s", policy="static", parameters={"hosts": 1}, interval=1e9, journal=None,
         without_guards=["all"],

@@ -36,7 +36,7 @@ from tidegate.model import HostOffer
 from tidegate.model.topology import Resources
 from tidegate.packing import Packing
 from tidegate.spark.autoscaler.executors import executor_manager
-from tidegate.spark.autoscaler.gateway import Gateway
+from tidegate.spark.autoscaler.in_process import InProcessGateway
 from tidegate.spark.autoscaler.meter import SourceCount
 from tidegate.spark.autoscaler.world import SparkWorld
 from tidegate.spark.streams.file_topics import FileTopic
@@ -84,7 +84,7 @@ def test_a_plan_takes_effect_at_the_next_batch(spark: SparkSession, tmp_path: Pa
     items.append(some(0, 50))
     with CHAIN.start(spark, tmp_path) as running:
         given = running.for_autoscaler()
-        gateway = Gateway(spark, watch_only=True)
+        gateway = InProcessGateway(spark, watch_only=True)
         hosts = executor_manager(gateway, time.time)
         offer = HostOffer(Resources(2))
         world = SparkWorld(gateway, hosts, offer, style="instances", interval_s=1.0, **given)

@@ -27,6 +27,7 @@ from tidegate.model.topology import Topology
 from tidegate.policies.base import Policy, Situation
 from tidegate.spark.autoscaler.executors import MakeManager, WorkerHosts, executor_manager
 from tidegate.spark.autoscaler.gateway import Gateway
+from tidegate.spark.autoscaler.in_process import InProcessGateway
 from tidegate.spark.autoscaler.meter import SourceCount
 from tidegate.spark.autoscaler.world import SloBy, SparkWorld
 from tidegate.spark.streams.live_settings import LiveSettings
@@ -166,7 +167,8 @@ class Autoscaler(Service):
     stops a query: the autoscaler then only watches, logs a warning, and resumes when it can.
 
     Args:
-        spark: The session; Spark's own dynamic allocation must be off.
+        spark: The session, or the gateway to an application elsewhere; Spark's own dynamic
+            allocation must be off.
         slo: Latency target from arrival to result: a duration such as ``"5s"`` or in seconds. For
             several queries, a mapping of their names, with ``*`` for all others, such as
             ``{"alerts": "2s", "*": "30s"}``, or the text ``"alerts=2s,30s"``.
@@ -212,7 +214,7 @@ class Autoscaler(Service):
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | Gateway,
         *,
         slo: str | float | Mapping[str, str | float] | SloByQuery,
         policy: str | Policy = "drs",
@@ -262,7 +264,9 @@ class Autoscaler(Service):
         )
         self._acting = build_stack(policy, Situation(self.slo.largest_s), options)
         self.policy = wrapped(self._acting, {"dry-run": {}}) if dry_run else self._acting
-        self.gateway = Gateway(spark, watch_only=dry_run)
+        self.gateway: Gateway = (
+            spark if isinstance(spark, Gateway) else InProcessGateway(spark, watch_only=dry_run)
+        )
         make = executors or executor_manager
         if cluster is not None:
             make = partial(WorkerHosts, cluster=cluster)

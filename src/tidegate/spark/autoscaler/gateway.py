@@ -1,167 +1,70 @@
-"""Access to the JVM of a Spark session, for what PySpark does not wrap.
+"""What the autoscaler needs of a Spark driver, behind one protocol.
 
-All such calls are in this module, so that a new Spark version is checked in one place. Results come
-as JSON from the writer of Spark's REST interface: one call to the JVM instead of hundreds.
+There are two implementations: `InProcessGateway` for a session of this process, and `AgentGateway`
+for a driver elsewhere, in any language, that has Tidegate's agent. Both pass the same contract
+tests.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import logging
-import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol, runtime_checkable
 
-from tidegate.errors import BackendError, SettingError
 from tidegate.spark.autoscaler.admission import SourceLimit
-from tidegate.spark.autoscaler.jobs import (
-    JobWork,
-    StageWork,
-    described,
-    first_batches,
-    read_job,
-    read_stage,
-    root_execution,
-)
-from tidegate.spark.autoscaler.jobs import moment_s as _moment_s
+from tidegate.spark.autoscaler.jobs import JobWork
 from tidegate.spark.autoscaler.sightings import ExecutorInfo, QueryStatus, Trigger
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-__all__ = ["ExecutorInfo", "Gateway", "JobWork", "QueryStatus", "Trigger", "check_scalable"]
-
-log = logging.getLogger(__name__)
-
-STATE_SAMPLE = 200
-"""About the largest number of state partitions that are looked up, of all queries together, at 2 ms
-each; of every stateful operator at least one."""
-KNOWN_VERSIONS = ("4.0", "4.1", "4.2", "4.3")
-FIRST_LOOK = 50
-"""Number of jobs that are read when the autoscaler is attached to a running application."""
-JOBS_PER_TURN = 50
-"""Largest number of finished jobs whose stages are read in one turn, at some 10 ms each."""
-TASK_LISTS_PER_TURN = 40
-"""Largest number of task lists that are read in one turn."""
-SHORT_STAGE_MS = 100
-"""The tasks of a shorter stage are not looked at one by one."""
-UNEVEN = 1.5
-"""A task is longer than the others if it takes this many times the mean."""
+__all__ = ["ExecutorInfo", "Gateway", "JobWork", "QueryStatus", "Trigger"]
 
 
-class Gateway:
-    """The JVM of a running Spark application.
+@runtime_checkable
+class Gateway(Protocol):
+    """A running Spark application: its executors, its streaming queries and its finished jobs.
 
-    spark: a classic session (one with a SparkContext in this process).
-    watch_only: the application is only observed, so Spark's dynamic allocation may be on.
-
-    Raises SettingError when the application cannot be scaled from outside, with the reason.
+    A call that fails raises BackendError with one sentence. What a driver does not report is
+    missing.
     """
 
-    _dropped = False  # whether a warning about jobs that were dropped was given
-    _skipped = False  # whether a warning about jobs that were not read was given
-    _lists = 0  # task lists that may still be read in this turn
-    # As `active_queries` found them: one listing a turn, and not one for each query.
-    _executions: Mapping[str, Any] = MappingProxyType({})  # by the id of the query
-    _run_ids: frozenset[str] | None = None  # of these queries; None: not read yet
-    _tasks_by_run: Mapping[str, tuple[int, int]] | None = None  # None: not read in this turn
-
-    def __init__(self, spark: SparkSession, watch_only: bool = False) -> None:
-        context = getattr(spark, "_sc", None)
-        if context is None:
-            raise SettingError(
-                "spark",
-                type(spark).__module__,
-                "a classic session",
-                "Spark Connect has no SparkContext: create the autoscaler in the driver",
-            )
-        self.spark = spark
-        self._context = context
-        self._jvm = context._jvm
-        self._scala = context._jsc.sc()
-        self._json = self._jvm.org.apache.spark.status.api.v1.JacksonMessageWriter().mapper()
-        self.version: str = context.version
-        if not self.version.startswith(KNOWN_VERSIONS):
-            log.warning("Spark %s is untested; tested versions: %s", self.version, KNOWN_VERSIONS)
-        self._sessions: dict[str, Any] = {}  # the sessions that are listened to, by their id
-        self._listener: Any = None
-        if not watch_only:
-            check_scalable(self.setting)
-
-    def setting(self, key: str, default: str = "") -> str:
-        """A setting of the application."""
-        return str(self._context.getConf().get(key, default))
+    @property
+    def version(self) -> str:
+        """The version of Spark."""
 
     @property
     def name(self) -> str:
         """The application's name."""
-        return str(self._context.appName)
 
     @property
     def application(self) -> str:
         """The application's id at the cluster manager."""
-        return str(self._context.applicationId)
 
     @property
     def scheme(self) -> str:
         """The scheme of ``spark.master``: ``local``, ``spark``, ``yarn``, ``k8s`` or another."""
-        found = re.match(r"\w+", str(self._context.master))
+        found = re.match(r"\w+", self.setting("spark.master"))
         return found.group() if found else ""
 
     @property
     def stopped(self) -> bool:
         """Whether the application has ended."""
-        try:
-            return self._context._jsc is None or bool(self._scala.isStopped())
-        except Exception:  # the JVM does not answer any more
-            return True
 
     @property
     def succeeded_by_another(self) -> bool:
-        """Whether this process has a Spark application other than this one."""
-        other = type(self._context)._active_spark_context
-        return other is not None and other is not self._context
+        """Whether the process of the driver has a Spark application other than this one."""
 
-    # --- executors ----------------------------------------------------------------------------
+    @property
+    def decommissions(self) -> bool:
+        """Whether a released executor may finish its tasks; otherwise it is killed."""
+        return self.setting("spark.decommission.enabled", "false").lower() == "true"
+
+    def setting(self, key: str, default: str = "") -> str:
+        """A setting of the application."""
 
     def executors(self, include_driver: bool = False) -> list[ExecutorInfo]:
         """The executors that run, in the order of their registration.
 
         include_driver: list the driver too, which runs the tasks of a ``local`` master.
         """
-        with _translated("its executors could not be listed"):
-            text = self._json.writeValueAsString(self._scala.statusStore().executorList(True))
-            backend = self._scala.schedulerBackend()
-            plain = json.loads(text)
-            active = {
-                e["id"]: e["id"] == "driver" or bool(backend.isExecutorActive(e["id"]))
-                for e in plain
-            }
-        found = [
-            ExecutorInfo(
-                id=e["id"],
-                cores=e["maxTasks"] or e["totalCores"],
-                memory_mb=e["maxMemory"] / 2**20,
-                busy_s=e["totalDuration"] / 1000,
-                tasks=e["activeTasks"],
-                added_s=_moment_s(e["addTime"]),
-                shuffle_mb=e["totalShuffleWrite"] / 2**20,
-                cached_mb=(e["memoryUsed"] + e["diskUsed"]) / 2**20,
-                leaving=not active[e["id"]],
-                excluded=e["isExcluded"],
-            )
-            for e in plain
-            if include_driver or e["id"] != "driver"
-        ]
-        return sorted(found, key=lambda e: (e.added_s, e.id))
-
-    @property
-    def decommissions(self) -> bool:
-        """Whether a released executor may finish its tasks; otherwise it is killed."""
-        return self.setting("spark.decommission.enabled", "false").lower() == "true"
 
     def request_total(self, executors: int) -> bool:
         """Set the total number of executors that are requested; running ones are not removed.
@@ -169,9 +72,6 @@ class Gateway:
         Returns whether the cluster manager has acknowledged it. The call changes nothing if the
         total is the same as before.
         """
-        with _translated(f"{executors} executors could not be requested"):
-            no_preference = self._jvm.PythonUtils.toScalaMap({})
-            return bool(self._scala.requestTotalExecutors(executors, 0, no_preference))
 
     def decommission(self, ids: Sequence[str], why: str) -> list[str]:
         """Let executors finish their tasks and leave; the requested total stays as it is.
@@ -179,77 +79,18 @@ class Gateway:
         Without ``spark.decommission.enabled`` they are killed, so call this between two batches.
         Returns the ids of the executors that leave.
         """
-        if not self.decommissions:
-            return self.kill(ids)
-        if not ids:
-            return []
-        with _translated(f"executors {', '.join(ids)} could not be released"):
-            pairs = self._context._gateway.new_array(self._jvm.scala.Tuple2, len(ids))
-            information = self._jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo
-            for n, executor in enumerate(ids):
-                pairs[n] = self._jvm.scala.Tuple2(
-                    executor, information(why, self._jvm.scala.Option.empty())
-                )
-            backend = self._scala.schedulerBackend()
-            adjust_target, triggered_by_executor = False, False
-            return self._listed(
-                backend.decommissionExecutors(pairs, adjust_target, triggered_by_executor)
-            )
 
     def kill(self, ids: Sequence[str]) -> list[str]:
         """Kill executors with their tasks, which do not count as failed; the total stays.
 
         Returns the ids of the executors that are killed.
         """
-        if not ids:
-            return []
-        with _translated(f"executors {', '.join(ids)} could not be killed"):
-            backend = self._scala.schedulerBackend()
-            adjust_target, count_failures, force = False, False, True
-            names = self._jvm.PythonUtils.toSeq(list(ids))
-            return self._listed(backend.killExecutors(names, adjust_target, count_failures, force))
 
     def state_partitions(self) -> dict[str, int] | None:
         """Number of state partitions that each executor has loaded, by its id.
 
-        Spark's coordinator of state stores is asked for each partition, or for a sample of about
-        `STATE_SAMPLE` of all queries. None when it does not answer. Of a join's stores, only the
-        first is looked at.
+        None when that is unknown.
         """
-        found: dict[str, int] = {}
-        try:
-            stores = self._jvm.org.apache.spark.sql.execution.streaming.state
-            stateful = []
-            for query in self._active():
-                progress = query.lastProgress()
-                operators = json.loads(progress.json())["stateOperators"] if progress else []
-                if operators:
-                    stateful.append((query, operators))
-            total = sum(o.get("numShufflePartitions", 0) for _, many in stateful for o in many)
-            step = max(1, math.ceil(total / STATE_SAMPLE))
-            for query, operators in stateful:
-                coordinator = query.sparkSession().streams().stateStoreCoordinator()
-                root, run = f"{query.resolvedCheckpointRoot()}/state", query.runId()
-                for number, operator in enumerate(operators):
-                    join = "Join" in operator["operatorName"]
-                    name = "left-keyToNumValues" if join else "default"
-                    partitions = operator.get("numShufflePartitions", 0)
-                    for partition in range(0, partitions, step):
-                        store = stores.StateStoreId(root, number, partition, name)
-                        place = coordinator.getLocation(stores.StateStoreProviderId(store, run))
-                        if place.isDefined():  # executor_<host>_<id>
-                            executor = str(place.get()).rpartition("_")[2]
-                            stands_for = min(step, partitions - partition)
-                            found[executor] = found.get(executor, 0) + stands_for
-        except Exception as error:
-            log.debug("the coordinator of state stores did not answer: %s", error)
-            return None
-        return found
-
-    def _listed(self, sequence: Any) -> list[str]:
-        return [str(item) for item in json.loads(self._json.writeValueAsString(sequence))]
-
-    # --- queries ------------------------------------------------------------------------------
 
     def finished_jobs(
         self, after: int, running: Collection[int] = ()
@@ -259,349 +100,35 @@ class Gateway:
         after: highest number of a job that was seen, -1 at first; running: those that still ran.
         The result has the jobs, in order, and the new values of the two.
         """
-        with _translated("the status store did not answer"):
-            store = self._scala.statusStore()
-            listed = store.jobsList(None)  # the newest first
-            newest = listed.head().jobId() if listed.nonEmpty() else after
-            fresh = newest - after if after >= 0 else FIRST_LOOK
-            text = self._json.writeValueAsString(listed.take(max(0, fresh)))
-            plain = [job for job in json.loads(text) if job["jobId"] > after]
-            if after >= 0 and len(plain) < fresh and not self._dropped:
-                self._dropped = True
-                log.warning(
-                    "%d jobs were dropped from Spark's status store before they were read, so the "
-                    "cost of batches is too low: raise spark.ui.retainedJobs",
-                    fresh - len(plain),
-                )
-            for number in running:
-                with contextlib.suppress(Exception):  # dropped from Spark's store in the meantime
-                    plain.append(json.loads(self._json.writeValueAsString(store.job(number))))
-            ended = [job for job in plain if job["status"] != "RUNNING"]
-            left = {job["jobId"] for job in plain if job["status"] == "RUNNING"}
-            chosen = first_batches(ended, JOBS_PER_TURN)
-            self._lists = TASK_LISTS_PER_TURN
-            found = [self._job(job) for job in chosen]
-            read = {job.job for job in found}
-            rest = [job for job in ended if job["jobId"] not in read]
-            # Their number and batch are known, but not what they used.
-            found += [read_job(j, [], str(j.get("description") or ""), False) for j in rest]
-            self._warn_of_skipped(len(rest), len(ended))
-        return sorted(found, key=lambda job: job.job), max(after, newest), left
-
-    def _warn_of_skipped(self, skipped: int, ended: int) -> None:
-        if skipped and not self._skipped:
-            self._skipped = True
-            log.warning(
-                "%d jobs ended since the last turn, and only %d of them are read, so as not to "
-                "burden the driver: the cost of a query's batches comes from some of them",
-                ended,
-                ended - skipped,
-            )
-
-    def _job(self, plain: Mapping[str, Any]) -> JobWork:
-        store = self._scala.statusStore()
-        stages: list[tuple[dict[str, Any], StageWork]] = []
-        complete = True
-        for stage in plain["stageIds"]:
-            try:
-                text = self._json.writeValueAsString(store.lastStageAttempt(stage))
-            except Exception:  # dropped from Spark's store
-                complete = False
-                continue
-            seen = json.loads(text)
-            longest = self._tasks(store, stage, seen, "ert", 1)  # by run time
-            usual_ms = seen["executorRunTime"] / max(1, seen["numTasks"])
-            uneven = longest and longest[0].get("duration", 0) > UNEVEN * usual_ms
-            # By the time of its end.
-            last = self._tasks(store, stage, seen, "ct", 2) if uneven else []
-            read = read_stage(seen, longest[0] if longest else None, last)
-            if read is not None:  # None: its result was there already, so it was skipped
-                stages.append((seen, read))
-        return read_job(plain, stages, self._description(plain), complete)
-
-    def _tasks(
-        self, store: Any, stage: int, seen: dict[str, Any], order: str, count: int
-    ) -> list[dict[str, Any]]:
-        """The first tasks of a stage in falling order; none for a short stage.
-
-        Spark sorts all tasks of the stage for it, so only some stages of a turn are looked at.
-        """
-        short = seen["numTasks"] < 2 or seen["executorRunTime"] < SHORT_STAGE_MS
-        if short or self._lists <= 0:
-            return []
-        self._lists -= 1
-        try:
-            by, every = self._jvm.scala.Option.apply(order), self._jvm.java.util.ArrayList()
-            first = store.taskList(stage, seen["attemptId"], 0, count, by, False, every)
-            tasks: list[dict[str, Any]] = json.loads(self._json.writeValueAsString(first))
-        except Exception:  # another version of Spark, or the tasks were dropped
-            return []
-        return tasks
-
-    def _description(self, job: Mapping[str, Any]) -> str:
-        """The description of the batch that a job belongs to, or the job's own one.
-
-        Code in ``foreachBatch`` may have changed the job's, but not that of the batch's execution.
-        """
-        text = str(job.get("description") or "")
-        if described(text)[0]:
-            return text
-        root = root_execution(job)
-        if root is not None:
-            try:
-                shared = self.spark._jsparkSession.sharedState()
-                execution = shared.statusStore().execution(root)
-                if execution.isDefined() and "runId = " in execution.get().description():
-                    return str(execution.get().description())
-            except Exception as error:
-                log.debug("execution %d could not be read: %s", root, error)
-        group = str(job.get("jobGroup") or "")
-        return f"runId = {group}" if group and group in self._runs() else text
-
-    def _runs(self) -> frozenset[str]:
-        """Runs of the queries that the last listing found."""
-        if not self._executions:
-            self._index(self._active())
-        if self._run_ids is None:
-            self._run_ids = frozenset(str(q.runId()) for q in self._executions.values())
-        return self._run_ids
-
-    def tasks_of(self, run: str) -> tuple[int, int]:
-        """Numbers of tasks of a query's run that wait for a slot, and that run.
-
-        The jobs are listed at the first call after `active_queries`, for all runs at once.
-        """
-        if self._tasks_by_run is None:
-            with _translated("the status tracker did not answer"):
-                self._tasks_by_run = self._active_tasks()
-        return self._tasks_by_run.get(run, (0, 0))
-
-    def _active_tasks(self) -> dict[str, tuple[int, int]]:
-        """Numbers of tasks that wait and that run, by the run of their query."""
-        tracker = self._context.statusTracker()
-        store = self._scala.statusStore()
-        found: dict[str, tuple[int, int]] = {}
-        for job in tracker.getActiveJobsIds():
-            try:
-                plain = json.loads(self._json.writeValueAsString(store.job(job)))
-            except Exception:
-                continue  # it has just begun or ended
-            run = described(self._description(plain))[0]
-            if not run:
-                continue
-            waiting, running = found.get(run, (0, 0))
-            for stage in plain["stageIds"]:
-                seen = tracker.getStageInfo(stage)
-                if seen is not None and seen.numActiveTasks:
-                    running += seen.numActiveTasks
-                    waiting += seen.numTasks - seen.numActiveTasks - seen.numCompletedTasks
-            found[run] = (max(0, waiting), running)
-        return found
-
-    def trigger_of(self, query: str) -> Trigger:
-        """The trigger of a query."""
-        try:
-            trigger = self._execution(query).trigger()
-            kind = str(trigger.getClass().getSimpleName()).rstrip("$")
-        except Exception:  # it ended in the meantime
-            return Trigger()
-        if kind in ("AvailableNowTrigger", "OneTimeTrigger"):
-            return Trigger(kind, 0.0)  # it works off what is there, batch after batch
-        try:
-            return Trigger(kind, float(trigger.intervalMs()) / 1000)
-        except Exception:  # a trigger of another kind has no interval
-            return Trigger(kind)
-
-    def status_of(self, query: str) -> QueryStatus:
-        """What a query does now; neither idle nor in a batch when that cannot be read."""
-        try:
-            execution = self._execution(query)
-            status, run = json.loads(execution.status().json()), str(execution.runId())
-            if status["isTriggerActive"]:
-                if not status["isDataAvailable"]:
-                    return QueryStatus(run=run)
-                began_ms = execution.getLatestExecutionContext().currentTriggerStartTimestamp()
-                return QueryStatus(began_s=began_ms / 1000 if began_ms > 0 else None, run=run)
-            waits = str(status["message"]).startswith("Waiting for")
-            return QueryStatus(idle=waits and not status["isDataAvailable"], run=run)
-        except Exception as error:
-            log.debug("the status of %s could not be read: %s", query, error)
-            return QueryStatus()
-
-    def read_limits(self, query: str) -> tuple[tuple[SourceLimit, ...], ...] | None:
-        """The limits of each of a query's sources, None when they cannot be read (yet)."""
-        try:
-            sources = self._execution(query).uniqueSources().iterator()
-            found = []
-            while sources.hasNext():
-                pair = sources.next()
-                found.append(tuple(_limits(str(pair._1().toString()), pair._2())))
-        except Exception as error:
-            log.debug("the read limits of %s could not be read: %s", query, error)
-            return None
-        return tuple(found) or None
-
-    def files_read(self, query: str) -> tuple[float, float] | None:
-        """Numbers of files and rows that the last batch of a query read, None when unknown."""
-        try:
-            leaves = self._execution(query).lastExecution().executedPlan().collectLeaves()
-            files = rows = 0.0
-            for number in range(leaves.size()):
-                metrics = leaves.apply(number).metrics()
-                if metrics.contains("numFiles"):
-                    files += metrics.apply("numFiles").value()
-                    rows += metrics.apply("numOutputRows").value()
-        except Exception:  # no batch yet, or another plan
-            return None
-        return (files, rows) if files else None
-
-    def _execution(self, query: str) -> Any:
-        """Spark's execution of a running query."""
-        if query not in self._executions:
-            self._index(self._active())
-        if query not in self._executions:
-            raise BackendError(f"query {query} does not run")
-        return self._executions[query]
-
-    def _index(self, active: Sequence[Any]) -> None:
-        self._executions = {str(query.id()): query for query in active}
-        self._run_ids = None
 
     def active_queries(self) -> dict[str, str]:
         """Names of the running queries of all sessions of the application, by id.
 
         What the other calls need of the queries is listed here, so call it once a turn.
         """
-        with _translated("its queries could not be listed"):
-            self._tasks_by_run = None
-            active = self._active()
-            self._listen_to(active)
-            self._index(active)
-            return {i: query.name() or i[:8] for i, query in self._executions.items()}
+
+    def tasks_of(self, run: str) -> tuple[int, int]:
+        """Numbers of tasks of a query's run that wait for a slot, and that run."""
+
+    def trigger_of(self, query: str) -> Trigger:
+        """The trigger of a query."""
+
+    def status_of(self, query: str) -> QueryStatus:
+        """What a query does now; neither idle nor in a batch when that cannot be read."""
+
+    def read_limits(self, query: str) -> tuple[tuple[SourceLimit, ...], ...] | None:
+        """The limits of each of a query's sources, None when they cannot be read (yet)."""
+
+    def files_read(self, query: str) -> tuple[float, float] | None:
+        """Numbers of files and rows that the last batch of a query read, None when unknown."""
 
     def in_batch(self) -> dict[str, str]:
         """Names of the queries that process a batch now, by run id; idle ones are not listed."""
-        with _translated("its queries did not answer"):
-            found = {}
-            for query in self._active():
-                status = query.status()
-                if status.isTriggerActive() and status.isDataAvailable():
-                    found[str(query.runId())] = query.name() or str(query.id())[:8]
-            return found
-
-    def _active(self) -> list[Any]:
-        """The JVM's running queries. A session knows only its own; they share this register."""
-        return list(self.spark._jsparkSession.sharedState().activeStreamingQueries().values())
 
     def listen(self, hear: Callable[[str, str], None]) -> Callable[[], None]:
         """Call a function for every event of every streaming query; return a function to stop it.
 
-        A query of another session is heard from the next call of `active_queries` on.
-
-        hear: called with a kind (``progress``, ``idle``, ``started`` or ``ended``) and JSON, or for
-            ``ended`` with ``run id + newline + error``. It runs in Spark's thread, so it must only
-            queue the event.
+        hear: called with a kind (``progress``, ``idle``, ``started`` or ``ended``) and JSON, for
+            ``started`` with the run id, or for ``ended`` with ``run id + newline + error``. It may
+            run in Spark's thread, so it must only queue the event.
         """
-        from pyspark.java_gateway import ensure_callback_server_started
-
-        ensure_callback_server_started(self._context._gateway)  # type: ignore[no-untyped-call]
-        wrapper = self._jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper
-        self._listener = wrapper(_Listener(hear))
-        self._add_session(self.spark._jsparkSession)
-
-        def end() -> None:
-            listener, self._listener = self._listener, None
-            for session in self._sessions.values():
-                with contextlib.suppress(Exception):  # the application may have ended already
-                    session.streams().removeListener(listener)
-            self._sessions.clear()
-
-        return end
-
-    def _listen_to(self, queries: Sequence[Any]) -> None:
-        """Listen to the sessions of queries: each session calls its own listeners only."""
-        if self._listener is not None:
-            for query in queries:
-                self._add_session(query.sparkSession())
-
-    def _add_session(self, session: Any) -> None:
-        name = str(session.sessionUUID())
-        if name not in self._sessions:
-            session.streams().addListener(self._listener)
-            self._sessions[name] = session
-
-
-class _Listener:
-    """Spark's listener interface with one JVM call per event (PySpark's makes hundreds)."""
-
-    def __init__(self, hear: Callable[[str, str], None]) -> None:
-        self._hear = hear
-
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - the name in the interface
-        self._hear("started", f"{event.runId()}")
-
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        self._hear("progress", event.progress().json())
-
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        self._hear("idle", event.json())
-
-    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        error = event.exception()
-        self._hear("ended", f"{event.runId()}\n{error.get() if error.isDefined() else ''}")
-
-    class Java:
-        """The interface that this class implements, for py4j."""
-
-        implements: tuple[str, ...] = (
-            "org.apache.spark.sql.streaming.PythonStreamingQueryListener",
-        )
-
-
-def check_scalable(setting: Callable[[str, str], str]) -> None:
-    """Raise SettingError for settings of Spark under which executors cannot be scaled from outside.
-
-    setting: returns a setting, or the given default.
-    """
-    if setting("spark.dynamicAllocation.enabled", "false").lower() == "true":
-        raise SettingError(
-            "spark.dynamicAllocation.enabled",
-            "true",
-            "false",
-            "two autoscalers on one application undo each other's changes: switch Spark's "
-            "off, or watch it with dry_run=True",
-        )
-    key = "spark.kubernetes.allocation.pods.allocator"
-    allocator = setting(key, "direct")
-    if allocator.lower() in ("statefulset", "deployment"):
-        raise SettingError(
-            key,
-            allocator,
-            "direct",
-            "it chooses itself which pods to remove, with the tasks and the state on them; the "
-            "executors that were released would stay",
-        )
-
-
-@contextlib.contextmanager
-def _translated(what: str) -> Iterator[None]:
-    """Turn an error of the JVM or of the connection to it into a BackendError of one sentence."""
-    try:
-        yield
-    except Exception as error:
-        lines = str(error).strip().splitlines()
-        raise BackendError(f"{what}: {lines[-1] if lines else type(error).__name__}") from error
-
-
-def _limits(source: str, limit: Any) -> Iterator[SourceLimit]:
-    """Spark's read limit of a source."""
-    kind = str(limit.getClass().getSimpleName())
-    if kind == "CompositeReadLimit":
-        for part in limit.getReadLimits():
-            yield from _limits(source, part)
-    elif kind == "ReadMaxRows":
-        yield SourceLimit("rows", float(limit.maxRows()), source)
-    elif kind == "ReadMaxFiles":
-        yield SourceLimit("files", float(limit.maxFiles()), source)
-    elif kind == "ReadMaxBytes":
-        yield SourceLimit("bytes", float(limit.maxBytes()), source)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.spark.autoscaler import gateway as module
-from tidegate.spark.autoscaler.gateway import Gateway
+from tidegate.spark.autoscaler import in_process as module
+from tidegate.spark.autoscaler.in_process import InProcessGateway
 from tidegate.spark.autoscaler.jobs import first_batches
 
 BEGAN, ENDED = "2026-01-01T00:00:00.000GMT", "2026-01-01T00:00:01.000GMT"
@@ -58,7 +58,9 @@ def stage(number: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def on_jvm(queries: int = 0, jobs: list[dict[str, Any]] | None = None) -> tuple[Gateway, list[str]]:
+def on_jvm(
+    queries: int = 0, jobs: list[dict[str, Any]] | None = None
+) -> tuple[InProcessGateway, list[str]]:
     """A gateway to an application, and the calls that it makes."""
     calls: list[str] = []
     by_number = {j["jobId"]: j for j in jobs or ()}
@@ -87,7 +89,7 @@ def on_jvm(queries: int = 0, jobs: list[dict[str, Any]] | None = None) -> tuple[
         "getActiveJobsIds": [n for n, j in by_number.items() if j["status"] == "RUNNING"],
         "getStageInfo": SimpleNamespace(numActiveTasks=2, numTasks=5, numCompletedTasks=1),
     }
-    gateway, jvm = Gateway.__new__(Gateway), Jvm(answers, calls)
+    gateway, jvm = InProcessGateway.__new__(InProcessGateway), Jvm(answers, calls)
     gateway._jvm = gateway._scala = gateway._json = gateway._context = jvm
     gateway.spark = SimpleNamespace(_jsparkSession=jvm)  # type: ignore[assignment]
     gateway._listener = None
