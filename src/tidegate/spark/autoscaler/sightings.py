@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["ExecutorInfo", "QueryStatus", "Trigger"]
+from tidegate.spark.autoscaler.jobs import moment_s
+
+__all__ = [
+    "ExecutorInfo",
+    "QueryStatus",
+    "Trigger",
+    "read_executors",
+    "read_status",
+    "read_trigger",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +71,55 @@ class QueryStatus:
     idle: bool = False
     began_s: float | None = None
     run: str = ""
+
+
+def read_executors(
+    plain: Iterable[Mapping[str, Any]], include_driver: bool = False
+) -> list[ExecutorInfo]:
+    """Executors from Spark's JSON, in the order of their registration.
+
+    plain: as in Spark's REST interface, with ``isActive``: neither decommissioned nor removed.
+    include_driver: list the driver too.
+    """
+    found = [
+        ExecutorInfo(
+            id=e["id"],
+            cores=e["maxTasks"] or e["totalCores"],
+            memory_mb=e["maxMemory"] / 2**20,
+            busy_s=e["totalDuration"] / 1000,
+            tasks=e["activeTasks"],
+            added_s=moment_s(e["addTime"]),
+            shuffle_mb=e["totalShuffleWrite"] / 2**20,
+            cached_mb=(e["memoryUsed"] + e["diskUsed"]) / 2**20,
+            leaving=not e["isActive"],
+            excluded=e["isExcluded"],
+        )
+        for e in plain
+        if include_driver or e["id"] != "driver"
+    ]
+    return sorted(found, key=lambda e: (e.added_s, e.id))
+
+
+def read_trigger(kind: str, interval_ms: float | None) -> Trigger:
+    """A trigger from the name of its class and its interval in milliseconds, None without one.
+
+    >>> read_trigger("ProcessingTimeTrigger", 5000), read_trigger("AvailableNowTrigger", None)
+    (Trigger(kind='ProcessingTimeTrigger', interval_s=5.0),
+     Trigger(kind='AvailableNowTrigger', interval_s=0.0))
+    """
+    if kind in ("AvailableNowTrigger", "OneTimeTrigger"):
+        return Trigger(kind, 0.0)  # it works off what is there, batch after batch
+    return Trigger(kind, None if interval_ms is None else interval_ms / 1000)
+
+
+def read_status(status: Mapping[str, Any], run: str, began_ms: float | None) -> QueryStatus:
+    """A status from Spark's JSON.
+
+    began_ms: start of the batch that runs now, Unix milliseconds; 0 or None when it is unknown.
+    """
+    if status["isTriggerActive"]:
+        if not status["isDataAvailable"]:
+            return QueryStatus(run=run)
+        return QueryStatus(began_s=began_ms / 1000 if began_ms else None, run=run)
+    waits = str(status["message"]).startswith("Waiting for")
+    return QueryStatus(idle=waits and not status["isDataAvailable"], run=run)
