@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 
+from tests.certificates import self_signed
 from tests.cli.helpers import Done, tidegate
 from tidegate.codec import from_json, to_json
 from tidegate.errors import BackendError, SettingError
@@ -22,6 +23,8 @@ from tidegate.policies import create
 from tidegate.spark.autoscaler.autoscaler import DryRunAccount
 from tidegate.spark.autoscaler.submit import Attachment, environment, run, split_arguments
 from tidegate.testing import steady_snapshot
+
+TOKEN = "tide-and-gate-and-tide"
 
 
 @pytest.fixture
@@ -55,6 +58,57 @@ def submitted(*words: str | Path) -> tuple[Done, list[str], dict[str, str]]:
 
 
 # --- the command ------------------------------------------------------------------------------
+
+
+def test_metrics_beyond_loopback_need_a_token_that_is_not_on_the_command_line(
+    app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TIDEGATE_METRICS_TOKEN", raising=False)
+    given = ("--slo", "5s", "--metrics-address", "0.0.0.0:9464")
+    done, command, _ = submitted(*given, app, "0")
+    assert (done.returncode, command) == (2, [])
+    assert "give a --metrics-token-file" in done.stderr
+    token, pair = tmp_path / "token", self_signed(tmp_path)
+    token.write_text(TOKEN + "\n")
+    files = ("--metrics-token-file", token, "--metrics-certificate", pair.certificate)
+    done, command, env = submitted(*given, *files, "--metrics-key", pair.key, app, "0")
+    assert done.returncode == 0, done.stderr
+    assert not any(TOKEN in word for word in (*command, *env.values()))
+    attachment = from_json(Attachment, command[command.index(str(app)) - 1])
+    at = attachment.metrics.listening()
+    assert at is not None
+    assert (at.host, at.port, at.token, at.scheme) == ("0.0.0.0", 9464, TOKEN, "https")
+    monkeypatch.setenv("TIDEGATE_METRICS_TOKEN", TOKEN)
+    done, command, env = submitted(*given, app, "0")
+    assert done.returncode == 0, done.stderr
+    assert not any(TOKEN in word for word in command)
+    assert env["TIDEGATE_METRICS_TOKEN"] == TOKEN, "the driver inherits it"
+
+
+def test_wrong_settings_of_the_metrics_end_the_command_before_spark_starts(
+    app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TIDEGATE_METRICS_TOKEN", raising=False)
+    text = tmp_path / "text"
+    text.write_text("short")
+    for words, said in (
+        (("--metrics-address", "9464"), "HOST:PORT"),
+        (("--metrics-port", "65536"), "65535"),
+        (("--metrics-port", "1", "--metrics-address", "127.0.0.1:1"), "--metrics-port is 1"),
+        (("--metrics-port", "1", "--metrics-token-file", text), "--metrics-token is '…'"),
+        (("--metrics-port", "1", "--metrics-certificate", text), "--metrics-certificate is"),
+        (("--metrics-port", "1", "--metrics-key", text), "--metrics-key is"),
+        (("--metrics-certificate", text), "give a --metrics-address too"),
+    ):
+        done, command, _ = submitted("--slo", "5s", *words, app, "0")
+        assert (done.returncode, command) == (2, []), words
+        assert said in done.stderr
+
+
+def test_without_metrics_nothing_is_served(app: Path) -> None:
+    _, command, _ = submitted("--slo", "5s", app, "0")
+    attachment = from_json(Attachment, command[command.index(str(app)) - 1])
+    assert attachment.metrics.listening() is None
 
 
 def test_options_are_sorted_and_defaults_added(app: Path) -> None:

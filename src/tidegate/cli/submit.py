@@ -10,6 +10,14 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from tidegate.cli.listening import (
+    MetricsAddress,
+    MetricsCertificate,
+    MetricsKey,
+    MetricsPort,
+    MetricsTokenFile,
+    served_metrics,
+)
 from tidegate.config import read_yaml
 from tidegate.errors import InputError
 from tidegate.loop.stack import check_guards, policy_from
@@ -111,10 +119,11 @@ def submit(
     ] = False,
     price_per_hour: Annotated[float, typer.Option(help="Price of an executor, in $.")] = 0.0,
     billing_unit: Annotated[str, typer.Option(help="Time unit of the price.")] = "1h",
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(help="Port on 127.0.0.1 for Prometheus metrics; 0: any port."),
-    ] = None,
+    metrics_port: MetricsPort = None,
+    metrics_address: MetricsAddress = None,
+    metrics_token_file: MetricsTokenFile = None,
+    metrics_certificate: MetricsCertificate = None,
+    metrics_key: MetricsKey = None,
 ) -> None:
     """Run a Spark application with spark-submit and scale its executors with the load.
 
@@ -144,7 +153,9 @@ def submit(
         dry_run=dry_run,
         price_per_hour=price_per_hour,
         billing_unit=billing_unit,
-        metrics_port=metrics_port,
+        metrics=served_metrics(
+            metrics_port, metrics_address, metrics_token_file, metrics_certificate, metrics_key
+        ),
     )
     attachment.check()
     arguments = ctx.meta[SPARK]

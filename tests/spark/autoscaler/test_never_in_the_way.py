@@ -23,6 +23,7 @@ from tidegate.codec import to_json
 from tidegate.loop.journal import Journal, Turn, read_journal
 from tidegate.model import InstanceReading, Plan, Snapshot
 from tidegate.model.topology import Resources
+from tidegate.report.metrics import ServedMetrics
 from tidegate.spark.autoscaler import autoscaler as module
 from tidegate.spark.autoscaler import world as world_module
 from tidegate.spark.autoscaler.autoscaler import Autoscaler, DryRunAccount
@@ -105,17 +106,33 @@ def test_a_submitted_application_runs_to_its_own_end(
 def test_an_occupied_port_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        attachment = Attachment("5s", "static", interval="10ms", metrics_port=port)
+        attachment = Attachment(
+            "5s", "static", interval="10ms", metrics=ServedMetrics(f"127.0.0.1:{port}")
+        )
         assert submitted(tmp_path, replace(attachment, journal=str(tmp_path / "j.jsonl"))) == 7
     (warning,) = [text for text in capsys.readouterr().err.splitlines() if "metrics" in text]
     assert warning.startswith("tidegate: there are no metrics: --metrics-port is")
     assert len(list(read_journal(tmp_path / "j.jsonl"))) >= 3, "it scales all the same"
 
 
+def test_a_bad_certificate_in_the_driver_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_METRICS_TOKEN", "tide-and-gate-and-tide")
+    certificate = tmp_path / "server.pem"
+    certificate.write_text("it was fine when the command checked it")
+    served = ServedMetrics("0.0.0.0:0", certificate=str(certificate))
+    attachment = Attachment("5s", "static", interval="10ms", metrics=served)
+    assert submitted(tmp_path, replace(attachment, journal=str(tmp_path / "j.jsonl"))) == 7
+    (warning,) = [text for text in capsys.readouterr().err.splitlines() if "metrics" in text]
+    assert warning.startswith("tidegate: there are no metrics: --metrics-certificate is")
+    assert len(list(read_journal(tmp_path / "j.jsonl"))) >= 3, "it scales all the same"
+
+
 def test_metrics_are_served_until_the_process_ends(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    attachment = Attachment("5s", "static", interval="10ms", metrics_port=0)
+    attachment = Attachment("5s", "static", interval="10ms", metrics=ServedMetrics("127.0.0.1:0"))
     world = FakeWorld()
     with without_spark(world):
         scaler = replace(attachment, journal=str(tmp_path / "j.jsonl")).autoscaler(ANY)

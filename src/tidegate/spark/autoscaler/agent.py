@@ -152,7 +152,8 @@ class AgentGateway(Gateway):
 
     def executors(self, include_driver: bool = False) -> list[ExecutorInfo]:
         """The executors that run, in the order of their registration."""
-        return read_executors(self._calls.get("/v1/executors"), include_driver)
+        found = self._calls.get("/v1/executors")
+        return read_executors(found, include_driver, self.pod_prefix)
 
     def request_total(self, executors: int) -> bool:
         """Set the total number of executors that are requested."""

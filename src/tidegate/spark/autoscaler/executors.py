@@ -76,6 +76,11 @@ class LeasedHost:
         """Whether Spark gives its executor no tasks for a while, because tasks failed there."""
         return self.draining_s is None and self.executor is not None and self.executor.excluded
 
+    @property
+    def described(self) -> str:
+        """Its name for a log, with the names of its executor."""
+        return f"{self.name} ({self.executor.described})" if self.executor else self.name
+
 
 class ExecutorManager(Protocol):
     """All that differs between cluster managers: what a host is, and how hosts come and go.
@@ -280,7 +285,7 @@ class ExecutorHosts:
             log.warning("%s; it is tried again", error)
         else:
             what = "it is killed" if killed else "it could not be killed, which is tried again"
-            log.warning("%s did not drain within its time limit; %s", host.name, what)
+            log.warning("%s did not drain within its time limit; %s", host.described, what)
 
     # --- hosts --------------------------------------------------------------------------------
 
@@ -306,7 +311,9 @@ class ExecutorHosts:
     def _notice(self, host: LeasedHost) -> None:
         """Count an executor that somebody else decommissioned as draining."""
         if host.executor is not None and host.executor.leaving and host.draining_s is None:
-            log.warning("%s is decommissioned by somebody else; no capacity any more", host.name)
+            log.warning(
+                "%s is decommissioned by somebody else; no capacity any more", host.described
+            )
             self._replace(host)
             host.draining_s, host.taken = self.clock(), True
 
@@ -404,7 +411,7 @@ class WorkerHosts(ExecutorHosts):
         """Add nothing: the policy sees that a machine is lost, and leases another."""
 
     def _end(self, host: LeasedHost) -> None:
-        log.warning("%s did not drain within its time limit; stopped", host.name)
+        log.warning("%s did not drain within its time limit; stopped", host.described)
         self._forget(host.name)
 
     def _match(self, executors: dict[str, ExecutorInfo]) -> None:

@@ -57,6 +57,16 @@ class Gateway(Protocol):
         """Whether a released executor may finish its tasks; otherwise it is killed."""
         return self.setting("spark.decommission.enabled", "false").lower() == "true"
 
+    @property
+    def pod_prefix(self) -> str:
+        """How the names of the executors' pods begin on Kubernetes, elsewhere empty.
+
+        The driver sets it when it starts, unless the user did.
+        """
+        if self.scheme != "k8s":
+            return ""
+        return self.setting("spark.kubernetes.executor.podNamePrefix")
+
     def setting(self, key: str, default: str = "") -> str:
         """A setting of the application."""
 

@@ -123,7 +123,8 @@ class InProcessGateway(Gateway):
                 e["id"]: e["id"] == "driver" or bool(backend.isExecutorActive(e["id"]))
                 for e in plain
             }
-        return read_executors([e | {"isActive": active[e["id"]]} for e in plain], include_driver)
+        seen = [e | {"isActive": active[e["id"]]} for e in plain]
+        return read_executors(seen, include_driver, self.pod_prefix)
 
     def request_total(self, executors: int) -> bool:
         """Set the total number of executors that are requested; running ones are not removed.

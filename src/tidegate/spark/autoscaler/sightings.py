@@ -33,6 +33,9 @@ class ExecutorInfo:
         cached_mb: Cached blocks in its memory and on its disk, in MB; None: not known.
         leaving: It is being decommissioned or removed, and gets no more tasks.
         excluded: Spark gives it no tasks for a while, because tasks failed there.
+        host: Name or IP address of its machine, on Kubernetes of its pod; None: not known.
+        pod: Name of its pod on Kubernetes, None elsewhere.
+        container: Id of its container on YARN, None elsewhere.
     """
 
     id: str
@@ -45,6 +48,32 @@ class ExecutorInfo:
     cached_mb: float | None = None
     leaving: bool = False
     excluded: bool = False
+    host: str | None = None
+    pod: str | None = None
+    container: str | None = None
+
+    @property
+    def described(self) -> str:
+        """Its names for a log: its id and where it runs.
+
+        >>> ExecutorInfo("3", 2, 512.0, 0.0, 0, 0.0, host="10.0.0.7", pod="job-exec-3").described
+        'executor 3 on 10.0.0.7, pod job-exec-3'
+        """
+        where = f" on {self.host}" if self.host else ""
+        pod = f", pod {self.pod}" if self.pod else ""
+        container = f", container {self.container}" if self.container else ""
+        return f"executor {self.id}{where}{pod}{container}"
+
+
+def host_of(host_port: str) -> str:
+    """The host in ``host:port``; Spark leaves the port out until it knows it.
+
+    >>> [host_of(text) for text in ("worker-7:38211", "worker-7", "[fd00::7]:38211", "fd00::7")]
+    ['worker-7', 'worker-7', 'fd00::7', 'fd00::7']
+    """
+    if host_port.startswith("["):
+        return host_port[1:].partition("]")[0]
+    return host_port if host_port.count(":") > 1 else host_port.partition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +103,13 @@ class QueryStatus:
 
 
 def read_executors(
-    plain: Iterable[Mapping[str, Any]], include_driver: bool = False
+    plain: Iterable[Mapping[str, Any]], include_driver: bool = False, pod_prefix: str = ""
 ) -> list[ExecutorInfo]:
     """Executors from Spark's JSON, in the order of their registration.
 
     plain: as in Spark's REST interface, with ``isActive``: neither decommissioned nor removed.
-    include_driver: list the driver too.
+    include_driver: list the driver too. pod_prefix: how the names of the pods of executors begin,
+    empty where they are no pods.
     """
     found = [
         ExecutorInfo(
@@ -93,6 +123,9 @@ def read_executors(
             cached_mb=(e["memoryUsed"] + e["diskUsed"]) / 2**20,
             leaving=not e["isActive"],
             excluded=e["isExcluded"],
+            host=host_of(e.get("hostPort") or "") or None,
+            pod=f"{pod_prefix}-exec-{e['id']}" if pod_prefix and e["id"] != "driver" else None,
+            container=(e.get("attributes") or {}).get("CONTAINER_ID"),
         )
         for e in plain
         if include_driver or e["id"] != "driver"

@@ -28,7 +28,7 @@ from tidegate.errors import BackendError, InputError, SettingError
 from tidegate.loop.stack import StackOptions, build_stack
 from tidegate.model import SloByQuery
 from tidegate.policies.base import Situation
-from tidegate.report.metrics import Metrics, serve_metrics_on
+from tidegate.report.metrics import Metrics, ServedMetrics, serve_metrics_on
 from tidegate.spark.autoscaler.autoscaler import STOP_S, Autoscaler
 from tidegate.spark.local.processes import spark_home
 from tidegate.units import duration_s, finite
@@ -52,8 +52,8 @@ SPARK_OPTIONS = frozenset(_OPTIONS.split())
 """The options of spark-submit that take a value, as its --help lists them."""
 SPARK_SWITCHES = frozenset({"--supervise", "--verbose", "-v", "--load-spark-defaults"})
 
-_served: dict[int, Metrics] = {}
-"""Metrics by port: an application that creates a second session keeps its first port."""
+_served: dict[ServedMetrics, Metrics] = {}
+"""Metrics by address: an application that creates a second session keeps its first one."""
 
 DEFAULTS = {"spark.dynamicAllocation.enabled": "false", "spark.decommission.enabled": "true"}
 
@@ -80,15 +80,14 @@ class Attachment(Value):
     dry_run: bool = False
     price_per_hour: float = 0.0
     billing_unit: str = "1h"
-    metrics_port: int | None = None
+    metrics: ServedMetrics = field(default_factory=ServedMetrics)
 
     def check(self) -> None:
         """Raise InputError for settings that are wrong, before Spark starts."""
         duration_s(self.interval, "--interval")
         duration_s(self.billing_unit, "--billing-unit")
         finite(self.price_per_hour, "--price-per-hour", low=0)
-        if self.metrics_port is not None:
-            finite(self.metrics_port, "--metrics-port", low=0, high=65_535)
+        self.metrics.listening()
         finite(self.min_executors, "--min-executors", low=1)
         if self.max_executors is not None:
             at_least = f"--min-executors is {self.min_executors}"
@@ -112,20 +111,21 @@ class Attachment(Value):
     def autoscaler(self, spark: SparkSession) -> Autoscaler:
         """An autoscaler for a session, not started; its metrics are served from now on."""
         metrics = self._metrics()
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "metrics_port"}
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "metrics"}
         return Autoscaler(spark, on_turn=metrics.observe, **own)
 
     def _metrics(self) -> Metrics:
         """The metrics, served until the process ends, so that the last turn is scraped too."""
-        if self.metrics_port in _served:
-            return _served[self.metrics_port]
+        if self.metrics in _served:
+            return _served[self.metrics]
         metrics = Metrics(SloByQuery.read(self.slo, "--slo").default_s)
-        if self.metrics_port is not None:
-            try:
-                log.warning("metrics: %s", serve_metrics_on(metrics, self.metrics_port))
-                _served[self.metrics_port] = metrics
-            except Exception as error:
-                log.warning("there are no metrics: %s", error)
+        try:
+            at = self.metrics.listening()
+            if at is not None:
+                log.warning("metrics: %s", serve_metrics_on(metrics, at))
+                _served[self.metrics] = metrics
+        except Exception as error:
+            log.warning("there are no metrics: %s", error)
         return metrics
 
 

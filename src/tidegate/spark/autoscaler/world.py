@@ -351,6 +351,11 @@ class SparkWorld:
             host.status,
             None if used is None else used / capacity.cpu_cores,
             Lease(self.offer.billing_unit_s, self.offer.price_per_unit_usd, host.leased_s),
+            executor=host.executor.id if host.executor else None,
+            address=host.executor.host if host.executor else None,
+            pod=host.executor.pod if host.executor else None,
+            container=host.executor.container if host.executor else None,
+            excluded=host.excluded,
         )
 
     def _offer(self) -> HostOffer:
