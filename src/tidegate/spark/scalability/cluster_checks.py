@@ -132,7 +132,6 @@ def yarn_queue(facts: JobFacts) -> Iterator[Finding]:
         return
     queue: QueueRoom = facts.need("queue")
     key, each_mb = "spark.yarn.queue", facts.executor_mb
-    cores = facts.number("spark.executor.cores")
     if queue.state != "RUNNING":
         yield Finding(
             "blocks",
@@ -142,8 +141,7 @@ def yarn_queue(facts: JobFacts) -> Iterator[Finding]:
             "start the queue, or use another one: --queue NAME",
         )
         return
-    room = _fitting(queue.most_mb, queue.most_cores, each_mb, cores)
-    free = _fitting(queue.free_mb, queue.free_cores, each_mb, cores)
+    room, free = int(queue.most_mb // each_mb), int(queue.free_mb // each_mb)
     asked, running = facts.max_executors, len(facts.executors or ())
     size = f"executors of {each_mb:.0f} MB"
     if asked is not None and room < asked:
@@ -164,11 +162,3 @@ def yarn_queue(facts: JobFacts) -> Iterator[Finding]:
             "requested beyond that waits until others leave, without an error",
             "give the queue more capacity, or use another one: --queue NAME",
         )
-
-
-def _fitting(
-    memory_mb: float, cores: float | None, each_mb: float, each_cores: float | None
-) -> int:
-    """How many executors fit."""
-    by_memory = int(memory_mb // each_mb)
-    return by_memory if cores is None else min(by_memory, int(cores // (each_cores or 1.0)))

@@ -26,7 +26,7 @@ class QueryFacts:
     """A streaming query. None stands for what is not known.
 
     Args:
-        name: Its name; empty for a query without one.
+        name: Its name; empty for a query without one, None when that is not known.
         place: Where it was seen, such as a line of a file; empty for a running query.
         trigger: Spark's name of its trigger's class, such as ``ProcessingTimeTrigger``.
         trigger_s: Seconds between two batches, 0 for no pause.
@@ -40,7 +40,7 @@ class QueryFacts:
         checkpoint: Path of its checkpoint.
     """
 
-    name: str = ""
+    name: str | None = ""
     place: str = ""
     trigger: str | None = None
     trigger_s: float | None = None
@@ -78,20 +78,13 @@ class PodRights:
 class QueueRoom:
     """A queue of YARN.
 
-    Args:
-        name: Its name.
-        most_mb: Memory that all its applications may have at most, in MB.
-        most_cores: Virtual cores that they may have at most; None when cores do not count.
-        free_mb: Memory that is free now, in MB.
-        free_cores: Virtual cores that are free now; None when cores do not count.
-        state: ``RUNNING``, or ``STOPPED`` for a queue that takes no applications.
+    name: its name. most_mb: memory that all its applications may have together, in MB. free_mb:
+    memory that is free now. state: ``RUNNING``, or ``STOPPED`` for one that takes no applications.
     """
 
     name: str
     most_mb: float
-    most_cores: float | None
     free_mb: float
-    free_cores: float | None
     state: str = "RUNNING"
 
 

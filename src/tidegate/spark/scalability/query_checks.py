@@ -31,6 +31,8 @@ def known(facts: JobFacts, fact: str) -> Iterator[tuple[QueryFacts, Any]]:
     """Each query with a fact of it; NotKnown at the end if it is missing for some."""
     missing = []
     for query in facts.need("queries"):
+        if fact == "trigger_s" and query.trigger in UNSCALABLE:
+            continue  # it has no batches
         value = getattr(query, fact)
         if value is None:
             missing.append(query.shown)
@@ -74,7 +76,7 @@ def slo_and_trigger(facts: JobFacts) -> Iterator[Finding]:
     """Targets below the time between two batches."""
     slo = facts.need("slo")
     for query, interval_s in known(facts, "trigger_s"):
-        target_s = slo.of(query.name)
+        target_s = slo.of(query.name or "")
         if target_s <= interval_s:
             shown = show_duration(interval_s)
             yield Finding(
@@ -130,8 +132,7 @@ def query_names(facts: JobFacts) -> Iterator[Finding]:
     slo = facts.need("slo")
     if not slo.by_name:
         return
-    queries = facts.need("queries")
-    names = [query.name for query in queries]
+    names = [name for _, name in known(facts, "name")]
     others = show_duration(slo.default_s)
     for name in slo.unknown(names):
         there = ", ".join(sorted({n for n in names if n})) or "none with a name"
@@ -243,7 +244,7 @@ def locality_wait(facts: JobFacts) -> Iterator[Finding]:
     given = facts.given("spark.locality.wait.process") or facts.given(key)
     shown = given or f"{show_duration(wait_s)} by default"
     remedy = f"do not wait: --conf {key}=0s"
-    if facts.queries is None:
+    if facts.queries is None or any(query.stateful is None for query in facts.queries):
         yield Finding(
             "note",
             key,
@@ -252,10 +253,9 @@ def locality_wait(facts: JobFacts) -> Iterator[Finding]:
             "has it, and with short batches new executors get little to do",
             remedy,
         )
-        return
-    for query, stateful in known(facts, "stateful"):
+    for query in facts.queries or ():
         short = query.batch_s is None or query.batch_s < LOCALITY_WAITS * wait_s
-        if stateful and short:
+        if query.stateful and short:
             took = f" that take {show_duration(query.batch_s)}" if query.batch_s else ""
             yield Finding(
                 "limits",
