@@ -19,7 +19,7 @@ from tidegate.model import SloByQuery
 from tidegate.units import duration_s, finite
 
 if TYPE_CHECKING:
-    from tidegate.spark.scalability import Diagnosis
+    from tidegate.spark.scalability import Diagnosis, JobFacts
 
 __all__ = ["DoctorCommand", "doctor", "show_diagnosis"]
 
@@ -98,6 +98,10 @@ def doctor(
             metavar="FILE",
         ),
     ] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(help="Certificates to check the agent's with.", metavar="FILE"),
+    ] = None,
     wait: Annotated[
         str, typer.Option(help="Longest time to wait for a batch of each running query.")
     ] = "20s",
@@ -137,10 +141,10 @@ def doctor(
 
     The exit code is 1 if something keeps the job from being scaled at all, otherwise 0.
     """
+    from tidegate.spark.autoscaler.in_process import KNOWN_VERSIONS
     from tidegate.spark.doctor.configuration import facts_of_configuration
     from tidegate.spark.doctor.journal import diagnose_journal
     from tidegate.spark.doctor.kubernetes import KubernetesAccess
-    from tidegate.spark.doctor.spark_ui import facts_of_ui
     from tidegate.spark.doctor.surroundings import with_cluster
     from tidegate.spark.scalability import JobFacts, diagnose
 
@@ -151,6 +155,7 @@ def doctor(
         min_executors=int(finite(min_executors, "--min-executors", low=1)),
         max_executors=max_executors,
         dry_run=dry_run,
+        tested_versions=KNOWN_VERSIONS,
     )
     if max_executors is not None:
         at_least = f"--min-executors is {min_executors}"
@@ -168,7 +173,7 @@ def doctor(
     if _is_journal(first):
         found = diagnose_journal(first)
     elif runs:
-        facts, subject = facts_of_ui(first, asked, application)
+        facts, subject = _running(first, asked, application, token_file, ca_file, wait)
         found = diagnose(with_cluster(facts, access, resource_manager), subject)
     else:
         _check_application(first)
@@ -180,6 +185,27 @@ def doctor(
         show_diagnosis(found)
     if found.blocked:
         raise typer.Exit(BLOCKED)
+
+
+def _running(
+    url: str,
+    asked: JobFacts,
+    application: str,
+    token_file: Path | None,
+    ca_file: Path | None,
+    wait: str,
+) -> tuple[JobFacts, str]:
+    """The facts of a running job and its name, from its Spark UI or from its agent."""
+    from tidegate.spark.autoscaler.agent import AgentGateway, agent_token
+    from tidegate.spark.doctor.driver import facts_of_driver
+    from tidegate.spark.doctor.spark_ui import facts_of_ui, is_spark_ui
+
+    wait_s = duration_s(wait, "--wait")
+    if is_spark_ui(url):
+        return facts_of_ui(url, asked, application)
+    gateway = AgentGateway(url, agent_token(token_file), ca_file, watch_only=True)
+    subject = f"{gateway.name} ({gateway.application}) at {url}"
+    return facts_of_driver(gateway, asked, wait_s), subject
 
 
 def _slo_by(text: str) -> Literal["delay", "event-age"]:

@@ -49,9 +49,14 @@ _SECONDS = {
 
 @dataclass(frozen=True, slots=True)
 class CodeFacts:
-    """What code shows. settings: settings of Spark; queries: queries that it starts."""
+    """What code shows.
+
+    settings: settings of Spark that it sets. places: where it sets each. queries: queries that it
+    starts.
+    """
 
     settings: Mapping[str, str]
+    places: Mapping[str, str]
     queries: tuple[QueryFacts, ...]
 
 
@@ -77,13 +82,15 @@ def read_code(path: Path) -> CodeFacts:
     except (SyntaxError, ValueError) as error:
         raise InputError("application", str(path), "Python code", str(error)) from None
     settings: dict[str, str] = {}
+    places: dict[str, str] = {}
     queries: list[QueryFacts] = []
     limits: list[SourceLimit] = []
     names: set[str] = set()
     for chain in _chains(tree):
         called = {call.name for call in chain}
         names |= called
-        settings.update(_settings(chain, called))
+        for key, value, line in _settings(chain, called):
+            settings[key], places[key] = value, f"{path.name}, line {line}"
         if "readStream" in called:
             limits += _limits(chain)
         if "writeStream" in called or "trigger" in called:
@@ -95,7 +102,7 @@ def read_code(path: Path) -> CodeFacts:
             watermark="withWatermark" in names,
             stateful=True if names & _STATEFUL else None,
         )
-    return CodeFacts(settings, tuple(queries))
+    return CodeFacts(settings, places, tuple(queries))
 
 
 def _chains(tree: ast.AST) -> Iterator[list[_Call]]:
@@ -136,17 +143,17 @@ def _literal(node: ast.AST) -> object:
     return value
 
 
-def _settings(chain: list[_Call], called: set[str]) -> Iterator[tuple[str, str]]:
+def _settings(chain: list[_Call], called: set[str]) -> Iterator[tuple[str, str, int]]:
     """Settings of the session: ``.config(key, value)``, ``.master(…)``, ``spark.conf.set(…)``."""
     for call in chain:
-        of_session = call.name == "config" or (call.name == "set" and "conf" in called)
-        if of_session:
-            given = (*call.arguments, None, None)
-            key, value = call.options.get("key", given[0]), call.options.get("value", given[1])
-            if isinstance(key, str) and key.startswith("spark.") and value is not None:
-                yield key, str(value).lower() if isinstance(value, bool) else str(value)
-        elif call.name == "master" and "builder" in called:
-            yield from (("spark.master", word) for word in call.arguments if isinstance(word, str))
+        given = (*call.arguments, None, None)
+        key, value = call.options.get("key", given[0]), call.options.get("value", given[1])
+        if call.name == "master" and "builder" in called:
+            key, value = "spark.master", given[0]
+        elif call.name != "config" and not (call.name == "set" and "conf" in called):
+            continue
+        if isinstance(key, str) and key.startswith("spark.") and value is not None:
+            yield key, str(value).lower() if isinstance(value, bool) else str(value), call.line
 
 
 def _options(chain: list[_Call]) -> Iterator[tuple[str, object]]:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tidegate.spark.autoscaler.in_process import KNOWN_VERSIONS
 from tidegate.spark.autoscaler.submit import DEFAULTS, Arguments, _given
 from tidegate.spark.doctor.code import CodeFacts, read_code
 from tidegate.spark.local.processes import spark_home
@@ -34,9 +33,9 @@ def facts_of_configuration(arguments: Arguments, asked: JobFacts) -> JobFacts:
     return replace(
         asked,
         settings=settings,
+        set_in_code={} if code is None else code.places,
         in_advance=True,
         version=version_of(home),
-        tested_versions=KNOWN_VERSIONS,
         queries=code.queries or None if code is not None else None,
         unknown=_unknown(app, code, home),
     )

@@ -13,7 +13,6 @@ from typing import Any
 
 from tidegate.errors import BackendError, InputError
 from tidegate.spark.autoscaler.gateway import Gateway, JobWork
-from tidegate.spark.autoscaler.in_process import KNOWN_VERSIONS
 from tidegate.spark.autoscaler.progress import read_progress
 from tidegate.spark.doctor.kubernetes import SETTINGS
 from tidegate.spark.scalability.facts import JobFacts, JobRate, QueryFacts
@@ -47,7 +46,6 @@ def facts_of_driver(gateway: Gateway, asked: JobFacts, wait_s: float = WAIT_S) -
         asked,
         settings={k: value for k in (*DEFAULTS, *SETTINGS) if (value := gateway.setting(k, ""))},
         version=gateway.version,
-        tested_versions=KNOWN_VERSIONS,
         agent=True,
         unknown=unknown,
     )

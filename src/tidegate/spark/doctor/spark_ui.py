@@ -15,15 +15,14 @@ from dataclasses import replace
 from typing import Any
 
 from tidegate.errors import BackendError, InputError
-from tidegate.spark.autoscaler.in_process import KNOWN_VERSIONS
+from tidegate.spark.agent import PLUGIN
 from tidegate.spark.autoscaler.jobs import described, moment_s
 from tidegate.spark.autoscaler.sightings import ExecutorInfo
-from tidegate.spark.doctor.web import ask
+from tidegate.spark.doctor.web import Unreachable, ask
 from tidegate.spark.scalability.facts import JobFacts, JobRate, QueryFacts
 
 __all__ = ["facts_of_ui", "is_spark_ui"]
 
-PLUGIN = "io.tidegate.spark.TidegatePlugin"
 WRAPPER = "autoscaler/driver.py"
 """What the command line of a driver contains that ``tidegate submit`` has started."""
 RECENT_PLANS = 3
@@ -31,9 +30,11 @@ NOT_SHOWN = "the Spark UI does not show it; start the job with Tidegate's agent 
 
 
 def is_spark_ui(url: str) -> bool:
-    """Whether an address answers as Spark's REST interface does."""
+    """Whether an address answers as Spark's REST interface does; Unreachable if nobody does."""
     try:
         return isinstance(ask(f"{_base(url)}/applications"), list)
+    except Unreachable:
+        raise
     except BackendError:
         return False
 
@@ -60,7 +61,6 @@ def facts_of_ui(url: str, asked: JobFacts, application: str = "") -> tuple[JobFa
         asked,
         settings=settings,
         version=attempts[0].get("appSparkVersion"),
-        tested_versions=KNOWN_VERSIONS,
         executors=_executors(ask(f"{root}/executors")),
         agent=PLUGIN in settings.get("spark.plugins", ""),
         needs_agent=""

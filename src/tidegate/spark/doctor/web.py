@@ -11,9 +11,13 @@ from typing import Any
 
 from tidegate.errors import BackendError
 
-__all__ = ["ask"]
+__all__ = ["Unreachable", "ask"]
 
 LIMIT_S = 10.0
+
+
+class Unreachable(BackendError):  # noqa: N818 - reads as what it is
+    """Nobody answers at an address."""
 
 
 def ask(
@@ -42,6 +46,6 @@ def ask(
     except urllib.error.HTTPError as error:
         raise BackendError(f"{place} answers {error.code} {error.reason}") from error
     except urllib.error.URLError as error:
-        raise BackendError(f"{place} cannot be reached: {error.reason}") from error
+        raise Unreachable(f"{place} cannot be reached: {error.reason}") from error
     except (OSError, ValueError) as error:
         raise BackendError(f"{place} does not answer with JSON: {error}") from error

@@ -11,10 +11,12 @@ from tidegate.spark.scalability.settings import NotKnown
 
 __all__ = ["NEEDED_RIGHTS", "USEFUL_RIGHTS", "local_master"]
 
-NEEDED_RIGHTS = ("create pods", "get pods", "list pods", "watch pods", "delete pods")
+NEEDED_RIGHTS = (
+    "create pods", "get pods", "list pods", "watch pods", "delete pods", "create configmaps",
+)  # fmt: skip
 """What Spark's driver must be allowed on Kubernetes to add and remove executors."""
-USEFUL_RIGHTS = ("patch pods", "create configmaps", "delete configmaps")
-"""What it is allowed as a rule, and can be set up to do without."""
+USEFUL_RIGHTS = ("deletecollection pods", "deletecollection configmaps")
+"""What it needs to clean up when the application ends."""
 KNOWN_CLUSTERS = ("local", "spark", "yarn", "k8s")
 
 
@@ -110,17 +112,20 @@ def kubernetes_rights(facts: JobFacts) -> Iterator[Finding]:
     if facts.cluster != "k8s":
         return
     rights: PodRights = facts.need("pod_rights")
+    no_config_map = facts.flag("spark.kubernetes.executor.disableConfigMap")
     for right, reason in rights.denied.items():
-        needed = right in NEEDED_RIGHTS
         verb, resource = right.split()
+        if resource == "configmaps" and no_config_map:
+            continue
+        needed = right in NEEDED_RIGHTS
         yield Finding(
             "blocks" if needed else "note",
             f"right to {right}",
             f"denied to {rights.subject} in namespace {rights.namespace}"
             + (f" ({reason})" if reason else ""),
-            "Spark adds and removes executors through it"
+            "Spark adds and removes executors with it"
             if needed
-            else "Spark uses it for executors, though some set-ups do without",
+            else "Spark cleans up with it when the application ends",
             f"add {verb} on {resource} to the role of the driver's service account",
         )
 

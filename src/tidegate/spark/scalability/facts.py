@@ -102,6 +102,7 @@ class JobFacts:
 
     Args:
         settings: Settings of Spark that are set; one that is missing has Spark's default.
+        set_in_code: Where the application sets a setting itself, such as a line of a file, by key.
         in_advance: Whether this is a configuration, whose application may set more by itself.
         dry_run: Whether the autoscaler only watches.
         version: Version of Spark.
@@ -122,6 +123,7 @@ class JobFacts:
     """
 
     settings: Mapping[str, str] | None = None
+    set_in_code: Mapping[str, str] = field(default_factory=dict)
     in_advance: bool = False
     dry_run: bool = False
     version: str | None = None

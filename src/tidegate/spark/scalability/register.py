@@ -83,7 +83,11 @@ def _made(one: Check, facts: JobFacts) -> tuple[list[Finding], list[NotChecked]]
     found: list[Finding] = []
     try:
         for finding in one.run(facts):
-            found.append(replace(finding, check=one.name))
+            place = facts.set_in_code.get(finding.key)
+            remedy = finding.remedy
+            if place is not None:
+                remedy += f" (change it in {place}: what the code sets takes precedence)"
+            found.append(replace(finding, check=one.name, remedy=remedy))
     except NotKnown as missing:
         return found, [NotChecked(one.about, str(missing), one.name)]
     return found, []

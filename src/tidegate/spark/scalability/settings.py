@@ -22,6 +22,7 @@ DEFAULTS: dict[str, str | None] = {
     "spark.kubernetes.allocation.maximum": None,
     "spark.kubernetes.allocation.pods.allocator": "direct",
     "spark.kubernetes.executor.deleteOnTermination": "true",
+    "spark.kubernetes.executor.disableConfigMap": "false",
     "spark.kubernetes.namespace": "default",
     "spark.locality.wait": "3s",
     "spark.locality.wait.process": None,
