@@ -30,6 +30,7 @@ from tidegate.model import SloByQuery
 from tidegate.policies.base import Situation
 from tidegate.report.metrics import Metrics, ServedMetrics, serve_metrics_on
 from tidegate.spark.autoscaler.autoscaler import STOP_S, Autoscaler
+from tidegate.spark.autoscaler.scalable import check_scalable
 from tidegate.spark.local.processes import spark_home
 from tidegate.units import duration_s, finite
 
@@ -51,6 +52,17 @@ _OPTIONS = """
 SPARK_OPTIONS = frozenset(_OPTIONS.split())
 """The options of spark-submit that take a value, as its --help lists them."""
 SPARK_SWITCHES = frozenset({"--supervise", "--verbose", "-v", "--load-spark-defaults"})
+
+SETTING_OF = {
+    "--deploy-mode": "spark.submit.deployMode",
+    "--executor-cores": "spark.executor.cores",
+    "--executor-memory": "spark.executor.memory",
+    "--master": "spark.master",
+    "--num-executors": "spark.executor.instances",
+    "--queue": "spark.yarn.queue",
+    "--total-executor-cores": "spark.cores.max",
+}
+"""The settings that options of spark-submit stand for, as far as they matter for scaling."""
 
 _served: dict[ServedMetrics, Metrics] = {}
 """Metrics by address: an application that creates a second session keeps its first one."""
@@ -194,13 +206,7 @@ def spark_submit(arguments: Arguments, attachment: str) -> list[str]:
     if given.get("spark.submit.deployMode") == "cluster":
         remedy = "for a driver on the cluster, write `with Autoscaler(…)` into the application"
         raise SettingError("--deploy-mode", "cluster", "client", remedy)
-    if given.get("spark.dynamicAllocation.enabled", "false").lower() == "true":
-        raise SettingError(
-            "spark.dynamicAllocation.enabled",
-            "true",
-            "false",
-            "two autoscalers on one application undo each other's changes: switch Spark's off",
-        )
+    check_scalable(given.get)
     added = [f"{key}={value}" for key, value in DEFAULTS.items() if key not in given]
     return [
         str(program),
@@ -245,10 +251,8 @@ def _given(words: Sequence[str], home: Path | None) -> dict[str, str]:
             if not pair:
                 raise InputError("--conf", value, "a pair", "write it as key=value")
             found[key.strip()] = text.strip()
-        elif name == "--master":
-            found["spark.master"] = value
-        elif name == "--deploy-mode":
-            found["spark.submit.deployMode"] = value
+        elif name in SETTING_OF:
+            found[SETTING_OF[name]] = value
         elif name == "--properties-file":
             file = value
         at += 1
