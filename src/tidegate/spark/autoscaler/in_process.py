@@ -1,7 +1,8 @@
 """The gateway to the driver of this process: calls to its JVM for what PySpark does not wrap.
 
-All such calls are in this module, so that a new Spark version is checked in one place. Results come
-as JSON from the writer of Spark's REST interface: one call to the JVM instead of hundreds.
+All such calls are in this module, and those that differ between versions of Spark in `versions`, so
+that a new version is checked in one place. Results come as JSON from the writer of Spark's REST
+interface: one call to the JVM instead of hundreds.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from tidegate.spark.autoscaler.jobs import (
     first_batches,
     read_job,
     read_stage,
-    root_execution,
 )
 from tidegate.spark.autoscaler.jobs import moment_s as _moment_s
 from tidegate.spark.autoscaler.scalable import check_scalable
 from tidegate.spark.autoscaler.sightings import ExecutorInfo, QueryStatus, Trigger
+from tidegate.spark.autoscaler.versions import KNOWN_VERSIONS, Version, is_known, version_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +41,6 @@ log = logging.getLogger(__name__)
 STATE_SAMPLE = 200
 """About the largest number of state partitions that are looked up, of all queries together, at 2 ms
 each; of every stateful operator at least one."""
-KNOWN_VERSIONS = ("4.0", "4.1", "4.2", "4.3")
 FIRST_LOOK = 50
 """Number of jobs that are read when the autoscaler is attached to a running application."""
 JOBS_PER_TURN = 50
@@ -69,6 +69,7 @@ class InProcessGateway(Gateway):
     _executions: Mapping[str, Any] = MappingProxyType({})  # by the id of the query
     _run_ids: frozenset[str] | None = None  # of these queries; None: not read yet
     _tasks_by_run: Mapping[str, tuple[int, int]] | None = None  # None: not read in this turn
+    _calls = Version()
 
     def __init__(self, spark: SparkSession, watch_only: bool = False) -> None:
         context = getattr(spark, "_sc", None)
@@ -84,8 +85,10 @@ class InProcessGateway(Gateway):
         self._jvm = context._jvm
         self._scala = context._jsc.sc()
         self._json = self._jvm.org.apache.spark.status.api.v1.JacksonMessageWriter().mapper()
-        if not self.version.startswith(KNOWN_VERSIONS):
-            log.warning("Spark %s is untested; tested versions: %s", self.version, KNOWN_VERSIONS)
+        self._calls = version_of(self.version)
+        if not is_known(self.version):
+            tested = ", ".join(KNOWN_VERSIONS)
+            log.warning("Spark %s is untested; tested versions: %s", self.version, tested)
         self._sessions: dict[str, Any] = {}  # the sessions that are listened to, by their id
         self._listener: Any = None
         if not watch_only:
@@ -340,15 +343,16 @@ class InProcessGateway(Gateway):
         text = str(job.get("description") or "")
         if described(text)[0]:
             return text
-        root = root_execution(job)
-        if root is not None:
-            try:
-                shared = self.spark._jsparkSession.sharedState()
-                execution = shared.statusStore().execution(root)
-                if execution.isDefined() and "runId = " in execution.get().description():
-                    return str(execution.get().description())
-            except Exception as error:
-                log.debug("execution %d could not be read: %s", root, error)
+        try:
+            shared = self.spark._jsparkSession.sharedState()
+            root = self._calls.root_execution(job, shared)
+            execution = None if root is None else shared.statusStore().execution(root)
+            if execution is not None and execution.isDefined():
+                batch = str(execution.get().description())
+                if "runId = " in batch:
+                    return batch
+        except Exception as error:
+            log.debug("the execution of job %s could not be read: %s", job["jobId"], error)
         group = str(job.get("jobGroup") or "")
         return f"runId = {group}" if group and group in self._runs() else text
 
@@ -414,7 +418,7 @@ class InProcessGateway(Gateway):
             if status["isTriggerActive"]:
                 if not status["isDataAvailable"]:
                     return QueryStatus(run=run)
-                began_ms = execution.getLatestExecutionContext().currentTriggerStartTimestamp()
+                began_ms = self._calls.batch_began_ms(execution)
                 return QueryStatus(began_s=began_ms / 1000 if began_ms > 0 else None, run=run)
             waits = str(status["message"]).startswith("Waiting for")
             return QueryStatus(idle=waits and not status["isDataAvailable"], run=run)
