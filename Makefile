@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test test-trust kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm claims java clean
+.PHONY: help setup test test-trust test-versions kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm claims java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -69,6 +69,9 @@ bench-live: setup java ## live on Spark: static, Spark's own allocation and Tide
 
 test-trust: setup java ## a submitted job: kill -9, a damaged journal, a full disk, a taken port, a second copy (minutes)
 	$(BIN)/python -m tests.trust.faults
+
+test-versions: setup java ## live on Spark 3.5 to 4.3, each from the package index (a quarter of an hour; ONLY=3.5)
+	$(BIN)/python -m tests.versions.run $(if $(ONLY),--only $(ONLY))
 
 bench-apps: setup java ## every application at full speed and its profile, into docs/apps (half an hour)
 	$(BIN)/python benchmarks/apps.py --write

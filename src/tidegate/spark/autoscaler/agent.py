@@ -24,7 +24,7 @@ from tidegate.spark.autoscaler.admission import LimitKind, SourceLimit
 from tidegate.spark.autoscaler.gateway import Gateway
 from tidegate.spark.autoscaler.holdings import sampled_stores, stores_by_executor
 from tidegate.spark.autoscaler.job_reader import JobReader, Json, TaskList
-from tidegate.spark.autoscaler.jobs import JobWork
+from tidegate.spark.autoscaler.jobs import JobWork, root_execution
 from tidegate.spark.autoscaler.scalable import check_scalable
 from tidegate.spark.autoscaler.sightings import (
     ExecutorInfo,
@@ -209,10 +209,10 @@ class AgentGateway(Gateway):
         found: list[list[Json]] = self._calls.post("/v1/task-lists", {"lists": asked})
         return found
 
-    def execution_texts(self, numbers: Sequence[int]) -> list[str | None]:
-        """Descriptions of executions of SQL; see `JobSource`."""
-        asked = {"executions": list(numbers)}
-        found: list[str | None] = self._calls.post("/v1/executions", asked)
+    def batch_texts(self, jobs: Sequence[Mapping[str, Any]]) -> list[str | None]:
+        """Descriptions of the executions of jobs; see `JobSource`."""
+        asked = [{"job": job["jobId"], "root": root_execution(job)} for job in jobs]
+        found: list[str | None] = self._calls.post("/v1/executions", {"jobs": asked})
         return found
 
     def active_jobs(self) -> list[Json]:

@@ -1,7 +1,8 @@
 """The gateway to the driver of this process: calls to its JVM for what PySpark does not wrap.
 
-All such calls are in this module, so that a new Spark version is checked in one place. Results come
-as JSON from the writer of Spark's REST interface: one call to the JVM instead of hundreds.
+All such calls are in this module, and those that differ between versions of Spark in `versions`, so
+that a new version is checked in one place. Results come as JSON from the writer of Spark's REST
+interface: one call to the JVM instead of hundreds.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tidegate.spark.autoscaler.sightings import (
     read_status,
     read_trigger,
 )
+from tidegate.spark.autoscaler.versions import KNOWN_VERSIONS, Version, is_known, version_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["InProcessGateway"]
 
 log = logging.getLogger(__name__)
-
-KNOWN_VERSIONS = ("4.0", "4.1", "4.2", "4.3")
 
 
 class InProcessGateway(Gateway):
@@ -52,6 +52,7 @@ class InProcessGateway(Gateway):
     _executions: Mapping[str, Any] = MappingProxyType({})  # by the id of the query
     _run_ids: frozenset[str] | None = None  # of these queries; None: not read yet
     _tasks_by_run: Mapping[str, tuple[int, int]] | None = None  # None: not read in this turn
+    _calls = Version()
 
     def __init__(self, spark: SparkSession, watch_only: bool = False) -> None:
         context = getattr(spark, "_sc", None)
@@ -67,8 +68,10 @@ class InProcessGateway(Gateway):
         self._jvm = context._jvm
         self._scala = context._jsc.sc()
         self._json = self._jvm.org.apache.spark.status.api.v1.JacksonMessageWriter().mapper()
-        if not self.version.startswith(KNOWN_VERSIONS):
-            log.warning("Spark %s is untested; tested versions: %s", self.version, KNOWN_VERSIONS)
+        self._calls = version_of(self.version)
+        if not is_known(self.version):
+            tested = ", ".join(KNOWN_VERSIONS)
+            log.warning("Spark %s is untested; tested versions: %s", self.version, tested)
         self._sessions: dict[str, Any] = {}  # the sessions that are listened to, by their id
         self._listener: Any = None
         self._reader = JobReader(self)
@@ -248,17 +251,20 @@ class InProcessGateway(Gateway):
                 found.append([])
         return found
 
-    def execution_texts(self, numbers: Sequence[int]) -> list[str | None]:
-        """Descriptions of executions of SQL; see `JobSource`."""
+    def batch_texts(self, jobs: Sequence[Mapping[str, Any]]) -> list[str | None]:
+        """Descriptions of the executions of jobs; see `JobSource`."""
         found: list[str | None] = []
-        for number in numbers:
+        for job in jobs:
+            text = None
             try:
                 shared = self.spark._jsparkSession.sharedState()
-                execution = shared.statusStore().execution(number)
-                found.append(str(execution.get().description()) if execution.isDefined() else None)
+                root = self._calls.root_execution(job, shared)
+                execution = None if root is None else shared.statusStore().execution(root)
+                if execution is not None and execution.isDefined():
+                    text = str(execution.get().description())
             except Exception as error:
-                log.debug("execution %d could not be read: %s", number, error)
-                found.append(None)
+                log.debug("the execution of job %s could not be read: %s", job["jobId"], error)
+            found.append(text)
         return found
 
     def runs(self) -> frozenset[str]:
@@ -314,7 +320,7 @@ class InProcessGateway(Gateway):
             status, run = json.loads(execution.status().json()), str(execution.runId())
             began_ms = 0
             if status["isTriggerActive"] and status["isDataAvailable"]:
-                began_ms = execution.getLatestExecutionContext().currentTriggerStartTimestamp()
+                began_ms = self._calls.batch_began_ms(execution)
             return read_status(status, run, began_ms)
         except Exception as error:
             log.debug("the status of %s could not be read: %s", query, error)

@@ -17,7 +17,6 @@ from tidegate.spark.autoscaler.jobs import (
     first_batches,
     read_job,
     read_stage,
-    root_execution,
 )
 
 __all__ = ["JobReader", "JobSource", "Json", "TaskList"]
@@ -67,8 +66,11 @@ class JobSource(Protocol):
     def task_lists(self, wanted: Sequence[TaskList]) -> list[list[Json]]:
         """Tasks of stages; empty where they cannot be read."""
 
-    def execution_texts(self, numbers: Sequence[int]) -> list[str | None]:
-        """Descriptions of executions of SQL; None for one that Spark does not know."""
+    def batch_texts(self, jobs: Sequence[Mapping[str, Any]]) -> list[str | None]:
+        """For each job the description of the SQL execution within which it was started.
+
+        That of a batch names its query. None when Spark does not know the execution.
+        """
 
     def active_jobs(self) -> list[Json]:
         """Jobs that run, each with ``stages``: the numbers of all, active and completed tasks."""
@@ -172,26 +174,16 @@ class JobReader:
         Code in ``foreachBatch`` may have changed the job's, but not that of the batch's execution.
         """
         own = [str(job.get("description") or "") for job in jobs]
-        roots = {
-            number: root
-            for number, (job, text) in enumerate(zip(jobs, own, strict=True))
-            if not described(text)[0] and (root := root_execution(job)) is not None
-        }
-        wanted = sorted(set(roots.values()))
-        texts = (
-            dict(zip(wanted, self.source.execution_texts(wanted), strict=True)) if wanted else {}
-        )
-        found = []
-        for number, (job, text) in enumerate(zip(jobs, own, strict=True)):
-            batch = texts.get(roots[number]) if number in roots else None
-            group = str(job.get("jobGroup") or "")
-            if described(text)[0]:
-                found.append(text)
-            elif batch is not None and "runId = " in batch:
-                found.append(batch)
-            else:
-                found.append(f"runId = {group}" if group and group in self.source.runs() else text)
-        return found
+        nameless = [n for n, text in enumerate(own) if not described(text)[0]]
+        asked = [jobs[n] for n in nameless]
+        batches = dict(zip(nameless, self.source.batch_texts(asked) if asked else (), strict=True))
+        for n, batch in batches.items():
+            group = str(jobs[n].get("jobGroup") or "")
+            if batch is not None and "runId = " in batch:
+                own[n] = batch
+            elif group and group in self.source.runs():
+                own[n] = f"runId = {group}"
+        return own
 
     def _warn_of_dropped(self, dropped: int) -> None:
         if dropped > 0 and not self._dropped:

@@ -141,7 +141,7 @@ final class Agent {
     answers.put("POST /v1/stages", request -> application.stages(request.part("stages")));
     answers.put("POST /v1/task-lists", request -> application.taskLists(request.part("lists")));
     answers.put("POST /v1/executions",
-        request -> application.executions(request.part("executions")));
+        request -> application.executions(request.part("jobs")));
     answers.put("POST /v1/state-locations",
         request -> application.stateLocations(request.part("stores")));
     answers.put("POST /v1/controller", this::take);

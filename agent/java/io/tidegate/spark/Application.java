@@ -269,15 +269,15 @@ final class Application {
     return found;
   }
 
-  /** Descriptions of executions of SQL, in the order of the request; null if one is unknown. */
-  ArrayNode executions(JsonNode numbers) throws Exception {
+  /** Descriptions of the executions of SQL that jobs belong to; null if one is unknown. */
+  ArrayNode executions(JsonNode jobs) throws Exception {
     ArrayNode found = json.createArrayNode();
     Object session = Internals.anySession();
-    for (JsonNode number : numbers) {
+    for (JsonNode job : jobs) {
       found.add(unless(() -> {
         Object store = call(call(session, "sharedState"), "statusStore");
-        Option<?> execution = (Option<?>) call(store, "execution", number.asLong());
-        return json.valueToTree(call(execution.get(), "description"));
+        Object execution = Internals.execution(store, job.get("job").asInt(), job.get("root"));
+        return json.valueToTree(execution == null ? null : call(execution, "description"));
       }));
     }
     return found;

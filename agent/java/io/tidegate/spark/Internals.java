@@ -1,5 +1,6 @@
 package io.tidegate.spark;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import java.lang.reflect.Array;
 import java.lang.reflect.Constructor;
 import java.lang.reflect.InvocationTargetException;
@@ -20,6 +21,7 @@ import scala.Tuple2;
  * name and number of arguments when they run. Everything that differs by version is in this file.
  */
 final class Internals {
+  private static final int SEARCHED = 20;
   private static final Map<String, Method> methods = new ConcurrentHashMap<>();
 
   private Internals() {}
@@ -144,6 +146,28 @@ final class Internals {
     } catch (NoSuchMethodException error) {
       return ((Number) field(query, "currentTriggerStartTimestamp")).longValue();
     }
+  }
+
+  /**
+   * The execution of SQL within which a job was started, null when it is unknown.
+   *
+   * @param root its number by the tags of the job; without it, as in Spark 3.5, the job is searched
+   *     among the newest executions
+   */
+  static Object execution(Object store, int job, JsonNode root) throws Exception {
+    long number = -1;
+    if (root != null && root.isNumber()) {
+      number = root.asLong();
+    } else {
+      long first = Math.max(0, ((Number) call(store, "executionsCount")).longValue() - SEARCHED);
+      for (Object one : list(call(store, "executionsList", (int) first, SEARCHED))) {
+        if ((Boolean) call(call(one, "jobs"), "contains", job)) {
+          number = ((Number) call(one, "rootExecutionId")).longValue();
+        }
+      }
+    }
+    Option<?> found = number < 0 ? Option.empty() : (Option<?>) call(store, "execution", number);
+    return found.isDefined() ? found.get() : null;
   }
 
   /** A field of an object, of its class or a class that it extends. */
