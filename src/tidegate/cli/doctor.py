@@ -141,7 +141,7 @@ def doctor(
 
     The exit code is 1 if something keeps the job from being scaled at all, otherwise 0.
     """
-    from tidegate.spark.autoscaler.in_process import KNOWN_VERSIONS
+    from tidegate.spark.autoscaler.versions import KNOWN_VERSIONS
     from tidegate.spark.doctor.configuration import facts_of_configuration
     from tidegate.spark.doctor.journal import diagnose_journal
     from tidegate.spark.doctor.kubernetes import KubernetesAccess

@@ -20,6 +20,7 @@ from tidegate.spark.autoscaler.gateway import Gateway
 from tidegate.spark.autoscaler.holdings import StateStore, sampled_stores, stores_by_executor
 from tidegate.spark.autoscaler.job_reader import JobReader, Json, TaskList
 from tidegate.spark.autoscaler.jobs import JobWork
+from tidegate.spark.autoscaler.kubernetes_api import KubernetesApi
 from tidegate.spark.autoscaler.scalable import check_scalable
 from tidegate.spark.autoscaler.sightings import (
     ExecutorInfo,
@@ -75,6 +76,12 @@ class InProcessGateway(Gateway):
         self._sessions: dict[str, Any] = {}  # the sessions that are listened to, by their id
         self._listener: Any = None
         self._reader = JobReader(self)
+        self._kubernetes: KubernetesApi | None = None
+        if self.scheme == "k8s":
+            namespace = self.setting("spark.kubernetes.namespace", "default")
+            self._kubernetes = KubernetesApi(
+                self._scala.schedulerBackend, namespace, self.application
+            )
         if not watch_only:
             check_scalable(self.setting)
 
@@ -174,6 +181,14 @@ class InProcessGateway(Gateway):
             adjust_target, count_failures, force = False, False, True
             names = self._jvm.PythonUtils.toSeq(list(ids))
             return self._listed(backend.killExecutors(names, adjust_target, count_failures, force))
+
+    def may_create_pods(self) -> bool | None:
+        """Whether the driver's account may create pods; None without Kubernetes or an answer."""
+        return None if self._kubernetes is None else self._kubernetes.may_create_pods()
+
+    def executor_pods(self) -> Sequence[Mapping[str, Any]] | None:
+        """The executor pods; None without Kubernetes or an answer."""
+        return None if self._kubernetes is None else self._kubernetes.executor_pods()
 
     def state_partitions(self) -> dict[str, int] | None:
         """Number of state partitions that each executor has loaded, by its id.

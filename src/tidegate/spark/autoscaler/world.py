@@ -429,6 +429,7 @@ class SparkWorld:
             notes += cost
         else:
             self._due_s, self._chosen = None, frozenset()
+        notes += self.hosts.waiting()
         here = {h.name for h in self.hosts.hosts.values() if h.status != "draining"}
         self._wanted = self._reached(before, plan.deployment, releases, here)
         self._filled = set(self._wanted.hosts)
