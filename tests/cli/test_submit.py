@@ -105,6 +105,34 @@ def test_wrong_settings_of_the_metrics_end_the_command_before_spark_starts(
         assert said in done.stderr
 
 
+def test_the_format_of_logs_reaches_the_driver(app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TIDEGATE_LOG_FORMAT", raising=False)
+    for words, chosen in (((), "text"), (("--log-format", "json"), "json")):
+        _, _, env = submitted("--slo", "5s", *words, app, "0")
+        assert env["TIDEGATE_LOG_FORMAT"] == chosen
+    done, command, _ = submitted("--slo", "5s", "--log-format", "xml", app, "0")
+    assert (done.returncode, command) == (2, [])
+    assert "--log-format is 'xml'; it must be text or json" in done.stderr
+    monkeypatch.setenv("TIDEGATE_LOG_FORMAT", "json")
+    _, _, env = submitted("--slo", "5s", app, "0")
+    assert env["TIDEGATE_LOG_FORMAT"] == "json"
+    _, _, env = submitted("--slo", "5s", "--log-format", "text", app, "0")
+    assert env["TIDEGATE_LOG_FORMAT"] == "text", "the option comes first"
+
+
+def test_what_ends_the_application_is_json_too(
+    app: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_LOG_FORMAT", "json")
+    error = SettingError("spark.master", "local", "a cluster", "use --dry-run to watch")
+    assert wrapped(app, Attached(error), "7") == 2
+    ended, *_ = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert ended["level"] == "ERROR" and ended["message"].startswith("spark.master is 'local'")
+    assert wrapped(app, Attached(), "0") == 0
+    (report,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert "nothing to compare" in report["message"], "the account of a dry run is one record"
+
+
 def test_without_metrics_nothing_is_served(app: Path) -> None:
     _, command, _ = submitted("--slo", "5s", app, "0")
     attachment = from_json(Attachment, command[command.index(str(app)) - 1])

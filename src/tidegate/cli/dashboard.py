@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from tidegate.cli.listening import Certificate, Key, Listen, Port
+from tidegate.cli.logs import LogFormatOption, logs_as
 from tidegate.cli.output import console
 from tidegate.credentials import secret_from
 from tidegate.errors import InputError
@@ -51,6 +52,7 @@ def dashboard(
     slo: Annotated[
         str | None, typer.Option(help="Latency target. Default: the target in each journal.")
     ] = None,
+    log_format: LogFormatOption = None,
 ) -> None:
     """Show runs in a browser: the current state, and every decision with its reasons and effect.
 
@@ -67,9 +69,12 @@ def dashboard(
     from tidegate.dashboard import serving
 
     token = secret_from(token_file, "TIDEGATE_DASHBOARD_TOKEN", "--token-file")
-    with serving(
-        paths, port=port, host=host, token=token, slo_s=slo_s, certificate=certificate, key=key
-    ) as url:
+    with (
+        logs_as(log_format),
+        serving(
+            paths, port=port, host=host, token=token, slo_s=slo_s, certificate=certificate, key=key
+        ) as url,
+    ):
         _say(url)
         wait_for_the_end()
 

@@ -10,6 +10,7 @@ import typer
 
 from tidegate.cli.dashboard import wait_for_the_end
 from tidegate.cli.listening import Certificate, Key, Listen, Port
+from tidegate.cli.logs import LogFormatOption, logs_as
 from tidegate.cli.output import console
 from tidegate.credentials import secret_from
 from tidegate.errors import InputError
@@ -40,6 +41,7 @@ def metrics_command(
     slo: Annotated[
         str | None, typer.Option(help="Latency target. Default: the target in the journal.")
     ] = None,
+    log_format: LogFormatOption = None,
 ) -> None:
     """Serve the figures of a journal for Prometheus while it grows.
 
@@ -51,7 +53,10 @@ def metrics_command(
     ended = threading.Event()
     reader = threading.Thread(target=follow, args=(journal, metrics, ended), daemon=True)
     token = secret_from(token_file, TOKEN_VARIABLE, "--token-file")
-    with serve_metrics(metrics, port, host, token, certificate, key, prefix="--") as address:
+    with (
+        logs_as(log_format),
+        serve_metrics(metrics, port, host, token, certificate, key, prefix="--") as address,
+    ):
         console().print(f"metrics: [bold]{address}[/bold]", soft_wrap=True)
         reader.start()
         wait_for_the_end()

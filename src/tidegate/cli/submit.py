@@ -18,8 +18,11 @@ from tidegate.cli.listening import (
     MetricsTokenFile,
     served_metrics,
 )
+from tidegate.cli.logs import LogFormatOption
 from tidegate.config import read_yaml
 from tidegate.errors import InputError
+from tidegate.logs import VARIABLE
+from tidegate.logs import log_format as chosen_format
 from tidegate.loop.stack import check_guards, policy_from
 
 __all__ = ["SubmitCommand", "WithoutGuard", "chosen_policy", "submit"]
@@ -124,6 +127,7 @@ def submit(
     metrics_token_file: MetricsTokenFile = None,
     metrics_certificate: MetricsCertificate = None,
     metrics_key: MetricsKey = None,
+    log_format: LogFormatOption = None,
 ) -> None:
     """Run a Spark application with spark-submit and scale its executors with the load.
 
@@ -158,11 +162,12 @@ def submit(
         ),
     )
     attachment.check()
+    form = chosen_format(log_format)
     arguments = ctx.meta[SPARK]
     command = spark_submit(arguments, to_json(attachment))
     sys.stdout.flush()
     # This process becomes spark-submit, with its exit code, its output and its Ctrl-C.
-    os.execve(command[0], command, environment(arguments.spark))
+    os.execve(command[0], command, environment(arguments.spark) | {VARIABLE: form})
 
 
 def chosen_policy(name: str | None, settings: list[str], config: Path | None) -> dict[str, Any]:

@@ -55,9 +55,14 @@ def serving(
     listener = _listen(host, port)
     closing = threading.Event()
     app = make_app(JournalList(paths, slo_s), Access(token, is_loopback(host)), closing)
-    # No access log: the terminal may be showing something else.
+    # No access log: the terminal may be showing something else. Its warnings go where others go.
     settings = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, ws="none"
+        app,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=2,
+        ws="none",
     )
     settings.load()
     settings.ssl = at.tls()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tidegate.codec import from_json, to_json
 from tidegate.errors import TidegateError
 from tidegate.lifecycle import Service, within
+from tidegate.logs import log_fields
 from tidegate.loop.billing import Bill
 from tidegate.loop.controller import Controller
 from tidegate.loop.journal import Turn
@@ -382,10 +383,11 @@ class Autoscaler(Service):
 
     def _run(self) -> None:
         try:
-            if self._await_queries():
-                self.controller.run(self.interval_s, self._after, wait=self._stop.wait)
-            if self.gateway.stopped:
-                self._watch_for_another()
+            with log_fields(application=self.gateway.application):
+                if self._await_queries():
+                    self.controller.run(self.interval_s, self._after, wait=self._stop.wait)
+                if self.gateway.stopped:
+                    self._watch_for_another()
         except Exception:  # the queries continue
             log.exception("the autoscaler has stopped; the application continues as it is")
         finally:

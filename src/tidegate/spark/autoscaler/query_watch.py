@@ -192,7 +192,9 @@ class QueryWatch:
                 self._status.pop(name, None)
                 if error:
                     self.errors[name] = error.strip().splitlines()[0]
-                    log.warning("query %s failed: %s", name, self.errors[name])
+                    log.warning(
+                        "query %s failed: %s", name, self.errors[name], extra={"query": name}
+                    )
 
     def _look_at(self, query: str, name: str, now_s: float) -> None:
         """Read what a query does now, and what its sources admit."""
@@ -240,4 +242,4 @@ class QueryWatch:
     def _warn_once(self, name: str, about: str, text: str, *given: object) -> None:
         if (name, about) not in self._warned:
             self._warned.add((name, about))
-            log.warning(text, *given)
+            log.warning(text, *given, extra={"query": name})

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.codec import Value, from_newer_json
 from tidegate.errors import BackendError, InputError, SettingError
+from tidegate.logs import LogFormat, handled_by, log_fields, log_format, log_formatter
 from tidegate.loop.stack import StackOptions, build_stack
 from tidegate.model import SloByQuery
 from tidegate.policies.base import Situation
@@ -287,11 +288,14 @@ def run(words: Sequence[str]) -> int:
     """
     settings, app, *arguments = words
     # Only Tidegate's logger: the application decides on its own logging.
-    ours, handler = logging.getLogger("tidegate"), logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("tidegate: %(message)s"))
-    ours.addHandler(handler)
-    ours.propagate = False
-    attached = _on_first_session(lambda spark: _read(settings).autoscaler(spark))
+    handler = logging.StreamHandler()
+    handler.setFormatter(log_formatter(_log_format(), "tidegate: %(message)s"))
+    with handled_by(handler, ("tidegate",)):
+        return _run(lambda spark: _read(settings).autoscaler(spark), app, arguments)
+
+
+def _run(make: Callable[[SparkSession], Autoscaler], app: str, arguments: Sequence[str]) -> int:
+    attached = _on_first_session(make)
     sys.argv = [app, *arguments]
     sys.path.insert(0, str(Path(app).resolve().parent))  # as Python itself does for a script
     try:
@@ -305,9 +309,14 @@ def run(words: Sequence[str]) -> int:
         return 130
     finally:
         _end(attached)
-        ours.removeHandler(handler)
-        ours.propagate = True
     return 0
+
+
+def _log_format() -> LogFormat:
+    try:
+        return log_format()
+    except InputError:  # the command has checked it, but the cluster may set another one
+        return "text"
 
 
 def _read(settings: str) -> Attachment:
@@ -334,7 +343,11 @@ def _end(attached: list[Autoscaler]) -> None:
             autoscaler.stop()
         if autoscaler.dry_run_account is not None:
             with suppress(Exception):
-                print(autoscaler.dry_run_report(end_s - time.monotonic()), file=sys.stderr)
+                report = autoscaler.dry_run_report(end_s - time.monotonic())
+                if _log_format() == "json":
+                    log.warning("%s", report)
+                else:
+                    print(report, file=sys.stderr)
 
 
 def _of_spark(error: Exception) -> bool:
@@ -369,13 +382,14 @@ def _on_first_session(make: Callable[[SparkSession], Autoscaler]) -> list[Autosc
             log.warning("the session was stopped and another one was created: attaching to it")
             _end(attached)
             attached.clear()
-        try:
-            attached.append(make(spark).start())
-        except Exception as error:
-            if _of_spark(error) and len(seen) == 1:
-                print(f"tidegate: {error}", file=sys.stderr, flush=True)
-                sys.exit(WRONG_SETTINGS)
-            log.warning("not attached, the application runs without an autoscaler: %s", error)
+        with log_fields(application=application):
+            try:
+                attached.append(make(spark).start())
+            except Exception as error:
+                if _of_spark(error) and len(seen) == 1:
+                    log.error("%s", error)
+                    sys.exit(WRONG_SETTINGS)
+                log.warning("not attached, the application runs without an autoscaler: %s", error)
         return spark
 
     maker.getOrCreate = get_or_create
