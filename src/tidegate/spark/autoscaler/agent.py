@@ -128,6 +128,7 @@ class AgentGateway(Gateway):
         if not self._about["id"]:
             raise NotThere("the application is still starting")
         self._settings: dict[str, str] = self._about["settings"]
+        self._name: str | None = None  # None: only watching
         self._reader = JobReader(self)
         self._queries: dict[str, Json] = {}
         self._tasks_by_run: Mapping[str, tuple[int, int]] | None = None
@@ -149,6 +150,8 @@ class AgentGateway(Gateway):
         try:
             return self._calls.post(path, body)
         except NotInControl:
+            if self._name is None:
+                raise
             self._take(self._name)
             return self._calls.post(path, body)
 
