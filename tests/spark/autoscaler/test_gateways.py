@@ -119,7 +119,7 @@ def test_the_jobs_that_have_ended_and_then_only_the_new_ones(
 def test_state_is_where_the_tasks_ran(live: Live, stream: Stream, gateway: Gateway) -> None:
     works_off(stream, gateway)
     ids = {executor.id for executor in gateway.executors()}
-    until("its state is loaded", lambda: gateway.state_partitions())
+    until("its state is loaded", gateway.state_partitions)
     partitions = gateway.state_partitions()
     assert partitions is not None and partitions.keys() <= ids
     assert sum(partitions.values()) == 2, "spark.sql.shuffle.partitions"
