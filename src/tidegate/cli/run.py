@@ -93,7 +93,8 @@ def run_command(
     topics: Annotated[
         str | None,
         typer.Option(
-            help="Kafka instead of files; see the guide to topics.", metavar="kafka://HOST:PORT"
+            help="Kafka instead of files; the guide to topics has its settings, SASL and TLS among them.",
+            metavar="kafka://HOST:PORT",
         ),
     ] = None,
     out: Annotated[
