@@ -93,7 +93,7 @@ def run_command(
     topics: Annotated[
         str | None,
         typer.Option(
-            help="Kafka instead of files; the guide to topics has its settings, SASL and TLS among them.",
+            help="Kafka instead of files; settings, SASL and TLS: see the guide to topics.",
             metavar="kafka://HOST:PORT",
         ),
     ] = None,

@@ -105,11 +105,11 @@ class KafkaClient:
             causes = [error.java_exception]
             while causes[-1].getCause() is not None:
                 causes.append(causes[-1].getCause())
-            told = [str(cause.toString()) for cause in causes]
-            said = self._security.without_secrets(told[-1])
+            texts = [str(cause.toString()) for cause in causes]
+            said = self._security.without_secrets(texts[-1])
             # The stack of Java's errors could show settings, so it is left out where there are any.
             raise BackendError(
-                f"Kafka at {self.servers} could not {what} ({said}): {_remedy(told)}"
+                f"Kafka at {self.servers} could not {what} ({said}): {_remedy(texts)}"
             ) from (None if self._security.settings else error)
 
     # Topics
@@ -310,10 +310,10 @@ class Publisher:
             self._java.close(self._client._java.time.Duration.ZERO)
 
 
-def _remedy(told: Sequence[str]) -> str:
-    """What to do about an error. told: Java's text of it and of its causes, the deepest last."""
-    every = " ".join(told)
-    if "Fenced" in told[-1] or "newer producer" in told[-1]:
+def _remedy(texts: Sequence[str]) -> str:
+    """What to do about an error. texts: Java's text of it and of its causes, the deepest last."""
+    every = " ".join(texts)
+    if "Fenced" in texts[-1] or "newer producer" in texts[-1]:
         return "another driver publishes under the same name: stop one of them"
     if "SaslAuthentication" in every:
         return "check user, password and mechanism"
