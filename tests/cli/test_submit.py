@@ -293,6 +293,25 @@ def test_a_jar_gets_the_agent_and_a_controller_of_this_python(app: Path, tmp_pat
     assert json.loads(settings)["slo"] == "5s"
 
 
+def test_files_and_logs_of_a_driver_on_the_cluster_are_those_of_its_machine(
+    app: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TIDEGATE_METRICS_TOKEN", "TIDEGATE_LOG_FORMAT"):
+        monkeypatch.delenv(name, raising=False)
+    jar = ("--agent-jar", "local:///opt/agent.jar")
+    words = ("--slo", "5s", "--deploy-mode", "cluster", *jar, "--metrics-address", "0.0.0.0:9464")
+    files = ("--metrics-token-file", "/pod/token", "--metrics-certificate", "/pod/tls.crt")
+    done, command, _ = submitted(*words, *files, "--log-format", "json", app)
+    assert done.returncode == 0, done.stderr
+    (conf,) = [word for word in command if word.startswith("spark.tidegate.controller=")]
+    controller = json.loads(conf.partition("=")[2])
+    assert controller[-2:] == ["--log-format", "json"]
+    attachment = from_json(Attachment, controller[controller.index("--attachment") + 1])
+    assert attachment.metrics.token_file == "/pod/token"
+    done, _, _ = submitted(*words[:-1], "9464", app)
+    assert done.returncode == 2 and "HOST:PORT" in done.stderr
+
+
 def test_a_driver_on_the_cluster_gets_the_agent_and_a_controller_there(app: Path) -> None:
     words = ("--slo", "5s", "--deploy-mode", "cluster", "--agent-jar", "local:///opt/agent.jar")
     done, command, _ = submitted(*words, "hdfs://there/app.py")
