@@ -42,14 +42,22 @@ class DoctorCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Sort the words: the command's, those of submit, those of spark-submit, the job."""
-        from tidegate.spark.autoscaler.submit import split_arguments
+        from tidegate.spark.autoscaler.submit import Arguments, split_arguments
 
         app = typer.Typer(add_completion=False)
         app.command(cls=SubmitCommand)(submit)
         theirs = typer.main.get_command(app)
-        mine, more = _names(self.get_params(ctx)), _names(theirs.params)
-        valued, switches = {*mine[False], *more[False]}, {*mine[True], *more[True]}
+        mine, submits = _names(self.get_params(ctx)), _names(theirs.params)
+        valued = {*mine[False], *submits[False]}
+        switches = {*mine[True], *submits[True]}
         arguments = split_arguments(args, own_options=valued, own_switches=switches)
+        if arguments.app and (_is_address(arguments.app[0]) or _is_journal(arguments.app[0])):
+            # An application has arguments, which may look like ours; an address has none.
+            first, *rest = arguments.app
+            more = split_arguments(rest, own_options=valued, own_switches=switches)
+            arguments = Arguments(
+                arguments.own + more.own, arguments.spark + more.spark, (first, *more.app)
+            )
         own: list[str] = []
         for_submit: list[str] = []
         words = list(arguments.own)
@@ -162,7 +170,7 @@ def doctor(
         finite(max_executors, "--max-executors", low=min_executors, remedy=at_least)
     arguments = ctx.meta[SPARK]
     first, *rest = job or [""]
-    runs = first.startswith(("http://", "https://"))
+    runs = _is_address(first)
     if not first and not arguments.spark:
         remedy = "name a command line with an application, an address, or a journal"
         raise InputError("job", None, "given", remedy)
@@ -212,6 +220,10 @@ def _slo_by(text: str) -> Literal["delay", "event-age"]:
     if text not in ("delay", "event-age"):
         raise InputError("--slo-by", text, "delay or event-age")
     return cast("Literal['delay', 'event-age']", text)
+
+
+def _is_address(name: str) -> bool:
+    return name.startswith(("http://", "https://"))
 
 
 def _is_journal(name: str) -> bool:

@@ -234,7 +234,7 @@ def test_a_healthy_job_has_no_findings_and_nothing_unchecked(cluster: str) -> No
 
 def test_nothing_known_is_nothing_passed_over_in_silence() -> None:
     found = diagnose(JobFacts(in_advance=True, slo_by="event-age"))
-    said = {one.check for one in (*found.findings, *found.not_checked)}
+    said = {f.check for f in found.findings} | {n.check for n in found.not_checked}
     unconcerned = {"agent"}  # nothing says that the job would need it
     assert said == CHECKS.keys() - unconcerned
     assert all(one.because for one in found.not_checked)

@@ -73,5 +73,7 @@ def _unknown(app: str, code: CodeFacts | None, home: Path) -> Mapping[str, str]:
         "queries.tasks": NOT_RUNNING,
         "queries.watermark": f"the code does not show it; {ASK_THE_JOB}",
         "queries.stateful": f"the code does not show whether it has state; {ASK_THE_JOB}",
+        "queries.state_partitions": NOT_RUNNING,
+        "queries.state_mb": NOT_RUNNING,
         "queries.checkpoint": f"the code does not show its checkpoint; {ASK_THE_JOB}",
     }
