@@ -15,6 +15,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures" / "journals-0.1.0"
 GOOD = (
     *("--slo", "5s", "--max-executors", "8", "--master", "spark://master:7077"),
     *("--executor-cores", "2", "--total-executor-cores", "16"),
+    *("--agent-jar", "local:///opt/agent.jar"),
 )
 
 
@@ -48,7 +49,8 @@ def test_every_option_of_submit_is_accepted() -> None:
     done = tidegate(
         *("doctor", *GOOD, "--policy", "lag", "--set", "threshold=50", "--stabilise", "30s"),
         *("--without-guard", "effect", "--when-blind", "hold", "--journal", "j.jsonl"),
-        *("--metrics-port", "0", "--supervise", "app.jar"),
+        *("--metrics-port", "0", "--controller-python", "python3", "--log-format", "json"),
+        *("--supervise", "app.jar"),
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -91,6 +93,8 @@ def test_an_agent_needs_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
         (("--min-executors", "0", "job.jar"), "--min-executors is 0"),
         (("--min-executors", "3", "--max-executors", "2", "job.jar"), "--min-executors is 3"),
         (("--interval", "0s", "job.jar"), "--interval is '0s'"),
+        (("--policy", "dsr", "job.jar"), "did you mean"),
+        (("--slo", "5s", "--when-blind", "panic", "job.jar"), "it must be hold, maximum, or a num"),
         (("--metrics-port", "x", "job.jar"), "valid integer"),
         (("--wait", "x", "http://127.0.0.1:9"), "--wait is 'x'"),
         (("--polcy", "drs", "job.jar"), "option is '--polcy'"),
