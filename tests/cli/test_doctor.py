@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import tidegate
+from tests.cli.test_submit import submitted
 from tests.spark.doctor.servers import answering
 from tests.spark.doctor.test_running import RECORDED, ui
 
@@ -22,7 +23,7 @@ GOOD = (
 def test_a_command_line_that_can_be_scaled() -> None:
     done = tidegate("doctor", *GOOD, "job.jar", "--its", "own")
     assert done.returncode == 0 and done.stderr == ""
-    assert "0 block, 0 limit, 2 notes" in done.stdout
+    assert "blocks: 0, limits: 0, notes: 2;" in done.stdout
     assert "Remedy: do not wait: --conf spark.locality.wait=0s." in done.stdout
     assert "- whether the triggers have micro-batches" in done.stdout
 
@@ -32,8 +33,37 @@ def test_what_blocks_is_exit_code_1_and_what_submit_refuses() -> None:
     done = tidegate("doctor", *words, "job.jar")
     assert done.returncode == 1
     assert "blocks  spark.dynamicAllocation.enabled = true" in done.stdout
-    assert "1 blocks" in done.stdout
+    assert "blocks: 1, limits: 0, notes: 2;" in done.stdout
     assert tidegate("doctor", "--dry-run", *words, "job.jar").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "blocks"),
+    [
+        ("spark.dynamicAllocation.enabled=true", True),
+        ("spark.kubernetes.allocation.pods.allocator=deployment", True),
+        ("spark.task.cpus=3", True),
+        ("spark.cores.max=1", True),
+        ("spark.cores.max=2", False),
+        ("spark.decommission.enabled=false", False),
+        ("spark.speculation=true", False),
+    ],
+)
+def test_doctor_and_submit_never_disagree(setting: str, blocks: bool, tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text("print('it runs')\n")
+    words = (
+        *("--slo", "5s", "--max-executors", "8", "--master", "spark://master:7077"),
+        *("--executor-cores", "2", "--conf", setting),
+    )
+    for dry_run in ((), ("--dry-run",)):
+        refused = tidegate("doctor", *words, *dry_run, app).returncode == 1
+        done, command, _ = submitted(*words, *dry_run, app)
+        if dry_run and "task" not in setting and "cores" not in setting:
+            assert not refused and command, "a dry run may watch it"
+        elif not dry_run:
+            assert refused == blocks == (command == []), done.stderr
+            assert blocks == (setting.partition("=")[0] in done.stderr)
 
 
 def test_the_same_as_json() -> None:
@@ -67,7 +97,7 @@ def test_a_spark_ui() -> None:
     with answering(ui(RECORDED)) as url:
         done = tidegate("doctor", url, "--slo", "1s", "--max-executors", "4")
         assert done.returncode == 1 and "wrong (app-" in done.stdout
-        assert "tasks of query words = 2" in done.stdout
+        assert "tasks of query words: 2" in done.stdout
         assert "the Spark UI does not show it" in done.stdout
 
 

@@ -268,10 +268,11 @@ def show_diagnosis(found: Diagnosis) -> None:
     out = console()
     out.print(f"[dim]{escape(found.subject)}[/dim]", soft_wrap=True)
     for finding in found.findings:
-        value = "is not set" if finding.value is None else f"= {finding.value}"
+        equals = " = " if finding.key.startswith(("spark.", "--")) else ": "
+        value = " is not set" if finding.value is None else f"{equals}{finding.value}"
         colour = COLOURS[finding.severity]
         out.print(
-            f"\n[{colour}]{finding.severity:6}[/{colour}]  [bold]{escape(finding.key)}[/bold] "
+            f"\n[{colour}]{finding.severity:6}[/{colour}]  [bold]{escape(finding.key)}[/bold]"
             f"{escape(value)}",
             soft_wrap=True,
         )
@@ -289,9 +290,8 @@ def show_diagnosis(found: Diagnosis) -> None:
         sum(finding.severity == severity for finding in found.findings) for severity in SEVERITIES
     )
     out.print(
-        f"\n[bold]{blocks} block{'s' * (blocks == 1)}, {limits} limit{'s' * (limits == 1)}, "
-        f"{notes} note{'s' * (notes != 1)}[/bold]; {len(found.passed)} checks found nothing, "
-        f"{len(found.not_checked)} could not be made."
+        f"\n[bold]blocks: {blocks}, limits: {limits}, notes: {notes}[/bold]; "
+        f"{len(found.passed)} checks found nothing, {len(found.not_checked)} could not be made."
     )
 
 

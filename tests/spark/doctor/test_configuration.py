@@ -163,6 +163,14 @@ def test_a_query_in_several_statements_is_known_in_part(tmp_path: Path) -> None:
     assert (query.name, query.trigger, query.trigger_s) == ("", "ProcessingTimeTrigger", 0.0)
 
 
+def test_an_aggregation_keeps_state_where_it_is_of_a_stream(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text('df.groupBy("key").count().writeStream.start()\n')
+    assert [q.stateful for q in read_code(app).queries] == [True]
+    app.write_text('df.writeStream.foreachBatch(f).start()\ntable.groupBy("key").count()\n')
+    assert [q.stateful for q in read_code(app).queries] == [None]
+
+
 def test_with_several_queries_it_is_open_which_one_has_a_limit(tmp_path: Path) -> None:
     app = tmp_path / "app.py"
     app.write_text(

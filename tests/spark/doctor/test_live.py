@@ -101,7 +101,7 @@ def test_the_command_line_and_the_code_show_it_before_it_starts(wrong: Wrong) ->
         "--slo of query words": "limits",
         "maxFilesPerTrigger of query words": "limits",
         "spark.sql.shuffle.partitions": "limits",
-        "spark.locality.wait": "note",
+        "spark.locality.wait": "limits",
     }
     remedies = {finding["key"]: finding["remedy"] for finding in read["findings"]}
     assert "change it in wrong_job.py, line" in remedies["spark.dynamicAllocation.enabled"]

@@ -263,12 +263,12 @@ def locality_wait(facts: JobFacts) -> Iterator[Finding]:
     for query in facts.queries or ():
         short = query.batch_s is None or query.batch_s < LOCALITY_WAITS * wait_s
         if query.stateful and short:
-            took = f" that take {show_duration(query.batch_s)}" if query.batch_s else ""
+            took = f" and batches that take {show_duration(query.batch_s)}" if query.batch_s else ""
             yield Finding(
                 "limits",
                 key,
                 shown,
-                f"{query.shown} has state and batches{took}, and Spark holds back each task for "
+                f"{query.shown} has state{took}, and Spark holds back each task for "
                 "this time for the executor that has its state, so that new executors get little "
                 "to do",
                 remedy,
