@@ -190,6 +190,8 @@ FINDS: list[tuple[str, JobFacts, str, str, str]] = [
     ("spark-version", asked(version="3.3.2"), "note", "version of Spark", "4.2, 4.3"),
     ("spark-version", asked(version="4.20.0"), "note", "version of Spark", "4.2, 4.3"),
     ("agent", asked(agent=False), "limits", "spark.plugins", "it is a jar"),
+    ("connect", asked(given(remote="sc://server:15002"), in_advance=True), "blocks",
+     "spark.remote", "its server has them"),
     ("controller", asked(given(submit__deployMode="cluster"), in_advance=True), "note",
      "--controller-python", "nothing is scaled"),
     ("upper-limit", asked(max_executors=None, in_advance=True), "note", "--max-executors",

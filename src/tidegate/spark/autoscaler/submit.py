@@ -51,6 +51,7 @@ SETTING_OF = {
     "--master": "spark.master",
     "--num-executors": "spark.executor.instances",
     "--queue": "spark.yarn.queue",
+    "--remote": "spark.remote",
     "--total-executor-cores": "spark.cores.max",
 }
 """The settings that options of spark-submit stand for, as far as they matter for scaling."""

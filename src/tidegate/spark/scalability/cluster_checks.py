@@ -51,6 +51,21 @@ def master(facts: JobFacts) -> Iterator[Finding]:
         )
 
 
+@check("whether the driver is the application's own", "cluster")
+def connect(facts: JobFacts) -> Iterator[Finding]:
+    """A client of Spark Connect, whose driver is a server elsewhere."""
+    remote = facts.given("spark.remote")
+    if facts.in_advance and remote is not None:
+        yield Finding(
+            "blocks",
+            "spark.remote",
+            remote,
+            "a client of Spark Connect has no driver and no executors; its server has them",
+            "start the server with Tidegate's agent, and scale it for all clients with tidegate "
+            "attach",
+        )
+
+
 @check("whether the version of Spark was tested", "cluster")
 def spark_version(facts: JobFacts) -> Iterator[Finding]:
     """A version of Spark that Tidegate was not tested with."""
