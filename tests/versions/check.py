@@ -24,11 +24,14 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -257,11 +260,12 @@ class Bench:
     folder: Path
     cluster: LocalCluster
     spark: SparkSession
+    application: str
     began_s: float
 
     def processes(self) -> int:
         """The number of executors, as the operating system lists them."""
-        number = len(executor_processes(str(self.spark.sparkContext.applicationId)))
+        number = len(executor_processes(self.application))
         self.report.saw_executors(number)
         return number
 
@@ -308,6 +312,23 @@ class Bench:
         report.that("the rows of the heavy query are exact", exact and bool(done), len(done))
 
 
+def check_pandas(report: Report, spark: SparkSession) -> None:
+    """PySpark must work with the versions of NumPy, pandas and PyArrow that Tidegate brings."""
+
+    def doubled(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for frame in frames:
+            yield frame.assign(x=np.asarray(frame["x"]) * 2.0)
+
+    spark.conf.set("spark.sql.execution.arrow.pyspark.enabled", "true")
+    spark.conf.set("spark.sql.execution.arrow.pyspark.fallback.enabled", "false")
+    given = pd.DataFrame({"x": np.arange(5.0), "t": pd.date_range("2026-01-01", periods=5)})
+    sent = spark.createDataFrame(given).mapInPandas(doubled, "x double, t timestamp")
+    back: Any = sent.toPandas()
+    found = list(back.sort_values("t")["x"])
+    versions = f"NumPy {np.__version__}, pandas {pd.__version__}, PyArrow {pa.__version__}"
+    report.that("functions on pandas", found == [0.0, 2.0, 4.0, 6.0, 8.0], versions)
+
+
 def run(report: Report, folder: Path) -> None:
     """All checks, in order. folder: for logs and data."""
     warnings = Warnings()
@@ -321,7 +342,7 @@ def run(report: Report, folder: Path) -> None:
         context = spark.sparkContext
         jvm, driver = context._jvm, context._gateway.proc  # type: ignore[union-attr]
         report.facts |= facts(context.version, jvm)
-        bench = Bench(report, folder, cluster, spark, began_s)
+        bench = Bench(report, folder, cluster, spark, str(context.applicationId), began_s)
         folders = (folder / name for name in ("in", "out", "checkpoint"))
         light = ticks.start(spark.newSession(), *folders)
         with _attached(spark, journal) as autoscaler:
@@ -331,6 +352,7 @@ def run(report: Report, folder: Path) -> None:
             bench.check_rows(light)
             report.until("no query runs", lambda: (not (q := gateway.active_queries()), q))
             report.that("it is still there", not autoscaler.watching and not gateway.stopped)
+        check_pandas(report, spark)
         spark.stop()
         report.until("the executors end", lambda: ((n := bench.processes()) == 0, n))
     report.that("the JVM of the driver has ended", driver.poll() is not None, driver.poll())

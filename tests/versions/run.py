@@ -3,11 +3,11 @@
     python -m tests.versions.run                # all of them, some two minutes each
     python -m tests.versions.run --only 3.5     # one of them; may be repeated
 
-Each version of PySpark (see `pins.py`) is installed from the package index into an environment of
-its own under ``out/versions``, once; Tidegate is installed there from this folder with the extra
-``spark``. Then `check.py` runs in this environment. The results are in ``out/versions/<version>``:
-``result.json``, ``output.txt``, and, after a failure, the logs of Spark and the journal. The exit
-code is 1 if a version fails.
+Each version of PySpark (see `pins.py`) is installed from the package index into a separate
+environment under ``out/versions``, once; Tidegate is installed there from this folder with the
+extra ``spark``. Then `check.py` runs in this environment. The results are in
+``out/versions/<version>``: ``result.json``, ``output.txt``, and, after a failure, the logs of Spark
+and the journal. The exit code is 1 if a version fails.
 """
 
 from __future__ import annotations
