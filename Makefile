@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test test-trust test-versions kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm claims java clean
+.PHONY: help setup agent test test-trust test-versions test-kubernetes kubernetes kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm claims java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -16,13 +16,20 @@ $(READY): pyproject.toml constraints.txt
 	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
+AGENT := src/tidegate/spark/agent/tidegate-agent.jar
+
+agent: setup java $(AGENT) ## compile the agent, a plugin for Spark drivers of any language
+
+$(AGENT): $(READY) scripts/build_agent.py $(wildcard agent/java/io/tidegate/spark/*.java)
+	$(BIN)/python scripts/build_agent.py
+
 java: ## find Java, or install it where possible
 	@sh scripts/ensure-java.sh
 
 browser: ## find Chromium for the dashboard's tests, or install it where possible
 	@sh scripts/ensure-browser.sh
 
-test: setup java browser try-kafka lint tests ## lint, types, layers, doctests and all tests
+test: setup java agent browser try-kafka lint tests ## lint, types, layers, doctests and all tests
 
 kafka: setup java ## fetch Spark's Kafka connector and a broker from Maven Central
 	$(BIN)/python -m tidegate.spark.local.kafka_jars
@@ -37,12 +44,12 @@ lint: setup
 	$(BIN)/lint-imports --no-cache
 
 unit: setup ## tests that need neither Java nor a browser (about four minutes)
-	$(BIN)/pytest -m "not java and not browser" --durations=10
+	$(BIN)/pytest -m "not java and not browser and not kubernetes" --durations=10
 
 tests: setup
 	$(BIN)/pytest --durations=10
 
-dist: setup java ## build wheel and source archive, and follow the tutorial with the wheel alone
+dist: setup java agent ## build wheel and source archive, and follow the tutorial with the wheel alone
 	$(BIN)/python scripts/dist.py
 
 docs: setup ## build the documentation in out/site; broken links and undocumented settings fail
@@ -72,6 +79,12 @@ test-trust: setup java ## a submitted job: kill -9, a damaged journal, a full di
 
 test-versions: setup java ## live on Spark 3.5 to 4.3, each from the package index (a quarter of an hour; ONLY=3.5)
 	$(BIN)/python -m tests.versions.run $(if $(ONLY),--only $(ONLY))
+
+kubernetes: setup ## build the API server of Kubernetes into the cache, once (needs Go; five minutes of CPU)
+	$(BIN)/python -m tests.clusters.kubernetes.programs
+
+test-kubernetes: setup java kubernetes ## submitted jobs and deploy/kubernetes on a real API server (a quarter of an hour)
+	$(BIN)/pytest -m kubernetes --durations=10 tests/clusters/kubernetes
 
 bench-apps: setup java ## every application at full speed and its profile, into docs/apps (half an hour)
 	$(BIN)/python benchmarks/apps.py --write

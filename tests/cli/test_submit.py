@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 
+from tests.certificates import self_signed
 from tests.cli.helpers import Done, tidegate
 from tidegate.codec import from_json, to_json
 from tidegate.errors import BackendError, SettingError
@@ -19,9 +20,13 @@ from tidegate.loop.backend import Outcome
 from tidegate.loop.journal import Turn
 from tidegate.model import Binding, Plan
 from tidegate.policies import create
+from tidegate.spark.autoscaler.attachment import Attachment
 from tidegate.spark.autoscaler.autoscaler import DryRunAccount
-from tidegate.spark.autoscaler.submit import Attachment, environment, run, split_arguments
+from tidegate.spark.autoscaler.submit import environment, split_arguments
+from tidegate.spark.autoscaler.submitted import run
 from tidegate.testing import steady_snapshot
+
+TOKEN = "tide-and-gate-and-tide"
 
 
 @pytest.fixture
@@ -55,6 +60,85 @@ def submitted(*words: str | Path) -> tuple[Done, list[str], dict[str, str]]:
 
 
 # --- the command ------------------------------------------------------------------------------
+
+
+def test_metrics_beyond_loopback_need_a_token_that_is_not_on_the_command_line(
+    app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TIDEGATE_METRICS_TOKEN", raising=False)
+    given = ("--slo", "5s", "--metrics-address", "0.0.0.0:9464")
+    done, command, _ = submitted(*given, app, "0")
+    assert (done.returncode, command) == (2, [])
+    assert "give a --metrics-token-file" in done.stderr
+    token, pair = tmp_path / "token", self_signed(tmp_path)
+    token.write_text(TOKEN + "\n")
+    files = ("--metrics-token-file", token, "--metrics-certificate", pair.certificate)
+    done, command, env = submitted(*given, *files, "--metrics-key", pair.key, app, "0")
+    assert done.returncode == 0, done.stderr
+    assert not any(TOKEN in word for word in (*command, *env.values()))
+    attachment = from_json(Attachment, command[command.index(str(app)) - 1])
+    at = attachment.metrics.listening()
+    assert at is not None
+    assert (at.host, at.port, at.token, at.scheme) == ("0.0.0.0", 9464, TOKEN, "https")
+    monkeypatch.setenv("TIDEGATE_METRICS_TOKEN", TOKEN)
+    done, command, env = submitted(*given, app, "0")
+    assert done.returncode == 0, done.stderr
+    assert not any(TOKEN in word for word in command)
+    assert env["TIDEGATE_METRICS_TOKEN"] == TOKEN, "the driver inherits it"
+
+
+def test_wrong_settings_of_the_metrics_end_the_command_before_spark_starts(
+    app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TIDEGATE_METRICS_TOKEN", raising=False)
+    text = tmp_path / "text"
+    text.write_text("short")
+    for words, said in (
+        (("--metrics-address", "9464"), "HOST:PORT"),
+        (("--metrics-port", "65536"), "65535"),
+        (("--metrics-port", "1", "--metrics-address", "127.0.0.1:1"), "--metrics-port is 1"),
+        (("--metrics-port", "1", "--metrics-token-file", text), "--metrics-token is '…'"),
+        (("--metrics-port", "1", "--metrics-certificate", text), "--metrics-certificate is"),
+        (("--metrics-port", "1", "--metrics-key", text), "--metrics-key is"),
+        (("--metrics-certificate", text), "give a --metrics-address too"),
+    ):
+        done, command, _ = submitted("--slo", "5s", *words, app, "0")
+        assert (done.returncode, command) == (2, []), words
+        assert said in done.stderr
+
+
+def test_the_format_of_logs_reaches_the_driver(app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TIDEGATE_LOG_FORMAT", raising=False)
+    for words, chosen in (((), "text"), (("--log-format", "json"), "json")):
+        _, _, env = submitted("--slo", "5s", *words, app, "0")
+        assert env["TIDEGATE_LOG_FORMAT"] == chosen
+    done, command, _ = submitted("--slo", "5s", "--log-format", "xml", app, "0")
+    assert (done.returncode, command) == (2, [])
+    assert "--log-format is 'xml'; it must be text or json" in done.stderr
+    monkeypatch.setenv("TIDEGATE_LOG_FORMAT", "json")
+    _, _, env = submitted("--slo", "5s", app, "0")
+    assert env["TIDEGATE_LOG_FORMAT"] == "json"
+    _, _, env = submitted("--slo", "5s", "--log-format", "text", app, "0")
+    assert env["TIDEGATE_LOG_FORMAT"] == "text", "the option comes first"
+
+
+def test_what_ends_the_application_is_json_too(
+    app: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_LOG_FORMAT", "json")
+    error = SettingError("spark.master", "local", "a cluster", "use --dry-run to watch")
+    assert wrapped(app, Attached(error), "7") == 2
+    ended, *_ = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert ended["level"] == "ERROR" and ended["message"].startswith("spark.master is 'local'")
+    assert wrapped(app, Attached(), "0") == 0
+    (report,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert "nothing to compare" in report["message"], "the account of a dry run is one record"
+
+
+def test_without_metrics_nothing_is_served(app: Path) -> None:
+    _, command, _ = submitted("--slo", "5s", app, "0")
+    attachment = from_json(Attachment, command[command.index(str(app)) - 1])
+    assert attachment.metrics.listening() is None
 
 
 def test_options_are_sorted_and_defaults_added(app: Path) -> None:
@@ -157,7 +241,7 @@ def test_spark_home_and_its_defaults_are_respected(
         (("--slo", "5s", "--time-zone", "Asia/Tokyo", "app.py"), "left out without a schedule"),
         (("--slo", "5s", "--without-guard", "x", "app.py"), "--without-guard is 'x'"),
         (("--slo", "5s", "gone.py"), "application is 'gone.py'"),
-        (("--slo", "5s", "job.jar"), "use tidegate.spark.Autoscaler"),
+        (("--slo", "5s", "job.jar"), "application is 'job.jar'; it must be an existing file"),
         (("--slo", "5s", "--polcy", "drs", "app.py"), "option is '--polcy'"),
         (("--slo", "5s", "--policy", "dsr", "app.py"), "did you mean"),
         (("--slo", "5s", "--set", "t_max_s", "app.py"), "parameter=value"),
@@ -176,7 +260,6 @@ def test_spark_home_and_its_defaults_are_respected(
         (("--slo", "5s", "--config", "c", "--policy", "drs", "app.py"), "left out with --config"),
         (("--slo", "5s", "--conf", "spark.x", "app.py"), "key=value"),
         (("--slo", "5s", "--properties-file", "none", "app.py"), "--properties-file is 'none'"),
-        (("--slo", "5s", "--deploy-mode", "cluster", "app.py"), "must be client"),
         (("--slo", "5s", "-c", "spark.dynamicAllocation.enabled=TRUE", "app.py"), "two autosc"),
     ],
 )
@@ -187,6 +270,37 @@ def test_a_mistake_is_one_sentence_before_spark_starts(
     assert command == [] and done.returncode == 2
     assert sentence in done.stderr
     assert done.stderr.startswith("tidegate: ") and done.stderr.count("\n") == 1
+
+
+def controller_in(command: list[str]) -> list[str]:
+    """The command that the agent is to run."""
+    pairs = dict(w.split("=", 1) for w in command if w.startswith("spark.") and "=" in w)
+    found: list[str] = json.loads(pairs["spark.tidegate.controller"])
+    return found
+
+
+def test_a_jar_gets_the_agent_and_a_controller_of_this_python(app: Path, tmp_path: Path) -> None:
+    jar = tmp_path / "job.jar"
+    jar.touch()
+    words = ("--slo", "5s", "--jars", "own.jar", "--class", "Job", "--agent-jar", "agent.jar")
+    done, command, _ = submitted(*words, "--conf", "spark.plugins=Mine", jar, "x")
+    assert done.returncode == 0 and command[-2:] == [str(jar), "x"]
+    assert "spark.plugins=Mine,io.tidegate.spark.TidegatePlugin" in command
+    assert "spark.jars=own.jar,agent.jar" in command and "--jars" not in command
+    assert "spark.decommission.enabled=true" in command
+    python, *rest, settings = controller_in(command)
+    assert (python, rest) == (sys.executable, ["-m", "tidegate", "attach", "--attachment"])
+    assert json.loads(settings)["slo"] == "5s"
+
+
+def test_a_driver_on_the_cluster_gets_the_agent_and_a_controller_there(app: Path) -> None:
+    words = ("--slo", "5s", "--deploy-mode", "cluster", "--agent-jar", "local:///opt/agent.jar")
+    done, command, _ = submitted(*words, "hdfs://there/app.py")
+    assert done.returncode == 0 and command[-1] == "hdfs://there/app.py"
+    assert "spark.jars=local:///opt/agent.jar" in command
+    assert controller_in(command)[0] == "python3"
+    done, command, _ = submitted(*words, "--controller-python", "./env/bin/python", "app.py")
+    assert controller_in(command)[0] == "./env/bin/python"
 
 
 def test_a_wrong_spark_home_is_named(app: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.certificates import self_signed
 from tests.cli.helpers import tidegate
 from tests.dashboard.journals import TOKEN, line
 from tidegate.dashboard import serving
@@ -220,6 +222,29 @@ def test_beyond_loopback_a_good_token_is_needed(tmp_path: Path) -> None:
     assert not access.admits({})
 
 
+def test_it_serves_with_tls(tmp_path: Path) -> None:
+    (tmp_path / "run.jsonl").write_bytes(line(1))
+    pair = self_signed(tmp_path / "tls")
+    trusting = ssl.create_default_context(cafile=str(pair.certificate))
+    with (
+        serving(tmp_path, port=0, token=TOKEN, certificate=pair.certificate, key=pair.key) as url,
+        httpx.Client(verify=trusting, base_url=url) as client,
+    ):
+        assert url.startswith("https://127.0.0.1:")
+        assert client.get("api/journals").status_code == 401
+        right = client.post("login", data={"token": TOKEN})
+        assert "secure" in right.headers["set-cookie"].lower(), "never over plain HTTP"
+        assert client.get("api/journals").status_code == 200
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(url.replace("https", "http"))
+        assert client.get("healthz").status_code == 200
+    with (
+        pytest.raises(InputError, match="--key"),
+        serving(tmp_path, certificate=pair.certificate, key=tmp_path / "none.key"),
+    ):
+        pass
+
+
 def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -234,6 +259,9 @@ def test_mistakes_on_the_command_line_end_in_a_sentence(tmp_path: Path) -> None:
         ([str(tmp_path / "none.jsonl")], "exists"),
         ([str(tmp_path), "--host", "0.0.0.0"], "--token"),
         ([str(tmp_path), "--slo", "soon"], "--slo"),
+        ([str(tmp_path), "--token-file", str(tmp_path / "none")], "--token-file"),
+        ([str(tmp_path), "--certificate", str(tmp_path / "none.pem")], "--certificate"),
+        ([str(tmp_path), "--token", TOKEN], "No such option"),
     ):
         result = tidegate("dashboard", *arguments)
         assert result.returncode == 2

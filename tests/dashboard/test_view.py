@@ -174,6 +174,22 @@ def test_a_turn_in_full(journals: dict[str, Path]) -> None:
     assert came["after"]["running"] == rows[at].change.after  # type: ignore[union-attr]
 
 
+def test_hosts_are_shown_with_their_executor_and_place() -> None:
+    turn = decided(3, 3)
+    assert turn.snapshot is not None
+    one, two, three = turn.snapshot.hosts
+    hosts = (
+        replace(one, executor="4", address="10.0.0.7", pod="job-exec-4"),
+        replace(two, executor="5", address="worker-5", status="draining", excluded=True),
+        three,
+    )
+    turn = replace(turn, snapshot=replace(turn.snapshot, hosts=hosts))
+    shown = [
+        (h["executor"], h["place"], h["excluded"]) for h in detail_of(turn, Row(0, 1, 0.0))["hosts"]
+    ]
+    assert shown == [("4", "job-exec-4", False), ("5", "worker-5", True), (None, None, False)]
+
+
 def test_what_is_predicted_of_an_operator_follows_the_model() -> None:
     from tidegate.testing import station_snapshot
 

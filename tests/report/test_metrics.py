@@ -6,19 +6,22 @@ import json
 import os
 import re
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from http.client import HTTPException
 from pathlib import Path
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.certificates import self_signed
 from tests.report.queries import SLOS_S, many_queries, reading
 from tidegate.cli.metrics import follow
 from tidegate.errors import InputError
@@ -30,6 +33,7 @@ from tidegate.report.metrics import METRICS, Metrics, serve_metrics
 from tidegate.testing import steady_snapshot
 
 ROOT = Path(__file__).parents[2]
+TOKEN = "tide-and-gate-and-tide"
 STACK = "drs(t_max_s=3.5) → stabilisation(down_s=60) → bounds(max_hosts=2)"
 
 
@@ -207,10 +211,10 @@ def test_it_serves_on_loopback_and_beyond_only_with_a_token(metrics: Metrics) ->
         assert b"tidegate_turns_total 1.0" in response.read()
     with pytest.raises(InputError, match="token"), serve_metrics(metrics, 0, "0.0.0.0"):
         pass
-    with serve_metrics(metrics, port=0, token="tide") as url:
+    with serve_metrics(metrics, port=0, token=TOKEN) as url:
         with pytest.raises(HTTPError, match="401"):
             urlopen(url)
-        with urlopen(Request(url, headers={"Authorization": "Bearer tide"})) as response:
+        with urlopen(Request(url, headers={"Authorization": f"Bearer {TOKEN}"})) as response:
             assert response.status == 200
         with pytest.raises(InputError, match="free port"):
             port = int(url.split(":")[2].split("/")[0])
@@ -219,10 +223,64 @@ def test_it_serves_on_loopback_and_beyond_only_with_a_token(metrics: Metrics) ->
 
 
 def test_a_token_must_be_the_right_one(metrics: Metrics) -> None:
-    with serve_metrics(metrics, port=0, token="tide") as url:
-        for given in ("Bearer ebb", "Bearer tid", "Bearer tides", "tide", "Basic tide", ""):
+    with serve_metrics(metrics, port=0, token=TOKEN) as url:
+        for given in (f"Bearer {TOKEN[1:]}", f"Bearer {TOKEN}s", TOKEN, f"Basic {TOKEN}", ""):
             with pytest.raises(HTTPError, match="401"):
                 urlopen(Request(url, headers={"Authorization": given}))
+
+
+def test_it_serves_with_tls_on_every_address(
+    metrics: Metrics, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pair = self_signed(tmp_path)
+    with serve_metrics(metrics, 0, "0.0.0.0", TOKEN, pair.certificate, pair.key) as url:
+        port = url.split(":")[2].split("/")[0]
+        assert url == f"https://0.0.0.0:{port}/metrics"
+        here = f"https://127.0.0.1:{port}/metrics"
+        trusting = ssl.create_default_context(cafile=str(pair.certificate))
+        right = Request(here, headers={"Authorization": f"Bearer {TOKEN}"})
+        with urlopen(right, context=trusting) as response:
+            assert b"tidegate_turns_total 1.0" in response.read()
+        with pytest.raises(HTTPError, match="401"):
+            urlopen(here, context=trusting)
+        with pytest.raises(URLError, match="CERTIFICATE_VERIFY_FAILED"):
+            urlopen(right, context=ssl.create_default_context())
+        with pytest.raises((OSError, HTTPException)):
+            urlopen(here.replace("https", "http"))
+        with urlopen(right, context=trusting) as response:
+            assert response.status == 200, "clients that went wrong disturb nobody"
+    assert "without TLS" not in caplog.text
+
+
+def test_half_a_handshake_delays_neither_scrapes_nor_the_end(
+    metrics: Metrics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = self_signed(tmp_path)
+    trusting = ssl.create_default_context(cafile=str(pair.certificate))
+    with serve_metrics(metrics, 0, certificate=pair.certificate, key=pair.key) as url:
+        port = int(url.split(":")[2].split("/")[0])
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as half:
+            half.sendall(b"\x16\x03\x01")  # the beginning of a client's greeting
+            with urlopen(url, context=trusting) as response:
+                assert response.status == 200
+    monkeypatch.setattr("tidegate.report.metrics.REQUEST_S", 0.2)
+    with serve_metrics(metrics, 0, certificate=pair.certificate, key=pair.key) as url:
+        port = int(url.split(":")[2].split("/")[0])
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as half:
+            half.sendall(b"\x16\x03\x01")
+            assert half.recv(1) == b"", "it is ended after its time"
+
+
+def test_a_token_without_tls_is_served_with_a_warning(
+    metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serve_metrics(metrics, 0, "0.0.0.0", TOKEN) as url:
+        request = Request(url.replace("0.0.0.0", "127.0.0.1"))
+        request.add_header("Authorization", f"Bearer {TOKEN}")
+        with urlopen(request) as response:
+            assert response.status == 200
+    assert "metrics on 0.0.0.0 are served without TLS" in caplog.text
+    assert TOKEN not in caplog.text
 
 
 def test_only_reading_is_allowed(metrics: Metrics) -> None:
@@ -261,7 +319,9 @@ def test_half_a_request_delays_neither_scrapes_nor_the_end(
 def test_half_a_request_does_not_keep_a_process_from_ending() -> None:
     code = (
         "import socket; from tidegate.report.metrics import Metrics, serve_metrics_on;"
-        "url = serve_metrics_on(Metrics(), 0); port = int(url.split(':')[2].split('/')[0]);"
+        "from tidegate.listening import Listening;"
+        "url = serve_metrics_on(Metrics(), Listening());"
+        "port = int(url.split(':')[2].split('/')[0]);"
         "half = socket.create_connection(('127.0.0.1', port)); half.sendall(b'GET /metr');"
         "print(url)"
     )

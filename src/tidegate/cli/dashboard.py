@@ -11,11 +11,14 @@ from typing import Annotated
 
 import typer
 
+from tidegate.cli.listening import Certificate, Key, Listen, Port
+from tidegate.cli.logs import LogFormatOption, logs_as
 from tidegate.cli.output import console
+from tidegate.credentials import secret_from
 from tidegate.errors import InputError
 from tidegate.units import duration_s
 
-__all__ = ["Dashboard", "Listen", "Port", "attached", "dashboard", "wait_for_the_end"]
+__all__ = ["Dashboard", "attached", "dashboard", "wait_for_the_end"]
 
 PORT = 8080
 USUAL = ("tidegate.jsonl", "out/demo/journal.jsonl", "out/fleet/journal.jsonl", "out/backtest")
@@ -23,11 +26,6 @@ USUAL = ("tidegate.jsonl", "out/demo/journal.jsonl", "out/fleet/journal.jsonl", 
 
 Dashboard = Annotated[
     bool, typer.Option("--dashboard", help="Serve the dashboard on 127.0.0.1 while it runs.")
-]
-Port = Annotated[int, typer.Option(help="Port to listen on; 0 for any free port.")]
-Listen = Annotated[
-    str,
-    typer.Option("--host", help="Address to listen on; requires a token unless it is loopback."),
 ]
 
 
@@ -41,16 +39,20 @@ def dashboard(
     ] = None,
     port: Port = PORT,
     host: Listen = "127.0.0.1",
-    token: Annotated[
-        str | None,
+    token_file: Annotated[
+        Path | None,
         typer.Option(
-            help="Token that users have to enter; prefer the environment variable.",
-            envvar="TIDEGATE_DASHBOARD_TOKEN",
+            help="File with the token that users have to enter; default: the environment variable "
+            "TIDEGATE_DASHBOARD_TOKEN.",
+            metavar="FILE",
         ),
     ] = None,
+    certificate: Certificate = None,
+    key: Key = None,
     slo: Annotated[
         str | None, typer.Option(help="Latency target. Default: the target in each journal.")
     ] = None,
+    log_format: LogFormatOption = None,
 ) -> None:
     """Show runs in a browser: the current state, and every decision with its reasons and effect.
 
@@ -66,7 +68,13 @@ def dashboard(
     slo_s = None if slo is None else duration_s(slo, "--slo")
     from tidegate.dashboard import serving
 
-    with serving(paths, port=port, host=host, token=token, slo_s=slo_s) as url:
+    token = secret_from(token_file, "TIDEGATE_DASHBOARD_TOKEN", "--token-file")
+    with (
+        logs_as(log_format),
+        serving(
+            paths, port=port, host=host, token=token, slo_s=slo_s, certificate=certificate, key=key
+        ) as url,
+    ):
         _say(url)
         wait_for_the_end()
 

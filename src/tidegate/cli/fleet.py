@@ -11,8 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from tidegate.cli.dashboard import Dashboard, attached
+from tidegate.cli.logs import LogFormatOption
 from tidegate.cli.output import bar, console, print_json, table
 from tidegate.errors import InputError
+from tidegate.logs import log_format as chosen_format
+from tidegate.logs import log_formatter
 from tidegate.units import duration_s, show_duration
 
 __all__ = ["fleet"]
@@ -67,6 +70,7 @@ def run(
         typer.Option("--set", help="A parameter of the policy.", metavar="KEY=VALUE"),
     ] = None,
     dashboard: Dashboard = False,
+    log_format: LogFormatOption = None,
 ) -> None:
     """Place queries on hosts and keep them running until Ctrl-C or `tidegate fleet stop`."""
     from tidegate.fleet.channel import Channel
@@ -76,6 +80,7 @@ def run(
     from tidegate.fleet.world import FleetWorld
     from tidegate.model.topology import Resources
 
+    form = chosen_format(log_format)
     pairs = dict(_pair(word) for word in settings or [])
     chosen = fleet_policy(
         policy,
@@ -91,7 +96,9 @@ def run(
     for file in home.files:
         found = {**load_queries(file), **found}
     home.lock()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    handler = logging.StreamHandler()
+    handler.setFormatter(log_formatter(form, "%(asctime)s %(message)s", "%H:%M:%S"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     # PySpark warns at every attempt to reach a host that is gone; the fleet warns once.
     logging.getLogger("pyspark.sql.connect.logging").setLevel(logging.ERROR)
     provider: EmbeddedProvider | StaticProvider

@@ -13,6 +13,7 @@ import typer
 
 from tidegate.cli.output import console
 from tidegate.errors import InputError
+from tidegate.logs import handled_by, log_format, log_formatter
 
 if TYPE_CHECKING:
     from tidegate.lifecycle import Stop
@@ -66,18 +67,9 @@ def stoppable(log: Path, say: Callable[[str], None]) -> Iterator[Stop]:
 def logs_into(path: Path) -> Iterator[None]:
     """Write warnings to a file, because they would disturb a live view."""
     handler = logging.FileHandler(path, delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
-    loggers = [logging.getLogger(name) for name in ("tidegate", "py4j")]
-    for logger in loggers:
-        logger.addHandler(handler)
-        logger.propagate = False
-    try:
+    handler.setFormatter(log_formatter(log_format(), "%(asctime)s %(name)s %(message)s"))
+    with handled_by(handler, ("tidegate", "py4j")):
         yield
-    finally:
-        for logger in loggers:
-            logger.removeHandler(handler)
-            logger.propagate = True
-        handler.close()
 
 
 def cleared(out: Path) -> Path:

@@ -8,12 +8,15 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.dashboard import Listen, Port, wait_for_the_end
+from tidegate.cli.dashboard import wait_for_the_end
+from tidegate.cli.listening import Certificate, Key, Listen, Port
+from tidegate.cli.logs import LogFormatOption, logs_as
 from tidegate.cli.output import console
+from tidegate.credentials import secret_from
 from tidegate.errors import InputError
 from tidegate.loop.journal import read_turn
 from tidegate.loop.tail import Tail
-from tidegate.report.metrics import Metrics, serve_metrics
+from tidegate.report.metrics import TOKEN_VARIABLE, Metrics, serve_metrics
 from tidegate.units import duration_s
 
 __all__ = ["follow", "metrics_command"]
@@ -25,16 +28,20 @@ def metrics_command(
     journal: Annotated[Path, typer.Argument(help="A journal that is being written.")],
     port: Port = 9464,
     host: Listen = "127.0.0.1",
-    token: Annotated[
-        str | None,
+    token_file: Annotated[
+        Path | None,
         typer.Option(
-            help="Bearer token that scrapers must send; prefer the environment variable.",
-            envvar="TIDEGATE_METRICS_TOKEN",
+            help="File with the bearer token that scrapers must send; default: the environment "
+            "variable TIDEGATE_METRICS_TOKEN.",
+            metavar="FILE",
         ),
     ] = None,
+    certificate: Certificate = None,
+    key: Key = None,
     slo: Annotated[
         str | None, typer.Option(help="Latency target. Default: the target in the journal.")
     ] = None,
+    log_format: LogFormatOption = None,
 ) -> None:
     """Serve the figures of a journal for Prometheus while it grows.
 
@@ -45,7 +52,11 @@ def metrics_command(
     metrics = Metrics(None if slo is None else duration_s(slo, "--slo"))
     ended = threading.Event()
     reader = threading.Thread(target=follow, args=(journal, metrics, ended), daemon=True)
-    with serve_metrics(metrics, port, host, token) as address:
+    token = secret_from(token_file, TOKEN_VARIABLE, "--token-file")
+    with (
+        logs_as(log_format),
+        serve_metrics(metrics, port, host, token, certificate, key, prefix="--") as address,
+    ):
         console().print(f"metrics: [bold]{address}[/bold]", soft_wrap=True)
         reader.start()
         wait_for_the_end()

@@ -87,7 +87,8 @@ def make_app(shown: JournalList, access: Access, closing: threading.Event | None
             await asyncio.sleep(0.5)  # slows down guessing
             return RedirectResponse("/login?wrong=true", 303)
         answer = RedirectResponse("/", 303)
-        answer.set_cookie(COOKIE, access.session, httponly=True, samesite="strict")
+        secure = request.url.scheme == "https"
+        answer.set_cookie(COOKIE, access.session, httponly=True, samesite="strict", secure=secure)
         return answer
 
     @app.get("/api/journals")

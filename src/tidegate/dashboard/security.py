@@ -9,19 +9,16 @@ URL.
 
 from __future__ import annotations
 
-import hmac
 import secrets
 from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
-from ipaddress import ip_address
 from typing import Any
 
-from tidegate.errors import InputError
+from tidegate.listening import is_loopback, same_token
 
-__all__ = ["HEADERS", "Access", "AccessMiddleware", "check_exposure", "is_loopback"]
+__all__ = ["HEADERS", "Access", "AccessMiddleware"]
 
 COOKIE = "tidegate"
-SHORTEST_TOKEN = 12
 OPEN = ("/login", "/static/login.css", "/static/base.css", "/healthz")
 HEADERS = {
     "content-security-policy": (
@@ -38,26 +35,6 @@ HEADERS = {
 }
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a host name or address."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def check_exposure(host: str, token: str | None) -> None:
-    """Raise InputError if other machines could connect without a token, or with a short one."""
-    if token is not None and len(token) < SHORTEST_TOKEN:
-        allowed = f"at least {SHORTEST_TOKEN} characters long"
-        raise InputError("--token", "…", allowed, "generate one with openssl rand -hex 16")
-    if token is None and not is_loopback(host):
-        remedy = "set a --token, or other machines could control the run"
-        raise InputError("--host", host, "a loopback address without a token", remedy)
-
-
 class Access:
     """Decides which requests are allowed.
 
@@ -71,9 +48,7 @@ class Access:
 
     def knows(self, token: str) -> bool:
         """Return whether this is the token, in constant time."""
-        return self._token is not None and hmac.compare_digest(
-            token.encode("utf-8", "replace"), self._token.encode()
-        )
+        return self._token is not None and same_token(token, self._token)
 
     def admits(self, headers: Mapping[str, str]) -> bool:
         """Return whether a request has the token, or the cookie that was set for it."""
@@ -86,9 +61,7 @@ class Access:
             cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
         except CookieError:
             return False
-        return cookie is not None and hmac.compare_digest(
-            cookie.value.encode("utf-8", "replace"), self.session.encode()
-        )
+        return cookie is not None and same_token(cookie.value, self.session)
 
     def host_is_right(self, headers: Mapping[str, str]) -> bool:
         """Return whether the Host header names this machine; always true beyond loopback."""

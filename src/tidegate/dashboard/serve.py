@@ -10,8 +10,9 @@ from os import PathLike
 from pathlib import Path
 
 from tidegate.dashboard.journals import JournalList
-from tidegate.dashboard.security import Access, check_exposure, is_loopback
+from tidegate.dashboard.security import Access
 from tidegate.errors import BackendError, InputError
+from tidegate.listening import Listening, is_loopback
 
 __all__ = ["is_free", "serving"]
 
@@ -26,13 +27,19 @@ def serving(
     host: str = "127.0.0.1",
     token: str | None = None,
     slo_s: float | None = None,
+    certificate: str | PathLike[str] | None = None,
+    key: str | PathLike[str] | None = None,
 ) -> Iterator[str]:
     """Serve a dashboard of journals while the block runs; yields its address.
 
-    journals: one or several, or folders with journals in them; they need not exist yet.
-    port: 0 for any free port. host: an address other than loopback requires a token.
-    token: at least 12 characters, which users have to enter.
-    slo_s: latency target, in seconds; None for the target in each journal.
+    Args:
+        journals: One or several, or folders with journals in them; they need not exist yet.
+        port: 0 for any free port.
+        host: An address other than loopback requires a token.
+        token: At least 12 characters, which users have to enter.
+        slo_s: Latency target, in seconds; None for the target in each journal.
+        certificate: PEM file with a certificate, for TLS; a renewed file is noticed.
+        key: PEM file with its key; None: it is in the file of the certificate.
     """
     try:
         import uvicorn
@@ -42,16 +49,23 @@ def serving(
         remedy = "pip install 'tidegate[dashboard]'"
         raise BackendError(f"the dashboard requires {error.name}: {remedy}") from None
 
-    check_exposure(host, token)
+    at = Listening(host, port, token, certificate, key)
     one = isinstance(journals, str | PathLike)
     paths = [Path(journals)] if one else [Path(path) for path in journals]  # type: ignore[arg-type, union-attr]
     listener = _listen(host, port)
     closing = threading.Event()
     app = make_app(JournalList(paths, slo_s), Access(token, is_loopback(host)), closing)
-    # No access log: the terminal may be showing something else.
+    # No access log: the terminal may be showing something else. Its warnings go where others go.
     settings = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, ws="none"
+        app,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=2,
+        ws="none",
     )
+    settings.load()
+    settings.ssl = at.tls()
     server = uvicorn.Server(settings)
     thread = threading.Thread(
         target=server.run, args=([listener],), name="tidegate-dashboard", daemon=True
@@ -59,8 +73,8 @@ def serving(
     thread.start()
     try:
         _await_start(server, thread)
-        shown = f"[{host}]" if ":" in host else host
-        yield f"http://{shown}:{listener.getsockname()[1]}/"
+        at.warn_if_readable("pages")
+        yield f"{at.scheme}://{at.shown_host}:{listener.getsockname()[1]}/"
     finally:
         closing.set()
         server.should_exit = True

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidegate.errors import BackendError, NothingToScale
+from tidegate.logs import log_fields
 from tidegate.loop.backend import Backend
 from tidegate.loop.controls import Control, ControlFile, ControlState, apply_controls
 from tidegate.loop.journal import Journal, Turn
@@ -76,6 +77,10 @@ class Controller:
     def step(self) -> Turn:
         """One turn."""
         self.turns += 1
+        with log_fields(turn=self.turns):
+            return self._step()
+
+    def _step(self) -> Turn:
         snapshot = plan = outcome = error = None
         attempt = self._recorder.attempt
         controls = self._unrecorded + attempt("controls", self._take_controls, ())

@@ -55,6 +55,12 @@ class Host(Value):
             measured.
         lease: Its lease, None when it is not paid for.
         images: Images of operators that are cached on it.
+        executor: Spark's id of the executor that it has at this moment, None when there is none.
+        address: Name or IP address of the machine on which that executor runs, None when unknown.
+        pod: Name of the executor's pod on Kubernetes.
+        container: Id of the executor's container on YARN.
+        excluded: Spark gives the executor no tasks for a while, because tasks failed there. Such a
+            host counts as draining.
     """
 
     id: str
@@ -63,6 +69,11 @@ class Host(Value):
     utilisation: float | None = None
     lease: Lease | None = None
     images: Annotated[frozenset[str], Sorted] = frozenset()
+    executor: str | None = None
+    address: str | None = None
+    pod: str | None = None
+    container: str | None = None
+    excluded: bool = False
 
     def __post_init__(self) -> None:
         if self.utilisation is not None and not 0 <= self.utilisation < math.inf:

@@ -12,7 +12,6 @@ collection, shuffles): see ``spark.ui.prometheus.enabled``.
 
 from __future__ import annotations
 
-import hmac
 import logging
 import socket
 import threading
@@ -20,12 +19,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from os import PathLike
 from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from tidegate import __version__
+from tidegate.codec import Value
+from tidegate.credentials import secret_from
 from tidegate.errors import InputError
+from tidegate.listening import Listening, read_address
 from tidegate.loop.billing import Bill
 from tidegate.loop.journal import Turn
 from tidegate.model import Snapshot
@@ -41,12 +45,11 @@ from tidegate.report.summary import (
     rate_of,
     slo_of,
 )
-from tidegate.units import finite
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-__all__ = ["METRICS", "Metrics", "serve_metrics", "serve_metrics_on"]
+__all__ = ["METRICS", "Metrics", "ServedMetrics", "serve_metrics", "serve_metrics_on"]
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +57,10 @@ REQUEST_S = 5.0
 """Longest time for a request, from its first byte to the last of the answer, in seconds."""
 MOST_REQUESTS = 16
 """Requests at the same time; more are refused."""
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+PREFIX = "--metrics-"
+"""How the options for the address of the metrics begin."""
+TOKEN_VARIABLE = "TIDEGATE_METRICS_TOKEN"
+"""The environment variable with the token, unless a file has it."""
 
 
 METRICS = {
@@ -272,18 +278,63 @@ def _of_turn(turn: Turn, now: Snapshot) -> dict[str, Values]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class ServedMetrics(Value):
+    """Where metrics are served, as it is sent to a driver: no secret is part of it.
+
+    Args:
+        address: ``HOST:PORT``; empty: metrics are not served.
+        token_file: File with the token that scrapers send; empty: the environment variable
+            ``TIDEGATE_METRICS_TOKEN``, if it is set.
+        certificate: PEM file with a certificate, for TLS; empty: none.
+        key: PEM file with its key; empty: it is in the file of the certificate.
+    """
+
+    address: str = ""
+    token_file: str = ""
+    certificate: str = ""
+    key: str = ""
+
+    def listening(self) -> Listening | None:
+        """The address with its token, None if there is none; raises InputError."""
+        if not self.address:
+            for name, value in (("token-file", self.token_file), ("certificate", self.certificate)):
+                if value:
+                    remedy = f"give a {PREFIX}address too"
+                    raise InputError(f"{PREFIX}{name}", value, "left out", remedy)
+            return None
+        host, port = read_address(self.address, f"{PREFIX}address")
+        token = secret_from(self.token_file, TOKEN_VARIABLE, f"{PREFIX}token-file")
+        certificate, key = self.certificate or None, self.key or None
+        return Listening(host, port, token, certificate, key, prefix=PREFIX)
+
+
 @contextmanager
 def serve_metrics(
-    metrics: Metrics, port: int = 9464, host: str = "127.0.0.1", token: str | None = None
+    metrics: Metrics,
+    port: int = 9464,
+    host: str = "127.0.0.1",
+    token: str | None = None,
+    certificate: str | PathLike[str] | None = None,
+    key: str | PathLike[str] | None = None,
+    *,
+    prefix: str = PREFIX,
 ) -> Iterator[str]:
     """Serve ``/metrics`` in threads while the block runs; yields its address.
 
     A scraper that is slow or sends half a request delays neither the others nor the end.
 
-    port: 0 for any free port. host: an address other than loopback requires a token.
-    token: scrapers send it as ``Authorization: Bearer …``.
+    Args:
+        metrics: What is served.
+        port: 0 for any free port.
+        host: An address other than loopback requires a token.
+        token: At least 12 characters that scrapers send as ``Authorization: Bearer …``.
+        certificate: PEM file with a certificate, for TLS; a renewed file is noticed.
+        key: PEM file with its key; None: it is in the file of the certificate.
+        prefix: How the options begin that errors name.
     """
-    server = _serve(metrics, port, host, token)
+    at = Listening(host, port, token, certificate, key, prefix=prefix)
+    server = _serve(metrics, at)
     try:
         yield server.address
     finally:
@@ -291,24 +342,16 @@ def serve_metrics(
         server.server_close()
 
 
-def serve_metrics_on(
-    metrics: Metrics, port: int = 9464, host: str = "127.0.0.1", token: str | None = None
-) -> str:
+def serve_metrics_on(metrics: Metrics, at: Listening) -> str:
     """Serve ``/metrics`` until the process ends; returns its address. See `serve_metrics`."""
-    return _serve(metrics, port, host, token).address
+    return _serve(metrics, at).address
 
 
-def _serve(metrics: Metrics, port: int, host: str, token: str | None) -> _Server:
+def _serve(metrics: Metrics, at: Listening) -> _Server:
     from prometheus_client import CONTENT_TYPE_LATEST
 
-    finite(port, "--metrics-port", low=0, high=65_535)
-    if host not in LOOPBACK and not token:
-        remedy = "set a token that scrapers must send"
-        raise InputError("metrics host", host, "127.0.0.1 without a token", remedy)
-
     def answer(environ: dict[str, Any], start: Callable[..., Any]) -> list[bytes]:
-        given = environ.get("HTTP_AUTHORIZATION", "")
-        if token and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+        if not at.admits(environ.get("HTTP_AUTHORIZATION", "")):
             start("401 Unauthorized", [("WWW-Authenticate", "Bearer")])
             return [b"a token is required\n"]
         if environ.get("REQUEST_METHOD") not in ("GET", "HEAD"):
@@ -321,11 +364,13 @@ def _serve(metrics: Metrics, port: int, host: str, token: str | None) -> _Server
         return [metrics.text()]
 
     try:
-        server = _Server((host, port), answer)
+        server = _Server(at, answer)
     except OSError as error:
-        remedy = "choose another, or 0 for any free port"
+        remedy = "choose another, or port 0 for any free port"
         allowed = f"a free port ({error.strerror})"
-        raise InputError("--metrics-port", port, allowed, remedy) from None
+        where = f"{at.shown_host}:{at.port}"
+        raise InputError(f"{at.prefix}port", where, allowed, remedy) from None
+    at.warn_if_readable("metrics")
     threading.Thread(target=server.serve_forever, args=(0.1,), name="metrics", daemon=True).start()
     return server
 
@@ -334,19 +379,6 @@ class _Request(WSGIRequestHandler):
     """A request, which must be sent and answered within `REQUEST_S` seconds."""
 
     timeout = REQUEST_S
-
-    def handle(self) -> None:
-        late = threading.Timer(REQUEST_S, self._hang_up)  # for one that comes byte by byte
-        late.daemon = True
-        late.start()
-        try:
-            super().handle()
-        finally:
-            late.cancel()
-
-    def _hang_up(self) -> None:
-        with suppress(OSError):
-            self.connection.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: one line per scrape would drown everything else."""
@@ -358,13 +390,13 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, address: tuple[str, int], answer: Callable[..., Any]) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    def __init__(self, at: Listening, answer: Callable[..., Any]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in at.host else socket.AF_INET
         self._free = threading.BoundedSemaphore(MOST_REQUESTS)
-        super().__init__(address, _Request)
+        self._tls = at.tls()
+        super().__init__((at.host, at.port), _Request)
         self.set_app(answer)
-        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
-        self.address = f"http://{shown}:{self.server_port}/metrics"
+        self.address = f"{at.scheme}://{at.shown_host}:{self.server_port}/metrics"
 
     def server_bind(self) -> None:
         """Bind without asking for the name of the host, which may take long."""
@@ -386,6 +418,28 @@ class _Server(ThreadingMixIn, WSGIServer):
         finally:
             self._free.release()
 
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Answer a request in its time, the handshake of TLS included."""
+        late = threading.Timer(REQUEST_S, _hang_up, (request,))  # for one that comes byte by byte
+        late.daemon = True
+        late.start()
+        try:
+            if self._tls is None:
+                super().finish_request(request, client_address)
+                return
+            # A duplicate: the timer holds the socket itself, which TLS would take away from it.
+            with request.dup() as lower:
+                lower.settimeout(REQUEST_S)
+                with self._tls.wrap_socket(lower, server_side=True) as secure:
+                    super().finish_request(secure, client_address)
+        finally:
+            late.cancel()
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing on the application's terminal: the scraper has gone or was too slow."""
         log.debug("a request for metrics failed", exc_info=True)
+
+
+def _hang_up(request: socket.socket) -> None:
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)

@@ -172,7 +172,9 @@ class FakeGateway(Gateway):
         name = str(self._numbers)
         self._numbers += 1
         added_s = self.now_s if at_s is None else at_s
-        self.up[name] = ExecutorInfo(name, self.cores, 512.0, 0.0, 0, added_s)
+        self.up[name] = ExecutorInfo(
+            name, self.cores, 512.0, 0.0, 0, added_s, host=f"worker-{name}"
+        )
         return name
 
     # --- what Tidegate asks -------------------------------------------------------------------

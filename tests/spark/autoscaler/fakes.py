@@ -20,6 +20,7 @@ class FakeGateway:
     """An application with one query."""
 
     stopped = False
+    application = "app-1"
 
     def __init__(self, spark: object, watch_only: bool = False) -> None:
         pass

@@ -13,6 +13,7 @@ from tidegate.spark.autoscaler.executors import (
     START_LIMIT_S,
     DriverHost,
     ExecutorHosts,
+    KubernetesHosts,
     WorkerHosts,
     executor_manager,
 )
@@ -427,7 +428,7 @@ class OnMaster(FakeGateway):
         ("local[2]", DriverHost),
         ("spark://127.0.0.1:7077", ExecutorHosts),
         ("yarn", ExecutorHosts),
-        ("k8s://https://host:6443", ExecutorHosts),
+        ("k8s://https://host:6443", KubernetesHosts),
         ("elsewhere://host", ExecutorHosts),
     ],
 )

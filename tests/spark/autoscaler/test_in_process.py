@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.spark.autoscaler import in_process as module
+from tidegate.spark.autoscaler import holdings
+from tidegate.spark.autoscaler import job_reader as module
 from tidegate.spark.autoscaler.in_process import InProcessGateway
 from tidegate.spark.autoscaler.jobs import first_batches
 
@@ -93,6 +94,7 @@ def on_jvm(
     gateway._jvm = gateway._scala = gateway._json = gateway._context = jvm
     gateway.spark = SimpleNamespace(_jsparkSession=jvm)  # type: ignore[assignment]
     gateway._listener = None
+    gateway._reader = module.JobReader(gateway)
     return gateway, calls
 
 
@@ -169,4 +171,4 @@ def test_the_sample_of_state_partitions_is_limited_over_all_queries() -> None:
         }
     calls.clear()
     assert gateway.state_partitions() == {"3": 20 * 2 * 200}, "a sample stands for all"
-    assert calls.count("getLocation") <= module.STATE_SAMPLE
+    assert calls.count("getLocation") <= holdings.STATE_SAMPLE

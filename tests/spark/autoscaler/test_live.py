@@ -115,6 +115,10 @@ def test_executors_follow_the_policy_and_no_row_is_lost_or_repeated(
     seen = [turn.snapshot.host.get("host-2") for turn in turns(journal) if turn.snapshot]
     statuses = [host.status for host in seen if host]
     assert statuses[0] == "starting" and "running" in statuses
+    names = {(h.executor, h.address) for h in seen if h and h.status == "running"}
+    assert len(names) == 1, "one executor was on it"
+    executor, address = names.pop()
+    assert executor is not None and executor.isdecimal() and address == "127.0.0.1"
     assert all(turn.error is None and turn.plan and turn.plan.reasons for turn in turns(journal))
 
 

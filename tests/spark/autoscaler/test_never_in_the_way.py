@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import re
 import socket
 import sys
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,13 +23,16 @@ import pytest
 
 from tests.spark.autoscaler.fakes import FakeWorld, without_spark
 from tidegate.codec import to_json
+from tidegate.errors import BackendError
 from tidegate.loop.journal import Journal, Turn, read_journal
 from tidegate.model import InstanceReading, Plan, Snapshot
 from tidegate.model.topology import Resources
+from tidegate.report.metrics import ServedMetrics
 from tidegate.spark.autoscaler import autoscaler as module
 from tidegate.spark.autoscaler import world as world_module
+from tidegate.spark.autoscaler.attachment import Attachment
 from tidegate.spark.autoscaler.autoscaler import Autoscaler, DryRunAccount
-from tidegate.spark.autoscaler.submit import Attachment, run
+from tidegate.spark.autoscaler.submitted import run
 from tidegate.testing import steady_snapshot
 from tidegate.testing.spark import FakeGateway as SparkGateway
 
@@ -105,17 +111,72 @@ def test_a_submitted_application_runs_to_its_own_end(
 def test_an_occupied_port_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        attachment = Attachment("5s", "static", interval="10ms", metrics_port=port)
+        attachment = Attachment(
+            "5s", "static", interval="10ms", metrics=ServedMetrics(f"127.0.0.1:{port}")
+        )
         assert submitted(tmp_path, replace(attachment, journal=str(tmp_path / "j.jsonl"))) == 7
     (warning,) = [text for text in capsys.readouterr().err.splitlines() if "metrics" in text]
     assert warning.startswith("tidegate: there are no metrics: --metrics-port is")
     assert len(list(read_journal(tmp_path / "j.jsonl"))) >= 3, "it scales all the same"
 
 
+def test_a_bad_certificate_in_the_driver_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_METRICS_TOKEN", "tide-and-gate-and-tide")
+    certificate = tmp_path / "server.pem"
+    certificate.write_text("it was fine when the command checked it")
+    served = ServedMetrics("0.0.0.0:0", certificate=str(certificate))
+    attachment = Attachment("5s", "static", interval="10ms", metrics=served)
+    assert submitted(tmp_path, replace(attachment, journal=str(tmp_path / "j.jsonl"))) == 7
+    (warning,) = [text for text in capsys.readouterr().err.splitlines() if "metrics" in text]
+    assert warning.startswith("tidegate: there are no metrics: --metrics-certificate is")
+    assert len(list(read_journal(tmp_path / "j.jsonl"))) >= 3, "it scales all the same"
+
+
+def test_logs_of_a_submitted_application_may_be_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_LOG_FORMAT", "json")
+    path = tmp_path / "j.jsonl"
+    attachment = Attachment("5s", "static", interval="10ms", journal=str(path))
+    with mock.patch.object(FakeWorld, "apply", failing(2, FakeWorld.apply)):
+        assert submitted(tmp_path, replace(attachment, metrics=ServedMetrics("localhost:0"))) == 7
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    metrics, failed = (next(x for x in lines if w in x["message"]) for w in ("metrics:", "turn 2"))
+    assert metrics["level"] == failed["level"] == "WARNING"
+    assert metrics["logger"] == "tidegate.spark.autoscaler.attachment" and "turn" not in metrics
+    assert (failed["application"], failed["turn"]) == ("app-1", 2)
+    assert failed["message"] == "turn 2 failed: BackendError: the cluster\nis away"
+    moment = datetime.fromisoformat(failed["time"])
+    assert moment.utcoffset() == timedelta(0) and abs(moment.timestamp() - time.time()) < 3600
+
+
+def failing(turn: int, apply: Callable[..., Any]) -> Callable[..., Any]:
+    """`apply` of a world, which fails at one turn."""
+    count = itertools.count(1)
+
+    def wrapped(world: FakeWorld, plan: Plan) -> Any:
+        if next(count) == turn:
+            raise BackendError("the cluster\nis away")
+        return apply(world, plan)
+
+    return wrapped
+
+
+def test_an_unknown_format_of_logs_in_the_driver_is_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_LOG_FORMAT", "xml")
+    plain = {"slo": "5s", "policy": "static", "interval": "10ms", "mood": "calm"}
+    assert submitted(tmp_path, json.dumps(plain | {"journal": str(tmp_path / "j.jsonl")})) == 7
+    assert "tidegate: these settings are unknown" in capsys.readouterr().err
+
+
 def test_metrics_are_served_until_the_process_ends(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    attachment = Attachment("5s", "static", interval="10ms", metrics_port=0)
+    attachment = Attachment("5s", "static", interval="10ms", metrics=ServedMetrics("127.0.0.1:0"))
     world = FakeWorld()
     with without_spark(world):
         scaler = replace(attachment, journal=str(tmp_path / "j.jsonl")).autoscaler(ANY)

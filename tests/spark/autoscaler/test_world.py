@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -330,6 +331,25 @@ def test_a_host_whose_executor_died_disappears_with_its_instances() -> None:
 
 
 # --- applying ---------------------------------------------------------------------------------
+
+
+def test_the_journal_has_the_names_of_the_executor_behind_a_host(tmp_path: Path) -> None:
+    gateway, world = busy(executors=2)
+    gateway.up["0"] = replace(gateway.up["0"], pod="job-1a2b-exec-0", host="10.0.0.7")
+    gateway.up["1"] = replace(gateway.up["1"], container="container_17_0001_01_000003")
+    with Journal(tmp_path / "journal.jsonl") as journal:
+        Controller(world, create("static", hosts=3), journal).step()
+        gateway.up["1"] = replace(gateway.up["1"], excluded=True)
+        Controller(world, create("static", hosts=3), journal).step()
+    first, second = [turn.snapshot for turn in read_journal(tmp_path / "journal.jsonl")]
+    assert first is not None and second is not None
+    one, two = first.hosts
+    assert (one.executor, one.address, one.pod) == ("0", "10.0.0.7", "job-1a2b-exec-0")
+    assert (two.executor, two.address, two.pod) == ("1", "worker-1", None)
+    assert two.container == "container_17_0001_01_000003" and not two.excluded
+    assert second.host["host-2"].excluded and second.host["host-2"].status == "draining"
+    new = second.host["host-3"]
+    assert (new.status, new.executor, new.address) == ("starting", None, None)
 
 
 def test_growth_is_requested_as_a_total_and_the_executor_takes_the_planned_name() -> None:

@@ -1,6 +1,7 @@
 // One turn in full, in a side panel: the decision, its reasons and its effect.
 import { h, swap, table } from "./dom.js";
 import { count, DASH, duration, KINDS, money, moment, number, percent, perSecond } from "./format.js";
+import { stage } from "./hosts.js";
 import { decisions, firstTime, store } from "./store.js";
 
 const sheet = h("dialog", { class: "sheet", "aria-labelledby": "sheet-title" });
@@ -111,14 +112,17 @@ function effect(found) {
 }
 
 function snapshot(turn) {
-  const hosts = turn.hosts.slice(0, 30).map((host) => [host.id, host.status, percent(host.utilisation), String(host.instances.length)]);
+  const named = turn.hosts.some((host) => host.executor !== null);
+  const hosts = turn.hosts.slice(0, 30).map((host) => [host.id, stage(host), percent(host.utilisation), String(host.instances.length),
+    ...(named ? [host.executor ?? "", host.place ?? ""] : [])]);
+  const columns = ["host", "status", "utilisation", "instances", ...(named ? ["executor", "place"] : [])];
   const operators = turn.operators.slice(0, 30).map((operator) => [
     operator.name, perSecond(operator.arrival_per_s), number(operator.queue), String(operator.instances), duration(operator.service_s)]);
   const least = (latency) => `${latency.at_least && latency.p95_s !== null ? "≥ " : ""}${duration(latency.p95_s)}`;
   const queries = turn.queries.map((query) => [query.name, duration(query.slo_s), least(query.delay), least(query.event_age), duration(query.backlog_s), query.limit]);
   return [
     turn.missing.length > 0 && h("p", { class: "warn small" }, `Not measured: ${turn.missing.slice(0, 4).join(", ")}${turn.missing.length > 4 ? " …" : ""}`),
-    h("details", {}, h("summary", {}, `${turn.hosts.length} hosts`), table("", ["host", "status", "utilisation", "instances"], hosts, [2, 3])),
+    h("details", {}, h("summary", {}, `${turn.hosts.length} hosts`), table("", columns, hosts, [2, 3])),
     queries.length > 0 && h("details", { open: queries.length > 1 && queries.length <= 6 }, h("summary", {}, queries.length === 1 ? "1 query" : `${queries.length} queries`),
       table("", ["query", "SLO", "delay, p95", "event age, p95", "backlog", "limit"], queries, [1, 2, 3, 4])),
     h("details", {}, h("summary", {}, `${turn.operators.length} operators`), table("", ["operator", "arrivals", "backlog", "instances", "service time"], operators, [1, 2, 3, 4])),

@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["SourceLimit", "admission"]
+__all__ = ["LimitKind", "SourceLimit", "admission"]
+
+LimitKind = Literal["rows", "files", "bytes"]
+"""What a limit counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,7 @@ class SourceLimit:
     (``KafkaV2[Subscribe[ticks]]``, for example).
     """
 
-    kind: Literal["rows", "files", "bytes"]
+    kind: LimitKind
     amount: float
     source: str = ""
 

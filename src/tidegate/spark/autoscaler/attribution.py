@@ -97,5 +97,6 @@ class Attribution:
                     "foreachBatch starts jobs in other threads while other queries do the same or "
                     "does not wait for them: the cost of such batches is unknown",
                     name,
+                    extra={"query": name},
                 )
         return True

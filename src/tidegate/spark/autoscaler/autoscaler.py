@@ -15,8 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from tidegate.codec import from_json, to_json
-from tidegate.errors import SettingError, TidegateError
+from tidegate.errors import TidegateError
 from tidegate.lifecycle import Service, within
+from tidegate.logs import log_fields
 from tidegate.loop.billing import Bill
 from tidegate.loop.controller import Controller
 from tidegate.loop.journal import Turn
@@ -30,6 +31,7 @@ from tidegate.spark.autoscaler.gateway import Gateway
 from tidegate.spark.autoscaler.in_process import InProcessGateway
 from tidegate.spark.autoscaler.meter import SourceCount
 from tidegate.spark.autoscaler.world import SloBy, SparkWorld
+from tidegate.spark.scalability.cluster_checks import local_master
 from tidegate.spark.streams.live_settings import LiveSettings
 from tidegate.units import duration_s, finite, show_duration
 
@@ -272,12 +274,7 @@ class Autoscaler(Service):
             make = partial(WorkerHosts, cluster=cluster)
         hosts = make(self.gateway, time.time)
         if not hosts.scalable and not dry_run:
-            raise SettingError(
-                "spark.master",
-                self.gateway.setting("spark.master"),
-                "a cluster",
-                "a local master has no executors to add: use a cluster, or dry_run=True to watch",
-            )
+            raise local_master(self.gateway.setting("spark.master")).error()
         self.offer = HostOffer(
             hosts.capacity(),
             billing_unit_s,
@@ -386,10 +383,11 @@ class Autoscaler(Service):
 
     def _run(self) -> None:
         try:
-            if self._await_queries():
-                self.controller.run(self.interval_s, self._after, wait=self._stop.wait)
-            if self.gateway.stopped:
-                self._watch_for_another()
+            with log_fields(application=self.gateway.application):
+                if self._await_queries():
+                    self.controller.run(self.interval_s, self._after, wait=self._stop.wait)
+                if self.gateway.stopped:
+                    self._watch_for_another()
         except Exception:  # the queries continue
             log.exception("the autoscaler has stopped; the application continues as it is")
         finally:

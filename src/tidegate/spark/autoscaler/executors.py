@@ -22,6 +22,7 @@ from tidegate.model import HostStatus
 from tidegate.model.topology import Resources
 from tidegate.spark.autoscaler.gateway import ExecutorInfo, Gateway
 from tidegate.spark.autoscaler.holdings import least_first
+from tidegate.spark.autoscaler.pods import DENIED, pending_reasons, without_pods
 from tidegate.spark.local.cluster import LocalCluster
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "DriverHost",
     "ExecutorHosts",
     "ExecutorManager",
+    "KubernetesHosts",
     "LeasedHost",
     "MakeManager",
     "WorkerHosts",
@@ -40,6 +42,10 @@ log = logging.getLogger(__name__)
 START_LIMIT_S = 300.0
 DRAIN_LIMIT_S = 60.0
 """A released executor without tasks is killed after this time, in seconds."""
+SLOW_START_S = 20.0
+"""A pod is looked up when it has not become an executor after this time, in seconds."""
+FAILURES, UNLIMITED = "spark.executor.maxNumFailures", "2147483647"
+"""How many executors may fail until Spark ends the application, and Spark's largest number."""
 BUSY_DRAIN_LIMIT_S = 300.0
 """A released executor is killed after this time even if its tasks still run, in seconds."""
 
@@ -76,6 +82,11 @@ class LeasedHost:
         """Whether Spark gives its executor no tasks for a while, because tasks failed there."""
         return self.draining_s is None and self.executor is not None and self.executor.excluded
 
+    @property
+    def described(self) -> str:
+        """Its name for a log, with the names of its executor."""
+        return f"{self.name} ({self.executor.described})" if self.executor else self.name
+
 
 class ExecutorManager(Protocol):
     """All that differs between cluster managers: what a host is, and how hosts come and go.
@@ -107,6 +118,9 @@ class ExecutorManager(Protocol):
 
     def release(self, names: Sequence[str]) -> list[str]:
         """Let hosts finish their tasks, then remove them; return a sentence for each that stays."""
+
+    def waiting(self) -> list[str]:
+        """Why hosts that were requested have no executor yet, in sentences, as far as is known."""
 
     def close(self) -> None:
         """Release what the manager itself holds; executors keep running."""
@@ -212,6 +226,10 @@ class ExecutorHosts:
             self._say(self._request())  # the total of those that stay
         return refused
 
+    def waiting(self) -> list[str]:
+        """Nothing: other cluster managers than Kubernetes do not say it."""
+        return []
+
     def close(self) -> None:
         """Do nothing: executors belong to the application."""
 
@@ -280,7 +298,7 @@ class ExecutorHosts:
             log.warning("%s; it is tried again", error)
         else:
             what = "it is killed" if killed else "it could not be killed, which is tried again"
-            log.warning("%s did not drain within its time limit; %s", host.name, what)
+            log.warning("%s did not drain within its time limit; %s", host.described, what)
 
     # --- hosts --------------------------------------------------------------------------------
 
@@ -306,7 +324,9 @@ class ExecutorHosts:
     def _notice(self, host: LeasedHost) -> None:
         """Count an executor that somebody else decommissioned as draining."""
         if host.executor is not None and host.executor.leaving and host.draining_s is None:
-            log.warning("%s is decommissioned by somebody else; no capacity any more", host.name)
+            log.warning(
+                "%s is decommissioned by somebody else; no capacity any more", host.described
+            )
             self._replace(host)
             host.draining_s, host.taken = self.clock(), True
 
@@ -404,7 +424,7 @@ class WorkerHosts(ExecutorHosts):
         """Add nothing: the policy sees that a machine is lost, and leases another."""
 
     def _end(self, host: LeasedHost) -> None:
-        log.warning("%s did not drain within its time limit; stopped", host.name)
+        log.warning("%s did not drain within its time limit; stopped", host.described)
         self._forget(host.name)
 
     def _match(self, executors: dict[str, ExecutorInfo]) -> None:
@@ -428,11 +448,66 @@ class WorkerHosts(ExecutorHosts):
         self.cluster.give_back(name)
 
 
+class KubernetesHosts(ExecutorHosts):
+    """The executor pods of an application on Kubernetes.
+
+    Spark acknowledges every request there and creates the pods later. A request that the API server
+    would deny is therefore refused before it is made: Spark would repeat it every second, and count
+    each time as a failed executor. Hosts that have waited for `SLOW_START_S` seconds are looked up.
+    """
+
+    def __init__(self, gateway: Gateway, clock: Callable[[], float]) -> None:
+        super().__init__(gateway, clock)
+        self._said: list[str] = []
+        if not gateway.setting(FAILURES):
+            log.warning(
+                "%s is not set: after a few executors that were evicted or could not be created, "
+                "Spark ends the application; set it to %s",
+                FAILURES,
+                UNLIMITED,
+            )
+
+    def lease(self, names: Sequence[str]) -> list[str]:
+        """Request one executor for each name, if the account of the driver may create pods."""
+        if self.gateway.may_create_pods() is False:
+            return [f"{name} is refused: {self._denied}" for name in names]
+        return super().lease(names)
+
+    def waiting(self) -> list[str]:
+        """Why pods are not created, or stay pending."""
+        now_s = self.clock()
+        slow = [
+            host
+            for host in self.hosts.values()
+            if host.status == "starting" and now_s - host.waiting_s > SLOW_START_S
+        ]
+        found = self._reasons() if slow else []
+        for sentence in found:
+            if sentence not in self._said:
+                log.warning("%s", sentence)
+        self._said = found
+        return found
+
+    def _reasons(self) -> list[str]:
+        if self.gateway.may_create_pods() is False:
+            return [self._denied]
+        pods = self.gateway.executor_pods()
+        if pods is None:
+            return ["the API server does not answer, so it is not known why executors are missing"]
+        missing = without_pods(self._total(), pods)
+        return [*pending_reasons(pods), *([missing] if missing else [])]
+
+    @property
+    def _denied(self) -> str:
+        namespace = self.gateway.setting("spark.kubernetes.namespace", "default")
+        return DENIED.format(namespace=namespace)
+
+
 MakeManager = Callable[[Gateway, Callable[[], float]], ExecutorManager]
 """Makes an executor manager from the application and a clock (Unix seconds)."""
 
 EXECUTOR_MANAGERS: dict[str, MakeManager] = {
-    "k8s": ExecutorHosts,
+    "k8s": KubernetesHosts,
     "local": DriverHost,
     "spark": ExecutorHosts,
     "yarn": ExecutorHosts,

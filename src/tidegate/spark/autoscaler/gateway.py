@@ -8,8 +8,8 @@ tests.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from tidegate.spark.autoscaler.admission import SourceLimit
 from tidegate.spark.autoscaler.jobs import JobWork
@@ -57,6 +57,16 @@ class Gateway(Protocol):
         """Whether a released executor may finish its tasks; otherwise it is killed."""
         return self.setting("spark.decommission.enabled", "false").lower() == "true"
 
+    @property
+    def pod_prefix(self) -> str:
+        """How the names of the executors' pods begin on Kubernetes, elsewhere empty.
+
+        The driver sets it when it starts, unless the user did.
+        """
+        if self.scheme != "k8s":
+            return ""
+        return self.setting("spark.kubernetes.executor.podNamePrefix")
+
     def setting(self, key: str, default: str = "") -> str:
         """A setting of the application."""
 
@@ -85,6 +95,14 @@ class Gateway(Protocol):
 
         Returns the ids of the executors that are killed.
         """
+
+    def may_create_pods(self) -> bool | None:
+        """Whether the driver's account may create pods; None where that is unknown or no matter."""
+        return None
+
+    def executor_pods(self) -> Sequence[Mapping[str, Any]] | None:
+        """The executor pods as the API server of Kubernetes lists them; None when unknown."""
+        return None
 
     def state_partitions(self) -> dict[str, int] | None:
         """Number of state partitions that each executor has loaded, by its id.

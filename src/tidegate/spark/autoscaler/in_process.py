@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -18,17 +17,19 @@ from typing import TYPE_CHECKING, Any
 from tidegate.errors import BackendError, SettingError
 from tidegate.spark.autoscaler.admission import SourceLimit
 from tidegate.spark.autoscaler.gateway import Gateway
-from tidegate.spark.autoscaler.jobs import (
-    JobWork,
-    StageWork,
-    described,
-    first_batches,
-    read_job,
-    read_stage,
-)
-from tidegate.spark.autoscaler.jobs import moment_s as _moment_s
+from tidegate.spark.autoscaler.holdings import StateStore, sampled_stores, stores_by_executor
+from tidegate.spark.autoscaler.job_reader import JobReader, Json, TaskList
+from tidegate.spark.autoscaler.jobs import JobWork
+from tidegate.spark.autoscaler.kubernetes_api import KubernetesApi
 from tidegate.spark.autoscaler.scalable import check_scalable
-from tidegate.spark.autoscaler.sightings import ExecutorInfo, QueryStatus, Trigger
+from tidegate.spark.autoscaler.sightings import (
+    ExecutorInfo,
+    QueryStatus,
+    Trigger,
+    read_executors,
+    read_status,
+    read_trigger,
+)
 from tidegate.spark.autoscaler.versions import KNOWN_VERSIONS, Version, is_known, version_of
 
 if TYPE_CHECKING:
@@ -37,20 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["InProcessGateway"]
 
 log = logging.getLogger(__name__)
-
-STATE_SAMPLE = 200
-"""About the largest number of state partitions that are looked up, of all queries together, at 2 ms
-each; of every stateful operator at least one."""
-FIRST_LOOK = 50
-"""Number of jobs that are read when the autoscaler is attached to a running application."""
-JOBS_PER_TURN = 50
-"""Largest number of finished jobs whose stages are read in one turn, at some 10 ms each."""
-TASK_LISTS_PER_TURN = 40
-"""Largest number of task lists that are read in one turn."""
-SHORT_STAGE_MS = 100
-"""The tasks of a shorter stage are not looked at one by one."""
-UNEVEN = 1.5
-"""A task is longer than the others if it takes this many times the mean."""
 
 
 class InProcessGateway(Gateway):
@@ -62,9 +49,6 @@ class InProcessGateway(Gateway):
     Raises SettingError when the application cannot be scaled from outside, with the reason.
     """
 
-    _dropped = False  # whether a warning about jobs that were dropped was given
-    _skipped = False  # whether a warning about jobs that were not read was given
-    _lists = 0  # task lists that may still be read in this turn
     # As `active_queries` found them: one listing a turn, and not one for each query.
     _executions: Mapping[str, Any] = MappingProxyType({})  # by the id of the query
     _run_ids: frozenset[str] | None = None  # of these queries; None: not read yet
@@ -91,6 +75,13 @@ class InProcessGateway(Gateway):
             log.warning("Spark %s is untested; tested versions: %s", self.version, tested)
         self._sessions: dict[str, Any] = {}  # the sessions that are listened to, by their id
         self._listener: Any = None
+        self._reader = JobReader(self)
+        self._kubernetes: KubernetesApi | None = None
+        if self.scheme == "k8s":
+            namespace = self.setting("spark.kubernetes.namespace", "default")
+            self._kubernetes = KubernetesApi(
+                self._scala.schedulerBackend, namespace, self.application
+            )
         if not watch_only:
             check_scalable(self.setting)
 
@@ -142,23 +133,8 @@ class InProcessGateway(Gateway):
                 e["id"]: e["id"] == "driver" or bool(backend.isExecutorActive(e["id"]))
                 for e in plain
             }
-        found = [
-            ExecutorInfo(
-                id=e["id"],
-                cores=e["maxTasks"] or e["totalCores"],
-                memory_mb=e["maxMemory"] / 2**20,
-                busy_s=e["totalDuration"] / 1000,
-                tasks=e["activeTasks"],
-                added_s=_moment_s(e["addTime"]),
-                shuffle_mb=e["totalShuffleWrite"] / 2**20,
-                cached_mb=(e["memoryUsed"] + e["diskUsed"]) / 2**20,
-                leaving=not active[e["id"]],
-                excluded=e["isExcluded"],
-            )
-            for e in plain
-            if include_driver or e["id"] != "driver"
-        ]
-        return sorted(found, key=lambda e: (e.added_s, e.id))
+        seen = [e | {"isActive": active[e["id"]]} for e in plain]
+        return read_executors(seen, include_driver, self.pod_prefix)
 
     def request_total(self, executors: int) -> bool:
         """Set the total number of executors that are requested; running ones are not removed.
@@ -206,42 +182,35 @@ class InProcessGateway(Gateway):
             names = self._jvm.PythonUtils.toSeq(list(ids))
             return self._listed(backend.killExecutors(names, adjust_target, count_failures, force))
 
+    def may_create_pods(self) -> bool | None:
+        """Whether the driver's account may create pods; None without Kubernetes or an answer."""
+        return None if self._kubernetes is None else self._kubernetes.may_create_pods()
+
+    def executor_pods(self) -> Sequence[Mapping[str, Any]] | None:
+        """The executor pods; None without Kubernetes or an answer."""
+        return None if self._kubernetes is None else self._kubernetes.executor_pods()
+
     def state_partitions(self) -> dict[str, int] | None:
         """Number of state partitions that each executor has loaded, by its id.
 
-        Spark's coordinator of state stores is asked for each partition, or for a sample of about
-        `STATE_SAMPLE` of all queries. None when it does not answer. Of a join's stores, only the
-        first is looked at.
+        Spark's coordinator of state stores is asked for each partition, or for a sample of them.
+        None when it does not answer.
         """
-        found: dict[str, int] = {}
         try:
-            stores = self._jvm.org.apache.spark.sql.execution.streaming.state
-            stateful = []
-            for query in self._active():
-                progress = query.lastProgress()
-                operators = json.loads(progress.json())["stateOperators"] if progress else []
-                if operators:
-                    stateful.append((query, operators))
-            total = sum(o.get("numShufflePartitions", 0) for _, many in stateful for o in many)
-            step = max(1, math.ceil(total / STATE_SAMPLE))
-            for query, operators in stateful:
-                coordinator = query.sparkSession().streams().stateStoreCoordinator()
-                root, run = f"{query.resolvedCheckpointRoot()}/state", query.runId()
-                for number, operator in enumerate(operators):
-                    join = "Join" in operator["operatorName"]
-                    name = "left-keyToNumValues" if join else "default"
-                    partitions = operator.get("numShufflePartitions", 0)
-                    for partition in range(0, partitions, step):
-                        store = stores.StateStoreId(root, number, partition, name)
-                        place = coordinator.getLocation(stores.StateStoreProviderId(store, run))
-                        if place.isDefined():  # executor_<host>_<id>
-                            executor = str(place.get()).rpartition("_")[2]
-                            stands_for = min(step, partitions - partition)
-                            found[executor] = found.get(executor, 0) + stands_for
+            queries = {str(query.id()): query for query in self._active()}
+            stores = sampled_stores({id: _stateful(query) for id, query in queries.items()})
+            return stores_by_executor(stores, [self._place(queries[s.query], s) for s in stores])
         except Exception as error:
             log.debug("the coordinator of state stores did not answer: %s", error)
             return None
-        return found
+
+    def _place(self, query: Any, store: StateStore) -> str | None:
+        state = self._jvm.org.apache.spark.sql.execution.streaming.state
+        coordinator = query.sparkSession().streams().stateStoreCoordinator()
+        root = f"{query.resolvedCheckpointRoot()}/state"
+        id = state.StateStoreId(root, store.operator, store.partition, store.name)
+        place = coordinator.getLocation(state.StateStoreProviderId(id, query.runId()))
+        return str(place.get()) if place.isDefined() else None
 
     def _listed(self, sequence: Any) -> list[str]:
         return [str(item) for item in json.loads(self._json.writeValueAsString(sequence))]
@@ -257,106 +226,63 @@ class InProcessGateway(Gateway):
         The result has the jobs, in order, and the new values of the two.
         """
         with _translated("the status store did not answer"):
-            store = self._scala.statusStore()
-            listed = store.jobsList(None)  # the newest first
-            newest = listed.head().jobId() if listed.nonEmpty() else after
-            fresh = newest - after if after >= 0 else FIRST_LOOK
-            text = self._json.writeValueAsString(listed.take(max(0, fresh)))
-            plain = [job for job in json.loads(text) if job["jobId"] > after]
-            if after >= 0 and len(plain) < fresh and not self._dropped:
-                self._dropped = True
-                log.warning(
-                    "%d jobs were dropped from Spark's status store before they were read, so the "
-                    "cost of batches is too low: raise spark.ui.retainedJobs",
-                    fresh - len(plain),
-                )
-            for number in running:
-                with contextlib.suppress(Exception):  # dropped from Spark's store in the meantime
-                    plain.append(json.loads(self._json.writeValueAsString(store.job(number))))
-            ended = [job for job in plain if job["status"] != "RUNNING"]
-            left = {job["jobId"] for job in plain if job["status"] == "RUNNING"}
-            chosen = first_batches(ended, JOBS_PER_TURN)
-            self._lists = TASK_LISTS_PER_TURN
-            found = [self._job(job) for job in chosen]
-            read = {job.job for job in found}
-            rest = [job for job in ended if job["jobId"] not in read]
-            # Their number and batch are known, but not what they used.
-            found += [read_job(j, [], str(j.get("description") or ""), False) for j in rest]
-            self._warn_of_skipped(len(rest), len(ended))
-        return sorted(found, key=lambda job: job.job), max(after, newest), left
+            return self._reader.finished(after, running)
 
-    def _warn_of_skipped(self, skipped: int, ended: int) -> None:
-        if skipped and not self._skipped:
-            self._skipped = True
-            log.warning(
-                "%d jobs ended since the last turn, and only %d of them are read, so as not to "
-                "burden the driver: the cost of a query's batches comes from some of them",
-                ended,
-                ended - skipped,
-            )
-
-    def _job(self, plain: Mapping[str, Any]) -> JobWork:
+    def list_jobs(self, after: int, most: int, others: Collection[int]) -> tuple[list[Json], int]:
+        """Jobs as JSON; see `JobSource`."""
         store = self._scala.statusStore()
-        stages: list[tuple[dict[str, Any], StageWork]] = []
-        complete = True
-        for stage in plain["stageIds"]:
+        listed = store.jobsList(None)  # the newest first
+        newest = listed.head().jobId() if listed.nonEmpty() else after
+        fresh = max(0, newest - after) if after >= 0 else most
+        text = self._json.writeValueAsString(listed.take(min(most, fresh)))
+        plain = [job for job in json.loads(text) if job["jobId"] > after]
+        for number in others:
+            with contextlib.suppress(Exception):  # dropped from Spark's store in the meantime
+                plain.append(json.loads(self._json.writeValueAsString(store.job(number))))
+        return plain, newest
+
+    def stages(self, numbers: Sequence[int]) -> list[Json | None]:
+        """Stages as JSON; see `JobSource`."""
+        store = self._scala.statusStore()
+        found: list[Json | None] = []
+        for number in numbers:
             try:
-                text = self._json.writeValueAsString(store.lastStageAttempt(stage))
+                text = self._json.writeValueAsString(store.lastStageAttempt(number))
             except Exception:  # dropped from Spark's store
-                complete = False
-                continue
-            seen = json.loads(text)
-            longest = self._tasks(store, stage, seen, "ert", 1)  # by run time
-            usual_ms = seen["executorRunTime"] / max(1, seen["numTasks"])
-            uneven = longest and longest[0].get("duration", 0) > UNEVEN * usual_ms
-            # By the time of its end.
-            last = self._tasks(store, stage, seen, "ct", 2) if uneven else []
-            read = read_stage(seen, longest[0] if longest else None, last)
-            if read is not None:  # None: its result was there already, so it was skipped
-                stages.append((seen, read))
-        return read_job(plain, stages, self._description(plain), complete)
+                found.append(None)
+            else:
+                found.append(json.loads(text))
+        return found
 
-    def _tasks(
-        self, store: Any, stage: int, seen: dict[str, Any], order: str, count: int
-    ) -> list[dict[str, Any]]:
-        """The first tasks of a stage in falling order; none for a short stage.
+    def task_lists(self, wanted: Sequence[TaskList]) -> list[list[Json]]:
+        """Tasks as JSON; see `JobSource`."""
+        store, found = self._scala.statusStore(), []
+        for one in wanted:
+            try:
+                by, every = self._jvm.scala.Option.apply(one.order), self._jvm.java.util.ArrayList()
+                first = store.taskList(one.stage, one.attempt, 0, one.most, by, False, every)
+                found.append(json.loads(self._json.writeValueAsString(first)))
+            except Exception:  # another version of Spark, or the tasks were dropped
+                found.append([])
+        return found
 
-        Spark sorts all tasks of the stage for it, so only some stages of a turn are looked at.
-        """
-        short = seen["numTasks"] < 2 or seen["executorRunTime"] < SHORT_STAGE_MS
-        if short or self._lists <= 0:
-            return []
-        self._lists -= 1
-        try:
-            by, every = self._jvm.scala.Option.apply(order), self._jvm.java.util.ArrayList()
-            first = store.taskList(stage, seen["attemptId"], 0, count, by, False, every)
-            tasks: list[dict[str, Any]] = json.loads(self._json.writeValueAsString(first))
-        except Exception:  # another version of Spark, or the tasks were dropped
-            return []
-        return tasks
+    def batch_texts(self, jobs: Sequence[Mapping[str, Any]]) -> list[str | None]:
+        """Descriptions of the executions of jobs; see `JobSource`."""
+        found: list[str | None] = []
+        for job in jobs:
+            text = None
+            try:
+                shared = self.spark._jsparkSession.sharedState()
+                root = self._calls.root_execution(job, shared)
+                execution = None if root is None else shared.statusStore().execution(root)
+                if execution is not None and execution.isDefined():
+                    text = str(execution.get().description())
+            except Exception as error:
+                log.debug("the execution of job %s could not be read: %s", job["jobId"], error)
+            found.append(text)
+        return found
 
-    def _description(self, job: Mapping[str, Any]) -> str:
-        """The description of the batch that a job belongs to, or the job's own one.
-
-        Code in ``foreachBatch`` may have changed the job's, but not that of the batch's execution.
-        """
-        text = str(job.get("description") or "")
-        if described(text)[0]:
-            return text
-        try:
-            shared = self.spark._jsparkSession.sharedState()
-            root = self._calls.root_execution(job, shared)
-            execution = None if root is None else shared.statusStore().execution(root)
-            if execution is not None and execution.isDefined():
-                batch = str(execution.get().description())
-                if "runId = " in batch:
-                    return batch
-        except Exception as error:
-            log.debug("the execution of job %s could not be read: %s", job["jobId"], error)
-        group = str(job.get("jobGroup") or "")
-        return f"runId = {group}" if group and group in self._runs() else text
-
-    def _runs(self) -> frozenset[str]:
+    def runs(self) -> frozenset[str]:
         """Runs of the queries that the last listing found."""
         if not self._executions:
             self._index(self._active())
@@ -371,29 +297,22 @@ class InProcessGateway(Gateway):
         """
         if self._tasks_by_run is None:
             with _translated("the status tracker did not answer"):
-                self._tasks_by_run = self._active_tasks()
+                self._tasks_by_run = self._reader.active_tasks()
         return self._tasks_by_run.get(run, (0, 0))
 
-    def _active_tasks(self) -> dict[str, tuple[int, int]]:
-        """Numbers of tasks that wait and that run, by the run of their query."""
-        tracker = self._context.statusTracker()
-        store = self._scala.statusStore()
-        found: dict[str, tuple[int, int]] = {}
-        for job in tracker.getActiveJobsIds():
+    def active_jobs(self) -> list[Json]:
+        """Jobs that run, as JSON; see `JobSource`."""
+        tracker, store = self._context.statusTracker(), self._scala.statusStore()
+        found = []
+        for number in tracker.getActiveJobsIds():
             try:
-                plain = json.loads(self._json.writeValueAsString(store.job(job)))
+                job = json.loads(self._json.writeValueAsString(store.job(number)))
             except Exception:
                 continue  # it has just begun or ended
-            run = described(self._description(plain))[0]
-            if not run:
-                continue
-            waiting, running = found.get(run, (0, 0))
-            for stage in plain["stageIds"]:
-                seen = tracker.getStageInfo(stage)
-                if seen is not None and seen.numActiveTasks:
-                    running += seen.numActiveTasks
-                    waiting += seen.numTasks - seen.numActiveTasks - seen.numCompletedTasks
-            found[run] = (max(0, waiting), running)
+            seen = [tracker.getStageInfo(stage) for stage in job["stageIds"]]
+            keys = ("numTasks", "numActiveTasks", "numCompletedTasks")
+            job["stages"] = [{key: getattr(s, key) for key in keys} for s in seen if s is not None]
+            found.append(job)
         return found
 
     def trigger_of(self, query: str) -> Trigger:
@@ -403,25 +322,21 @@ class InProcessGateway(Gateway):
             kind = str(trigger.getClass().getSimpleName()).rstrip("$")
         except Exception:  # it ended in the meantime
             return Trigger()
-        if kind in ("AvailableNowTrigger", "OneTimeTrigger"):
-            return Trigger(kind, 0.0)  # it works off what is there, batch after batch
         try:
-            return Trigger(kind, float(trigger.intervalMs()) / 1000)
+            interval_ms = float(trigger.intervalMs())
         except Exception:  # a trigger of another kind has no interval
-            return Trigger(kind)
+            interval_ms = None
+        return read_trigger(kind, interval_ms)
 
     def status_of(self, query: str) -> QueryStatus:
         """What a query does now; neither idle nor in a batch when that cannot be read."""
         try:
             execution = self._execution(query)
             status, run = json.loads(execution.status().json()), str(execution.runId())
-            if status["isTriggerActive"]:
-                if not status["isDataAvailable"]:
-                    return QueryStatus(run=run)
+            began_ms = 0
+            if status["isTriggerActive"] and status["isDataAvailable"]:
                 began_ms = self._calls.batch_began_ms(execution)
-                return QueryStatus(began_s=began_ms / 1000 if began_ms > 0 else None, run=run)
-            waits = str(status["message"]).startswith("Waiting for")
-            return QueryStatus(idle=waits and not status["isDataAvailable"], run=run)
+            return read_status(status, run, began_ms)
         except Exception as error:
             log.debug("the status of %s could not be read: %s", query, error)
             return QueryStatus()
@@ -554,6 +469,12 @@ class _Listener:
         implements: tuple[str, ...] = (
             "org.apache.spark.sql.streaming.PythonStreamingQueryListener",
         )
+
+
+def _stateful(query: Any) -> list[Json]:
+    """The stateful operators of a query in its last progress event."""
+    progress = query.lastProgress()
+    return json.loads(progress.json())["stateOperators"] if progress else []
 
 
 @contextlib.contextmanager

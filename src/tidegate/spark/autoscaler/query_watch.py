@@ -15,21 +15,15 @@ from tidegate.spark.autoscaler.delays import bounded
 from tidegate.spark.autoscaler.gateway import Gateway, QueryStatus, Trigger
 from tidegate.spark.autoscaler.meter import QueryMeter, SourceCount
 from tidegate.spark.autoscaler.progress import Progress, read_progress
+from tidegate.spark.scalability.query_checks import LOCALITY_WAITS, UNSCALABLE
 from tidegate.units import duration_s, show_duration
 
 __all__ = ["QueryWatch"]
 
 log = logging.getLogger(__name__)
 
-UNSCALABLE = {
-    "ContinuousTrigger": "a continuous trigger",
-    "RealTimeTrigger": "a real-time trigger",
-}
-"""Triggers without micro-batches: their tasks run for ever, so neither load nor cost is known."""
 MOST_HEARD = 10_000
 """Events that wait to be read; more come only if the loop hangs."""
-LOCALITY_WAITS = 3
-"""State tasks of batches shorter than this many locality waits seldom reach a new executor."""
 
 
 class QueryWatch:
@@ -198,7 +192,9 @@ class QueryWatch:
                 self._status.pop(name, None)
                 if error:
                     self.errors[name] = error.strip().splitlines()[0]
-                    log.warning("query %s failed: %s", name, self.errors[name])
+                    log.warning(
+                        "query %s failed: %s", name, self.errors[name], extra={"query": name}
+                    )
 
     def _look_at(self, query: str, name: str, now_s: float) -> None:
         """Read what a query does now, and what its sources admit."""
@@ -246,4 +242,4 @@ class QueryWatch:
     def _warn_once(self, name: str, about: str, text: str, *given: object) -> None:
         if (name, about) not in self._warned:
             self._warned.add((name, about))
-            log.warning(text, *given)
+            log.warning(text, *given, extra={"query": name})

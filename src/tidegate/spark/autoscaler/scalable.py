@@ -1,10 +1,14 @@
-"""Settings of Spark under which executors cannot be scaled from outside. Pure."""
+"""Settings of Spark under which executors cannot be scaled from outside. Pure.
+
+They are the findings that block among the checks that ``tidegate doctor`` makes of settings.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidegate.errors import SettingError
+from tidegate.spark.scalability import CHECKS, JobFacts, diagnose
+from tidegate.spark.scalability.settings import DEFAULTS
 
 __all__ = ["check_scalable"]
 
@@ -14,21 +18,8 @@ def check_scalable(setting: Callable[[str, str], str]) -> None:
 
     setting: returns a setting, or the given default.
     """
-    if setting("spark.dynamicAllocation.enabled", "false").lower() == "true":
-        raise SettingError(
-            "spark.dynamicAllocation.enabled",
-            "true",
-            "false",
-            "two autoscalers on one application undo each other's changes: switch Spark's "
-            "off, or watch it with dry_run=True",
-        )
-    key = "spark.kubernetes.allocation.pods.allocator"
-    allocator = setting(key, "direct")
-    if allocator.lower() in ("statefulset", "deployment"):
-        raise SettingError(
-            key,
-            allocator,
-            "direct",
-            "it chooses itself which pods to remove, with the tasks and the state on them; the "
-            "executors that were released would stay",
-        )
+    given = {key: value for key in DEFAULTS if (value := setting(key, ""))}
+    checks = (check for check in CHECKS.values() if check.needs == "settings")
+    for finding in diagnose(JobFacts(given), checks=checks).findings:
+        if finding.severity == "blocks":
+            raise finding.error()

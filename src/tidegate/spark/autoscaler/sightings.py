@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["ExecutorInfo", "QueryStatus", "Trigger"]
+from tidegate.spark.autoscaler.jobs import moment_s
+
+__all__ = [
+    "ExecutorInfo",
+    "QueryStatus",
+    "Trigger",
+    "read_executors",
+    "read_status",
+    "read_trigger",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +33,9 @@ class ExecutorInfo:
         cached_mb: Cached blocks in its memory and on its disk, in MB; None: not known.
         leaving: It is being decommissioned or removed, and gets no more tasks.
         excluded: Spark gives it no tasks for a while, because tasks failed there.
+        host: Name or IP address of its machine, on Kubernetes of its pod; None: not known.
+        pod: Name of its pod on Kubernetes, None elsewhere.
+        container: Id of its container on YARN, None elsewhere.
     """
 
     id: str
@@ -34,6 +48,32 @@ class ExecutorInfo:
     cached_mb: float | None = None
     leaving: bool = False
     excluded: bool = False
+    host: str | None = None
+    pod: str | None = None
+    container: str | None = None
+
+    @property
+    def described(self) -> str:
+        """Its names for a log: its id and where it runs.
+
+        >>> ExecutorInfo("3", 2, 512.0, 0.0, 0, 0.0, host="10.0.0.7", pod="job-exec-3").described
+        'executor 3 on 10.0.0.7, pod job-exec-3'
+        """
+        where = f" on {self.host}" if self.host else ""
+        pod = f", pod {self.pod}" if self.pod else ""
+        container = f", container {self.container}" if self.container else ""
+        return f"executor {self.id}{where}{pod}{container}"
+
+
+def host_of(host_port: str) -> str:
+    """The host in ``host:port``; Spark leaves the port out until it knows it.
+
+    >>> [host_of(text) for text in ("worker-7:38211", "worker-7", "[fd00::7]:38211", "fd00::7")]
+    ['worker-7', 'worker-7', 'fd00::7', 'fd00::7']
+    """
+    if host_port.startswith("["):
+        return host_port[1:].partition("]")[0]
+    return host_port if host_port.count(":") > 1 else host_port.partition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +100,59 @@ class QueryStatus:
     idle: bool = False
     began_s: float | None = None
     run: str = ""
+
+
+def read_executors(
+    plain: Iterable[Mapping[str, Any]], include_driver: bool = False, pod_prefix: str = ""
+) -> list[ExecutorInfo]:
+    """Executors from Spark's JSON, in the order of their registration.
+
+    plain: as in Spark's REST interface, with ``isActive``: neither decommissioned nor removed.
+    include_driver: list the driver too. pod_prefix: how the names of the pods of executors begin,
+    empty where they are no pods.
+    """
+    found = [
+        ExecutorInfo(
+            id=e["id"],
+            cores=e["maxTasks"] or e["totalCores"],
+            memory_mb=e["maxMemory"] / 2**20,
+            busy_s=e["totalDuration"] / 1000,
+            tasks=e["activeTasks"],
+            added_s=moment_s(e["addTime"]),
+            shuffle_mb=e["totalShuffleWrite"] / 2**20,
+            cached_mb=(e["memoryUsed"] + e["diskUsed"]) / 2**20,
+            leaving=not e["isActive"],
+            excluded=e["isExcluded"],
+            host=host_of(e.get("hostPort") or "") or None,
+            pod=f"{pod_prefix}-exec-{e['id']}" if pod_prefix and e["id"] != "driver" else None,
+            container=(e.get("attributes") or {}).get("CONTAINER_ID"),
+        )
+        for e in plain
+        if include_driver or e["id"] != "driver"
+    ]
+    return sorted(found, key=lambda e: (e.added_s, e.id))
+
+
+def read_trigger(kind: str, interval_ms: float | None) -> Trigger:
+    """A trigger from the name of its class and its interval in milliseconds, None without one.
+
+    >>> read_trigger("ProcessingTimeTrigger", 5000), read_trigger("AvailableNowTrigger", None)
+    (Trigger(kind='ProcessingTimeTrigger', interval_s=5.0),
+     Trigger(kind='AvailableNowTrigger', interval_s=0.0))
+    """
+    if kind in ("AvailableNowTrigger", "OneTimeTrigger"):
+        return Trigger(kind, 0.0)  # it works off what is there, batch after batch
+    return Trigger(kind, None if interval_ms is None else interval_ms / 1000)
+
+
+def read_status(status: Mapping[str, Any], run: str, began_ms: float | None) -> QueryStatus:
+    """A status from Spark's JSON.
+
+    began_ms: start of the batch that runs now, Unix milliseconds; 0 or None when it is unknown.
+    """
+    if status["isTriggerActive"]:
+        if not status["isDataAvailable"]:
+            return QueryStatus(run=run)
+        return QueryStatus(began_s=began_ms / 1000 if began_ms else None, run=run)
+    waits = str(status["message"]).startswith("Waiting for")
+    return QueryStatus(idle=waits and not status["isDataAvailable"], run=run)

@@ -351,6 +351,11 @@ class SparkWorld:
             host.status,
             None if used is None else used / capacity.cpu_cores,
             Lease(self.offer.billing_unit_s, self.offer.price_per_unit_usd, host.leased_s),
+            executor=host.executor.id if host.executor else None,
+            address=host.executor.host if host.executor else None,
+            pod=host.executor.pod if host.executor else None,
+            container=host.executor.container if host.executor else None,
+            excluded=host.excluded,
         )
 
     def _offer(self) -> HostOffer:
@@ -424,6 +429,7 @@ class SparkWorld:
             notes += cost
         else:
             self._due_s, self._chosen = None, frozenset()
+        notes += self.hosts.waiting()
         here = {h.name for h in self.hosts.hosts.values() if h.status != "draining"}
         self._wanted = self._reached(before, plan.deployment, releases, here)
         self._filled = set(self._wanted.hosts)

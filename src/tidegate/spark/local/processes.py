@@ -66,6 +66,11 @@ class Process:
         """Whether it is still running."""
         return self._popen.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code, negative for a signal; None while it is running."""
+        return self._popen.poll()
+
     def wait_for(self, pattern: str, timeout_s: float) -> re.Match[str]:
         """Wait for a pattern in its output and return the first match.
 

@@ -1,0 +1,377 @@
+package io.tidegate.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import com.sun.net.httpserver.HttpExchange;
+import com.sun.net.httpserver.HttpServer;
+import com.sun.net.httpserver.HttpsConfigurator;
+import com.sun.net.httpserver.HttpsServer;
+import java.io.IOException;
+import java.io.InputStream;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.URI;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.security.KeyStore;
+import java.security.MessageDigest;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import javax.net.ssl.KeyManagerFactory;
+import javax.net.ssl.SSLContext;
+import org.apache.spark.SparkContext;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Answers the controller: JSON over HTTP, with a token, on loopback or with TLS.
+ *
+ * <p>Everybody with the token may read. Only the controller that holds the {@link Lease} may change
+ * anything. When the controller is gone, the agent keeps the last total that it requested.
+ */
+final class Agent {
+  private static final Logger log = LoggerFactory.getLogger(Agent.class);
+
+  /** The version of this interface; a controller refuses others. */
+  static final int PROTOCOL = 1;
+
+  private static final int THREADS = 4; // one may wait for events
+  private static final int LONGEST_BODY = 1 << 20;
+  private static final long LONGEST_WAIT_MS = 25_000;
+  private static final long CHECK_S = 5;
+
+  private final Settings settings;
+  private final Application application;
+  private final Lease lease = new Lease();
+  private final HttpServer server;
+  private final ExecutorService workers = Executors.newFixedThreadPool(THREADS, named("agent"));
+  private final ScheduledExecutorService clock =
+      Executors.newScheduledThreadPool(1, named("agent-clock"));
+  private final Map<String, Answer> answers = new HashMap<>();
+  private Controller controller;
+  private volatile Integer total; // null: nothing was requested yet
+
+  private interface Answer {
+    JsonNode to(Request request) throws Exception;
+  }
+
+  /** A request that was refused, with the status of HTTP and a sentence. */
+  private static final class Refused extends Exception {
+    final int status;
+
+    Refused(int status, String why) {
+      super(why);
+      this.status = status;
+    }
+  }
+
+  private static final class Request {
+    final Map<String, String> query = new HashMap<>();
+    final JsonNode body;
+    final String key;
+
+    Request(URI uri, JsonNode body, String key) {
+      this.body = body;
+      this.key = key;
+      String text = uri.getQuery() == null ? "" : uri.getQuery();
+      for (String pair : text.split("&")) {
+        int at = pair.indexOf('=');
+        if (at > 0) {
+          query.put(pair.substring(0, at), pair.substring(at + 1));
+        }
+      }
+    }
+
+    long number(String name, long otherwise) {
+      String text = query.get(name);
+      return text == null || text.isEmpty() ? otherwise : Long.parseLong(text);
+    }
+
+    List<Integer> numbers(String name) {
+      List<Integer> found = new ArrayList<>();
+      for (String text : query.getOrDefault(name, "").split(",")) {
+        if (!text.isEmpty()) {
+          found.add(Integer.parseInt(text));
+        }
+      }
+      return found;
+    }
+
+    JsonNode part(String name) throws Refused {
+      JsonNode found = body.get(name);
+      if (found == null) {
+        throw new Refused(400, "the request has no " + name);
+      }
+      return found;
+    }
+
+    List<String> words(String name) throws Refused {
+      List<String> found = new ArrayList<>();
+      part(name).forEach(word -> found.add(word.asText()));
+      return found;
+    }
+  }
+
+  private Agent(SparkContext context, Settings settings) throws Exception {
+    this.settings = settings;
+    this.application = new Application(context);
+    this.server = settings.keystore == null ? HttpServer.create() : secure(settings);
+    server.bind(new InetSocketAddress(InetAddress.getByName(settings.host), settings.port), 16);
+    server.setExecutor(workers);
+    server.createContext("/", this::handle);
+    read("/v1/application", request -> about());
+    read("/v1/executors", request -> application.executors());
+    read("/v1/queries", request -> application.queries());
+    read("/v1/jobs", request -> application.jobs((int) request.number("after", -1),
+        (int) request.number("most", 1000), request.numbers("running")));
+    read("/v1/active-jobs", request -> application.activeJobs());
+    read("/v1/events", this::events);
+    answers.put("POST /v1/stages", request -> application.stages(request.part("stages")));
+    answers.put("POST /v1/task-lists", request -> application.taskLists(request.part("lists")));
+    answers.put("POST /v1/executions",
+        request -> application.executions(request.part("jobs")));
+    answers.put("POST /v1/state-locations",
+        request -> application.stateLocations(request.part("stores")));
+    answers.put("POST /v1/controller", this::take);
+    answers.put("DELETE /v1/controller", this::leave);
+    change("/v1/total", request -> requestTotal(request.part("executors").asInt()));
+    change("/v1/decommission", request ->
+        application.decommission(request.words("ids"), request.part("why").asText()));
+    change("/v1/kill", request -> application.kill(request.words("ids")));
+  }
+
+  static Agent start(SparkContext context, Settings settings) throws Exception {
+    Agent agent = new Agent(context, settings);
+    agent.server.start();
+    agent.clock.scheduleWithFixedDelay(agent::check, CHECK_S, CHECK_S, TimeUnit.SECONDS);
+    log.warn("Tidegate's agent listens on {}", agent.url());
+    return agent;
+  }
+
+  String url() {
+    String scheme = settings.keystore == null ? "http" : "https";
+    return scheme + "://" + settings.host + ":" + server.getAddress().getPort();
+  }
+
+  /** Write the address to a file and start the controller, where the settings say so. */
+  void announce(String id) throws IOException {
+    if (settings.announce != null) {
+      ObjectNode text = application.json.createObjectNode();
+      text.put("url", url()).put("application", id);
+      if (settings.tokenIsRandom) {
+        text.put("token", settings.token);
+      }
+      write(settings.announce, text.toString());
+    }
+    if (!settings.controller.isEmpty()) {
+      Map<String, String> variables =
+          Map.of("TIDEGATE_AGENT_URL", url(), "TIDEGATE_AGENT_TOKEN", settings.token);
+      controller = new Controller(settings.controller, variables);
+      controller.start();
+    }
+  }
+
+  private static void write(Path path, String text) throws IOException {
+    Path folder = path.toAbsolutePath().getParent();
+    Path part = Files.createTempFile(folder, "tidegate", ".part");
+    Files.setPosixFilePermissions(part, PosixFilePermissions.fromString("rw-------"));
+    Files.write(part, text.getBytes(StandardCharsets.UTF_8));
+    Files.move(part, path, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
+  }
+
+  void stop() throws InterruptedException {
+    clock.shutdownNow();
+    server.stop(0); // from now on the controller finds nobody, and ends
+    workers.shutdownNow();
+    if (controller != null) {
+      controller.stop();
+    }
+  }
+
+  // --- requests -----------------------------------------------------------------------------
+
+  private void read(String path, Answer answer) {
+    answers.put("GET " + path, answer);
+  }
+
+  private void change(String path, Answer answer) {
+    answers.put("POST " + path, request -> {
+      if (!lease.renew(request.key)) {
+        String holder = lease.holder();
+        throw new Refused(409, holder == null
+            ? "take control first: POST /v1/controller"
+            : "the application is controlled by " + holder);
+      }
+      return answer.to(request);
+    });
+  }
+
+  private void handle(HttpExchange exchange) throws IOException {
+    int status = 200;
+    JsonNode answer;
+    try {
+      answer = answer(exchange);
+    } catch (Refused error) {
+      status = error.status;
+      answer = problem(error.getMessage());
+    } catch (IllegalArgumentException error) { // a number that is none
+      status = 400;
+      answer = problem(String.valueOf(error.getMessage()));
+    } catch (Throwable error) {
+      status = 500;
+      log.debug("A request failed", error);
+      answer = problem(error.toString());
+    }
+    byte[] bytes = application.json.writeValueAsBytes(answer);
+    exchange.getResponseHeaders().set("Content-Type", "application/json");
+    exchange.sendResponseHeaders(status, bytes.length);
+    exchange.getResponseBody().write(bytes);
+    exchange.close();
+  }
+
+  private JsonNode answer(HttpExchange exchange) throws Exception {
+    if (!known(exchange.getRequestHeaders().getFirst("Authorization"))) {
+      throw new Refused(401, "the token is missing or wrong: send Authorization: Bearer TOKEN");
+    }
+    String path = exchange.getRequestMethod() + " " + exchange.getRequestURI().getPath();
+    Answer answer = answers.get(path);
+    if (answer == null) {
+      throw new Refused(404, "there is no " + path);
+    }
+    String key = exchange.getRequestHeaders().getFirst("Tidegate-Controller");
+    lease.renew(key);
+    JsonNode body = application.json.nullNode();
+    try (InputStream input = exchange.getRequestBody()) {
+      byte[] bytes = input.readNBytes(LONGEST_BODY + 1);
+      if (bytes.length > LONGEST_BODY) {
+        throw new Refused(413, "the request has more than " + LONGEST_BODY + " bytes");
+      }
+      if (bytes.length > 0) {
+        body = application.json.readTree(bytes);
+      }
+    } catch (com.fasterxml.jackson.core.JsonProcessingException error) {
+      throw new Refused(400, "the request is not JSON");
+    }
+    return answer.to(new Request(exchange.getRequestURI(), body, key));
+  }
+
+  private boolean known(String given) {
+    byte[] right = ("Bearer " + settings.token).getBytes(StandardCharsets.UTF_8);
+    byte[] sent = String.valueOf(given).getBytes(StandardCharsets.UTF_8);
+    return MessageDigest.isEqual(right, sent); // takes the same time wherever they differ
+  }
+
+  private JsonNode problem(String text) {
+    return application.json.createObjectNode().put("error", text);
+  }
+
+  // --- answers ------------------------------------------------------------------------------
+
+  private JsonNode about() {
+    ObjectNode about = application.about().put("protocol", PROTOCOL);
+    about.put("controller", lease.holder());
+    about.put("total", total);
+    return about.put("lastEvent", EventLog.shared.last());
+  }
+
+  private JsonNode events(Request request) throws InterruptedException {
+    long after = request.number("after", 0);
+    long wait = Math.min(LONGEST_WAIT_MS, request.number("wait", 0));
+    ObjectNode answer = application.json.createObjectNode();
+    ArrayNode found = answer.putArray("events");
+    long first = 0;
+    for (EventLog.Event event : EventLog.shared.after(after, wait)) {
+      first = first == 0 ? event.number : first;
+      found.addObject().put("number", event.number).put("kind", event.kind)
+          .put("text", event.text);
+    }
+    return answer.put("dropped", first == 0 ? 0 : first - after - 1);
+  }
+
+  private JsonNode take(Request request) throws Refused {
+    String name = request.part("name").asText();
+    String key = lease.take(name, request.part("seconds").asLong());
+    if (key == null) {
+      throw new Refused(409, "the application is already controlled by " + lease.holder());
+    }
+    log.warn("Tidegate: {} controls the executors", name);
+    ObjectNode answer = application.json.createObjectNode().put("key", key);
+    return answer.put("total", total);
+  }
+
+  private JsonNode leave(Request request) {
+    String holder = lease.holder();
+    lease.leave(request.key);
+    if (holder != null && lease.holder() == null) {
+      log.warn("Tidegate: {} has left; {}", holder, kept());
+    }
+    return application.json.createObjectNode();
+  }
+
+  private JsonNode requestTotal(int executors) throws Exception {
+    boolean acknowledged = application.requestTotal(executors);
+    total = executors;
+    return application.json.createObjectNode().put("acknowledged", acknowledged);
+  }
+
+  private String kept() {
+    return total == null
+        ? "nothing was requested"
+        : "the total of executors stays at " + total + " until another controller comes";
+  }
+
+  /** Notice that the controller is gone, and keep the total that it requested last. */
+  private void check() {
+    try {
+      String lost = lease.lost();
+      if (lost != null) {
+        log.warn("Tidegate: {} has fallen silent; {}", lost, kept());
+      }
+      Integer last = total;
+      if (last != null && lease.holder() == null && !application.stopped()) {
+        application.requestTotal(last);
+      }
+    } catch (Throwable error) {
+      log.debug("The total could not be requested again", error);
+    }
+  }
+
+  // --- set-up -------------------------------------------------------------------------------
+
+  private static HttpServer secure(Settings settings) throws Exception {
+    char[] password =
+        settings.keystorePassword == null ? new char[0] : settings.keystorePassword.toCharArray();
+    KeyStore store = KeyStore.getInstance("PKCS12");
+    try (InputStream input = Files.newInputStream(settings.keystore)) {
+      store.load(input, password);
+    }
+    KeyManagerFactory keys = KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
+    keys.init(store, password);
+    SSLContext context = SSLContext.getInstance("TLS");
+    context.init(keys.getKeyManagers(), null, null);
+    HttpsServer server = HttpsServer.create();
+    server.setHttpsConfigurator(new HttpsConfigurator(context));
+    return server;
+  }
+
+  private static ThreadFactory named(String name) {
+    AtomicInteger number = new AtomicInteger();
+    return task -> {
+      Thread thread = new Thread(task, "tidegate-" + name + "-" + number.incrementAndGet());
+      thread.setDaemon(true);
+      return thread;
+    };
+  }
+}

@@ -1,0 +1,471 @@
+"""The gateway to a driver that has Tidegate's agent: any language, any deploy mode, any session.
+
+The agent (``agent/java``) is a plugin of Spark that answers over HTTP with JSON. It decides
+nothing; what follows from its answers is computed here and in `JobReader`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import logging
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from tidegate.errors import BackendError, InputError, SettingError
+from tidegate.spark.autoscaler.admission import LimitKind, SourceLimit
+from tidegate.spark.autoscaler.gateway import Gateway
+from tidegate.spark.autoscaler.holdings import sampled_stores, stores_by_executor
+from tidegate.spark.autoscaler.job_reader import JobReader, Json, TaskList
+from tidegate.spark.autoscaler.jobs import JobWork, root_execution
+from tidegate.spark.autoscaler.scalable import check_scalable
+from tidegate.spark.autoscaler.sightings import (
+    ExecutorInfo,
+    QueryStatus,
+    Trigger,
+    read_executors,
+    read_status,
+    read_trigger,
+)
+
+__all__ = ["DEFAULT_URL", "AgentGateway", "NotInControl", "NotThere", "agent_token", "announced"]
+
+log = logging.getLogger(__name__)
+
+PROTOCOL = 1
+"""The version of the agent's interface that is understood here."""
+DEFAULT_URL = "http://127.0.0.1:8271"
+"""Where a controller looks for an agent when nobody says otherwise."""
+LEASE_S = 30
+"""Silence after which the agent lets another controller take over, in seconds."""
+TIMEOUT_S = 10.0
+"""Longest time that a request may take, in seconds."""
+EVENT_WAIT_S = 10.0
+"""Longest time for which a request waits for events, in seconds."""
+LIMIT_KINDS: dict[str, LimitKind] = {
+    "ReadMaxRows": "rows",
+    "ReadMaxFiles": "files",
+    "ReadMaxBytes": "bytes",
+}
+
+
+class NotThere(BackendError):  # noqa: N818 - it says what is wrong
+    """Nobody listens at the address, or the application has not started yet."""
+
+
+class NotInControl(BackendError):  # noqa: N818
+    """Another controller has the application, or this one was silent for too long."""
+
+
+def agent_token(file: str | os.PathLike[str] | None = None) -> str:
+    """The token for an agent, from a file or from the variable TIDEGATE_AGENT_TOKEN.
+
+    It is never an argument of a command, which others on the machine could see.
+    """
+    if file is None:
+        text, key = os.environ.get("TIDEGATE_AGENT_TOKEN", ""), "TIDEGATE_AGENT_TOKEN"
+    else:
+        key = "--token-file"
+        try:
+            text = Path(file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "unreadable"
+            raise InputError(key, str(file), "a readable file", why) from None
+    if not text.strip():
+        remedy = "set it to the agent's token, or name a file with --token-file"
+        raise InputError(key, "" if file is None else str(file), "not empty", remedy)
+    return text.strip()
+
+
+def announced(file: str | os.PathLike[str]) -> tuple[str, str]:
+    """Address and token in the file in which an agent announced itself; the token may be empty."""
+    try:
+        said = json.loads(Path(file).read_text(encoding="utf-8"))
+        return str(said["url"]), str(said.get("token", ""))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        remedy = "it is the file that spark.tidegate.agent.announce names"
+        raise InputError("agent", str(file), "a file that an agent wrote", remedy) from None
+
+
+class AgentGateway(Gateway):
+    """The gateway to an application whose driver has the agent.
+
+    Args:
+        url: Address of the agent, such as ``http://127.0.0.1:8271``.
+        token: The agent's token.
+        ca_file: Certificates that the agent's certificate is checked with; None: those of the
+            system.
+        watch_only: The application is only observed, so another controller may be at work and
+            Spark's dynamic allocation may be on.
+        name: Name of this controller in logs. Default: host and process id.
+
+    Raises SettingError when the application cannot be scaled from outside, BackendError when the
+    agent does not answer or is controlled by another controller.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        ca_file: str | os.PathLike[str] | None = None,
+        watch_only: bool = False,
+        name: str | None = None,
+    ) -> None:
+        self._calls = _Calls(url, token, ca_file)
+        self._about: Json = self._calls.get("/v1/application")
+        if self._about.get("protocol") != PROTOCOL:
+            raise BackendError(
+                f"the agent speaks version {self._about.get('protocol')} of the interface and this "
+                f"controller version {PROTOCOL}: use the jar of the same release of Tidegate"
+            )
+        if not self._about["id"]:
+            raise NotThere("the application is still starting")
+        self._settings: dict[str, str] = self._about["settings"]
+        self._reader = JobReader(self)
+        self._queries: dict[str, Json] = {}
+        self._tasks_by_run: Mapping[str, tuple[int, int]] | None = None
+        self._event = int(self._about["lastEvent"])
+        self._ended = threading.Event()
+        if not watch_only:
+            check_scalable(self.setting)
+            self._take(name or f"{socket.gethostname()}/{os.getpid()}")
+
+    def _take(self, name: str) -> None:
+        """Take control of the application, unless another controller has it."""
+        self._name = name
+        self._calls.key = ""
+        taken = self._calls.post("/v1/controller", {"name": name, "seconds": LEASE_S})
+        self._calls.key = str(taken["key"])
+
+    def _change(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Change something; after a long silence of this controller, take control again first."""
+        try:
+            return self._calls.post(path, body)
+        except NotInControl:
+            self._take(self._name)
+            return self._calls.post(path, body)
+
+    def setting(self, key: str, default: str = "") -> str:
+        """A setting of the application."""
+        return self._settings.get(key, default)
+
+    @property
+    def version(self) -> str:
+        """The version of Spark."""
+        return str(self._about["spark"])
+
+    @property
+    def name(self) -> str:
+        """The application's name."""
+        return str(self._about["name"])
+
+    @property
+    def application(self) -> str:
+        """The application's id at the cluster manager."""
+        return str(self._about["id"])
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the application has ended: nobody listens at the agent's address any more."""
+        return self._ended.is_set() or self._calls.gone
+
+    @property
+    def succeeded_by_another(self) -> bool:
+        """Never: another application has another agent."""
+        return False
+
+    # --- executors ----------------------------------------------------------------------------
+
+    def executors(self, include_driver: bool = False) -> list[ExecutorInfo]:
+        """The executors that run, in the order of their registration."""
+        found = self._calls.get("/v1/executors")
+        return read_executors(found, include_driver, self.pod_prefix)
+
+    def request_total(self, executors: int) -> bool:
+        """Set the total number of executors that are requested."""
+        answer = self._change("/v1/total", {"executors": executors})
+        return bool(answer["acknowledged"])
+
+    def decommission(self, ids: Sequence[str], why: str) -> list[str]:
+        """Let executors finish their tasks and leave."""
+        if not self.decommissions:
+            return self.kill(ids)
+        asked = {"ids": list(ids), "why": why}
+        return [str(id) for id in self._change("/v1/decommission", asked)] if ids else []
+
+    def kill(self, ids: Sequence[str]) -> list[str]:
+        """Kill executors with their tasks."""
+        asked = {"ids": list(ids)}
+        return [str(id) for id in self._change("/v1/kill", asked)] if ids else []
+
+    def state_partitions(self) -> dict[str, int] | None:
+        """Number of state partitions that each executor has loaded, by its id."""
+        try:
+            self.active_queries()
+            stores = sampled_stores({i: q["state"] or [] for i, q in self._queries.items()})
+            asked = [store._asdict() for store in stores]
+            found = self._calls.post("/v1/state-locations", {"stores": asked}) if stores else []
+            return stores_by_executor(stores, found)
+        except BackendError as error:
+            log.debug("the coordinator of state stores did not answer: %s", error)
+            return None
+
+    # --- jobs ---------------------------------------------------------------------------------
+
+    def finished_jobs(
+        self, after: int, running: Collection[int] = ()
+    ) -> tuple[list[JobWork], int, set[int]]:
+        """Jobs of the application that have ended since the last look."""
+        return self._reader.finished(after, running)
+
+    def list_jobs(self, after: int, most: int, others: Collection[int]) -> tuple[list[Json], int]:
+        """Jobs as JSON; see `JobSource`."""
+        running = ",".join(str(number) for number in sorted(others))
+        answer = self._calls.get("/v1/jobs", after=after, most=most, running=running)
+        return answer["jobs"], int(answer["newest"])
+
+    def stages(self, numbers: Sequence[int]) -> list[Json | None]:
+        """Stages as JSON; see `JobSource`."""
+        found: list[Json | None] = self._calls.post("/v1/stages", {"stages": list(numbers)})
+        return found
+
+    def task_lists(self, wanted: Sequence[TaskList]) -> list[list[Json]]:
+        """Tasks as JSON; see `JobSource`."""
+        asked = [one._asdict() for one in wanted]
+        found: list[list[Json]] = self._calls.post("/v1/task-lists", {"lists": asked})
+        return found
+
+    def batch_texts(self, jobs: Sequence[Mapping[str, Any]]) -> list[str | None]:
+        """Descriptions of the executions of jobs; see `JobSource`."""
+        asked = [{"job": job["jobId"], "root": root_execution(job)} for job in jobs]
+        found: list[str | None] = self._calls.post("/v1/executions", {"jobs": asked})
+        return found
+
+    def active_jobs(self) -> list[Json]:
+        """Jobs that run, as JSON; see `JobSource`."""
+        found: list[Json] = self._calls.get("/v1/active-jobs")
+        return found
+
+    def runs(self) -> frozenset[str]:
+        """Runs of the queries that the last listing found."""
+        if not self._queries:
+            self.active_queries()
+        return frozenset(str(query["run"]) for query in self._queries.values())
+
+    def tasks_of(self, run: str) -> tuple[int, int]:
+        """Numbers of tasks of a query's run that wait for a slot, and that run."""
+        if self._tasks_by_run is None:
+            self._tasks_by_run = self._reader.active_tasks()
+        return self._tasks_by_run.get(run, (0, 0))
+
+    # --- queries ------------------------------------------------------------------------------
+
+    def active_queries(self) -> dict[str, str]:
+        """Names of the running queries of all sessions of the application, by id."""
+        self._tasks_by_run = None
+        self._queries = {query["id"]: query for query in self._calls.get("/v1/queries")}
+        return {id: query["name"] or id[:8] for id, query in self._queries.items()}
+
+    def _query(self, query: str) -> Json:
+        if query not in self._queries:
+            with contextlib.suppress(BackendError):
+                self.active_queries()
+        return self._queries.get(query, {})
+
+    def trigger_of(self, query: str) -> Trigger:
+        """The trigger of a query."""
+        seen = self._query(query).get("trigger")
+        return read_trigger(seen["kind"], seen["intervalMs"]) if seen else Trigger()
+
+    def status_of(self, query: str) -> QueryStatus:
+        """What a query does now; neither idle nor in a batch when that cannot be read."""
+        seen = self._query(query)
+        if not seen.get("status"):
+            return QueryStatus()
+        return read_status(seen["status"], seen["run"], seen["beganMs"])
+
+    def read_limits(self, query: str) -> tuple[tuple[SourceLimit, ...], ...] | None:
+        """The limits of each of a query's sources, None when they cannot be read (yet)."""
+        found = tuple(
+            tuple(
+                SourceLimit(LIMIT_KINDS[one["kind"]], one["amount"], one["source"]) for one in many
+            )
+            for many in self._query(query).get("limits") or ()
+        )
+        return found or None
+
+    def files_read(self, query: str) -> tuple[float, float] | None:
+        """Numbers of files and rows that the last batch of a query read, None when unknown."""
+        seen = self._query(query).get("files")
+        return (float(seen[0]), float(seen[1])) if seen else None
+
+    def in_batch(self) -> dict[str, str]:
+        """Names of the queries that process a batch now, by run id; idle ones are not listed."""
+        found = {}
+        for query in self._calls.get("/v1/queries"):
+            status = query["status"]
+            if status and status["isTriggerActive"] and status["isDataAvailable"]:
+                found[query["run"]] = query["name"] or query["id"][:8]
+        return found
+
+    def listen(self, hear: Callable[[str, str], None]) -> Callable[[], None]:
+        """Call a function for every event of every streaming query; return a function to stop it.
+
+        The events of the agent are fetched in a thread, which renews the lease too.
+        """
+        stop = threading.Event()
+        thread = threading.Thread(
+            target=self._follow, args=(hear, stop), name="tidegate-events", daemon=True
+        )
+        thread.start()
+
+        def end() -> None:
+            stop.set()
+            with contextlib.suppress(BackendError):  # the application may have ended already
+                self.leave()
+            thread.join(EVENT_WAIT_S / 10)
+
+        return end
+
+    def leave(self) -> None:
+        """Let another controller take over at once; the executors stay as they are."""
+        if self._calls.key:
+            self._calls.delete("/v1/controller")
+            self._calls.key = ""
+
+    def _follow(self, hear: Callable[[str, str], None], stop: threading.Event) -> None:
+        failing = False
+        while not stop.is_set():
+            try:
+                wait_ms = round(EVENT_WAIT_S * 1000)
+                answer = self._calls.get("/v1/events", after=self._event, wait=wait_ms)
+            except BackendError as error:
+                if self._calls.gone:
+                    self._ended.set()
+                    return
+                if not failing:
+                    log.warning("events of queries are missing: %s", error)
+                failing = True
+                stop.wait(1.0)
+                continue
+            failing = False
+            if answer["dropped"]:
+                log.warning("%d events of queries were not read in time", answer["dropped"])
+            for event in answer["events"]:
+                self._event = int(event["number"])
+                if not stop.is_set():
+                    hear(event["kind"], event["text"])
+
+
+class _Calls:
+    """Requests to the agent, each with its token; connections are kept, one for each thread.
+
+    url, token, ca_file: see `AgentGateway`.
+    """
+
+    def __init__(self, url: str, token: str, ca_file: str | os.PathLike[str] | None) -> None:
+        parts = urlsplit(url)
+        try:
+            port = parts.port
+        except ValueError:
+            port = None
+        if parts.scheme not in ("http", "https") or not parts.hostname or port is None:
+            remedy = f"for example {DEFAULT_URL}"
+            raise InputError("address of the agent", url, "http://HOST:PORT or https://…", remedy)
+        self.url = url
+        self.host, self.port = parts.hostname, port
+        self.key = ""
+        self.gone = False
+        """Whether nobody listens at the address any more."""
+        self._token = token
+        self._tls: ssl.SSLContext | None = None
+        if parts.scheme == "https":
+            try:
+                self._tls = ssl.create_default_context(
+                    cafile=None if ca_file is None else os.fspath(ca_file)
+                )
+            except (OSError, ssl.SSLError) as error:
+                why = getattr(error, "strerror", None) or "it has no certificates"
+                raise InputError("--ca-file", str(ca_file), "a PEM file", why) from None
+        self._local = threading.local()
+
+    def get(self, path: str, **query: object) -> Any:
+        """Read something."""
+        return self._send("GET", f"{path}?{urlencode(query)}" if query else path, None)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Ask for something with a body, or change something."""
+        return self._send("POST", path, json.dumps(body))
+
+    def delete(self, path: str) -> Any:
+        """Give something up."""
+        return self._send("DELETE", path, None)
+
+    def _send(self, method: str, path: str, body: str | None) -> Any:
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        if self.key:
+            headers["Tidegate-Controller"] = self.key
+        try:
+            status, text = self._exchange(method, path, body, headers)
+        except ConnectionRefusedError:
+            self.gone = True
+            raise NotThere(f"nobody answers at {self.url}: the application has ended") from None
+        except ssl.SSLCertVerificationError as error:
+            remedy = "name the certificate of its issuer with --ca-file"
+            raise SettingError("certificate of the agent", self.url, "trusted", remedy) from error
+        except (OSError, http.client.HTTPException) as error:
+            why = str(error) or type(error).__name__
+            raise BackendError(f"the agent at {self.url} did not answer: {why}") from error
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            raise BackendError(
+                f"{self.url} is no agent of Tidegate: it does not send JSON"
+            ) from None
+        if status == 200:
+            return answer
+        said = answer.get("error", "") if isinstance(answer, dict) else ""
+        if status == 401:
+            remedy = "use the token that the agent was started with"
+            raise SettingError("token", "the one given", "the agent's", remedy)
+        problem = NotInControl if status == 409 else BackendError
+        raise problem(said or f"the agent answered with status {status}")
+
+    def _exchange(
+        self, method: str, path: str, body: str | None, headers: Mapping[str, str]
+    ) -> tuple[int, bytes]:
+        """One request; a kept connection that has been closed meanwhile is opened again."""
+        for kept in (True, False):
+            connection = getattr(self._local, "connection", None) if kept else None
+            if connection is None:
+                if kept:
+                    continue
+                connection = self._connect()
+            try:
+                connection.request(method, path, body, dict(headers))
+                answer = connection.getresponse()
+                found = answer.status, answer.read()
+            except (OSError, http.client.HTTPException):
+                connection.close()
+                self._local.connection = None
+                if kept:
+                    continue  # the agent closes idle connections; every request may be repeated
+                raise
+            self._local.connection = connection
+            return found
+        raise AssertionError("unreachable")
+
+    def _connect(self) -> http.client.HTTPConnection:
+        limit_s = TIMEOUT_S + EVENT_WAIT_S
+        if self._tls is not None:
+            return http.client.HTTPSConnection(
+                self.host, self.port, timeout=limit_s, context=self._tls
+            )
+        return http.client.HTTPConnection(self.host, self.port, timeout=limit_s)

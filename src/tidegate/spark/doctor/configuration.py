@@ -1,0 +1,77 @@
+"""The facts of a job that has not started: its command line, files of defaults, and its code."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tidegate.spark.autoscaler.submit import DEFAULTS, Arguments, given_settings
+from tidegate.spark.doctor.code import CodeFacts, read_code
+from tidegate.spark.local.processes import spark_home
+from tidegate.spark.scalability.facts import JobFacts
+
+__all__ = ["facts_of_configuration", "version_of"]
+
+NOT_RUNNING = "the job does not run yet"
+ASK_THE_JOB = "only the running job shows that (tidegate doctor http://driver:4040)"
+
+
+def facts_of_configuration(arguments: Arguments, asked: JobFacts) -> JobFacts:
+    """The facts of a command line of ``tidegate submit``.
+
+    arguments: the sorted command line; the application may be missing. asked: what was asked of the
+    autoscaler.
+    """
+    home = Path(os.environ.get("SPARK_HOME") or spark_home())
+    given = DEFAULTS | given_settings(arguments.spark, home)
+    app = arguments.app[0] if arguments.app else ""
+    code = read_code(Path(app)) if app.endswith(".py") and Path(app).is_file() else None
+    settings = given if code is None else given | dict(code.settings)
+    return replace(
+        asked,
+        settings=settings,
+        set_in_code={} if code is None else code.places,
+        in_advance=True,
+        version=version_of(home),
+        queries=code.queries or None if code is not None else None,
+        unknown=_unknown(app, code, home),
+    )
+
+
+def version_of(home: Path) -> str | None:
+    """The version of an installation of Spark, by the name of its jar; None when it has none.
+
+    home: its folder.
+    """
+    for jar in sorted((home / "jars").glob("spark-core_*.jar")):
+        if found := re.search(r"spark-core_[\d.]+-(\d.*)\.jar$", jar.name):
+            return found.group(1)
+    return None
+
+
+def _unknown(app: str, code: CodeFacts | None, home: Path) -> Mapping[str, str]:
+    """Why facts of a configuration are not known."""
+    queries = ASK_THE_JOB
+    if code is not None and not code.queries:
+        queries = f"{app} starts no query that can be seen in it; {ASK_THE_JOB}"
+    in_code = ASK_THE_JOB
+    if code is not None:
+        in_code = f"only literal values in {Path(app).name} were read; {ASK_THE_JOB}"
+    return {
+        "version": f"no spark-core jar is in {home / 'jars'}",
+        "slo": "no latency target is given: add --slo",
+        "queries": queries,
+        "executors": NOT_RUNNING,
+        "rate": NOT_RUNNING,
+        "settings_in_code": in_code,
+        "queries.trigger": f"the code does not show the trigger; {ASK_THE_JOB}",
+        "queries.trigger_s": f"the code does not show the trigger; {ASK_THE_JOB}",
+        "queries.limits": f"the code does not show which source it reads; {ASK_THE_JOB}",
+        "queries.tasks": NOT_RUNNING,
+        "queries.watermark": f"the code does not show it; {ASK_THE_JOB}",
+        "queries.stateful": f"the code does not show whether it has state; {ASK_THE_JOB}",
+        "queries.checkpoint": f"the code does not show its checkpoint; {ASK_THE_JOB}",
+    }

@@ -1,0 +1,1 @@
+"""Cluster managers on this machine, for tests."""

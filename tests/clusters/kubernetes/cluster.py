@@ -1,0 +1,128 @@
+"""A cluster of one node: control plane, kubelet, a namespace, and the roles of deploy/kubernetes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from tests.clusters.kubernetes.api import Api, ApiError, collection
+from tests.clusters.kubernetes.control_plane import ControlPlane
+from tests.clusters.kubernetes.kubelet import Kubelet
+from tidegate.lifecycle import Service
+
+__all__ = ["ACCOUNT", "DEPLOY", "NAMESPACE", "KubernetesCluster", "documents"]
+
+NAMESPACE = "jobs"
+ACCOUNT = "spark-driver"
+DEPLOY = Path(__file__).parents[3] / "deploy" / "kubernetes"
+
+
+def documents(file: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a YAML file."""
+    with file.open(encoding="utf-8") as stream:
+        yield from (thing for thing in yaml.safe_load_all(stream) if thing)
+
+
+class KubernetesCluster(Service):
+    """Real Kubernetes, except that pods are processes of this machine.
+
+    folder: for data, keys, logs and the files of pods.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.plane = ControlPlane(folder / "control-plane")
+        self.kubelet: Kubelet | None = None
+
+    @property
+    def admin(self) -> Api:
+        """The API as a user who may do everything."""
+        return self.plane.admin
+
+    @property
+    def node(self) -> Kubelet:
+        """The kubelet of a cluster that was started."""
+        assert self.kubelet is not None
+        return self.kubelet
+
+    def start(self) -> Self:
+        """Start it with a namespace and an account that has the rights of a driver."""
+        try:
+            self.plane.start()
+            self._prepare()
+            self.kubelet = Kubelet(self.admin, NAMESPACE, self.folder / "pods").start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """End all pods and the control plane."""
+        if self.kubelet is not None:
+            self.kubelet.stop()
+        self.plane.stop()
+
+    def apply(self, *things: dict[str, Any]) -> None:
+        """Create objects, or replace those that exist."""
+        for thing in things:
+            path = collection(thing, NAMESPACE)
+            try:
+                self.admin.create(path, thing)
+            except ApiError as error:
+                if error.status != 409:
+                    raise
+                self.admin.update(f"{path}/{thing['metadata']['name']}", thing)
+
+    def token(self, account: str = ACCOUNT) -> str:
+        """A token of a service account, as the API server signs it for a pod."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
+        wanted = {"spec": {"expirationSeconds": 24 * 3600}}
+        return str(self.admin.create(path, wanted)["status"]["token"])
+
+    def pods(self, role: str = "executor", **phase: str) -> list[dict[str, Any]]:
+        """The pods of Spark. role: ``executor`` or ``driver``; phase: only those in that phase."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        found = self.admin.get(path, labelSelector=f"spark-role={role}")["items"]
+        return [
+            p for p in found if p["status"]["phase"] == phase.get("phase", p["status"]["phase"])
+        ]
+
+    def conf(self, token: str, image: str = "this-machine") -> dict[str, str]:
+        """Spark's settings for a driver on this machine that uses the cluster."""
+        secret = self.folder / "driver.token"
+        secret.touch(mode=0o600)
+        secret.write_text(token, encoding="ascii")
+        return {
+            "spark.kubernetes.namespace": NAMESPACE,
+            "spark.kubernetes.container.image": image,
+            "spark.kubernetes.authenticate.oauthTokenFile": str(secret),
+            "spark.kubernetes.authenticate.caCertFile": str(self.plane.ca),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        }
+
+    @property
+    def master(self) -> str:
+        """The value of ``--master``."""
+        return f"k8s://{self.plane.url}"
+
+    def _prepare(self) -> None:
+        """What the controller manager of a whole cluster creates in a namespace, and the roles."""
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        ca = {"ca.crt": self.plane.ca.read_text(encoding="ascii")}
+        for kind, name, more in (
+            ("ServiceAccount", "default", {}),
+            ("ConfigMap", "kube-root-ca.crt", {"data": ca}),
+        ):
+            self.apply({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **more})
+        self.apply(*documents(DEPLOY / "rbac.yaml"))
+
+
+def environment() -> dict[str, str]:
+    """The environment of a program of Tidegate on this machine, without anybody's cluster."""
+    hidden = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "HADOOP_CONF_DIR", "SPARK_HOME")
+    return {name: value for name, value in os.environ.items() if name not in hidden}

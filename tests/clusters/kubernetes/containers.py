@@ -1,0 +1,201 @@
+"""What a container of a pod is on this machine: a command with an environment and some files.
+
+There is no image. A container without a command gets the entry point of Spark's own image, which
+starts a driver or an executor; another one runs its command with the programs of this machine. A
+volume is a folder. There are no mounts, so the paths of volumes are replaced by these folders in
+arguments, environment and configuration files.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.clusters.kubernetes.api import Api
+from tidegate.spark.local.processes import java_program, spark_home
+
+__all__ = ["ContainerFiles", "command_of", "environment_of"]
+
+
+@dataclass
+class ContainerFiles:
+    """The volumes of a pod as folders. folder: where they are made; pod: as the API has it."""
+
+    folder: Path
+    pod: Mapping[str, Any]
+    volumes: dict[str, Path] = field(default_factory=dict)
+
+    def make(self, api: Api) -> None:
+        """Make the folders with what config maps, secrets and the API server put into them."""
+        for volume in self.pod["spec"].get("volumes", ()):
+            place = self.folder / "volumes" / volume["name"]
+            place.mkdir(parents=True, exist_ok=True)
+            self.volumes[volume["name"]] = place
+            for kind in ("configMap", "secret", "downwardAPI"):
+                if kind in volume:
+                    self._fill(api, kind, volume[kind], place)
+            for source in volume.get("projected", {}).get("sources", ()):
+                for kind, given in source.items():
+                    self._fill(api, kind, given, place)
+        for volume in self.pod["spec"].get("volumes", ()):
+            if "configMap" in volume:  # only these are about paths
+                for file in self.volumes[volume["name"]].iterdir():
+                    text = file.read_text(encoding="utf-8")
+                    file.write_text(self.local(text), encoding="utf-8")
+
+    def _fill(self, api: Api, kind: str, given: Mapping[str, Any], place: Path) -> None:
+        meta = self.pod["metadata"]
+        root = f"/api/v1/namespaces/{meta['namespace']}"
+        found: dict[str, bytes] = {}
+        if kind == "configMap":
+            data = api.get(f"{root}/configmaps/{given['name']}").get("data", {})
+            found = {name: text.encode() for name, text in data.items()}
+        elif kind == "secret":
+            data = api.get(f"{root}/secrets/{given.get('secretName') or given['name']}")["data"]
+            found = {name: base64.b64decode(text) for name, text in data.items()}
+        elif kind == "downwardAPI":
+            found = {
+                item["path"]: field_of(self.pod, item["fieldRef"]["fieldPath"]).encode()
+                for item in given["items"]
+            }
+        elif kind == "serviceAccountToken":
+            account = f"{root}/serviceaccounts/{self.pod['spec']['serviceAccountName']}"
+            wanted = {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenRequest",
+                "spec": {
+                    "expirationSeconds": given.get("expirationSeconds", 3600),
+                    "boundObjectRef": {
+                        "apiVersion": "v1",
+                        "kind": "Pod",
+                        "name": meta["name"],
+                        "uid": meta["uid"],
+                    },
+                },
+            }
+            token = api.create(f"{account}/token", wanted)["status"]["token"]
+            found = {given["path"]: token.encode()}
+        if kind in ("configMap", "secret") and "items" in given:
+            found = {item["path"]: found[item["key"]] for item in given["items"]}
+        for name, content in found.items():
+            (place / name).write_bytes(content)
+            (place / name).chmod(0o600)
+
+    def local(self, text: str) -> str:
+        """A text with the paths of all mounts replaced by folders of this machine."""
+        mounts = {
+            mount["mountPath"].rstrip("/"): self.volumes[mount["name"]] / mount.get("subPath", "")
+            for kind in ("initContainers", "containers")
+            for container in self.pod["spec"].get(kind, ())
+            for mount in container.get("volumeMounts", ())
+        }
+        for path in sorted(mounts, key=len, reverse=True):
+            text = re.sub(rf"(?<![\w/.-]){re.escape(path)}(?![\w.-])", str(mounts[path]), text)
+        return text
+
+
+def field_of(pod: Mapping[str, Any], path: str) -> str:
+    """A field of a pod by its path in the downward API.
+
+    >>> field_of({"metadata": {"name": "a", "labels": {"x/y": "1"}}}, "metadata.labels['x/y']")
+    '1'
+    """
+    key = re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", path)
+    if key:
+        return str(pod["metadata"].get(key[1], {}).get(key[2], ""))
+    found: Any = pod
+    for name in path.split("."):
+        found = found.get(name, {})
+    return str(found or "")
+
+
+def environment_of(
+    container: Mapping[str, Any], pod: Mapping[str, Any], files: ContainerFiles, api: Api
+) -> dict[str, str]:
+    """The environment that a container adds to that of this machine."""
+    root = f"/api/v1/namespaces/{pod['metadata']['namespace']}"
+    found: dict[str, str] = {}
+    for entry in container.get("env", ()):
+        source = entry.get("valueFrom", {})
+        if "fieldRef" in source:
+            value = field_of(pod, source["fieldRef"]["fieldPath"])
+        elif "secretKeyRef" in source:
+            given = source["secretKeyRef"]
+            data = api.get(f"{root}/secrets/{given['name']}")["data"]
+            value = base64.b64decode(data[given["key"]]).decode()
+        elif "configMapKeyRef" in source:
+            given = source["configMapKeyRef"]
+            value = api.get(f"{root}/configmaps/{given['name']}")["data"][given["key"]]
+        else:
+            value = _expanded(entry.get("value", ""), found)
+        found[entry["name"]] = files.local(value)
+    return found
+
+
+def _expanded(text: str, environment: Mapping[str, str]) -> str:
+    """A text with ``$(NAME)`` replaced, as Kubernetes does.
+
+    >>> _expanded("a$(B)$(C)", {"B": "1"})
+    'a1$(C)'
+    """
+    return re.sub(r"\$\((\w+)\)", lambda m: environment.get(m[1], m[0]), text)
+
+
+def command_of(
+    container: Mapping[str, Any], environment: Mapping[str, str], files: ContainerFiles
+) -> list[str]:
+    """The command that a container runs here."""
+    words = [*container.get("command", ()), *container.get("args", ())]
+    words = [files.local(_expanded(word, environment)) for word in words]
+    if container.get("command"):
+        beside = Path(sys.executable).with_name(words[0])
+        return [str(beside), *words[1:]] if beside.is_file() else words
+    role, *rest = words or [""]
+    return ENTRY_POINT[role](rest, environment)
+
+
+def _driver(words: list[str], environment: Mapping[str, str]) -> list[str]:
+    program = str(spark_home() / "bin" / "spark-submit")
+    bound = f"spark.driver.bindAddress={environment['SPARK_DRIVER_BIND_ADDRESS']}"
+    return [program, "--conf", bound, "--deploy-mode", "client", *words]
+
+
+def _executor(words: list[str], environment: Mapping[str, str]) -> list[str]:
+    options = sorted(
+        (name for name in environment if name.startswith("SPARK_JAVA_OPT_")),
+        key=lambda name: int(name.rpartition("_")[2]),
+    )
+    memory = environment["SPARK_EXECUTOR_MEMORY"]
+    given = {
+        "--driver-url": "SPARK_DRIVER_URL",
+        "--executor-id": "SPARK_EXECUTOR_ID",
+        "--cores": "SPARK_EXECUTOR_CORES",
+        "--app-id": "SPARK_APPLICATION_ID",
+        "--hostname": "SPARK_EXECUTOR_POD_IP",
+        "--resourceProfileId": "SPARK_RESOURCE_PROFILE_ID",
+        "--podName": "SPARK_EXECUTOR_POD_NAME",
+    }
+    conf = environment.get("SPARK_CONF_DIR", "")
+    return [
+        java_program(),
+        *(environment[name] for name in options),
+        f"-Xms{memory}",
+        f"-Xmx{memory}",
+        "-cp",
+        os.pathsep.join(filter(None, [conf, str(spark_home() / "jars" / "*")])),
+        "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend",
+        *(word for flag, name in given.items() for word in (flag, environment[name])),
+    ]
+
+
+ENTRY_POINT: dict[str, Callable[[list[str], Mapping[str, str]], list[str]]] = {
+    "driver": _driver,
+    "executor": _executor,
+}
+"""What the entry point of Spark's image does, by its first argument."""

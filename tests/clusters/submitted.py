@@ -1,0 +1,134 @@
+"""A job that was submitted with ``tidegate submit``: its input, its journal and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.clusters import job
+from tidegate.lifecycle import Closing
+from tidegate.loop.controls import Control, submit
+from tidegate.loop.journal import Turn, read_journal
+
+TIDEGATE = "import sys; from tidegate.cli import main; sys.argv[0] = 'tidegate'; main()"
+LIMIT_S = 300.0
+"""Nothing takes so long on an idle machine; it is there for one that is very busy."""
+FILE_S = 0.5
+
+
+class Feed(Closing):
+    """Writes rows into a folder at a rate that can be changed at any time.
+
+    folder: where the job reads. `per_s`: rows a second, at first none: rows that wait for the start
+    of the job would be one long batch.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.per_s = 0.0
+        self._end = threading.Event()
+        folder.mkdir(parents=True)
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def _write(self) -> None:
+        number = 0
+        while not self._end.wait(FILE_S):
+            if self.per_s:
+                number += 1
+                new = self.folder / f".{number}"
+                new.write_text("row\n" * round(self.per_s * FILE_S), encoding="ascii")
+                new.rename(self.folder / f"{number}.txt")
+
+    def close(self) -> None:
+        """Stop writing."""
+        self._end.set()
+        self._thread.join()
+
+
+class Submitted(Closing):
+    """A running job with its feed and journal in a folder.
+
+    folder: for all of it. words: options for ``tidegate submit``. env: its environment.
+    """
+
+    def __init__(self, folder: Path, words: Sequence[str], env: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.journal = folder / "tidegate.jsonl"
+        self.log = folder / "submit.log"
+        self.feed = Feed(folder / "in")
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-c", TIDEGATE, "submit", "--journal", str(self.journal)),
+                    *words,
+                    *(str(Path(job.__file__)), str(folder)),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=dict(env),
+                cwd=folder,
+                start_new_session=True,
+            )
+
+    @property
+    def application(self) -> str:
+        """The id of the application; wait for it."""
+        made = self.folder / "application"
+        self.until("the query runs", made.exists)
+        return made.read_text(encoding="ascii")
+
+    def turns(self) -> list[Turn]:
+        """The complete turns of its journal."""
+        if not self.journal.exists():
+            return []
+        return [turn for turn in read_journal(self.journal) if turn.snapshot is not None]
+
+    def hosts(self, status: str = "running") -> int:
+        """Executors with a status in the last turn's snapshot."""
+        turns = self.turns()
+        snapshot = turns[-1].snapshot if turns else None
+        return 0 if snapshot is None else sum(h.status == status for h in snapshot.hosts)
+
+    def says(self, text: str) -> bool:
+        """Whether its output has a text."""
+        return text in self.log.read_text(encoding="utf-8", errors="replace")
+
+    def decide(self, policy: str, **parameters: Any) -> None:
+        """Change its policy, as a person does on the dashboard."""
+        submit(self.journal, Control("policy", policy, parameters, time.time()))
+
+    def until(self, what: str, true: Callable[[], object], limit_s: float = LIMIT_S) -> None:
+        """Wait until something is true while the job runs."""
+        end_s = time.monotonic() + limit_s
+        while not true():
+            code = self.process.poll()
+            assert code is None, f"the job ended with code {code}: {self._tail()}"
+            assert time.monotonic() < end_s, f"not in {limit_s:g} s: {what}: {self._tail()}"
+            time.sleep(0.2)
+
+    def end(self) -> int:
+        """Let it end by itself; return its exit code."""
+        self.feed.close()
+        (self.folder / "stop").touch()
+        return self.process.wait(LIMIT_S)
+
+    def close(self) -> None:
+        """Stop the feed, and kill the job if it still runs."""
+        self.feed.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def _tail(self) -> str:
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(lines[-30:])
