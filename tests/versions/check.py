@@ -1,6 +1,7 @@
 """The live check of one version of Spark, run by a Python that has this version installed.
 
-    python -m tests.versions.check RESULT.json
+    python -m tests.versions.check RESULT.json                     # attached in the driver
+    python -m tests.versions.check RESULT.json --gateway agent     # through the agent in the driver
 
 It starts an embedded standalone cluster with one worker, a session, a query whose tasks sleep
 (``heavy``), a query with state in another session (``ticks``), one with ``foreachBatch``
@@ -37,8 +38,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.spark.autoscaler import ticks
+from tests.versions.pins import GATEWAYS
+from tidegate.errors import BackendError
 from tidegate.loop.journal import read_journal
 from tidegate.spark import Autoscaler, LocalCluster
+from tidegate.spark.agent import PLUGIN, agent_jar
+from tidegate.spark.autoscaler.agent import AgentGateway, announced
 from tidegate.spark.autoscaler.gateway import Gateway, Trigger
 from tidegate.spark.local.session import session
 
@@ -329,15 +334,25 @@ def check_pandas(report: Report, spark: SparkSession) -> None:
     report.that("functions on pandas", found == [0.0, 2.0, 4.0, 6.0, 8.0], versions)
 
 
-def run(report: Report, folder: Path) -> None:
-    """All checks, in order. folder: for logs and data."""
+def run(report: Report, folder: Path, by_agent: bool) -> None:
+    """All checks, in order.
+
+    folder: for logs and data. by_agent: the autoscaler is attached to the agent, over HTTP.
+    """
     warnings = Warnings()
     logging.getLogger("tidegate").addHandler(warnings)
     began_s, journal = time.time(), folder / "journal.jsonl"
     ticks.write_input(folder / "in", 0, 2)
+    address, settings = folder / "agent.json", dict(SETTINGS)
+    if by_agent:
+        settings |= {
+            "spark.jars": str(agent_jar()),
+            "spark.plugins": PLUGIN,
+            "spark.tidegate.agent.announce": str(address),
+        }
     with (
         LocalCluster(CORES, 512, MOST, folder / "cluster").start(hosts=1) as cluster,
-        session(cluster, folder / "driver.log", SETTINGS) as spark,
+        session(cluster, folder / "driver.log", settings) as spark,
     ):
         context = spark.sparkContext
         jvm, driver = context._jvm, context._gateway.proc  # type: ignore[union-attr]
@@ -345,7 +360,8 @@ def run(report: Report, folder: Path) -> None:
         bench = Bench(report, folder, cluster, spark, str(context.applicationId), began_s)
         folders = (folder / name for name in ("in", "out", "checkpoint"))
         light = ticks.start(spark.newSession(), *folders)
-        with _attached(spark, journal) as autoscaler:
+        driven = AgentGateway(*announced(address)) if by_agent else spark
+        with _attached(driven, journal) as autoscaler:
             gateway = autoscaler.gateway
             report.passed("attached", gateway.version)
             bench.check_scaling(autoscaler)
@@ -355,6 +371,7 @@ def run(report: Report, folder: Path) -> None:
         check_pandas(report, spark)
         spark.stop()
         report.until("the executors end", lambda: ((n := bench.processes()) == 0, n))
+        report.until("the application is gone", lambda: (gone(gateway), ""))
     report.that("the JVM of the driver has ended", driver.poll() is not None, driver.poll())
     report.that("no context is left", SparkContext._active_spark_context is None)
     turns = list(read_journal(journal))
@@ -363,6 +380,13 @@ def run(report: Report, folder: Path) -> None:
     # The autoscaler is right to warn of the executor that was killed.
     others = [text for text in warnings.texts if "decommissioned by somebody else" not in text]
     report.that("no warning", not others, others)
+
+
+def gone(gateway: Gateway) -> bool:
+    """Whether the application has ended. An agent that has ended is noticed by the next call."""
+    with contextlib.suppress(BackendError):
+        gateway.executors()
+    return gateway.stopped
 
 
 def facts(spark: str, jvm: Any) -> dict[str, str]:
@@ -375,9 +399,9 @@ def facts(spark: str, jvm: Any) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _attached(spark: SparkSession, journal: Path) -> Iterator[Autoscaler]:
+def _attached(driven: SparkSession | Gateway, journal: Path) -> Iterator[Autoscaler]:
     with Autoscaler(
-        spark, slo="10s", interval="2s", stabilise="4s", max_executors=MOST, journal=journal
+        driven, slo="10s", interval="2s", stabilise="4s", max_executors=MOST, journal=journal
     ) as autoscaler:
         yield autoscaler
 
@@ -386,14 +410,16 @@ def main() -> None:
     """Run the check and write its result; exit code 1 when it failed."""
     words = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     words.add_argument("result", type=Path, help="the JSON file for the result")
+    words.add_argument("--gateway", choices=GATEWAYS, default=GATEWAYS[0])
     words.add_argument("--limit", type=float, default=240.0, help="seconds to wait for an event")
     words.add_argument("--keep", type=Path, help="keep logs and data in this folder")
     given = words.parse_args()
     folder = given.keep or Path(tempfile.mkdtemp(prefix="tidegate-version-"))
     folder.mkdir(parents=True, exist_ok=True)
     report = Report(given.limit)
+    report.facts["gateway"] = given.gateway
     try:
-        run(report, folder)
+        run(report, folder, given.gateway == "agent")
     except CheckError:
         pass  # it is in the report
     except Exception as error:

@@ -41,4 +41,4 @@ def test_a_version_that_failed_is_seen_in_the_table() -> None:
     one = {"check": "executors grow", "passed": False, "seen": "1", "at_s": 2.0}
     seen = {"spark": "4.3.0", "passed": False, "checks": [one], "executors": [[1.0, 1]]}
     _, line = table([seen]).splitlines()
-    assert line.split() == ["4.3.0", "?", "?", "?", "1", "0/1", "?", "FAILED"]
+    assert line.split() == ["4.3.0", "?", "?", "?", "?", "1", "0/1", "?", "FAILED"]

@@ -7,13 +7,16 @@ to Spark's internal classes are here; everything else is the same in all version
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from tidegate.spark.autoscaler.jobs import root_execution
 
-__all__ = ["KNOWN_VERSIONS", "Version", "is_known", "version_of"]
+__all__ = ["KNOWN_VERSIONS", "Version", "is_known", "version_of", "warn_if_untested"]
+
+log = logging.getLogger(__name__)
 
 KNOWN_VERSIONS = ("3.5", "4.0", "4.1", "4.2", "4.3")
 """The minor versions of Spark on which the autoscaler is tested, see docs/reference/versions.md."""
@@ -82,6 +85,12 @@ def is_known(text: str) -> bool:
     (True, False, False)
     """
     return _minor(text) in KNOWN_VERSIONS
+
+
+def warn_if_untested(text: str) -> None:
+    """Log a warning for a version of Spark that was not tested."""
+    if not is_known(text):
+        log.warning("Spark %s is untested; tested versions: %s", text, ", ".join(KNOWN_VERSIONS))
 
 
 def _minor(text: str) -> str:
