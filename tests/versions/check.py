@@ -56,6 +56,7 @@ SETTINGS = {
     "spark.driver.extraJavaOptions": LIGHT_JVM,
     "spark.executor.extraJavaOptions": LIGHT_JVM,
     "spark.sql.shuffle.partitions": str(STATE_PARTITIONS),
+    "spark.locality.wait": "0s",  # the autoscaler warns of a wait for the executor with the state
 }
 
 
