@@ -77,7 +77,7 @@ bench-live: setup java ## live on Spark: static, Spark's own allocation and Tide
 test-trust: setup java ## a submitted job: kill -9, a damaged journal, a full disk, a taken port, a second copy (minutes)
 	$(BIN)/python -m tests.trust.faults
 
-test-versions: setup java ## live on Spark 3.5 to 4.3, each from the package index (a quarter of an hour; ONLY=3.5)
+test-versions: setup java agent ## live on Spark 3.5 to 4.3, each from the package index (a quarter of an hour; ONLY=3.5)
 	$(BIN)/python -m tests.versions.run $(if $(ONLY),--only $(ONLY))
 
 kubernetes: setup ## build the API server of Kubernetes into the cache, once (needs Go; five minutes of CPU)

@@ -34,6 +34,7 @@ from tidegate.spark.autoscaler.sightings import (
     read_status,
     read_trigger,
 )
+from tidegate.spark.autoscaler.versions import warn_if_untested
 
 __all__ = ["DEFAULT_URL", "AgentGateway", "NotInControl", "NotThere", "agent_token", "announced"]
 
@@ -134,6 +135,7 @@ class AgentGateway(Gateway):
         self._tasks_by_run: Mapping[str, tuple[int, int]] | None = None
         self._event = int(self._about["lastEvent"])
         self._ended = threading.Event()
+        warn_if_untested(self.version)
         if not watch_only:
             check_scalable(self.setting)
             self._take(name or f"{socket.gethostname()}/{os.getpid()}")
