@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test test-trust test-versions test-kubernetes kubernetes kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm claims java clean
+.PHONY: help setup test test-trust test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm claims java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,13 +22,19 @@ java: ## find Java, or install it where possible
 browser: ## find Chromium for the dashboard's tests, or install it where possible
 	@sh scripts/ensure-browser.sh
 
-test: setup java browser try-kafka lint tests ## lint, types, layers, doctests and all tests
+test: setup java browser try-kafka try-yarn lint tests ## lint, types, layers, doctests and all tests
 
 kafka: setup java ## fetch Spark's Kafka connector and a broker from Maven Central
 	$(BIN)/python -m tidegate.spark.local.kafka_jars
 
 try-kafka: setup java
 	@$(BIN)/python -m tidegate.spark.local.kafka_jars || echo "Tests against Kafka are skipped."
+
+yarn: setup java ## fetch the daemons of YARN from Maven Central
+	$(BIN)/python -m tests.clusters.yarn --fetch
+
+try-yarn: setup java
+	@$(BIN)/python -m tests.clusters.yarn --fetch || echo "Tests on YARN are skipped."
 
 lint: setup
 	$(BIN)/ruff check --quiet .

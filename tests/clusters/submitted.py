@@ -99,6 +99,16 @@ class Submitted(Closing):
         snapshot = turns[-1].snapshot if turns else None
         return 0 if snapshot is None else sum(h.status == status for h in snapshot.hosts)
 
+    def notes(self) -> str:
+        """The notes of the last turn."""
+        turns = self.turns()
+        outcome = turns[-1].outcome if turns else None
+        return "" if outcome is None else "\n".join(outcome.notes)
+
+    def errors(self) -> list[str]:
+        """Turns that failed, in sentences."""
+        return [turn.error for turn in read_journal(self.journal) if turn.error]
+
     def says(self, text: str) -> bool:
         """Whether its output has a text."""
         return text in self.log.read_text(encoding="utf-8", errors="replace")

@@ -125,13 +125,13 @@ class LocalYarn(Service):
 
     def stop(self) -> None:
         """Stop all daemons and what is left of their containers."""
-        for process in self.managers.values():
-            process.stop()  # a NodeManager ends its containers
-        self.managers.clear()
         if self._resource_manager is not None:
             self._resource_manager.kill()
             self._resource_manager = None
-        for pid in self._processes(""):  # those of a NodeManager that was killed
+        for process in self.managers.values():
+            process.kill()  # in order, it would take ten seconds each
+        self.managers.clear()
+        for pid in self._processes(""):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if self._own_folder:
