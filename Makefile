@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup test test-trust test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm claims java clean
+.PHONY: help setup agent test test-trust test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm claims java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -16,13 +16,20 @@ $(READY): pyproject.toml constraints.txt
 	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
+AGENT := src/tidegate/spark/agent/tidegate-agent.jar
+
+agent: setup java $(AGENT) ## compile the agent, a plugin for Spark drivers of any language
+
+$(AGENT): $(READY) scripts/build_agent.py $(wildcard agent/java/io/tidegate/spark/*.java)
+	$(BIN)/python scripts/build_agent.py
+
 java: ## find Java, or install it where possible
 	@sh scripts/ensure-java.sh
 
 browser: ## find Chromium for the dashboard's tests, or install it where possible
 	@sh scripts/ensure-browser.sh
 
-test: setup java browser try-kafka try-yarn lint tests ## lint, types, layers, doctests and all tests
+test: setup java agent browser try-kafka try-yarn lint tests ## lint, types, layers, doctests and all tests
 
 kafka: setup java ## fetch Spark's Kafka connector and a broker from Maven Central
 	$(BIN)/python -m tidegate.spark.local.kafka_jars
@@ -48,7 +55,7 @@ unit: setup ## tests that need neither Java nor a browser (about four minutes)
 tests: setup
 	$(BIN)/pytest --durations=10
 
-dist: setup java ## build wheel and source archive, and follow the tutorial with the wheel alone
+dist: setup java agent ## build wheel and source archive, and follow the tutorial with the wheel alone
 	$(BIN)/python scripts/dist.py
 
 docs: setup ## build the documentation in out/site; broken links and undocumented settings fail

@@ -20,8 +20,10 @@ from tidegate.loop.backend import Outcome
 from tidegate.loop.journal import Turn
 from tidegate.model import Binding, Plan
 from tidegate.policies import create
+from tidegate.spark.autoscaler.attachment import Attachment
 from tidegate.spark.autoscaler.autoscaler import DryRunAccount
-from tidegate.spark.autoscaler.submit import Attachment, environment, run, split_arguments
+from tidegate.spark.autoscaler.submit import environment, split_arguments
+from tidegate.spark.autoscaler.submitted import run
 from tidegate.testing import steady_snapshot
 
 TOKEN = "tide-and-gate-and-tide"
@@ -239,7 +241,7 @@ def test_spark_home_and_its_defaults_are_respected(
         (("--slo", "5s", "--time-zone", "Asia/Tokyo", "app.py"), "left out without a schedule"),
         (("--slo", "5s", "--without-guard", "x", "app.py"), "--without-guard is 'x'"),
         (("--slo", "5s", "gone.py"), "application is 'gone.py'"),
-        (("--slo", "5s", "job.jar"), "use tidegate.spark.Autoscaler"),
+        (("--slo", "5s", "job.jar"), "application is 'job.jar'; it must be an existing file"),
         (("--slo", "5s", "--polcy", "drs", "app.py"), "option is '--polcy'"),
         (("--slo", "5s", "--policy", "dsr", "app.py"), "did you mean"),
         (("--slo", "5s", "--set", "t_max_s", "app.py"), "parameter=value"),
@@ -258,7 +260,6 @@ def test_spark_home_and_its_defaults_are_respected(
         (("--slo", "5s", "--config", "c", "--policy", "drs", "app.py"), "left out with --config"),
         (("--slo", "5s", "--conf", "spark.x", "app.py"), "key=value"),
         (("--slo", "5s", "--properties-file", "none", "app.py"), "--properties-file is 'none'"),
-        (("--slo", "5s", "--deploy-mode", "cluster", "app.py"), "must be client"),
         (("--slo", "5s", "-c", "spark.dynamicAllocation.enabled=TRUE", "app.py"), "two autosc"),
     ],
 )
@@ -269,6 +270,37 @@ def test_a_mistake_is_one_sentence_before_spark_starts(
     assert command == [] and done.returncode == 2
     assert sentence in done.stderr
     assert done.stderr.startswith("tidegate: ") and done.stderr.count("\n") == 1
+
+
+def controller_in(command: list[str]) -> list[str]:
+    """The command that the agent is to run."""
+    pairs = dict(w.split("=", 1) for w in command if w.startswith("spark.") and "=" in w)
+    found: list[str] = json.loads(pairs["spark.tidegate.controller"])
+    return found
+
+
+def test_a_jar_gets_the_agent_and_a_controller_of_this_python(app: Path, tmp_path: Path) -> None:
+    jar = tmp_path / "job.jar"
+    jar.touch()
+    words = ("--slo", "5s", "--jars", "own.jar", "--class", "Job", "--agent-jar", "agent.jar")
+    done, command, _ = submitted(*words, "--conf", "spark.plugins=Mine", jar, "x")
+    assert done.returncode == 0 and command[-2:] == [str(jar), "x"]
+    assert "spark.plugins=Mine,io.tidegate.spark.TidegatePlugin" in command
+    assert "spark.jars=own.jar,agent.jar" in command and "--jars" not in command
+    assert "spark.decommission.enabled=true" in command
+    python, *rest, settings = controller_in(command)
+    assert (python, rest) == (sys.executable, ["-m", "tidegate", "attach", "--attachment"])
+    assert json.loads(settings)["slo"] == "5s"
+
+
+def test_a_driver_on_the_cluster_gets_the_agent_and_a_controller_there(app: Path) -> None:
+    words = ("--slo", "5s", "--deploy-mode", "cluster", "--agent-jar", "local:///opt/agent.jar")
+    done, command, _ = submitted(*words, "hdfs://there/app.py")
+    assert done.returncode == 0 and command[-1] == "hdfs://there/app.py"
+    assert "spark.jars=local:///opt/agent.jar" in command
+    assert controller_in(command)[0] == "python3"
+    done, command, _ = submitted(*words, "--controller-python", "./env/bin/python", "app.py")
+    assert controller_in(command)[0] == "./env/bin/python"
 
 
 def test_a_wrong_spark_home_is_named(app: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from tidegate import __version__
 from tidegate.cli.allocate import allocate
+from tidegate.cli.attach import AttachCommand, attach
 from tidegate.cli.backtest import backtest_command
 from tidegate.cli.calibrate import calibrate_command
 from tidegate.cli.dashboard import dashboard
@@ -50,6 +51,7 @@ app.command("run")(run_command)
 app.command("profile")(profile_command)
 app.command()(reproduce)
 app.command(cls=SubmitCommand)(submit)
+app.command(cls=AttachCommand)(attach)
 app.command(cls=DoctorCommand)(doctor)
 app.add_typer(fleet)
 app.add_typer(traces)

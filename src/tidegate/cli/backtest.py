@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from tidegate.cli.autoscaler_options import WithoutGuard
 from tidegate.cli.dashboard import Dashboard, attached, wait_for_the_end
 from tidegate.cli.output import console, print_json, progress_bar, table
-from tidegate.cli.submit import WithoutGuard
 from tidegate.config import load_topology
 from tidegate.errors import InputError
 from tidegate.lab.backtest import (

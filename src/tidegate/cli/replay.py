@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 from rich.progress import track
 
+from tidegate.cli.autoscaler_options import chosen_policy
 from tidegate.cli.backtest import WithoutGuard
 from tidegate.cli.output import console, print_json, table
-from tidegate.cli.submit import chosen_policy
 from tidegate.codec import to_plain
 from tidegate.errors import InputError
 from tidegate.guards import EveryQueryRuns

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.apps import APPLICATIONS
+from tidegate.cli.autoscaler_options import chosen_policy
 from tidegate.cli.dashboard import Dashboard, attached
 from tidegate.cli.lifecycle import (
     INTERRUPTED,
@@ -23,7 +24,6 @@ from tidegate.cli.lifecycle import (
 from tidegate.cli.live_view import LiveView
 from tidegate.cli.output import console, table
 from tidegate.cli.report import show_summary
-from tidegate.cli.submit import chosen_policy
 from tidegate.errors import BackendError, InputError
 from tidegate.model import SloByQuery
 from tidegate.report.live import live_page

@@ -30,8 +30,9 @@ from tidegate.model.topology import Resources
 from tidegate.report.metrics import ServedMetrics
 from tidegate.spark.autoscaler import autoscaler as module
 from tidegate.spark.autoscaler import world as world_module
+from tidegate.spark.autoscaler.attachment import Attachment
 from tidegate.spark.autoscaler.autoscaler import Autoscaler, DryRunAccount
-from tidegate.spark.autoscaler.submit import Attachment, run
+from tidegate.spark.autoscaler.submitted import run
 from tidegate.testing import steady_snapshot
 from tidegate.testing.spark import FakeGateway as SparkGateway
 
@@ -144,7 +145,7 @@ def test_logs_of_a_submitted_application_may_be_json(
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     metrics, failed = (next(x for x in lines if w in x["message"]) for w in ("metrics:", "turn 2"))
     assert metrics["level"] == failed["level"] == "WARNING"
-    assert metrics["logger"] == "tidegate.spark.autoscaler.submit" and "turn" not in metrics
+    assert metrics["logger"] == "tidegate.spark.autoscaler.attachment" and "turn" not in metrics
     assert (failed["application"], failed["turn"]) == ("app-1", 2)
     assert failed["message"] == "turn 2 failed: BackendError: the cluster\nis away"
     moment = datetime.fromisoformat(failed["time"])

@@ -35,7 +35,7 @@ from tidegate.spark.autoscaler.sightings import (
     read_trigger,
 )
 
-__all__ = ["DEFAULT_URL", "AgentGateway", "agent_token"]
+__all__ = ["DEFAULT_URL", "AgentGateway", "NotInControl", "NotThere", "agent_token", "announced"]
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,14 @@ LIMIT_KINDS: dict[str, LimitKind] = {
     "ReadMaxFiles": "files",
     "ReadMaxBytes": "bytes",
 }
+
+
+class NotThere(BackendError):  # noqa: N818 - it says what is wrong
+    """Nobody listens at the address, or the application has not started yet."""
+
+
+class NotInControl(BackendError):  # noqa: N818
+    """Another controller has the application, or this one was silent for too long."""
 
 
 def agent_token(file: str | os.PathLike[str] | None = None) -> str:
@@ -76,6 +84,16 @@ def agent_token(file: str | os.PathLike[str] | None = None) -> str:
     return text.strip()
 
 
+def announced(file: str | os.PathLike[str]) -> tuple[str, str]:
+    """Address and token in the file in which an agent announced itself; the token may be empty."""
+    try:
+        said = json.loads(Path(file).read_text(encoding="utf-8"))
+        return str(said["url"]), str(said.get("token", ""))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        remedy = "it is the file that spark.tidegate.agent.announce names"
+        raise InputError("agent", str(file), "a file that an agent wrote", remedy) from None
+
+
 class AgentGateway(Gateway):
     """The gateway to an application whose driver has the agent.
 
@@ -86,7 +104,7 @@ class AgentGateway(Gateway):
             system.
         watch_only: The application is only observed, so another controller may be at work and
             Spark's dynamic allocation may be on.
-        name: Name of this controller for people. Default: host and process id.
+        name: Name of this controller in logs. Default: host and process id.
 
     Raises SettingError when the application cannot be scaled from outside, BackendError when the
     agent does not answer or is controlled by another controller.
@@ -107,6 +125,8 @@ class AgentGateway(Gateway):
                 f"the agent speaks version {self._about.get('protocol')} of the interface and this "
                 f"controller version {PROTOCOL}: use the jar of the same release of Tidegate"
             )
+        if not self._about["id"]:
+            raise NotThere("the application is still starting")
         self._settings: dict[str, str] = self._about["settings"]
         self._reader = JobReader(self)
         self._queries: dict[str, Json] = {}
@@ -115,9 +135,22 @@ class AgentGateway(Gateway):
         self._ended = threading.Event()
         if not watch_only:
             check_scalable(self.setting)
-            mine = name or f"{socket.gethostname()}/{os.getpid()}"
-            taken = self._calls.post("/v1/controller", {"name": mine, "seconds": LEASE_S})
-            self._calls.key = str(taken["key"])
+            self._take(name or f"{socket.gethostname()}/{os.getpid()}")
+
+    def _take(self, name: str) -> None:
+        """Take control of the application, unless another controller has it."""
+        self._name = name
+        self._calls.key = ""
+        taken = self._calls.post("/v1/controller", {"name": name, "seconds": LEASE_S})
+        self._calls.key = str(taken["key"])
+
+    def _change(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Change something; after a long silence of this controller, take control again first."""
+        try:
+            return self._calls.post(path, body)
+        except NotInControl:
+            self._take(self._name)
+            return self._calls.post(path, body)
 
     def setting(self, key: str, default: str = "") -> str:
         """A setting of the application."""
@@ -157,7 +190,7 @@ class AgentGateway(Gateway):
 
     def request_total(self, executors: int) -> bool:
         """Set the total number of executors that are requested."""
-        answer = self._calls.post("/v1/total", {"executors": executors})
+        answer = self._change("/v1/total", {"executors": executors})
         return bool(answer["acknowledged"])
 
     def decommission(self, ids: Sequence[str], why: str) -> list[str]:
@@ -165,12 +198,12 @@ class AgentGateway(Gateway):
         if not self.decommissions:
             return self.kill(ids)
         asked = {"ids": list(ids), "why": why}
-        return [str(id) for id in self._calls.post("/v1/decommission", asked)] if ids else []
+        return [str(id) for id in self._change("/v1/decommission", asked)] if ids else []
 
     def kill(self, ids: Sequence[str]) -> list[str]:
         """Kill executors with their tasks."""
         asked = {"ids": list(ids)}
-        return [str(id) for id in self._calls.post("/v1/kill", asked)] if ids else []
+        return [str(id) for id in self._change("/v1/kill", asked)] if ids else []
 
     def state_partitions(self) -> dict[str, int] | None:
         """Number of state partitions that each executor has loaded, by its id."""
@@ -383,7 +416,7 @@ class _Calls:
             status, text = self._exchange(method, path, body, headers)
         except ConnectionRefusedError:
             self.gone = True
-            raise BackendError(f"nobody answers at {self.url}: the application has ended") from None
+            raise NotThere(f"nobody answers at {self.url}: the application has ended") from None
         except ssl.SSLCertVerificationError as error:
             remedy = "name the certificate of its issuer with --ca-file"
             raise SettingError("certificate of the agent", self.url, "trusted", remedy) from error
@@ -402,7 +435,8 @@ class _Calls:
         if status == 401:
             remedy = "use the token that the agent was started with"
             raise SettingError("token", "the one given", "the agent's", remedy)
-        raise BackendError(said or f"the agent answered with status {status}")
+        problem = NotInControl if status == 409 else BackendError
+        raise problem(said or f"the agent answered with status {status}")
 
     def _exchange(
         self, method: str, path: str, body: str | None, headers: Mapping[str, str]

@@ -7,6 +7,6 @@ import sys
 if __name__ == "__main__":
     # Python has put this file's folder first; its modules are not top-level modules.
     del sys.path[0]
-    from tidegate.spark.autoscaler.submit import run
+    from tidegate.spark.autoscaler.submitted import run
 
     sys.exit(run(sys.argv[1:]))

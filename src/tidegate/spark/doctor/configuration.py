@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tidegate.spark.autoscaler.submit import DEFAULTS, Arguments, _given
+from tidegate.spark.autoscaler.submit import DEFAULTS, Arguments, given_settings
 from tidegate.spark.doctor.code import CodeFacts, read_code
 from tidegate.spark.local.processes import spark_home
 from tidegate.spark.scalability.facts import JobFacts
@@ -26,7 +26,7 @@ def facts_of_configuration(arguments: Arguments, asked: JobFacts) -> JobFacts:
     autoscaler.
     """
     home = Path(os.environ.get("SPARK_HOME") or spark_home())
-    given = DEFAULTS | _given(arguments.spark, home)
+    given = DEFAULTS | given_settings(arguments.spark, home)
     app = arguments.app[0] if arguments.app else ""
     code = read_code(Path(app)) if app.endswith(".py") and Path(app).is_file() else None
     settings = given if code is None else given | dict(code.settings)

@@ -1,0 +1,132 @@
+"""The controller of an application elsewhere: waits for its agent, scales it, and ends with it."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tidegate.errors import BackendError
+from tidegate.logs import handled_by, log_fields, log_format, log_formatter
+from tidegate.spark.autoscaler.agent import AgentGateway, NotInControl, NotThere
+from tidegate.spark.autoscaler.attachment import Attachment
+from tidegate.spark.autoscaler.autoscaler import STOP_S
+
+__all__ = ["Place", "run_controller"]
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.5
+"""Time between two looks at whether the agent is there, or the application has ended."""
+
+
+class Place(NamedTuple):
+    """Where an agent is. url: its address. token: its token. ca_file: see `AgentGateway`."""
+
+    url: str
+    token: str
+    ca_file: Path | None = None
+
+
+def run_controller(
+    place: Callable[[], Place],
+    attachment: Attachment,
+    wait_s: float,
+    follow: bool = False,
+    standby: bool = False,
+    form: str | None = None,
+) -> int:
+    """Scale an application until it ends or a signal asks to stop; return an exit code.
+
+    Args:
+        place: Returns where the agent is; called again for each application.
+        attachment: The settings of the autoscaler.
+        wait_s: Longest time to wait for the agent, in seconds.
+        follow: Whether to wait for the next application afterwards, without a time limit.
+        standby: Whether to wait while another controller is at work, in place of an error.
+        form: Format of the log, text or json. Default: by the environment.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(log_formatter(log_format(form), "tidegate: %(message)s"))
+    with handled_by(handler, ("tidegate",)), _stopped_by_signals() as stop:
+        limit_s = wait_s
+        while True:
+            gateway = _await(place, attachment.dry_run, limit_s, standby, stop)
+            if gateway is None:
+                return 0
+            with log_fields(application=gateway.application):
+                _control(gateway, attachment, stop)
+            if stop.is_set() or not follow:
+                return 0
+            limit_s = float("inf")
+
+
+def _control(gateway: AgentGateway, attachment: Attachment, stop: threading.Event) -> None:
+    """Scale one application until it ends."""
+    log.warning("attached to %s (%s, Spark %s)", gateway.name, gateway.application, gateway.version)
+    try:
+        autoscaler = attachment.autoscaler(gateway).start()
+    except BaseException:
+        gateway.leave()
+        raise
+    while not stop.wait(LOOK_S) and not gateway.stopped:
+        pass
+    end_s = time.monotonic() + STOP_S
+    autoscaler.stop()
+    if gateway.stopped:
+        log.warning("the application has ended")
+    else:
+        log.warning("detached; the executors stay as they are")
+    if autoscaler.dry_run_account is not None:
+        print(autoscaler.dry_run_report(end_s - time.monotonic()), file=sys.stderr)
+
+
+def _await(
+    place: Callable[[], Place],
+    watch_only: bool,
+    wait_s: float,
+    standby: bool,
+    stop: threading.Event,
+) -> AgentGateway | None:
+    """The gateway, as soon as the agent lets this controller in; None when stopped before."""
+    end_s = time.monotonic() + wait_s
+    said = ""
+    while not stop.is_set():
+        at = place()
+        try:
+            return AgentGateway(at.url, at.token, at.ca_file, watch_only)
+        except NotInControl as error:
+            if not standby:
+                raise
+            why = f"{error}; waiting"
+        except NotThere:
+            why = f"waiting for the agent at {at.url}"
+            if time.monotonic() >= end_s:
+                raise BackendError(
+                    f"no agent answers at {at.url}: start the application with the agent's jar and "
+                    "spark.plugins=io.tidegate.spark.TidegatePlugin, or raise --wait"
+                ) from None
+        if why != said:
+            said = why
+            log.warning("%s", why)
+        stop.wait(LOOK_S)
+    return None
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and Ctrl-C set, while the block runs."""
+    stop = threading.Event()
+    kinds = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(kind, lambda *_: stop.set()) for kind in kinds]
+    try:
+        yield stop
+    finally:
+        for kind, handler in zip(kinds, before, strict=True):
+            signal.signal(kind, handler)
