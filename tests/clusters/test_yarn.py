@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +35,7 @@ def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalYarn]:
 def submitted(yarn: LocalYarn, folder: Path, mode: str = "client") -> Submitted:
     """The job on YARN, with one executor at first and four at most."""
     words = [*QUICK, "--max-executors", "4", "--num-executors", "1", *submit_words(yarn, mode)]
+    words += ["--controller-python", sys.executable] if mode == "cluster" else []
     return Submitted(folder, words, yarn.environment())
 
 
@@ -88,6 +90,31 @@ def test_an_application_in_client_mode_survives_all_of_it(yarn: LocalYarn, tmp_p
 
         job.feed.per_s = 0.0
         job.decide("drs")
+        job.until("without load one is left", lambda: len(yarn.executors(name)) == 1)
+        job.until("the journal has it", lambda: (job.hosts(), job.hosts("draining")) == (1, 0))
+        assert job.end() == 0
+        assert job.errors() == []
+    assert yarn.application(name)["finalStatus"] == "SUCCEEDED"
+
+
+def test_an_application_in_cluster_mode_is_scaled_by_a_controller_beside_its_driver(
+    yarn: LocalYarn, tmp_path: Path
+) -> None:
+    with submitted(yarn, tmp_path, "cluster") as job:
+        name = job.application
+        job.feed.per_s = BUSY_PER_S
+        job.until("it grows with its load", lambda: job.hosts() >= 2)
+        assert job.hosts() <= len(yarn.executors(name))
+
+        (driver,) = yarn.masters(name)
+        turns = len(job.turns())
+        (tmp_path / "application").unlink()
+        os.kill(driver, signal.SIGKILL)
+        assert job.application == name, "YARN starts the driver again"
+        assert driver not in yarn.masters(name)
+        job.until("and it grows again", lambda: len(job.turns()) > turns and job.hosts() >= 2)
+
+        job.feed.per_s = 0.0
         job.until("without load one is left", lambda: len(yarn.executors(name)) == 1)
         job.until("the journal has it", lambda: (job.hosts(), job.hosts("draining")) == (1, 0))
         assert job.end() == 0
