@@ -86,6 +86,9 @@ test-trust: setup java ## a submitted job: kill -9, a damaged journal, a full di
 test-versions: setup java ## live on Spark 3.5 to 4.3, each from the package index (a quarter of an hour; ONLY=3.5)
 	$(BIN)/python -m tests.versions.run $(if $(ONLY),--only $(ONLY))
 
+test-yarn: setup java agent yarn ## submitted jobs on a real YARN, with slower faults than in make test (minutes)
+	$(BIN)/pytest -m "java or yarn" --durations=10 tests/clusters/test_yarn.py tests/clusters/test_yarn_faults.py
+
 kubernetes: setup ## build the API server of Kubernetes into the cache, once (needs Go; five minutes of CPU)
 	$(BIN)/python -m tests.clusters.kubernetes.programs
 

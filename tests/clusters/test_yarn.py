@@ -8,39 +8,18 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.clusters.submitted import Submitted
-from tests.clusters.yarn import LocalYarn, submit_words, why_not
+from tests.clusters.on_yarn import BUSY_PER_S, on_yarn, shrinks_and_ends
+from tests.clusters.yarn import LocalYarn
 
 pytestmark = pytest.mark.java
 
-BUSY_PER_S = 200.0
-"""Rows a second that keep more than two slots busy."""
-QUICK = ("--slo", "5s", "--interval", "2s", "--stabilise", "5s")
-
-
-@pytest.fixture(scope="module")
-def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalYarn]:
-    if reason := why_not():
-        pytest.skip(reason)
-    with LocalYarn(nodes=2, folder=tmp_path_factory.mktemp("yarn")) as running:
-        yield running
-
-
-def submitted(yarn: LocalYarn, folder: Path, mode: str = "client") -> Submitted:
-    """The job on YARN, with one executor at first and four at most."""
-    words = [*QUICK, "--max-executors", "4", "--num-executors", "1", *submit_words(yarn, mode)]
-    words += ["--controller-python", sys.executable] if mode == "cluster" else []
-    return Submitted(folder, words, yarn.environment())
-
 
 def test_an_application_in_client_mode_survives_all_of_it(yarn: LocalYarn, tmp_path: Path) -> None:
-    with submitted(yarn, tmp_path) as job:
+    with on_yarn(yarn, tmp_path) as job:
         name = job.application
         assert job.hosts() <= 1
         job.feed.per_s = BUSY_PER_S
@@ -56,7 +35,7 @@ def test_an_application_in_client_mode_survives_all_of_it(yarn: LocalYarn, tmp_p
         assert yarn.pending(name) == 1, "the request stays"
         yarn.start_node()
         job.until("there is room, and it comes", lambda: job.hosts() == 4)
-        assert job.says("all requested executors have started")
+        assert job.says("no requested executor is missing any more")
         assert yarn.pending(name) == 0
 
         (master,) = yarn.masters(name).values()
@@ -88,35 +67,16 @@ def test_an_application_in_client_mode_survives_all_of_it(yarn: LocalYarn, tmp_p
         job.until("the total is asserted again", lambda: len(yarn.executors(name)) == 4)
         job.until("and they work", lambda: job.hosts() == 4)
 
-        job.feed.per_s = 0.0
         job.decide("drs")
-        job.until("without load one is left", lambda: len(yarn.executors(name)) == 1)
-        job.until("the journal has it", lambda: (job.hosts(), job.hosts("draining")) == (1, 0))
-        assert job.end() == 0
-        assert job.errors() == []
-    assert yarn.application(name)["finalStatus"] == "SUCCEEDED"
+        shrinks_and_ends(job, yarn)
 
 
 def test_an_application_in_cluster_mode_is_scaled_by_a_controller_beside_its_driver(
     yarn: LocalYarn, tmp_path: Path
 ) -> None:
-    with submitted(yarn, tmp_path, "cluster") as job:
+    with on_yarn(yarn, tmp_path, "cluster") as job:
         name = job.application
         job.feed.per_s = BUSY_PER_S
         job.until("it grows with its load", lambda: job.hosts() >= 2)
         assert job.hosts() <= len(yarn.executors(name))
-
-        (driver,) = yarn.masters(name)
-        turns = len(job.turns())
-        (tmp_path / "application").unlink()
-        os.kill(driver, signal.SIGKILL)
-        assert job.application == name, "YARN starts the driver again"
-        assert driver not in yarn.masters(name)
-        job.until("and it grows again", lambda: len(job.turns()) > turns and job.hosts() >= 2)
-
-        job.feed.per_s = 0.0
-        job.until("without load one is left", lambda: len(yarn.executors(name)) == 1)
-        job.until("the journal has it", lambda: (job.hosts(), job.hosts("draining")) == (1, 0))
-        assert job.end() == 0
-        assert job.errors() == []
-    assert yarn.application(name)["finalStatus"] == "SUCCEEDED"
+        shrinks_and_ends(job, yarn)

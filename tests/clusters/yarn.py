@@ -28,7 +28,7 @@ from typing import Any, Self
 from tidegate.errors import BackendError
 from tidegate.lifecycle import Service
 from tidegate.spark.local.maven import cache_folder, fetch_jars
-from tidegate.spark.local.processes import LOOPBACK, Process, java_program, spark_home
+from tidegate.spark.local.processes import LOOPBACK, Process, java_program, run_to_end, spark_home
 
 HADOOP = "3.5.0"
 CRYPTO = "1.78.1"
@@ -103,6 +103,7 @@ class LocalYarn(Service):
         self._own_folder = folder is None
         self.folder = (folder or Path(tempfile.mkdtemp(prefix="tidegate-yarn-"))).resolve()
         self.managers: dict[str, Process] = {}
+        self._retired: list[Process] = []
         self._resource_manager: Process | None = None
         self._started = 0
         self._ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
@@ -113,6 +114,7 @@ class LocalYarn(Service):
         """Start it and wait until all nodes are registered."""
         for name in ("core-site", "capacity-scheduler", "yarn-site"):
             _write(self.folder / "conf" / f"{name}.xml", self._settings(name))
+        (self.folder / "conf" / "excluded").touch()
         try:
             self._resource_manager = self._launch("resourcemanager", "ResourceManager")
             for _ in range(self._first):
@@ -128,7 +130,7 @@ class LocalYarn(Service):
         if self._resource_manager is not None:
             self._resource_manager.kill()
             self._resource_manager = None
-        for process in self.managers.values():
+        for process in [*self.managers.values(), *self._retired]:
             process.kill()  # in order, it would take ten seconds each
         self.managers.clear()
         for pid in self._processes(""):
@@ -154,6 +156,15 @@ class LocalYarn(Service):
         for pid in self._processes(f"{address}/local") if containers else ():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+    def take_away(self, address: str) -> None:
+        """Take a node out of service, as its operator does; it ends when its containers have."""
+        (self.folder / "conf" / "excluded").write_text(f"{address}\n", encoding="ascii")
+        self._retired.append(self.managers.pop(address))  # from now on it may end
+        words = ["org.apache.hadoop.yarn.client.cli.RMAdminCLI", "-refreshNodes", "-g", "600"]
+        succeeded, output = run_to_end([*self._with_jars(), *words, "-server"], START_S)
+        if not succeeded:
+            raise BackendError(f"{address} could not be taken away: {output[-1]}")
 
     def nodes(self) -> list[str]:
         """Addresses of the nodes that the ResourceManager counts as running."""
@@ -248,6 +259,7 @@ class LocalYarn(Service):
         return {
             **ports,
             "yarn.resourcemanager.hostname": LOOPBACK,
+            "yarn.resourcemanager.nodes.exclude-path": self.folder / "conf" / "excluded",
             "yarn.resourcemanager.connect.retry-interval.ms": 500,
             "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": 500,
             "yarn.nm.liveness-monitor.expiry-interval-ms": EXPIRY_S * 1000,
@@ -264,12 +276,15 @@ class LocalYarn(Service):
 
     def _launch(self, package: str, name: str, address: str = "") -> Process:
         """Start a daemon. address: of a node, whose settings come first."""
+        command = [*self._with_jars(address), f"{_SERVER}.{package}.{name}"]
+        log = self.folder / "logs" / f"{address or package}.log"
+        return Process(command, log, {**os.environ, "JAVA_HOME": _java_home()})
+
+    def _with_jars(self, address: str = "") -> list[str]:
         folders = [*([self.folder / address] if address else []), self.folder / "conf"]
         jars = [jar_folder() / "yarn" / "*", spark_home() / "jars" / "*"]
         path = os.pathsep.join(map(str, [*folders, *jars]))
-        command = [java_program(), *_LIGHT, "-cp", path, f"{_SERVER}.{package}.{name}"]
-        log = self.folder / "logs" / f"{address or package}.log"
-        return Process(command, log, {**os.environ, "JAVA_HOME": _java_home()})
+        return [java_program(), *_LIGHT, "-cp", path]
 
     def _ask(self, what: str) -> dict[str, Any]:
         """An answer of the ResourceManager, empty as long as it does not answer."""

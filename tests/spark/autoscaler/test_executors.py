@@ -457,7 +457,7 @@ def test_executors_that_waited_for_room_are_said_to_start_and_do_not_count_as_sl
     gateway.advance(6)
     assert set(statuses(hosts).values()) == {"running"}
     assert hosts.waiting() == [] and hosts.startups_s == []
-    assert caplog.messages[-1] == "all requested executors have started"
+    assert caplog.messages[-1] == "no requested executor is missing any more"
 
 
 def test_a_total_that_fails_as_the_application_ends_is_no_warning(

@@ -41,7 +41,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 START_LIMIT_S = 300.0
-"""A host that has not started after this time is given up, in seconds, except on YARN."""
+"""A host that has not started after this time is abandoned, in seconds, except on YARN."""
 DRAIN_LIMIT_S = 60.0
 """A released executor without tasks is killed after this time, in seconds."""
 SLOW_START_S = 20.0
@@ -144,7 +144,7 @@ class ExecutorHosts:
     scalable = True
     interchangeable = True
     start_limit_s: float | None = START_LIMIT_S
-    """A host that has not started after this time is given up, in seconds; None: never."""
+    """A host that has not started after this time is abandoned, in seconds; None: never."""
     counts_draining = True
     """Whether the cluster manager counts an executor that drains as one that runs. Standalone, YARN
     and Kubernetes do, so one that is requested meanwhile starts when the drain ends."""
@@ -177,7 +177,7 @@ class ExecutorHosts:
         self._await_drains(now_s)
         for host in list(self.hosts.values()):
             if host.status == "starting" and self._waited_too_long(host, now_s):
-                log.warning("%s did not start within %g s; given up", host.name, START_LIMIT_S)
+                log.warning("%s did not start within %g s; abandoned", host.name, START_LIMIT_S)
                 self._forget(host.name)
             elif self._drained_too_long(host, now_s):
                 self._end(host)
@@ -336,10 +336,14 @@ class ExecutorHosts:
             self._notice(host)
 
     def _notice(self, host: LeasedHost) -> None:
-        """Count an executor that somebody else decommissioned as draining."""
+        """Count an executor as draining that Spark gives no more tasks, though nobody here said so.
+
+        Somebody else has decommissioned it, or it was lost and Spark waits for the reason.
+        """
         if host.executor is not None and host.executor.leaving and host.draining_s is None:
             log.warning(
-                "%s is decommissioned by somebody else; no capacity any more", host.described
+                "%s gets no more tasks: it was lost, or somebody else decommissions it",
+                host.described,
             )
             self._replace(host)
             host.draining_s, host.taken = self.clock(), True
@@ -516,7 +520,7 @@ class YarnHosts(ExecutorHosts):
     """The executors of an application on YARN.
 
     A request never fails there. If the queue is full, it waits until there is room, so a host that
-    has not started is never given up. The application master asks YARN again for what is missing.
+    has not started is never abandoned. The application master asks YARN again for what is missing.
     """
 
     start_limit_s = None
@@ -534,7 +538,7 @@ class YarnHosts(ExecutorHosts):
         if slow > self._slow:
             log.warning("%s", sentence)
         elif self._slow and not slow:
-            log.warning("all requested executors have started")
+            log.warning("no requested executor is missing any more")
         self._slow = slow
         return [sentence] if slow else []
 
