@@ -1,10 +1,10 @@
-"""A real YARN on this machine: a ResourceManager and NodeManagers, each in a process of its own.
+"""A real YARN on this machine: a ResourceManager and NodeManagers, each in a separate process.
 
     python -m tests.clusters.yarn            # start it, print how to submit to it, until Ctrl-C
     python -m tests.clusters.yarn --fetch    # only fetch its jars; also: make yarn
 
 The daemons are those of Hadoop, in the version that PySpark's client has. They listen on loopback
-only. Each NodeManager has an address of its own (127.0.0.2, 127.0.0.3, …), so that Spark sees
+only. Each NodeManager has its own address (127.0.0.2, 127.0.0.3, …), so that Spark sees
 different machines. A node has room for two containers, and the application master takes one.
 """
 
@@ -87,7 +87,7 @@ def why_not() -> str:
         with socket.socket() as probe:
             probe.bind(("127.0.0.2", 0))
     except OSError:
-        return "a node needs an address of its own, and 127.0.0.2 is none of this machine"
+        return "a node needs its own address, and 127.0.0.2 is none of this machine"
     return ""
 
 

@@ -465,7 +465,7 @@ def test_a_total_that_fails_as_the_application_ends_is_no_warning(
 ) -> None:
     gateway, hosts = on_yarn(1)
     hosts.lease(["host-2"])
-    gateway.deaf = "it stops"
+    gateway.deaf = True
     gateway.ended = True
     hosts.update()
     assert caplog.messages == []
