@@ -209,7 +209,6 @@ class LocalYarn(Service):
             **os.environ,
             "HADOOP_CONF_DIR": str(self.folder / "conf"),
             "SPARK_LOCAL_IP": LOOPBACK,
-            "PYSPARK_PYTHON": sys.executable,
         }
 
     def conf(self) -> dict[str, str]:
@@ -225,8 +224,8 @@ class LocalYarn(Service):
             "spark.yarn.am.memory": heap,
             "spark.yarn.am.memoryOverhead": rest,
             "spark.yarn.appMasterEnv.SPARK_LOCAL_IP": LOOPBACK,
-            "spark.yarn.appMasterEnv.PYSPARK_PYTHON": sys.executable,
             "spark.yarn.scheduler.heartbeat.interval-ms": "1000",
+            "spark.pyspark.python": sys.executable,
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
             "spark.driver.memory": heap,
