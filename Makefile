@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup agent test test-trust test-versions test-kubernetes kubernetes kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm claims java clean
+.PHONY: help setup agent test test-trust test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm claims java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,13 +29,19 @@ java: ## find Java, or install it where possible
 browser: ## find Chromium for the dashboard's tests, or install it where possible
 	@sh scripts/ensure-browser.sh
 
-test: setup java agent browser try-kafka lint tests ## lint, types, layers, doctests and all tests
+test: setup java agent browser try-kafka try-yarn lint tests ## lint, types, layers, doctests and all tests
 
 kafka: setup java ## fetch Spark's Kafka connector and a broker from Maven Central
 	$(BIN)/python -m tidegate.spark.local.kafka_jars
 
 try-kafka: setup java
 	@$(BIN)/python -m tidegate.spark.local.kafka_jars || echo "Tests against Kafka are skipped."
+
+yarn: setup java ## fetch the daemons of YARN from Maven Central
+	$(BIN)/python -m tests.clusters.yarn --fetch
+
+try-yarn: setup java
+	@$(BIN)/python -m tests.clusters.yarn --fetch || echo "Tests on YARN are skipped."
 
 lint: setup
 	$(BIN)/ruff check --quiet .
@@ -79,6 +85,9 @@ test-trust: setup java ## a submitted job: kill -9, a damaged journal, a full di
 
 test-versions: setup java agent ## live on Spark 3.5 to 4.3, each from the package index (a quarter of an hour; ONLY=3.5)
 	$(BIN)/python -m tests.versions.run $(if $(ONLY),--only $(ONLY))
+
+test-yarn: setup java agent yarn ## submitted jobs on a real YARN, with slower faults than in make test (minutes)
+	$(BIN)/pytest -m "java or yarn" --durations=10 tests/clusters/test_yarn.py tests/clusters/test_yarn_faults.py
 
 kubernetes: setup ## build the API server of Kubernetes into the cache, once (needs Go; five minutes of CPU)
 	$(BIN)/python -m tests.clusters.kubernetes.programs

@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.clusters import job
 from tidegate.lifecycle import Closing
+from tidegate.loop.backend import Outcome
 from tidegate.loop.controls import Control, submit
 from tidegate.loop.journal import Turn, read_journal
 
@@ -98,6 +99,30 @@ class Submitted(Closing):
         turns = self.turns()
         snapshot = turns[-1].snapshot if turns else None
         return 0 if snapshot is None else sum(h.status == status for h in snapshot.hosts)
+
+    def addresses(self) -> set[str | None]:
+        """Addresses of the executors in the last turn's snapshot, None for those that start."""
+        turns = self.turns()
+        snapshot = turns[-1].snapshot if turns else None
+        return set() if snapshot is None else {host.address for host in snapshot.hosts}
+
+    def notes(self) -> str:
+        """The notes of the last turn."""
+        outcome = self._outcome()
+        return "" if outcome is None else "\n".join(outcome.notes)
+
+    def refused(self) -> str:
+        """What was refused in the last turn."""
+        outcome = self._outcome()
+        return "" if outcome is None else "\n".join(outcome.refused)
+
+    def _outcome(self) -> Outcome | None:
+        turns = self.turns()
+        return turns[-1].outcome if turns else None
+
+    def errors(self) -> list[str]:
+        """Turns that failed, in sentences."""
+        return [turn.error for turn in read_journal(self.journal) if turn.error]
 
     def says(self, text: str) -> bool:
         """Whether its output has a text."""

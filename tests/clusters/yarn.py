@@ -1,10 +1,10 @@
-"""A real YARN on this machine: a ResourceManager and NodeManagers, each in a process of its own.
+"""A real YARN on this machine: a ResourceManager and NodeManagers, each in a separate process.
 
     python -m tests.clusters.yarn            # start it, print how to submit to it, until Ctrl-C
     python -m tests.clusters.yarn --fetch    # only fetch its jars; also: make yarn
 
 The daemons are those of Hadoop, in the version that PySpark's client has. They listen on loopback
-only. Each NodeManager has an address of its own (127.0.0.2, 127.0.0.3, …), so that Spark sees
+only. Each NodeManager has its own address (127.0.0.2, 127.0.0.3, …), so that Spark sees
 different machines. A node has room for two containers, and the application master takes one.
 """
 
@@ -28,7 +28,7 @@ from typing import Any, Self
 from tidegate.errors import BackendError
 from tidegate.lifecycle import Service
 from tidegate.spark.local.maven import cache_folder, fetch_jars
-from tidegate.spark.local.processes import LOOPBACK, Process, java_program, spark_home
+from tidegate.spark.local.processes import LOOPBACK, Process, java_program, run_to_end, spark_home
 
 HADOOP = "3.5.0"
 CRYPTO = "1.78.1"
@@ -87,7 +87,7 @@ def why_not() -> str:
         with socket.socket() as probe:
             probe.bind(("127.0.0.2", 0))
     except OSError:
-        return "a node needs an address of its own, and 127.0.0.2 is none of this machine"
+        return "a node needs its own address, and 127.0.0.2 is none of this machine"
     return ""
 
 
@@ -103,6 +103,7 @@ class LocalYarn(Service):
         self._own_folder = folder is None
         self.folder = (folder or Path(tempfile.mkdtemp(prefix="tidegate-yarn-"))).resolve()
         self.managers: dict[str, Process] = {}
+        self._retired: list[Process] = []
         self._resource_manager: Process | None = None
         self._started = 0
         self._ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
@@ -113,6 +114,7 @@ class LocalYarn(Service):
         """Start it and wait until all nodes are registered."""
         for name in ("core-site", "capacity-scheduler", "yarn-site"):
             _write(self.folder / "conf" / f"{name}.xml", self._settings(name))
+        (self.folder / "conf" / "excluded").touch()
         try:
             self._resource_manager = self._launch("resourcemanager", "ResourceManager")
             for _ in range(self._first):
@@ -125,13 +127,13 @@ class LocalYarn(Service):
 
     def stop(self) -> None:
         """Stop all daemons and what is left of their containers."""
-        for process in self.managers.values():
-            process.stop()  # a NodeManager ends its containers
-        self.managers.clear()
         if self._resource_manager is not None:
             self._resource_manager.kill()
             self._resource_manager = None
-        for pid in self._processes(""):  # those of a NodeManager that was killed
+        for process in [*self.managers.values(), *self._retired]:
+            process.kill()  # in order, it would take ten seconds each
+        self.managers.clear()
+        for pid in self._processes(""):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if self._own_folder:
@@ -154,6 +156,15 @@ class LocalYarn(Service):
         for pid in self._processes(f"{address}/local") if containers else ():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+    def take_away(self, address: str) -> None:
+        """Take a node out of service, as its operator does; it ends when its containers have."""
+        (self.folder / "conf" / "excluded").write_text(f"{address}\n", encoding="ascii")
+        self._retired.append(self.managers.pop(address))  # from now on it may end
+        words = ["org.apache.hadoop.yarn.client.cli.RMAdminCLI", "-refreshNodes", "-g", "600"]
+        succeeded, output = run_to_end([*self._with_jars(), *words, "-server"], START_S)
+        if not succeeded:
+            raise BackendError(f"{address} could not be taken away: {output[-1]}")
 
     def nodes(self) -> list[str]:
         """Addresses of the nodes that the ResourceManager counts as running."""
@@ -198,7 +209,6 @@ class LocalYarn(Service):
             **os.environ,
             "HADOOP_CONF_DIR": str(self.folder / "conf"),
             "SPARK_LOCAL_IP": LOOPBACK,
-            "PYSPARK_PYTHON": sys.executable,
         }
 
     def conf(self) -> dict[str, str]:
@@ -214,8 +224,8 @@ class LocalYarn(Service):
             "spark.yarn.am.memory": heap,
             "spark.yarn.am.memoryOverhead": rest,
             "spark.yarn.appMasterEnv.SPARK_LOCAL_IP": LOOPBACK,
-            "spark.yarn.appMasterEnv.PYSPARK_PYTHON": sys.executable,
             "spark.yarn.scheduler.heartbeat.interval-ms": "1000",
+            "spark.pyspark.python": sys.executable,
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
             "spark.driver.memory": heap,
@@ -248,6 +258,7 @@ class LocalYarn(Service):
         return {
             **ports,
             "yarn.resourcemanager.hostname": LOOPBACK,
+            "yarn.resourcemanager.nodes.exclude-path": self.folder / "conf" / "excluded",
             "yarn.resourcemanager.connect.retry-interval.ms": 500,
             "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": 500,
             "yarn.nm.liveness-monitor.expiry-interval-ms": EXPIRY_S * 1000,
@@ -264,12 +275,15 @@ class LocalYarn(Service):
 
     def _launch(self, package: str, name: str, address: str = "") -> Process:
         """Start a daemon. address: of a node, whose settings come first."""
+        command = [*self._with_jars(address), f"{_SERVER}.{package}.{name}"]
+        log = self.folder / "logs" / f"{address or package}.log"
+        return Process(command, log, {**os.environ, "JAVA_HOME": _java_home()})
+
+    def _with_jars(self, address: str = "") -> list[str]:
         folders = [*([self.folder / address] if address else []), self.folder / "conf"]
         jars = [jar_folder() / "yarn" / "*", spark_home() / "jars" / "*"]
         path = os.pathsep.join(map(str, [*folders, *jars]))
-        command = [java_program(), *_LIGHT, "-cp", path, f"{_SERVER}.{package}.{name}"]
-        log = self.folder / "logs" / f"{address or package}.log"
-        return Process(command, log, {**os.environ, "JAVA_HOME": _java_home()})
+        return [java_program(), *_LIGHT, "-cp", path]
 
     def _ask(self, what: str) -> dict[str, Any]:
         """An answer of the ResourceManager, empty as long as it does not answer."""

@@ -379,7 +379,7 @@ def run(report: Report, folder: Path, by_agent: bool) -> None:
     errors = [turn.error for turn in turns if turn.error]
     report.that("no turn failed", bool(turns) and not errors, errors or f"{len(turns)} turns")
     # The autoscaler is right to warn of the executor that was killed.
-    others = [text for text in warnings.texts if "decommissioned by somebody else" not in text]
+    others = [text for text in warnings.texts if "somebody else decommissions it" not in text]
     report.that("no warning", not others, others)
 
 

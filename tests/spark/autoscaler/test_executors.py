@@ -10,11 +10,13 @@ from tidegate.spark.autoscaler.executors import (
     BUSY_DRAIN_LIMIT_S,
     DRAIN_LIMIT_S,
     EXECUTOR_MANAGERS,
+    SLOW_START_S,
     START_LIMIT_S,
     DriverHost,
     ExecutorHosts,
     KubernetesHosts,
     WorkerHosts,
+    YarnHosts,
     executor_manager,
 )
 from tidegate.spark.autoscaler.scalable import check_scalable
@@ -411,6 +413,64 @@ def test_a_worker_whose_executor_does_not_come_is_given_back() -> None:
     assert set(cluster.workers) == {"host-1"}
 
 
+# --- YARN -------------------------------------------------------------------------------------
+
+
+def on_yarn(executors: int = 1) -> tuple[FakeGateway, YarnHosts]:
+    gateway = FakeGateway(executors)
+    gateway.settings["spark.yarn.queue"] = "streams"
+    hosts = YarnHosts(gateway, gateway.clock)
+    hosts.update()
+    return gateway, hosts
+
+
+def test_a_full_queue_is_named_and_the_request_stays(caplog: pytest.LogCaptureFixture) -> None:
+    gateway, hosts = on_yarn(1)
+    gateway.startup_s = 1e9
+    hosts.lease(["host-2", "host-3"])
+    assert hosts.waiting() == [], "an executor may take a while"
+    gateway.advance(SLOW_START_S + 1)
+    (sentence,) = hosts.waiting()
+    assert sentence == (
+        "YARN has not started 2 of the 3 requested executors for more than 20 s: the queue streams "
+        "may be full, or no node has room for an executor; the request stays"
+    )
+    gateway.advance(100 * START_LIMIT_S)
+    assert set(statuses(hosts).values()) == {"running", "starting"}, "not given up"
+    assert hosts.waiting() == [sentence] and gateway.requests == [3]
+    assert caplog.messages == [sentence], "once"
+
+
+def test_executors_that_waited_for_room_are_said_to_start_and_do_not_count_as_slow(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gateway, hosts = on_yarn(1)
+    gateway.startup_s = 1e9
+    hosts.lease(["host-2"])
+    gateway.advance(2 * START_LIMIT_S)
+    statuses(hosts)
+    assert hosts.waiting()
+    gateway.startup_s = 5.0
+    gateway.total = 1
+    gateway.advance(1)
+    hosts.update()  # the total is requested again, and now there is room
+    gateway.advance(6)
+    assert set(statuses(hosts).values()) == {"running"}
+    assert hosts.waiting() == [] and hosts.startups_s == []
+    assert caplog.messages[-1] == "no requested executor is missing any more"
+
+
+def test_a_total_that_fails_as_the_application_ends_is_no_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gateway, hosts = on_yarn(1)
+    hosts.lease(["host-2"])
+    gateway.deaf = True
+    gateway.ended = True
+    hosts.update()
+    assert caplog.messages == []
+
+
 # --- the choice of a manager ------------------------------------------------------------------
 
 
@@ -427,7 +487,7 @@ class OnMaster(FakeGateway):
     [
         ("local[2]", DriverHost),
         ("spark://127.0.0.1:7077", ExecutorHosts),
-        ("yarn", ExecutorHosts),
+        ("yarn", YarnHosts),
         ("k8s://https://host:6443", KubernetesHosts),
         ("elsewhere://host", ExecutorHosts),
     ],

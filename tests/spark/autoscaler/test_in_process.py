@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from tidegate.errors import BackendError
 from tidegate.spark.autoscaler import holdings
 from tidegate.spark.autoscaler import job_reader as module
-from tidegate.spark.autoscaler.in_process import InProcessGateway
+from tidegate.spark.autoscaler.in_process import InProcessGateway, _translated
 from tidegate.spark.autoscaler.jobs import first_batches
 
 BEGAN, ENDED = "2026-01-01T00:00:00.000GMT", "2026-01-01T00:00:01.000GMT"
@@ -172,3 +173,29 @@ def test_the_sample_of_state_partitions_is_limited_over_all_queries() -> None:
     calls.clear()
     assert gateway.state_partitions() == {"3": 20 * 2 * 200}, "a sample stands for all"
     assert calls.count("getLocation") <= holdings.STATE_SAMPLE
+
+
+JVM_ERROR = """An error occurred while calling o46.requestTotalExecutors.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:
+\tat org.apache.spark.util.ThreadUtils$.awaitResult(ThreadUtils.scala:53)
+Caused by: org.apache.spark.SparkException: Could not find YarnScheduler.
+\tat org.apache.spark.rpc.netty.Dispatcher.postMessage(Dispatcher.scala:181)
+\t... 12 more
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (JVM_ERROR, "org.apache.spark.SparkException: Could not find YarnScheduler."),
+        (JVM_ERROR.partition("Caused")[0], "org.apache.spark.SparkException: Exception thrown"),
+        ("Answer from Java side is empty", "Answer from Java side is empty"),
+        ("", "RuntimeError"),
+    ],
+)
+def test_an_error_of_the_jvm_is_its_innermost_cause_and_not_its_stack(
+    text: str, cause: str
+) -> None:
+    with pytest.raises(BackendError) as caught, _translated("a total of 1 could not be requested"):
+        raise RuntimeError(text)
+    assert str(caught.value).startswith(f"a total of 1 could not be requested: {cause}")

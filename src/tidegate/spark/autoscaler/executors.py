@@ -34,16 +34,18 @@ __all__ = [
     "LeasedHost",
     "MakeManager",
     "WorkerHosts",
+    "YarnHosts",
     "executor_manager",
 ]
 
 log = logging.getLogger(__name__)
 
 START_LIMIT_S = 300.0
+"""A host that has not started after this time is abandoned, in seconds, except on YARN."""
 DRAIN_LIMIT_S = 60.0
 """A released executor without tasks is killed after this time, in seconds."""
 SLOW_START_S = 20.0
-"""A pod is looked up when it has not become an executor after this time, in seconds."""
+"""A host that has not started after this time is mentioned, in seconds; a pod is looked up."""
 FAILURES, UNLIMITED = "spark.executor.maxNumFailures", "2147483647"
 """How many executors may fail until Spark ends the application, and Spark's largest number."""
 BUSY_DRAIN_LIMIT_S = 300.0
@@ -141,6 +143,8 @@ class ExecutorHosts:
 
     scalable = True
     interchangeable = True
+    start_limit_s: float | None = START_LIMIT_S
+    """A host that has not started after this time is abandoned, in seconds; None: never."""
     counts_draining = True
     """Whether the cluster manager counts an executor that drains as one that runs. Standalone, YARN
     and Kubernetes do, so one that is requested meanwhile starts when the drain ends."""
@@ -172,7 +176,7 @@ class ExecutorHosts:
         now_s = self.clock()
         self._await_drains(now_s)
         for host in list(self.hosts.values()):
-            if host.status == "starting" and now_s - host.waiting_s > START_LIMIT_S:
+            if host.status == "starting" and self._waited_too_long(host, now_s):
                 log.warning("%s did not start within %g s; abandoned", host.name, START_LIMIT_S)
                 self._forget(host.name)
             elif self._drained_too_long(host, now_s):
@@ -267,7 +271,7 @@ class ExecutorHosts:
 
     def _say(self, problem: str) -> None:
         """Log a request that failed, once until another one succeeds."""
-        if problem and not self._unheard:
+        if problem and not self._unheard and not self.gateway.stopped:
             log.warning("%s; it is requested again at each turn", problem)
         self._unheard = problem
 
@@ -279,6 +283,16 @@ class ExecutorHosts:
         except BackendError as error:
             return [], dict.fromkeys(ids.values(), str(error))
         return [ids[executor] for executor in leaving if executor in ids], {}
+
+    def _waited_too_long(self, host: LeasedHost, now_s: float) -> bool:
+        limit_s = self.start_limit_s
+        return limit_s is not None and now_s - host.waiting_s > limit_s
+
+    def _slow_starts(self) -> list[LeasedHost]:
+        """Hosts that were requested and have no executor after `SLOW_START_S` seconds."""
+        now_s = self.clock()
+        starting = [host for host in self.hosts.values() if host.status == "starting"]
+        return [host for host in starting if now_s - host.waiting_s > SLOW_START_S]
 
     def _drained_too_long(self, host: LeasedHost, now_s: float) -> bool:
         if host.draining_s is None or host.taken:
@@ -322,10 +336,14 @@ class ExecutorHosts:
             self._notice(host)
 
     def _notice(self, host: LeasedHost) -> None:
-        """Count an executor that somebody else decommissioned as draining."""
+        """Count an executor as draining that Spark gives no more tasks, though nobody here said so.
+
+        Somebody else has decommissioned it, or it was lost and Spark waits for the reason.
+        """
         if host.executor is not None and host.executor.leaving and host.draining_s is None:
             log.warning(
-                "%s is decommissioned by somebody else; no capacity any more", host.described
+                "%s gets no more tasks: it was lost, or somebody else decommissions it",
+                host.described,
             )
             self._replace(host)
             host.draining_s, host.taken = self.clock(), True
@@ -336,8 +354,9 @@ class ExecutorHosts:
             self._add(f"host-{self.leased_so_far + 1}")
 
     def _arrived(self, host: LeasedHost, executor: ExecutorInfo) -> None:
-        if host.waiting_s < executor.added_s:
-            self.startups_s.append(executor.added_s - host.waiting_s)
+        took_s = executor.added_s - host.waiting_s
+        if 0 < took_s <= START_LIMIT_S:  # longer: it has waited for room, not started
+            self.startups_s.append(took_s)
         host.leased_s = min(host.leased_s, executor.added_s)
         host.executor = executor
 
@@ -475,13 +494,7 @@ class KubernetesHosts(ExecutorHosts):
 
     def waiting(self) -> list[str]:
         """Why pods are not created, or stay pending."""
-        now_s = self.clock()
-        slow = [
-            host
-            for host in self.hosts.values()
-            if host.status == "starting" and now_s - host.waiting_s > SLOW_START_S
-        ]
-        found = self._reasons() if slow else []
+        found = self._reasons() if self._slow_starts() else []
         for sentence in found:
             if sentence not in self._said:
                 log.warning("%s", sentence)
@@ -503,6 +516,33 @@ class KubernetesHosts(ExecutorHosts):
         return DENIED.format(namespace=namespace)
 
 
+class YarnHosts(ExecutorHosts):
+    """The executors of an application on YARN.
+
+    A request never fails there. If the queue is full, it waits until there is room, so a host that
+    has not started is never abandoned. The application master asks YARN again for what is missing.
+    """
+
+    start_limit_s = None
+    _slow = 0  # hosts that were mentioned
+
+    def waiting(self) -> list[str]:
+        """Say how many executors are missing, and what may be the reason."""
+        slow = len(self._slow_starts())
+        queue = self.gateway.setting("spark.yarn.queue", "default")
+        sentence = (
+            f"YARN has not started {slow} of the {self._total()} requested executors for more than "
+            f"{SLOW_START_S:g} s: the queue {queue} may be full, or no node has room for an "
+            "executor; the request stays"
+        )
+        if slow > self._slow:
+            log.warning("%s", sentence)
+        elif self._slow and not slow:
+            log.warning("no requested executor is missing any more")
+        self._slow = slow
+        return [sentence] if slow else []
+
+
 MakeManager = Callable[[Gateway, Callable[[], float]], ExecutorManager]
 """Makes an executor manager from the application and a clock (Unix seconds)."""
 
@@ -510,7 +550,7 @@ EXECUTOR_MANAGERS: dict[str, MakeManager] = {
     "k8s": KubernetesHosts,
     "local": DriverHost,
     "spark": ExecutorHosts,
-    "yarn": ExecutorHosts,
+    "yarn": YarnHosts,
 }
 """Executor managers by the scheme of ``spark.master``; other schemes use `ExecutorHosts`."""
 

@@ -39,6 +39,9 @@ __all__ = ["InProcessGateway"]
 
 log = logging.getLogger(__name__)
 
+_CAUSES = (":", "Caused by:")
+"""How the lines of an error of the JVM begin that name a cause."""
+
 
 class InProcessGateway(Gateway):
     """The gateway to an application whose driver is this process.
@@ -140,7 +143,7 @@ class InProcessGateway(Gateway):
         Returns whether the cluster manager has acknowledged it. The call changes nothing if the
         total is the same as before.
         """
-        with _translated(f"{executors} executors could not be requested"):
+        with _translated(f"a total of {executors} could not be requested"):
             no_preference = self._jvm.PythonUtils.toScalaMap({})
             return bool(self._scala.requestTotalExecutors(executors, 0, no_preference))
 
@@ -481,8 +484,14 @@ def _translated(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        lines = str(error).strip().splitlines()
-        raise BackendError(f"{what}: {lines[-1] if lines else type(error).__name__}") from error
+        raise BackendError(f"{what}: {_cause(error)}") from error
+
+
+def _cause(error: Exception) -> str:
+    """The innermost cause of an error of the JVM, without its stack; else the last line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line.partition(":")[2].strip() for line in lines if line.startswith(_CAUSES)]
+    return next((line for line in reversed([*lines[-1:], *causes]) if line), type(error).__name__)
 
 
 def _limits(source: str, limit: Any) -> Iterator[SourceLimit]:

@@ -1,0 +1,31 @@
+"""The job of the tests on YARN: with one executor at first and four at most."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.clusters.submitted import Submitted
+from tests.clusters.yarn import LocalYarn, submit_words
+
+BUSY_PER_S = 200.0
+"""Rows a second that keep more than two slots busy."""
+_QUICK = ("--slo", "5s", "--interval", "2s", "--stabilise", "5s")
+
+
+def on_yarn(yarn: LocalYarn, folder: Path, mode: str = "client", *more: str) -> Submitted:
+    """Submit the job. folder: for its files. more: further options."""
+    words = [*_QUICK, "--max-executors", "4", "--num-executors", "1", *submit_words(yarn, mode)]
+    words += ["--controller-python", sys.executable] if mode == "cluster" else []
+    return Submitted(folder, [*words, *more], yarn.environment())
+
+
+def shrinks_and_ends(job: Submitted, yarn: LocalYarn) -> None:
+    """Without load, one executor must be left; then the job must end well."""
+    name = job.application
+    job.feed.per_s = 0.0
+    job.until("without load one is left", lambda: len(yarn.executors(name)) == 1)
+    job.until("the journal has it", lambda: (job.hosts(), job.hosts("draining")) == (1, 0))
+    assert job.end() == 0
+    assert job.errors() == []
+    assert yarn.application(name)["finalStatus"] == "SUCCEEDED"

@@ -1,0 +1,90 @@
+"""Slower cases on a real YARN than those of `test_yarn`: ``make test-yarn`` runs both."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.clusters.on_yarn import BUSY_PER_S, on_yarn, shrinks_and_ends
+from tests.clusters.yarn import LocalYarn
+
+pytestmark = [pytest.mark.java, pytest.mark.yarn]
+
+ENOUGH = 5
+"""More failed executors than end an application by default that starts with one."""
+
+
+def test_nodes_fail_or_are_taken_away_and_executors_die(yarn: LocalYarn, tmp_path: Path) -> None:
+    with on_yarn(yarn, tmp_path, "client", "--conf", "spark.rpc.askTimeout=10s") as job:
+        name = job.application
+        job.feed.per_s = 20.0
+        job.until("a turn", lambda: job.hosts() == 1)
+
+        job.decide("static", hosts=4)
+        job.until("one has to wait", lambda: job.hosts() == 3 and yarn.pending(name) == 1)
+        before = set(yarn.executors(name))
+        job.decide("static", hosts=3)
+        job.until("it waits no longer", lambda: yarn.pending(name) == 0)
+        assert set(yarn.executors(name)) == before, "only the request is withdrawn"
+
+        yarn.start_node()
+        (master,) = yarn.masters(name).values()
+        victim = next(node for node in yarn.executors(name).values() if node != master)
+        yarn.kill_node(victim, containers=True)
+        job.until(
+            "after a machine has failed, all run elsewhere",
+            lambda: job.hosts() == 3 and victim not in job.addresses(),
+        )
+
+        yarn.start_node()
+        job.until("its node is there", lambda: len(yarn.nodes()) == 3)
+        taken = next(node for node in yarn.executors(name).values() if node != master)
+        yarn.take_away(taken)
+        job.until(
+            "after a node was taken away, all run elsewhere",
+            lambda: job.hosts() == 3 and taken not in job.addresses(),
+        )
+        assert job.says("somebody else decommissions it")
+
+        for _ in range(ENOUGH):
+            pid = next(iter(yarn.executors(name)))
+            os.kill(pid, signal.SIGKILL)
+            job.until(
+                "another one comes",
+                lambda pid=pid: (
+                    pid not in yarn.executors(name)  # type: ignore[misc]
+                    and len(yarn.executors(name)) == 3
+                ),
+            )
+
+        (pid,) = yarn.masters(name)
+        os.kill(pid, signal.SIGSTOP)
+        job.decide("static", hosts=2)
+        job.until("nobody acknowledges", lambda: "is not released" in job.refused())
+        assert len(yarn.executors(name)) == 3, "nothing is changed"
+        os.kill(pid, signal.SIGCONT)
+        job.until("it answers again", lambda: len(yarn.executors(name)) == 2)
+
+        job.feed.per_s = 0.0
+        job.decide("drs")
+        shrinks_and_ends(job, yarn)
+
+
+def test_a_driver_on_the_cluster_that_is_killed_is_scaled_again(
+    yarn: LocalYarn, tmp_path: Path
+) -> None:
+    with on_yarn(yarn, tmp_path, "cluster") as job:
+        name = job.application
+        job.feed.per_s = BUSY_PER_S
+        job.until("it grows with its load", lambda: job.hosts() >= 2)
+        (driver,) = yarn.masters(name)
+        turns = len(job.turns())
+        (tmp_path / "application").unlink()
+        os.kill(driver, signal.SIGKILL)
+        assert job.application == name, "YARN starts the driver again"
+        assert driver not in yarn.masters(name)
+        job.until("and it grows again", lambda: len(job.turns()) > turns and job.hosts() >= 2)
+        shrinks_and_ends(job, yarn)
