@@ -1,8 +1,9 @@
-"""A cluster of one node: control plane, kubelet, a namespace, and the roles of deploy/kubernetes."""
+"""A cluster of one node: control plane, kubelet, namespace, and the roles of deploy/kubernetes."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -76,6 +77,16 @@ class KubernetesCluster(Service):
                 if error.status != 409:
                     raise
                 self.admin.update(f"{path}/{thing['metadata']['name']}", thing)
+
+    def await_kinds(self, *plurals: str) -> None:
+        """Wait until custom resources that were defined can be created."""
+        missing = set(plurals)
+        while missing:
+            groups = self.admin.get("/apis")["groups"]
+            paths = [version["groupVersion"] for group in groups for version in group["versions"]]
+            for path in (path for path in paths if "k8s.io/" not in path or "operator" in path):
+                missing -= {r["name"] for r in self.admin.get(f"/apis/{path}")["resources"]}
+            time.sleep(0.1)
 
     def token(self, account: str = ACCOUNT) -> str:
         """A token of a service account, as the API server signs it for a pod."""

@@ -178,8 +178,8 @@ class Kubelet(Service):
     def _start_containers(self, running: RunningPod, only: str = "") -> None:
         pod = running.pod
         folder = self.folder / running.name
-        files = ContainerFiles(folder, pod)
-        files.make(self.api)
+        files = ContainerFiles(folder, pod, self.api)
+        files.make()
         spec = pod["spec"]
         for kind, containers in (
             (running.sidecars, spec.get("initContainers", ())),
@@ -189,7 +189,7 @@ class Kubelet(Service):
                 name = container["name"]
                 if only and name != only:
                     continue
-                env = environment_of(container, pod, files, self.api)
+                env = environment_of(container, files)
                 command = command_of(container, env, files)
                 kind[name] = Process(
                     ["env", f"--chdir={folder}", *command],

@@ -55,7 +55,13 @@ SETTING_OF = {
 }
 """The settings that options of spark-submit stand for, as far as they matter for scaling."""
 
-DEFAULTS = {"spark.dynamicAllocation.enabled": "false", "spark.decommission.enabled": "true"}
+DEFAULTS = {
+    "spark.dynamicAllocation.enabled": "false",
+    "spark.decommission.enabled": "true",
+    # Kubernetes and YARN end an application after a number of failed executors that follows from
+    # the number at the start. On Kubernetes a pod that is evicted or denied counts as one.
+    "spark.executor.maxNumFailures": "2147483647",
+}
 
 
 @dataclass(frozen=True, slots=True)
