@@ -19,10 +19,12 @@ executor)
         [[ -n "${!name+set}" ]] || break
         options+=("${!name}")
     done
+    class_path="${SPARK_CONF_DIR:-$SPARK_HOME/conf}:${SPARK_CLASSPATH:+$SPARK_CLASSPATH:}"
+    class_path+="$SPARK_HOME/jars/*${SPARK_DIST_CLASSPATH:+:$SPARK_DIST_CLASSPATH}"
     exec "${JAVA_HOME:+$JAVA_HOME/bin/}java" \
         "${options[@]}" \
         "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
-        -cp "${SPARK_CONF_DIR:-$SPARK_HOME/conf}:${SPARK_CLASSPATH:+$SPARK_CLASSPATH:}$SPARK_HOME/jars/*" \
+        -cp "$class_path" \
         org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
         --driver-url "$SPARK_DRIVER_URL" \
         --executor-id "$SPARK_EXECUTOR_ID" \

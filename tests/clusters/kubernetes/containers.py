@@ -3,12 +3,13 @@
 There is no image: a container runs the programs of this machine. One without a command runs the
 entry point of deploy/kubernetes, which starts a driver or an executor. A volume is a folder. There
 are no mounts, so the paths of volumes are replaced by these folders in arguments, environment and
-configuration files, and so is the address of the API server.
+configuration files. So is the address of the API server, and 0.0.0.0 is the pod's own address.
 """
 
 from __future__ import annotations
 
 import base64
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -17,13 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from tests.clusters.kubernetes.api import Api
+from tidegate.spark.agent import JAR
+from tidegate.spark.local.processes import spark_home
 
-__all__ = ["ContainerFiles", "command_of", "environment_of"]
+__all__ = ["ACCOUNT_FOLDER", "ContainerFiles", "command_of", "environment_of", "of_this_machine"]
 
-ENTRY_POINT = Path(__file__).parents[3] / "deploy" / "kubernetes" / "entrypoint.sh"
+ROOT = Path(__file__).parents[3]
+ENTRY_POINT = ROOT / "deploy" / "kubernetes" / "entrypoint.sh"
 API_SERVER = "https://kubernetes.default.svc"
 """The name of the API server in every pod of a cluster."""
-ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where every pod has its token."""
 
 
@@ -105,7 +109,8 @@ class ContainerFiles:
         }
         for path in sorted(mounts, key=len, reverse=True):
             text = re.sub(rf"(?<![\w/.-]){re.escape(path)}(?![\w.-])", str(mounts[path]), text)
-        return text.replace(f"{API_SERVER}:443", API_SERVER).replace(API_SERVER, self.api.url)
+        text = text.replace(f"{API_SERVER}:443", API_SERVER).replace(API_SERVER, self.api.url)
+        return text.replace("0.0.0.0:", f"{self.pod['status']['podIP']}:")
 
 
 def field_of(pod: Mapping[str, Any], path: str) -> str:
@@ -129,7 +134,9 @@ def environment_of(container: Mapping[str, Any], files: ContainerFiles) -> dict[
     root = f"/api/v1/namespaces/{pod['metadata']['namespace']}"
     found: dict[str, str] = {}
     for mount in container.get("volumeMounts", ()):
-        if mount["mountPath"] == ACCOUNT:  # Spark's client looks there, unless it is told otherwise
+        if (
+            mount["mountPath"] == ACCOUNT_FOLDER
+        ):  # Spark's client looks there, unless it is told otherwise
             place = files.volumes[mount["name"]]
             found["KUBERNETES_AUTH_SERVICEACCOUNT_TOKEN"] = str(place / "token")
             found["KUBERNETES_CERTS_CA_FILE"] = str(place / "ca.crt")
@@ -157,6 +164,21 @@ def _expanded(text: str, environment: Mapping[str, str]) -> str:
     'a1$(C)'
     """
     return re.sub(r"\$\((\w+)\)", lambda m: environment.get(m[1], m[0]), text)
+
+
+def of_this_machine() -> dict[str, str]:
+    """The environment of programs on this machine: its own, without anybody's cluster.
+
+    Spark is the one of PySpark, and the class path has the jar of the agent, as in the image.
+    """
+    hidden = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "HADOOP_CONF_DIR", "SPARK_CONF_DIR")
+    found = {name: value for name, value in os.environ.items() if name not in hidden}
+    return found | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_DIST_CLASSPATH": str(JAR),
+    }
 
 
 def command_of(

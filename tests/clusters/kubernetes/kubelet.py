@@ -21,9 +21,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.clusters.kubernetes.api import Api, ApiError
-from tests.clusters.kubernetes.containers import ContainerFiles, command_of, environment_of
+from tests.clusters.kubernetes.containers import (
+    ContainerFiles,
+    command_of,
+    environment_of,
+    of_this_machine,
+)
 from tidegate.lifecycle import Service
-from tidegate.spark.local.processes import LOOPBACK, Process, spark_home
+from tidegate.spark.local.processes import LOOPBACK, Process
 
 __all__ = ["Kubelet", "RunningPod"]
 
@@ -107,6 +112,10 @@ class Kubelet(Service):
     def evict(self, name: str, why: str) -> None:
         """Evict a pod as a node does that runs out of memory: kill it and say so in its status."""
         self._evicting[name] = why
+
+    def volume(self, pod: str, name: str) -> Path:
+        """The folder that is a volume of a pod."""
+        return self.folder / pod / "volumes" / name
 
     # --- the loop -----------------------------------------------------------------------------
 
@@ -195,8 +204,7 @@ class Kubelet(Service):
                     ["env", f"--chdir={folder}", *command],
                     folder / f"{name}.log",
                     {
-                        **os.environ,
-                        "SPARK_HOME": str(spark_home()),
+                        **of_this_machine(),
                         "SPARK_LOCAL_IP": running.address,
                         # The cluster's names of services, for Java.
                         "JAVA_TOOL_OPTIONS": f"-Djdk.net.hosts.file={self.folder / 'hosts'}",

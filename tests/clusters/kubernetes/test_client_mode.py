@@ -42,7 +42,7 @@ def job(
 ) -> Iterator[Submitted]:
     settings = SETTINGS | cluster.conf(cluster.token()) | SLOW_DRAIN
     folder = tmp_path_factory.mktemp("client") / "job"
-    with Submitted(cluster, folder, Path(ticks_job.__file__), OBEY, settings) as submitted:
+    with Submitted(cluster, folder, ticks_job.__file__, OBEY, settings) as submitted:
         yield submitted
 
 
@@ -200,7 +200,7 @@ def test_executors_follow_the_load(cluster: KubernetesCluster, tmp_path: Path) -
     options = ["--slo", "10s", "--max-executors", "4", "--interval", "2s", "--stabilise", "10s"]
     settings = SETTINGS | cluster.conf(cluster.token())
     folder = tmp_path / "job"
-    with Submitted(cluster, folder, Path(load.__file__), options, settings) as job:
+    with Submitted(cluster, folder, load.__file__, options, settings) as job:
         job.until("it grows", lambda: job.statuses.count("running") >= 3)
         most = job.statuses.count("running")
         (folder / "calm").touch()

@@ -470,7 +470,9 @@ class KubernetesHosts(ExecutorHosts):
     def lease(self, names: Sequence[str]) -> list[str]:
         """Request one executor for each name, if the account of the driver may create pods."""
         if self.gateway.may_create_pods() is False:
+            self._note([self._denied])
             return [f"{name} is refused: {self._denied}" for name in names]
+        self._said = [sentence for sentence in self._said if sentence != self._denied]
         return super().lease(names)
 
     def waiting(self) -> list[str]:
@@ -481,7 +483,12 @@ class KubernetesHosts(ExecutorHosts):
             for host in self.hosts.values()
             if host.status == "starting" and now_s - host.waiting_s > SLOW_START_S
         ]
-        found = self._reasons() if slow else []
+        if not slow and self._denied in self._said:
+            return []  # the refusal says it already
+        return self._note(self._reasons() if slow else [])
+
+    def _note(self, found: list[str]) -> list[str]:
+        """Log sentences that were not true at the last turn."""
         for sentence in found:
             if sentence not in self._said:
                 log.warning("%s", sentence)
