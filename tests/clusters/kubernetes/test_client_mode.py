@@ -127,6 +127,24 @@ def test_a_denied_request_is_a_sentence_with_a_remedy(job: Submitted) -> None:
     job.works()
 
 
+def test_pods_that_a_quota_forbids_are_missed(job: Submitted) -> None:
+    many = job.pods()
+    path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas/few"
+    full = {"pods": str(many)}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
+    job.cluster.apply({**quota, "spec": {"hard": full}})
+    # There is no controller that counts, so the test does.
+    job.cluster.admin.patch(f"{path}/status", {"status": {"hard": full, "used": full}})
+    job.want(many + 1)
+    missing = f"Spark has created {many} of {many + 1} executor pods"
+    job.until("the journal misses a pod", lambda: job.says(missing))
+    assert "exceeded quota" in job.log
+    job.works()
+    job.cluster.admin.delete(path)
+    job.has(many + 1)
+    job.works()
+
+
 def names(job: Submitted) -> list[str]:
     return [pod["metadata"]["name"] for pod in job.cluster.pods()]
 

@@ -175,9 +175,11 @@ class _Client:
     def getClass(self) -> _Client:
         return self
 
-    def getDeclaredField(self, name: str) -> _Client:
-        assert name == "kubernetesClient"
-        return self
+    def getDeclaredFields(self) -> list[_Client]:
+        return [self]
+
+    def getName(self) -> str:
+        return "org$apache$spark$$kubernetesClient"
 
     def setAccessible(self, _: bool) -> None:
         pass

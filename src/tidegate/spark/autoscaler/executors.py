@@ -45,7 +45,7 @@ DRAIN_LIMIT_S = 60.0
 SLOW_START_S = 20.0
 """A pod is looked up when it has not become an executor after this time, in seconds."""
 FAILURES, UNLIMITED = "spark.executor.maxNumFailures", "2147483647"
-"""How many executors may fail until Spark ends the application, and Spark's largest number."""
+"""How many executors may fail until Spark 4 ends the application, and Spark's largest number."""
 BUSY_DRAIN_LIMIT_S = 300.0
 """A released executor is killed after this time even if its tasks still run, in seconds."""
 
@@ -459,7 +459,7 @@ class KubernetesHosts(ExecutorHosts):
     def __init__(self, gateway: Gateway, clock: Callable[[], float]) -> None:
         super().__init__(gateway, clock)
         self._said: list[str] = []
-        if not gateway.setting(FAILURES):
+        if not gateway.setting(FAILURES) and not gateway.version.startswith("3."):
             log.warning(
                 "%s is not set: after a few executors that were evicted or could not be created, "
                 "Spark ends the application; set it to %s",

@@ -59,7 +59,7 @@ DEFAULTS = {
     "spark.dynamicAllocation.enabled": "false",
     "spark.decommission.enabled": "true",
     # Kubernetes and YARN end an application after a number of failed executors that follows from
-    # the number at the start. On Kubernetes a pod that is evicted or denied counts as one.
+    # the number at the start. A pod that is evicted (Spark 4.0) or denied (4.2) counts as one.
     "spark.executor.maxNumFailures": "2147483647",
 }
 

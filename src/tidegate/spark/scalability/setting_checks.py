@@ -146,7 +146,8 @@ def executor_cores(facts: JobFacts) -> Iterator[Finding]:
 def executor_instances(facts: JobFacts) -> Iterator[Finding]:
     """A number of executors at the start that is outside of the limits."""
     key = "spark.executor.instances"
-    if facts.cluster not in ("yarn", "k8s"):
+    before_4 = (facts.version or "").startswith("3.")
+    if facts.cluster not in ("yarn", "k8s") or (facts.cluster == "k8s" and before_4):
         return
     start = facts.number(key)
     most, least = facts.max_executors, facts.min_executors
@@ -240,14 +241,15 @@ def task_failures(facts: JobFacts) -> Iterator[Finding]:
 @check("whether lost executors may end the application", "settings")
 def executor_failures(facts: JobFacts) -> Iterator[Finding]:
     """YARN and Kubernetes end an application after some failed executors since its start."""
-    if facts.cluster not in ("yarn", "k8s"):
+    before_4 = (facts.version or "").startswith("3.")
+    if facts.cluster not in ("yarn", "k8s") or (facts.cluster == "k8s" and before_4):
         return
     new, old = "spark.executor.maxNumFailures", "spark.yarn.max.executor.failures"
     window, old_window = (
         "spark.executor.failuresValidityInterval",
         "spark.yarn.executor.failuresValidityInterval",
     )
-    # On Kubernetes, pods that are denied count too, one a second, so no window is long enough.
+    # From Spark 4.2 on, pods that Kubernetes denies count, one a second: no window is long enough.
     windows = facts.given(window) is not None or facts.given(old_window) is not None
     if facts.cluster == "yarn" and windows:
         return
