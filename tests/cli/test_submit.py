@@ -154,11 +154,14 @@ def test_options_are_sorted_and_defaults_added(app: Path) -> None:
         *("--master", "yarn", "--packages=a:b:c"),
         *("--conf", "spark.decommission.enabled=false", "--verbose"),
     ]
-    assert command[at + 1 : at + 3] == ["--conf", "spark.dynamicAllocation.enabled=false"]
-    assert Path(command[at + 3]).name == "driver.py" and Path(command[at + 3]).is_file()
-    settings = from_json(Attachment, command[at + 4])
+    assert command[at + 1 : at + 5] == [
+        *("--conf", "spark.dynamicAllocation.enabled=false"),
+        *("--conf", "spark.executor.maxNumFailures=2147483647"),
+    ]
+    assert Path(command[at + 5]).name == "driver.py" and Path(command[at + 5]).is_file()
+    settings = from_json(Attachment, command[at + 6])
     assert (settings.slo, settings.max_executors, settings.dry_run) == ("5s", 8, True)
-    assert command[at + 5 :] == [str(app), "--slo", "other", "--dry-run"]
+    assert command[at + 7 :] == [str(app), "--slo", "other", "--dry-run"]
     assert env["PYSPARK_DRIVER_PYTHON"] == sys.executable
     assert "PYSPARK_PYTHON" not in env, "what the cluster's machines have is theirs to say"
 

@@ -31,7 +31,10 @@ YARN = STANDALONE | {
     "spark.executor.failuresValidityInterval": "1h",
     "spark.executor.instances": "2",
 }
-K8S = STANDALONE | {"spark.master": "k8s://https://api:6443"}
+K8S = STANDALONE | {
+    "spark.master": "k8s://https://api:6443",
+    "spark.executor.maxNumFailures": "2147483647",
+}
 QUERY = QueryFacts(
     name="ticks",
     trigger="ProcessingTimeTrigger",
@@ -123,6 +126,9 @@ FINDS: list[tuple[str, JobFacts, str, str, str]] = [
     ("executor-failures",
      given(ON_YARN, executor__failuresValidityInterval=None, yarn__max__executor__failures="6"),
      "limits", "spark.executor.maxNumFailures", "after 6 failed executors"),
+    ("executor-failures",
+     given(ON_K8S, executor__maxNumFailures=None, executor__failuresValidityInterval="1h"),
+     "limits", "spark.executor.maxNumFailures", "after 3 failed executors"),
     ("speculation", given(speculation="true"), "note", "spark.speculation", "copies of slow tasks"),
     ("excluded-executors", given(excludeOnFailure__enabled="true"), "note",
      "spark.excludeOnFailure.enabled", "no tasks for an hour"),

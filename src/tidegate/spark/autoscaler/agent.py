@@ -210,6 +210,25 @@ class AgentGateway(Gateway):
         asked = {"ids": list(ids)}
         return [str(id) for id in self._change("/v1/kill", asked)] if ids else []
 
+    def may_create_pods(self) -> bool | None:
+        """Whether the driver's account may create pods; None where that is unknown."""
+        found = self._about_pods("/v1/may-create-pods")
+        return found if isinstance(found, bool) else None
+
+    def executor_pods(self) -> Sequence[Mapping[str, Any]] | None:
+        """The executor pods as Kubernetes lists them; None when unknown."""
+        found = self._about_pods("/v1/pods")
+        return found if isinstance(found, list) else None
+
+    def _about_pods(self, path: str) -> object:
+        if self.scheme != "k8s":
+            return None
+        try:
+            return self._calls.get(path)
+        except BackendError as error:  # also of an agent that does not know the question
+            log.debug("nothing is known about pods: %s", error)
+            return None
+
     def state_partitions(self) -> dict[str, int] | None:
         """Number of state partitions that each executor has loaded, by its id."""
         try:

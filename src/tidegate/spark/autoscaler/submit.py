@@ -59,7 +59,13 @@ SETTING_OF = {
 }
 """The settings that options of spark-submit stand for, as far as they matter for scaling."""
 
-DEFAULTS = {"spark.dynamicAllocation.enabled": "false", "spark.decommission.enabled": "true"}
+DEFAULTS = {
+    "spark.dynamicAllocation.enabled": "false",
+    "spark.decommission.enabled": "true",
+    # Kubernetes and YARN end an application after a number of failed executors that follows from
+    # the number at the start. A pod that is evicted (Spark 4.0) or denied (4.2) counts as one.
+    "spark.executor.maxNumFailures": "2147483647",
+}
 
 
 @dataclass(frozen=True, slots=True)
