@@ -227,7 +227,10 @@ def test_the_last_total_stays_when_the_controller_is_gone(
 ) -> None:
     monkeypatch.setattr(module, "LEASE_S", 1)
     assert live.agent(name="gone").request_total(1)
-    about = lambda: live.agent(watch_only=True)._about  # noqa: E731
+
+    def about() -> dict[str, Any]:
+        return live.agent(watch_only=True)._about
+
     until("it is noticed", lambda: about()["controller"] is None)
     assert about()["total"] == 1
     context: Any = live.spark.sparkContext

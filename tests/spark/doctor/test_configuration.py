@@ -49,6 +49,7 @@ def test_options_of_spark_submit_are_settings() -> None:
         # what tidegate submit adds
         "spark.dynamicAllocation.enabled": "false",
         "spark.decommission.enabled": "true",
+        "spark.executor.maxNumFailures": "2147483647",
     }
     assert found.slots == 2 and found.executor_mb == 2048 + 384
 
