@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,15 @@ def test_the_version_comes_from_the_installation(home: Path, tmp_path: Path) -> 
     found = diagnose(facts("--master", "yarn"))
     key = "spark.stage.ignoreDecommissionFetchFailure"
     assert key in {f.key for f in found.findings}, "it is off by default in 3.5"
+
+
+def test_without_spark_the_command_line_alone_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME")
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    found = diagnose(facts("--master", "yarn", "--conf", "spark.dynamicAllocation.enabled=true"))
+    assert found.blocked
+    because = {n.check: n.because for n in found.not_checked}
+    assert "its file of defaults was not read" in because["spark-version"]
 
 
 def test_a_jar_hides_its_queries_and_that_is_said() -> None:

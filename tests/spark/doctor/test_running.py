@@ -17,7 +17,9 @@ from tidegate.spark.autoscaler.admission import SourceLimit
 from tidegate.spark.autoscaler.gateway import JobWork, Trigger
 from tidegate.spark.autoscaler.jobs import StageWork
 from tidegate.spark.doctor.driver import facts_of_driver, rate_of
+from tidegate.spark.doctor.kubernetes import KubernetesAccess
 from tidegate.spark.doctor.spark_ui import facts_of_ui, is_spark_ui
+from tidegate.spark.doctor.surroundings import with_cluster
 from tidegate.spark.doctor.web import Unreachable
 from tidegate.spark.scalability import JobFacts, diagnose
 from tidegate.testing.spark import FakeGateway, progress_json
@@ -218,6 +220,16 @@ def test_a_continuous_query_blocks() -> None:
     gateway.triggers["id-of-ticks"] = Trigger("ContinuousTrigger")
     found = diagnose(facts_of_driver(gateway, ASKED, 60))
     assert found.blocked and found.findings[0].key == "trigger of query ticks"
+
+
+def test_a_driver_that_may_not_create_pods_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway = driver()
+    gateway.settings |= {"spark.master": "k8s://https://127.0.0.1:9"}
+    monkeypatch.setattr(gateway, "may_create_pods", lambda: False)
+    facts = with_cluster(facts_of_driver(gateway, ASKED, 60), KubernetesAccess())
+    finding = next(f for f in diagnose(facts).findings if f.check == "kubernetes-rights")
+    assert (finding.severity, finding.key) == ("blocks", "right to create pods")
+    assert "the driver's account" in str(finding.value)
 
 
 def test_a_query_without_a_name_is_shown_by_its_run() -> None:
