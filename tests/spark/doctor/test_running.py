@@ -64,6 +64,16 @@ def test_what_a_spark_ui_shows_is_found() -> None:
     assert all("the Spark UI does not show it" in why for why in missing.values())
 
 
+def test_a_batch_lasts_from_its_first_job_to_its_last() -> None:
+    first = RECORDED["jobs"][0]
+    second = {**first, "jobId": 99, "submissionTime": "2026-11-16T07:18:50.000GMT",
+              "completionTime": "2026-11-16T07:18:54.241GMT"}  # fmt: skip
+    with answering(ui({**RECORDED, "jobs": [first, second]})) as url:
+        facts, _ = facts_of_ui(url, ASKED)
+    (query,) = facts.queries or ()
+    assert query.batch_s == pytest.approx(10.0)
+
+
 def test_secrets_that_a_spark_ui_hides_are_no_values() -> None:
     with answering(ui(RECORDED)) as url:
         facts, _ = facts_of_ui(url, ASKED)
