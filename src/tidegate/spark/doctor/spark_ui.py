@@ -157,7 +157,7 @@ def _query(
 
 
 def _batches_s(jobs: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Durations of the batches whose jobs have ended, from the first job to the last, in seconds."""
+    """Durations of batches in seconds, each from its first job to the end of its last."""
     spans: dict[int | None, list[tuple[float, float]]] = defaultdict(list)
     for job in jobs:
         if job.get("completionTime") and job.get("submissionTime"):
