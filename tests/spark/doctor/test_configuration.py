@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.errors import InputError
 from tidegate.model import SloByQuery
-from tidegate.spark.autoscaler.submit import split_arguments
+from tidegate.spark.autoscaler.submit import DEFAULTS, split_arguments
 from tidegate.spark.doctor.code import read_code
 from tidegate.spark.doctor.configuration import facts_of_configuration, version_of
 from tidegate.spark.scalability import JobFacts, diagnose
@@ -38,7 +38,7 @@ def test_options_of_spark_submit_are_settings() -> None:
         *("--executor-memory", "2g", "--total-executor-cores", "9", "--deploy-mode", "cluster"),
         *("-c", "spark.task.cpus=2", "job.jar"),
     )
-    assert found.settings == {
+    assert found.settings == DEFAULTS | {  # and what tidegate submit adds
         "spark.master": "yarn",
         "spark.executor.cores": "4",
         "spark.executor.instances": "3",
@@ -47,9 +47,6 @@ def test_options_of_spark_submit_are_settings() -> None:
         "spark.cores.max": "9",
         "spark.submit.deployMode": "cluster",
         "spark.task.cpus": "2",
-        # what tidegate submit adds
-        "spark.dynamicAllocation.enabled": "false",
-        "spark.decommission.enabled": "true",
     }
     assert found.slots == 2 and found.executor_mb == 2048 + 384
 

@@ -132,7 +132,7 @@ def spark_submit(
         remedy = "name it last: tidegate submit … app.py"
         raise InputError("application", None, "given", remedy)
     given = given_settings(arguments.spark, home)
-    if not json.loads(attachment).get("dry_run"):  # which may watch any job
+    if not attachment.dry_run:  # which may watch any job
         check_scalable(given.get)
     on_cluster = given.get("spark.submit.deployMode") == "cluster"
     app = arguments.app[0]
