@@ -232,6 +232,23 @@ def test_a_continuous_query_blocks() -> None:
     assert found.blocked and found.findings[0].key == "trigger of query ticks"
 
 
+def test_a_checkpoint_on_the_drivers_disk_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway = driver()
+    gateway.settings |= {"spark.master": "spark://master:7077"}
+    monkeypatch.setattr(gateway, "checkpoint_of", lambda query: "file:/data/ticks")
+    finding = next(
+        f
+        for f in diagnose(facts_of_driver(gateway, ASKED, 60)).findings
+        if f.check == "checkpoints"
+    )
+    assert (finding.key, finding.value) == ("checkpoint of query ticks", "file:/data/ticks")
+    monkeypatch.undo()
+    because = {
+        n.check: n.because for n in diagnose(facts_of_driver(gateway, ASKED, 60)).not_checked
+    }
+    assert "the driver does not show where it is" in because["checkpoints"]
+
+
 def test_a_driver_that_may_not_create_pods_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     gateway = driver()
     gateway.settings |= {"spark.master": "k8s://https://127.0.0.1:9"}

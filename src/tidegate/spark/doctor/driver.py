@@ -125,6 +125,7 @@ def _query(
         trigger_s=trigger.interval_s,
         limits=None if sources is None else tuple(one for each in sources for one in each),
         tasks=tasks.get(run),
+        checkpoint=gateway.checkpoint_of(query),
     )
     if event is None:
         return found
