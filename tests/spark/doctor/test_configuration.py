@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from tidegate.errors import InputError
 from tidegate.model import SloByQuery
-from tidegate.spark.autoscaler.submit import split_arguments
+from tidegate.spark.autoscaler.submit import DEFAULTS, split_arguments
 from tidegate.spark.doctor.code import read_code
 from tidegate.spark.doctor.configuration import facts_of_configuration, version_of
 from tidegate.spark.scalability import JobFacts, diagnose
@@ -37,7 +38,7 @@ def test_options_of_spark_submit_are_settings() -> None:
         *("--executor-memory", "2g", "--total-executor-cores", "9", "--deploy-mode", "cluster"),
         *("-c", "spark.task.cpus=2", "job.jar"),
     )
-    assert found.settings == {
+    assert found.settings == DEFAULTS | {  # and what tidegate submit adds
         "spark.master": "yarn",
         "spark.executor.cores": "4",
         "spark.executor.instances": "3",
@@ -46,10 +47,6 @@ def test_options_of_spark_submit_are_settings() -> None:
         "spark.cores.max": "9",
         "spark.submit.deployMode": "cluster",
         "spark.task.cpus": "2",
-        # what tidegate submit adds
-        "spark.dynamicAllocation.enabled": "false",
-        "spark.decommission.enabled": "true",
-        "spark.executor.maxNumFailures": "2147483647",
     }
     assert found.slots == 2 and found.executor_mb == 2048 + 384
 
@@ -73,6 +70,15 @@ def test_the_version_comes_from_the_installation(home: Path, tmp_path: Path) -> 
     found = diagnose(facts("--master", "yarn"))
     key = "spark.stage.ignoreDecommissionFetchFailure"
     assert key in {f.key for f in found.findings}, "it is off by default in 3.5"
+
+
+def test_without_spark_the_command_line_alone_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME")
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    found = diagnose(facts("--master", "yarn", "--conf", "spark.dynamicAllocation.enabled=true"))
+    assert found.blocked
+    because = {n.check: n.because for n in found.not_checked}
+    assert "its file of defaults was not read" in because["spark-version"]
 
 
 def test_a_jar_hides_its_queries_and_that_is_said() -> None:

@@ -325,6 +325,11 @@ class AgentGateway(Gateway):
         )
         return found or None
 
+    def checkpoint_of(self, query: str) -> str | None:
+        """Where a query's checkpoint is, as a URI; None when that is unknown."""
+        found = self._query(query).get("checkpoint")
+        return None if found is None else str(found)
+
     def files_read(self, query: str) -> tuple[float, float] | None:
         """Numbers of files and rows that the last batch of a query read, None when unknown."""
         seen = self._query(query).get("files")

@@ -355,6 +355,14 @@ class InProcessGateway(Gateway):
             return None
         return tuple(found) or None
 
+    def checkpoint_of(self, query: str) -> str | None:
+        """Where a query's checkpoint is, as a URI; None when that is unknown."""
+        try:
+            return str(self._execution(query).resolvedCheckpointRoot())
+        except Exception as error:
+            log.debug("the checkpoint of %s could not be read: %s", query, error)
+            return None
+
     def files_read(self, query: str) -> tuple[float, float] | None:
         """Numbers of files and rows that the last batch of a query read, None when unknown."""
         try:
