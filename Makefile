@@ -83,7 +83,7 @@ bench-live: setup java ## live on Spark: static, Spark's own allocation and Tide
 test-trust: setup java ## a submitted job: kill -9, a damaged journal, a full disk, a taken port, a second copy (minutes)
 	$(BIN)/python -m tests.trust.faults
 
-test-versions: setup java ## live on Spark 3.5 to 4.3, each from the package index (a quarter of an hour; ONLY=3.5)
+test-versions: setup java agent ## live on Spark 3.5 to 4.3, each from the package index (a quarter of an hour; ONLY=3.5)
 	$(BIN)/python -m tests.versions.run $(if $(ONLY),--only $(ONLY))
 
 test-yarn: setup java agent yarn ## submitted jobs on a real YARN, with slower faults than in make test (minutes)

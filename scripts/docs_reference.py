@@ -26,6 +26,7 @@ from tidegate.cli.policies import describe_default, describe_range
 from tidegate.loop.stack import WRAPPERS
 from tidegate.policies import available, policy_class
 from tidegate.report.metrics import METRICS
+from tidegate.spark.scalability import CHECKS
 
 ROOT = Path(__file__).parent.parent
 PYTHON = {
@@ -153,10 +154,25 @@ def python() -> str:
     return "\n".join(parts)
 
 
+def checks() -> str:
+    """Every check of the doctor."""
+    rows = []
+    for name, check in CHECKS.items():
+        makers = "`submit`, `attach`, `Autoscaler`" if check.needs == "settings" else "–"
+        rows.append(f"| `{name}` | {check.about} | {_idea(check.run, name)} | {makers} |")
+    return (
+        "# Checks\n\nGenerated from the code: what `tidegate doctor` looks at before a job starts "
+        "and while it runs ([guide](../guides/doctor.md)). The commands in the last column refuse "
+        "a job for what such a check finds to block.\n\n"
+        "| check | looks at | finds | made by |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "reference/policies.md": policies,
     "reference/guards.md": guards,
     "reference/commands.md": commands,
+    "reference/checks.md": checks,
     "reference/metrics.md": metrics,
     "reference/python.md": python,
 }

@@ -6,12 +6,15 @@ start, so sessions are shared. A test that uses one is marked ``java``; `make un
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tidegate.spark.agent import JAR
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +30,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("tidegate")
+
+# The class path of a JVM is fixed when it starts, and the sessions of a process share one JVM.
+os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--driver-class-path {JAR} pyspark-shell")
 
 NEEDS_JAVA = {"spark", "broker"}
 """Fixtures behind which a JVM stands."""

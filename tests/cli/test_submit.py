@@ -154,11 +154,14 @@ def test_options_are_sorted_and_defaults_added(app: Path) -> None:
         *("--master", "yarn", "--packages=a:b:c"),
         *("--conf", "spark.decommission.enabled=false", "--verbose"),
     ]
-    assert command[at + 1 : at + 3] == ["--conf", "spark.dynamicAllocation.enabled=false"]
-    assert Path(command[at + 3]).name == "driver.py" and Path(command[at + 3]).is_file()
-    settings = from_json(Attachment, command[at + 4])
+    assert command[at + 1 : at + 5] == [
+        *("--conf", "spark.dynamicAllocation.enabled=false"),
+        *("--conf", "spark.executor.maxNumFailures=2147483647"),
+    ]
+    assert Path(command[at + 5]).name == "driver.py" and Path(command[at + 5]).is_file()
+    settings = from_json(Attachment, command[at + 6])
     assert (settings.slo, settings.max_executors, settings.dry_run) == ("5s", 8, True)
-    assert command[at + 5 :] == [str(app), "--slo", "other", "--dry-run"]
+    assert command[at + 7 :] == [str(app), "--slo", "other", "--dry-run"]
     assert env["PYSPARK_DRIVER_PYTHON"] == sys.executable
     assert "PYSPARK_PYTHON" not in env, "what the cluster's machines have is theirs to say"
 
@@ -291,6 +294,25 @@ def test_a_jar_gets_the_agent_and_a_controller_of_this_python(app: Path, tmp_pat
     python, *rest, settings = controller_in(command)
     assert (python, rest) == (sys.executable, ["-m", "tidegate", "attach", "--attachment"])
     assert json.loads(settings)["slo"] == "5s"
+
+
+def test_files_and_logs_of_a_driver_on_the_cluster_are_those_of_its_machine(
+    app: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TIDEGATE_METRICS_TOKEN", "TIDEGATE_LOG_FORMAT"):
+        monkeypatch.delenv(name, raising=False)
+    jar = ("--agent-jar", "local:///opt/agent.jar")
+    words = ("--slo", "5s", "--deploy-mode", "cluster", *jar, "--metrics-address", "0.0.0.0:9464")
+    files = ("--metrics-token-file", "/pod/token", "--metrics-certificate", "/pod/tls.crt")
+    done, command, _ = submitted(*words, *files, "--log-format", "json", app)
+    assert done.returncode == 0, done.stderr
+    (conf,) = [word for word in command if word.startswith("spark.tidegate.controller=")]
+    controller = json.loads(conf.partition("=")[2])
+    assert controller[-2:] == ["--log-format", "json"]
+    attachment = from_json(Attachment, controller[controller.index("--attachment") + 1])
+    assert attachment.metrics.token_file == "/pod/token"
+    done, _, _ = submitted(*words[:-1], "9464", app)
+    assert done.returncode == 2 and "HOST:PORT" in done.stderr
 
 
 def test_a_driver_on_the_cluster_gets_the_agent_and_a_controller_there(app: Path) -> None:

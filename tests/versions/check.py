@@ -1,6 +1,7 @@
 """The live check of one version of Spark, run by a Python that has this version installed.
 
-    python -m tests.versions.check RESULT.json
+    python -m tests.versions.check RESULT.json                     # attached in the driver
+    python -m tests.versions.check RESULT.json --gateway agent     # through the agent in the driver
 
 It starts an embedded standalone cluster with one worker, a session, a query whose tasks sleep
 (``heavy``), a query with state in another session (``ticks``), one with ``foreachBatch``
@@ -24,18 +25,25 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.spark.autoscaler import ticks
+from tests.versions.pins import GATEWAYS
+from tidegate.errors import BackendError
 from tidegate.loop.journal import read_journal
 from tidegate.spark import Autoscaler, LocalCluster
+from tidegate.spark.agent import PLUGIN, agent_jar
+from tidegate.spark.autoscaler.agent import AgentGateway, announced
 from tidegate.spark.autoscaler.gateway import Gateway, Trigger
 from tidegate.spark.local.session import session
 
@@ -48,6 +56,7 @@ SETTINGS = {
     "spark.driver.extraJavaOptions": LIGHT_JVM,
     "spark.executor.extraJavaOptions": LIGHT_JVM,
     "spark.sql.shuffle.partitions": str(STATE_PARTITIONS),
+    "spark.locality.wait": "0s",  # the autoscaler warns of a wait for the executor with the state
 }
 
 
@@ -257,11 +266,12 @@ class Bench:
     folder: Path
     cluster: LocalCluster
     spark: SparkSession
+    application: str
     began_s: float
 
     def processes(self) -> int:
         """The number of executors, as the operating system lists them."""
-        number = len(executor_processes(str(self.spark.sparkContext.applicationId)))
+        number = len(executor_processes(self.application))
         self.report.saw_executors(number)
         return number
 
@@ -308,31 +318,61 @@ class Bench:
         report.that("the rows of the heavy query are exact", exact and bool(done), len(done))
 
 
-def run(report: Report, folder: Path) -> None:
-    """All checks, in order. folder: for logs and data."""
+def check_pandas(report: Report, spark: SparkSession) -> None:
+    """PySpark must work with the versions of NumPy, pandas and PyArrow that Tidegate brings."""
+
+    def doubled(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for frame in frames:
+            yield frame.assign(x=np.asarray(frame["x"]) * 2.0)
+
+    spark.conf.set("spark.sql.execution.arrow.pyspark.enabled", "true")
+    spark.conf.set("spark.sql.execution.arrow.pyspark.fallback.enabled", "false")
+    given = pd.DataFrame({"x": np.arange(5.0), "t": pd.date_range("2026-01-01", periods=5)})
+    sent = spark.createDataFrame(given).mapInPandas(doubled, "x double, t timestamp")
+    back: Any = sent.toPandas()
+    found = list(back.sort_values("t")["x"])
+    versions = f"NumPy {np.__version__}, pandas {pd.__version__}, PyArrow {pa.__version__}"
+    report.that("functions on pandas", found == [0.0, 2.0, 4.0, 6.0, 8.0], versions)
+
+
+def run(report: Report, folder: Path, by_agent: bool) -> None:
+    """All checks, in order.
+
+    folder: for logs and data. by_agent: the autoscaler is attached to the agent, over HTTP.
+    """
     warnings = Warnings()
     logging.getLogger("tidegate").addHandler(warnings)
     began_s, journal = time.time(), folder / "journal.jsonl"
     ticks.write_input(folder / "in", 0, 2)
+    address, settings = folder / "agent.json", dict(SETTINGS)
+    if by_agent:
+        settings |= {
+            "spark.jars": str(agent_jar()),
+            "spark.plugins": PLUGIN,
+            "spark.tidegate.agent.announce": str(address),
+        }
     with (
         LocalCluster(CORES, 512, MOST, folder / "cluster").start(hosts=1) as cluster,
-        session(cluster, folder / "driver.log", SETTINGS) as spark,
+        session(cluster, folder / "driver.log", settings) as spark,
     ):
         context = spark.sparkContext
         jvm, driver = context._jvm, context._gateway.proc  # type: ignore[union-attr]
         report.facts |= facts(context.version, jvm)
-        bench = Bench(report, folder, cluster, spark, began_s)
+        bench = Bench(report, folder, cluster, spark, str(context.applicationId), began_s)
         folders = (folder / name for name in ("in", "out", "checkpoint"))
         light = ticks.start(spark.newSession(), *folders)
-        with _attached(spark, journal) as autoscaler:
+        driven = AgentGateway(*announced(address)) if by_agent else spark
+        with _attached(driven, journal) as autoscaler:
             gateway = autoscaler.gateway
             report.passed("attached", gateway.version)
             bench.check_scaling(autoscaler)
             bench.check_rows(light)
             report.until("no query runs", lambda: (not (q := gateway.active_queries()), q))
             report.that("it is still there", not autoscaler.watching and not gateway.stopped)
+        check_pandas(report, spark)
         spark.stop()
         report.until("the executors end", lambda: ((n := bench.processes()) == 0, n))
+        report.until("the application is gone", lambda: (gone(gateway), ""))
     report.that("the JVM of the driver has ended", driver.poll() is not None, driver.poll())
     report.that("no context is left", SparkContext._active_spark_context is None)
     turns = list(read_journal(journal))
@@ -341,6 +381,13 @@ def run(report: Report, folder: Path) -> None:
     # The autoscaler is right to warn of the executor that was killed.
     others = [text for text in warnings.texts if "somebody else decommissions it" not in text]
     report.that("no warning", not others, others)
+
+
+def gone(gateway: Gateway) -> bool:
+    """Whether the application has ended. An agent that has ended is noticed by the next call."""
+    with contextlib.suppress(BackendError):
+        gateway.executors()
+    return gateway.stopped
 
 
 def facts(spark: str, jvm: Any) -> dict[str, str]:
@@ -353,9 +400,9 @@ def facts(spark: str, jvm: Any) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _attached(spark: SparkSession, journal: Path) -> Iterator[Autoscaler]:
+def _attached(driven: SparkSession | Gateway, journal: Path) -> Iterator[Autoscaler]:
     with Autoscaler(
-        spark, slo="10s", interval="2s", stabilise="4s", max_executors=MOST, journal=journal
+        driven, slo="10s", interval="2s", stabilise="4s", max_executors=MOST, journal=journal
     ) as autoscaler:
         yield autoscaler
 
@@ -364,14 +411,16 @@ def main() -> None:
     """Run the check and write its result; exit code 1 when it failed."""
     words = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     words.add_argument("result", type=Path, help="the JSON file for the result")
+    words.add_argument("--gateway", choices=GATEWAYS, default=GATEWAYS[0])
     words.add_argument("--limit", type=float, default=240.0, help="seconds to wait for an event")
     words.add_argument("--keep", type=Path, help="keep logs and data in this folder")
     given = words.parse_args()
     folder = given.keep or Path(tempfile.mkdtemp(prefix="tidegate-version-"))
     folder.mkdir(parents=True, exist_ok=True)
     report = Report(given.limit)
+    report.facts["gateway"] = given.gateway
     try:
-        run(report, folder)
+        run(report, folder, given.gateway == "agent")
     except CheckError:
         pass  # it is in the report
     except Exception as error:

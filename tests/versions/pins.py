@@ -9,3 +9,6 @@ PINS = {
     "4.2": "4.2.1",
     "4.3": "4.3.0",
 }
+
+GATEWAYS = ("in-process", "agent")
+"""How the autoscaler is attached: in the driver's Python, or over HTTP to the agent."""

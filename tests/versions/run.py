@@ -1,13 +1,14 @@
 """The live check of every version of Spark that Tidegate supports: ``make test-versions``.
 
-    python -m tests.versions.run                # all of them, some two minutes each
-    python -m tests.versions.run --only 3.5     # one of them; may be repeated
+    python -m tests.versions.run                       # all of them, some two minutes each
+    python -m tests.versions.run --only 3.5            # one of them; may be repeated
+    python -m tests.versions.run --gateway agent       # only with the agent, or only in-process
 
-Each version of PySpark (see `pins.py`) is installed from the package index into an environment of
-its own under ``out/versions``, once; Tidegate is installed there from this folder with the extra
-``spark``. Then `check.py` runs in this environment. The results are in ``out/versions/<version>``:
-``result.json``, ``output.txt``, and, after a failure, the logs of Spark and the journal. The exit
-code is 1 if a version fails.
+Each version of PySpark (see `pins.py`) is installed from the package index into a separate
+environment under ``out/versions``, once; Tidegate is installed there from this folder with the
+extra ``spark``. Then `check.py` runs in this environment, once with each gateway. The results are
+in ``out/versions/<version>/<gateway>``: ``result.json``, ``output.txt``, and, after a failure, the
+logs of Spark and the journal. The exit code is 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -27,13 +28,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.versions.pins import PINS
+from tests.versions.pins import GATEWAYS, PINS
 
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / "out" / "versions"
 CHECK_S = 1800.0
 """Longest time of one check. Each of its events has a shorter limit; this one is for a hang."""
-COLUMNS = ("Spark", "Scala", "Java", "Python", "executors", "checks", "seconds", "result")
+COLUMNS = (
+    *("Spark", "Scala", "Java", "Python", "gateway"),
+    *("executors", "checks", "seconds", "result"),
+)
 
 
 def say(text: str) -> None:
@@ -76,20 +80,22 @@ def _constraints() -> str:
     return "".join(line for line in lines if not line.lower().startswith(("pyspark==", "py4j==")))
 
 
-def check(minor: str, words: Sequence[str]) -> dict[str, Any]:
-    """The result of one version's check. words: further arguments of the check."""
-    folder = HOME / minor
+def check(minor: str, gateway: str, words: Sequence[str]) -> dict[str, Any]:
+    """The result of one check of a version. words: further arguments of the check."""
+    folder, name = HOME / minor / gateway, f"{minor} {gateway:10}"
     folder.mkdir(parents=True, exist_ok=True)
     result, logs = folder / "result.json", folder / "logs"
     result.unlink(missing_ok=True)
     shutil.rmtree(logs, ignore_errors=True)
-    failed: dict[str, Any] = {"spark": PINS[minor], "passed": False, "checks": []}
+    failed: dict[str, Any] = {"spark": PINS[minor], "gateway": gateway, "passed": False}
+    failed["checks"] = []
     try:
         python = environment(minor)
     except (OSError, subprocess.CalledProcessError) as error:
-        say(f"{minor}  FAILED  its environment cannot be installed: {error}")
+        say(f"{name}  FAILED  its environment cannot be installed: {error}")
         return failed
-    command = [str(python), "-m", "tests.versions.check", str(result), "--keep", str(logs), *words]
+    command = [str(python), "-m", "tests.versions.check", str(result), "--gateway", gateway]
+    command += ["--keep", str(logs), *words]
     env = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
     with (folder / "output.txt").open("w", encoding="utf-8") as output:
         process = subprocess.Popen(
@@ -106,7 +112,7 @@ def check(minor: str, words: Sequence[str]) -> dict[str, Any]:
             assert process.stdout is not None
             for line in process.stdout:
                 output.write(line)
-                say(f"{minor}  {line.rstrip()[:150]}")
+                say(f"{name}  {line.rstrip()[:150]}")
             process.wait()
         finally:
             killer.cancel()
@@ -114,10 +120,10 @@ def check(minor: str, words: Sequence[str]) -> dict[str, Any]:
     try:
         seen: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        say(f"{minor}  FAILED  it ended with code {process.returncode} and without a result")
+        say(f"{name}  FAILED  it ended with code {process.returncode} and without a result")
         return failed
     if seen["spark"] != PINS[minor]:  # the environment is not what its name says
-        say(f"{minor}  FAILED  it ran on Spark {seen['spark']}")
+        say(f"{name}  FAILED  it ran on Spark {seen['spark']}")
         seen["passed"] = False
     if seen["passed"]:
         shutil.rmtree(logs, ignore_errors=True)
@@ -149,7 +155,10 @@ def table(results: Sequence[dict[str, Any]]) -> str:
         counts = [str(count) for _, count in seen.get("executors", ())]
         rows.append(
             (
-                *(str(seen.get(key, "?")) for key in ("spark", "scala", "java", "python")),
+                *(
+                    str(seen.get(key, "?"))
+                    for key in ("spark", "scala", "java", "python", "gateway")
+                ),
                 " → ".join(counts) or "?",
                 f"{passed}/{len(seen['checks'])}",
                 str(seen.get("seconds", "?")),
@@ -167,6 +176,7 @@ def main() -> None:
     """Check the versions one after the other."""
     words = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     words.add_argument("--only", action="append", choices=sorted(PINS), help="check this version")
+    words.add_argument("--gateway", action="append", choices=GATEWAYS, help="only this gateway")
     words.add_argument("--install", action="store_true", help="only install the environments")
     words.add_argument("--limit", help="seconds to wait for an event")
     given = words.parse_args()
@@ -177,7 +187,8 @@ def main() -> None:
         return
     more = ("--limit", given.limit) if given.limit else ()
     began_s = time.monotonic()
-    results = [check(minor, more) for minor in chosen]
+    gateways = given.gateway or GATEWAYS
+    results = [check(minor, gateway, more) for minor in chosen for gateway in gateways]
     say(f"\n{table(results)}\n\n{time.monotonic() - began_s:.0f} s")
     sys.exit(0 if all(seen["passed"] for seen in results) else 1)
 

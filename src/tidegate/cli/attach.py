@@ -86,6 +86,8 @@ def attach(
     if CONTROLLER in ctx.meta:
         attachment = read_attachment(ctx.meta[CONTROLLER])
         standby = True  # the lease of a controller that died ends after some seconds
+    else:
+        attachment.metrics.listening()  # raises an error before anything is scaled
     where = agent or os.environ.get("TIDEGATE_AGENT_URL") or DEFAULT_URL
     wait_s = duration_s(wait, "--wait")
     if "://" not in where and not Path(where).is_file():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -11,20 +12,23 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperCommand
 
+from tidegate.cli.autoscaler_options import with_autoscaler_options
 from tidegate.cli.output import console, print_json
 from tidegate.cli.submit import SPARK, SubmitCommand, submit
 from tidegate.codec import to_plain
 from tidegate.errors import InputError
 from tidegate.model import SloByQuery
-from tidegate.units import duration_s, finite
+from tidegate.units import duration_s
 
 if TYPE_CHECKING:
+    from tidegate.spark.autoscaler.attachment import Attachment
     from tidegate.spark.scalability import Diagnosis, JobFacts
 
 __all__ = ["DoctorCommand", "doctor", "show_diagnosis"]
 
 BLOCKED = 1
 SUBMIT = "tidegate.submit"
+NO_SLO = "tidegate.no-slo"
 COLOURS = {"blocks": "bold red", "limits": "yellow", "note": "cyan"}
 
 
@@ -40,54 +44,63 @@ def _names(params: list[Any]) -> dict[bool, list[str]]:
 class DoctorCommand(TyperCommand):
     """A command that accepts the command line of ``tidegate submit`` in addition to its options."""
 
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        for param in self.params:
+            if param.name == "slo":
+                param.required = False  # in this command alone
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Sort the words: the command's, those of submit, those of spark-submit, the job."""
-        from tidegate.spark.autoscaler.submit import split_arguments
+        from tidegate.spark.autoscaler.submit import Arguments, split_arguments
 
         app = typer.Typer(add_completion=False)
         app.command(cls=SubmitCommand)(submit)
         theirs = typer.main.get_command(app)
-        mine, more = _names(self.get_params(ctx)), _names(theirs.params)
-        valued, switches = {*mine[False], *more[False]}, {*mine[True], *more[True]}
+        mine, submits = _names(self.get_params(ctx)), _names(theirs.params)
+        valued = {*mine[False], *submits[False]}
+        switches = {*mine[True], *submits[True]}
         arguments = split_arguments(args, own_options=valued, own_switches=switches)
+        if arguments.app and not _is_application(arguments.app[0]):
+            # An application has arguments, which may look like ours; an address has none.
+            first, *rest = arguments.app
+            more = split_arguments(rest, own_options=valued, own_switches=switches)
+            arguments = Arguments(
+                arguments.own + more.own, arguments.spark + more.spark, (first, *more.app)
+            )
         own: list[str] = []
-        for_submit: list[str] = []
+        only_submits: list[str] = []
         words = list(arguments.own)
         while words:
             name, equals, _ = words[0].partition("=")
             count = 2 if name in valued and not equals else 1
-            (own if name in mine[True] + mine[False] else for_submit).extend(words[:count])
+            (own if name in mine[True] + mine[False] else only_submits).extend(words[:count])
             words = words[count:]
+        given = theirs.make_context("submit", ["--slo", "1s", *only_submits], parent=ctx)
+        ctx.meta[SUBMIT] = given.params
         ctx.meta[SPARK] = arguments
-        # Parsed as submit would, so that a mistake is the same sentence there and here.
-        theirs.make_context("submit", ["--slo", "1s", *for_submit], parent=ctx)
-        ctx.meta[SPARK] = arguments
+        ctx.meta[NO_SLO] = not any(word.partition("=")[0] == "--slo" for word in own)
+        if ctx.meta[NO_SLO]:
+            own = ["--slo", "1s", *own]  # so that the other settings are checked
         return super().parse_args(ctx, [*own, "--", *arguments.app])
 
 
+@with_autoscaler_options
 def doctor(
     ctx: typer.Context,
+    attachment: Attachment,
     job: Annotated[
         list[str] | None,
         typer.Argument(
-            help="An application with its arguments, an address (http://…), or a journal.",
-            metavar="APP|URL|JOURNAL",
+            help="An application with its arguments, an address (http://…), the file in which an "
+            "agent announced itself, or a journal.",
+            metavar="APP|URL|FILE",
             show_default=False,
         ),
-    ] = None,
-    slo: Annotated[
-        str | None,
-        typer.Option(help="Latency target, or by query: alerts=2s,30s.", metavar="TIME"),
     ] = None,
     slo_by: Annotated[
         str, typer.Option(help="What the target is about: delay or event-age.", metavar="WHAT")
     ] = "delay",
-    min_executors: Annotated[int, typer.Option(help="Lower limit of executors.")] = 1,
-    max_executors: Annotated[int | None, typer.Option(help="Upper limit of executors.")] = None,
-    interval: Annotated[str, typer.Option(help="Time between two decisions.")] = "10s",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="The autoscaler only watches.")
-    ] = False,
     application: Annotated[
         str, typer.Option(help="Id of the application, for a history server.", metavar="ID")
     ] = "",
@@ -134,7 +147,7 @@ def doctor(
     looks at a command line of tidegate submit or spark-submit, with all its options.
 
     [bold]tidegate doctor http://driver:4040[/bold]
-    looks at a running job: by its Spark UI, or by Tidegate's agent.
+    looks at a running job: by its Spark UI, or through Tidegate's agent.
 
     [bold]tidegate doctor tidegate.jsonl[/bold]
     looks at what a journal says.
@@ -149,35 +162,35 @@ def doctor(
     from tidegate.spark.scalability import JobFacts, diagnose
 
     asked = JobFacts(
-        slo=None if slo is None else SloByQuery.read(slo, "--slo"),
+        slo=None if ctx.meta[NO_SLO] else SloByQuery.read(attachment.slo, "--slo"),
         slo_by=_slo_by(slo_by),
-        interval_s=duration_s(interval, "--interval"),
-        min_executors=int(finite(min_executors, "--min-executors", low=1)),
-        max_executors=max_executors,
-        dry_run=dry_run,
+        interval_s=duration_s(attachment.interval, "--interval"),
+        min_executors=attachment.min_executors,
+        max_executors=attachment.max_executors,
+        dry_run=attachment.dry_run,
         tested_versions=KNOWN_VERSIONS,
     )
-    if max_executors is not None:
-        at_least = f"--min-executors is {min_executors}"
-        finite(max_executors, "--max-executors", low=min_executors, remedy=at_least)
     arguments = ctx.meta[SPARK]
     first, *rest = job or [""]
-    runs = first.startswith(("http://", "https://"))
     if not first and not arguments.spark:
         remedy = "name a command line with an application, an address, or a journal"
         raise InputError("job", None, "given", remedy)
-    if (runs or _is_journal(first)) and (rest or arguments.spark):
+    if first and not _is_application(first) and (rest or arguments.spark):
         extra = (*rest, *arguments.spark)[0]
         raise InputError("argument", extra, "left out", f"{first} is all that is looked at")
     access = KubernetesAccess(kubernetes_token_file, kubernetes_ca_file, kubernetes_namespace)
     if _is_journal(first):
         found = diagnose_journal(first)
-    elif runs:
+    elif first and not _is_application(first):
         facts, subject = _running(first, asked, application, token_file, ca_file, wait)
         found = diagnose(with_cluster(facts, access, resource_manager), subject)
     else:
         _check_application(first)
-        facts = with_cluster(facts_of_configuration(arguments, asked), access, resource_manager)
+        given = ctx.meta[SUBMIT]
+        facts = facts_of_configuration(
+            arguments, asked, given["controller_python"], given["agent_jar"]
+        )
+        facts = with_cluster(facts, access, resource_manager)
         found = diagnose(facts, first or "the configuration")
     if as_json:
         print_json(to_plain(found) | {"blocked": found.blocked})
@@ -195,15 +208,21 @@ def _running(
     ca_file: Path | None,
     wait: str,
 ) -> tuple[JobFacts, str]:
-    """The facts of a running job and its name, from its Spark UI or from its agent."""
-    from tidegate.spark.autoscaler.agent import AgentGateway, agent_token
+    """The facts of a running job and its name, from its Spark UI or from its agent.
+
+    url: an address, or the file in which an agent announced itself.
+    """
+    from tidegate.spark.autoscaler.agent import AgentGateway, agent_token, announced
     from tidegate.spark.doctor.driver import facts_of_driver
     from tidegate.spark.doctor.spark_ui import facts_of_ui, is_spark_ui
 
     wait_s = duration_s(wait, "--wait")
-    if is_spark_ui(url):
+    url, token = (url, "") if _is_address(url) else announced(url)
+    if not token and is_spark_ui(url):
         return facts_of_ui(url, asked, application)
-    gateway = AgentGateway(url, agent_token(token_file), ca_file, watch_only=True)
+    if not token or token_file is not None:
+        token = agent_token(token_file)
+    gateway = AgentGateway(url, token, ca_file, watch_only=True)
     subject = f"{gateway.name} ({gateway.application}) at {url}"
     return facts_of_driver(gateway, asked, wait_s), subject
 
@@ -212,6 +231,23 @@ def _slo_by(text: str) -> Literal["delay", "event-age"]:
     if text not in ("delay", "event-age"):
         raise InputError("--slo-by", text, "delay or event-age")
     return cast("Literal['delay', 'event-age']", text)
+
+
+def _is_address(name: str) -> bool:
+    return name.startswith(("http://", "https://"))
+
+
+def _is_application(name: str) -> bool:
+    """Whether a word is no address, no journal and no file in which an agent announced itself."""
+    return not (_is_address(name) or _is_journal(name) or _is_announcement(name))
+
+
+def _is_announcement(name: str) -> bool:
+    try:
+        said = json.loads(Path(name).read_bytes()) if Path(name).stat().st_size < 10_000 else None
+    except (OSError, ValueError):
+        return False
+    return isinstance(said, dict) and {"url", "application"} <= said.keys()
 
 
 def _is_journal(name: str) -> bool:
@@ -232,10 +268,11 @@ def show_diagnosis(found: Diagnosis) -> None:
     out = console()
     out.print(f"[dim]{escape(found.subject)}[/dim]", soft_wrap=True)
     for finding in found.findings:
-        value = "is not set" if finding.value is None else f"= {finding.value}"
+        equals = " = " if finding.key.startswith(("spark.", "--")) else ": "
+        value = " is not set" if finding.value is None else f"{equals}{finding.value}"
         colour = COLOURS[finding.severity]
         out.print(
-            f"\n[{colour}]{finding.severity:6}[/{colour}]  [bold]{escape(finding.key)}[/bold] "
+            f"\n[{colour}]{finding.severity:6}[/{colour}]  [bold]{escape(finding.key)}[/bold]"
             f"{escape(value)}",
             soft_wrap=True,
         )
@@ -253,9 +290,8 @@ def show_diagnosis(found: Diagnosis) -> None:
         sum(finding.severity == severity for finding in found.findings) for severity in SEVERITIES
     )
     out.print(
-        f"\n[bold]{blocks} block{'s' * (blocks == 1)}, {limits} limit{'s' * (limits == 1)}, "
-        f"{notes} note{'s' * (notes != 1)}[/bold]; {len(found.passed)} checks found nothing, "
-        f"{len(found.not_checked)} could not be made."
+        f"\n[bold]blocks: {blocks}, limits: {limits}, notes: {notes}[/bold]; "
+        f"{len(found.passed)} checks found nothing, {len(found.not_checked)} could not be made."
     )
 
 

@@ -93,7 +93,8 @@ def run_command(
     topics: Annotated[
         str | None,
         typer.Option(
-            help="Kafka instead of files; see the guide to topics.", metavar="kafka://HOST:PORT"
+            help="Kafka instead of files; settings, SASL and TLS: see the guide to topics.",
+            metavar="kafka://HOST:PORT",
         ),
     ] = None,
     out: Annotated[

@@ -77,12 +77,11 @@ def submit(
     client mode. A jar, or a driver on the cluster, gets Tidegate's agent, which starts the
     autoscaler next to the driver.
     """
-    from tidegate.codec import to_json
     from tidegate.spark.autoscaler.submit import environment, spark_submit
 
     form = chosen_format(log_format)
     arguments = ctx.meta[SPARK]
-    command = spark_submit(arguments, to_json(attachment), controller_python, agent_jar)
+    command = spark_submit(arguments, attachment, controller_python, agent_jar, form)
     sys.stdout.flush()
     # This process becomes spark-submit, with its exit code, its output and its Ctrl-C.
     os.execve(command[0], command, environment(arguments.spark) | {VARIABLE: form})

@@ -295,13 +295,23 @@ class ServedMetrics(Value):
     certificate: str = ""
     key: str = ""
 
+    def check(self) -> None:
+        """Raise InputError for an address that is missing or wrong.
+
+        Files and variables are not looked at, since they are those of the machine that serves.
+        """
+        if self.address:
+            read_address(self.address, f"{PREFIX}address")
+            return
+        for name, value in (("token-file", self.token_file), ("certificate", self.certificate)):
+            if value:
+                remedy = f"give a {PREFIX}address too"
+                raise InputError(f"{PREFIX}{name}", value, "left out", remedy)
+
     def listening(self) -> Listening | None:
         """The address with its token, None if there is none; raises InputError."""
+        self.check()
         if not self.address:
-            for name, value in (("token-file", self.token_file), ("certificate", self.certificate)):
-                if value:
-                    remedy = f"give a {PREFIX}address too"
-                    raise InputError(f"{PREFIX}{name}", value, "left out", remedy)
             return None
         host, port = read_address(self.address, f"{PREFIX}address")
         token = secret_from(self.token_file, TOKEN_VARIABLE, f"{PREFIX}token-file")

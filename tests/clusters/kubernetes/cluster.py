@@ -1,8 +1,9 @@
-"""A cluster of one node: control plane, kubelet, a namespace, and the roles of deploy/kubernetes."""
+"""A cluster of one node: control plane, kubelet, namespace, and the roles of deploy/kubernetes."""
 
 from __future__ import annotations
 
-import os
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -10,6 +11,7 @@ from typing import Any, Self
 import yaml
 
 from tests.clusters.kubernetes.api import Api, ApiError, collection
+from tests.clusters.kubernetes.containers import ACCOUNT_FOLDER
 from tests.clusters.kubernetes.control_plane import ControlPlane
 from tests.clusters.kubernetes.kubelet import Kubelet
 from tidegate.lifecycle import Service
@@ -77,6 +79,16 @@ class KubernetesCluster(Service):
                     raise
                 self.admin.update(f"{path}/{thing['metadata']['name']}", thing)
 
+    def await_kinds(self, *plurals: str) -> None:
+        """Wait until custom resources that were defined can be created."""
+        missing = set(plurals)
+        while missing:
+            groups = self.admin.get("/apis")["groups"]
+            paths = [version["groupVersion"] for group in groups for version in group["versions"]]
+            for path in (path for path in paths if "k8s.io/" not in path or "operator" in path):
+                missing -= {r["name"] for r in self.admin.get(f"/apis/{path}")["resources"]}
+            time.sleep(0.1)
+
     def token(self, account: str = ACCOUNT) -> str:
         """A token of a service account, as the API server signs it for a pod."""
         path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
@@ -105,6 +117,27 @@ class KubernetesCluster(Service):
             "spark.driver.bindAddress": "127.0.0.1",
         }
 
+    def conf_in_cluster(self, account: str = ACCOUNT) -> dict[str, str]:
+        """Spark's settings for a driver in a pod.
+
+        In a whole cluster, Spark's defaults are these paths and ``kubernetes.default.svc``.
+        """
+        secret = self.folder / "admin.token"
+        secret.touch(mode=0o600)
+        secret.write_text(self.admin.token, encoding="ascii")
+        of = "spark.kubernetes.authenticate"
+        return {
+            "spark.kubernetes.namespace": NAMESPACE,
+            "spark.kubernetes.container.image": "this-machine",
+            f"{of}.submission.oauthTokenFile": str(secret),
+            f"{of}.submission.caCertFile": str(self.plane.ca),
+            f"{of}.driver.serviceAccountName": account,
+            f"{of}.driver.mounted.oauthTokenFile": f"{ACCOUNT_FOLDER}/token",
+            f"{of}.driver.mounted.caCertFile": f"{ACCOUNT_FOLDER}/ca.crt",
+            "spark.kubernetes.driver.master": self.plane.url,
+            "spark.pyspark.python": sys.executable,
+        }
+
     @property
     def master(self) -> str:
         """The value of ``--master``."""
@@ -120,9 +153,3 @@ class KubernetesCluster(Service):
         ):
             self.apply({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **more})
         self.apply(*documents(DEPLOY / "rbac.yaml"))
-
-
-def environment() -> dict[str, str]:
-    """The environment of a program of Tidegate on this machine, without anybody's cluster."""
-    hidden = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "HADOOP_CONF_DIR", "SPARK_HOME")
-    return {name: value for name, value in os.environ.items() if name not in hidden}

@@ -1,9 +1,9 @@
 """What a container of a pod is on this machine: a command with an environment and some files.
 
-There is no image. A container without a command gets the entry point of Spark's own image, which
-starts a driver or an executor; another one runs its command with the programs of this machine. A
-volume is a folder. There are no mounts, so the paths of volumes are replaced by these folders in
-arguments, environment and configuration files.
+There is no image: a container runs the programs of this machine. One without a command runs the
+entry point of deploy/kubernetes, which starts a driver or an executor. A volume is a folder. There
+are no mounts, so the paths of volumes are replaced by these folders in arguments, environment and
+configuration files. So is the address of the API server, and 0.0.0.0 is the pod's own address.
 """
 
 from __future__ import annotations
@@ -12,26 +12,38 @@ import base64
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.clusters.kubernetes.api import Api
-from tidegate.spark.local.processes import java_program, spark_home
+from tidegate.spark.agent import JAR
+from tidegate.spark.local.processes import spark_home
 
-__all__ = ["ContainerFiles", "command_of", "environment_of"]
+__all__ = ["ACCOUNT_FOLDER", "ContainerFiles", "command_of", "environment_of", "of_this_machine"]
+
+ROOT = Path(__file__).parents[3]
+ENTRY_POINT = ROOT / "deploy" / "kubernetes" / "entrypoint.sh"
+API_SERVER = "https://kubernetes.default.svc"
+"""The name of the API server in every pod of a cluster."""
+ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where every pod has its token."""
 
 
 @dataclass
 class ContainerFiles:
-    """The volumes of a pod as folders. folder: where they are made; pod: as the API has it."""
+    """The volumes of a pod as folders.
+
+    folder: where they are made; pod: as the API has it; api: for what is in them.
+    """
 
     folder: Path
     pod: Mapping[str, Any]
+    api: Api
     volumes: dict[str, Path] = field(default_factory=dict)
 
-    def make(self, api: Api) -> None:
+    def make(self) -> None:
         """Make the folders with what config maps, secrets and the API server put into them."""
         for volume in self.pod["spec"].get("volumes", ()):
             place = self.folder / "volumes" / volume["name"]
@@ -39,18 +51,18 @@ class ContainerFiles:
             self.volumes[volume["name"]] = place
             for kind in ("configMap", "secret", "downwardAPI"):
                 if kind in volume:
-                    self._fill(api, kind, volume[kind], place)
+                    self._fill(kind, volume[kind], place)
             for source in volume.get("projected", {}).get("sources", ()):
                 for kind, given in source.items():
-                    self._fill(api, kind, given, place)
+                    self._fill(kind, given, place)
         for volume in self.pod["spec"].get("volumes", ()):
             if "configMap" in volume:  # only these are about paths
                 for file in self.volumes[volume["name"]].iterdir():
                     text = file.read_text(encoding="utf-8")
                     file.write_text(self.local(text), encoding="utf-8")
 
-    def _fill(self, api: Api, kind: str, given: Mapping[str, Any], place: Path) -> None:
-        meta = self.pod["metadata"]
+    def _fill(self, kind: str, given: Mapping[str, Any], place: Path) -> None:
+        meta, api = self.pod["metadata"], self.api
         root = f"/api/v1/namespaces/{meta['namespace']}"
         found: dict[str, bytes] = {}
         if kind == "configMap":
@@ -97,7 +109,8 @@ class ContainerFiles:
         }
         for path in sorted(mounts, key=len, reverse=True):
             text = re.sub(rf"(?<![\w/.-]){re.escape(path)}(?![\w.-])", str(mounts[path]), text)
-        return text
+        text = text.replace(f"{API_SERVER}:443", API_SERVER).replace(API_SERVER, self.api.url)
+        return text.replace("0.0.0.0:", f"{self.pod['status']['podIP']}:")
 
 
 def field_of(pod: Mapping[str, Any], path: str) -> str:
@@ -115,12 +128,18 @@ def field_of(pod: Mapping[str, Any], path: str) -> str:
     return str(found or "")
 
 
-def environment_of(
-    container: Mapping[str, Any], pod: Mapping[str, Any], files: ContainerFiles, api: Api
-) -> dict[str, str]:
+def environment_of(container: Mapping[str, Any], files: ContainerFiles) -> dict[str, str]:
     """The environment that a container adds to that of this machine."""
+    pod, api = files.pod, files.api
     root = f"/api/v1/namespaces/{pod['metadata']['namespace']}"
     found: dict[str, str] = {}
+    for mount in container.get("volumeMounts", ()):
+        if (
+            mount["mountPath"] == ACCOUNT_FOLDER
+        ):  # Spark's client looks there, unless it is told otherwise
+            place = files.volumes[mount["name"]]
+            found["KUBERNETES_AUTH_SERVICEACCOUNT_TOKEN"] = str(place / "token")
+            found["KUBERNETES_CERTS_CA_FILE"] = str(place / "ca.crt")
     for entry in container.get("env", ()):
         source = entry.get("valueFrom", {})
         if "fieldRef" in source:
@@ -147,6 +166,21 @@ def _expanded(text: str, environment: Mapping[str, str]) -> str:
     return re.sub(r"\$\((\w+)\)", lambda m: environment.get(m[1], m[0]), text)
 
 
+def of_this_machine() -> dict[str, str]:
+    """The environment of programs on this machine: its own, without anybody's cluster.
+
+    Spark is the one of PySpark, and the class path has the jar of the agent, as in the image.
+    """
+    hidden = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "HADOOP_CONF_DIR", "SPARK_CONF_DIR")
+    found = {name: value for name, value in os.environ.items() if name not in hidden}
+    return found | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_DIST_CLASSPATH": str(JAR),
+    }
+
+
 def command_of(
     container: Mapping[str, Any], environment: Mapping[str, str], files: ContainerFiles
 ) -> list[str]:
@@ -156,46 +190,4 @@ def command_of(
     if container.get("command"):
         beside = Path(sys.executable).with_name(words[0])
         return [str(beside), *words[1:]] if beside.is_file() else words
-    role, *rest = words or [""]
-    return ENTRY_POINT[role](rest, environment)
-
-
-def _driver(words: list[str], environment: Mapping[str, str]) -> list[str]:
-    program = str(spark_home() / "bin" / "spark-submit")
-    bound = f"spark.driver.bindAddress={environment['SPARK_DRIVER_BIND_ADDRESS']}"
-    return [program, "--conf", bound, "--deploy-mode", "client", *words]
-
-
-def _executor(words: list[str], environment: Mapping[str, str]) -> list[str]:
-    options = sorted(
-        (name for name in environment if name.startswith("SPARK_JAVA_OPT_")),
-        key=lambda name: int(name.rpartition("_")[2]),
-    )
-    memory = environment["SPARK_EXECUTOR_MEMORY"]
-    given = {
-        "--driver-url": "SPARK_DRIVER_URL",
-        "--executor-id": "SPARK_EXECUTOR_ID",
-        "--cores": "SPARK_EXECUTOR_CORES",
-        "--app-id": "SPARK_APPLICATION_ID",
-        "--hostname": "SPARK_EXECUTOR_POD_IP",
-        "--resourceProfileId": "SPARK_RESOURCE_PROFILE_ID",
-        "--podName": "SPARK_EXECUTOR_POD_NAME",
-    }
-    conf = environment.get("SPARK_CONF_DIR", "")
-    return [
-        java_program(),
-        *(environment[name] for name in options),
-        f"-Xms{memory}",
-        f"-Xmx{memory}",
-        "-cp",
-        os.pathsep.join(filter(None, [conf, str(spark_home() / "jars" / "*")])),
-        "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend",
-        *(word for flag, name in given.items() for word in (flag, environment[name])),
-    ]
-
-
-ENTRY_POINT: dict[str, Callable[[list[str], Mapping[str, str]], list[str]]] = {
-    "driver": _driver,
-    "executor": _executor,
-}
-"""What the entry point of Spark's image does, by its first argument."""
+    return ["bash", str(ENTRY_POINT), *words]

@@ -21,9 +21,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.clusters.kubernetes.api import Api, ApiError
-from tests.clusters.kubernetes.containers import ContainerFiles, command_of, environment_of
+from tests.clusters.kubernetes.containers import (
+    ContainerFiles,
+    command_of,
+    environment_of,
+    of_this_machine,
+)
 from tidegate.lifecycle import Service
-from tidegate.spark.local.processes import LOOPBACK, Process, spark_home
+from tidegate.spark.local.processes import LOOPBACK, Process
 
 __all__ = ["Kubelet", "RunningPod"]
 
@@ -53,6 +58,7 @@ class RunningPod:
     reason: str = ""
     ended_s: float | None = None
     signals: int = 0
+    cleared: bool = False
 
     @property
     def name(self) -> str:
@@ -62,9 +68,12 @@ class RunningPod:
     def running(self) -> bool:
         return any(process.running for process in self.main.values())
 
-    @property
-    def processes(self) -> list[Process]:
-        return [*self.main.values(), *self.sidecars.values()]
+    def clear(self) -> None:
+        """End what still runs, once: the ids of processes are used again later."""
+        if not self.cleared:
+            self.cleared = True
+            for process in (*self.main.values(), *self.sidecars.values()):
+                process.stop(5.0)
 
 
 class Kubelet(Service):
@@ -100,13 +109,16 @@ class Kubelet(Service):
         self._end.set()
         self._thread.join()
         for pod in self.pods.values():
-            for process in pod.processes:
-                process.kill()
+            pod.clear()
         self.pods.clear()
 
     def evict(self, name: str, why: str) -> None:
         """Evict a pod as a node does that runs out of memory: kill it and say so in its status."""
         self._evicting[name] = why
+
+    def volume(self, pod: str, name: str) -> Path:
+        """The folder that is a volume of a pod."""
+        return self.folder / pod / "volumes" / name
 
     # --- the loop -----------------------------------------------------------------------------
 
@@ -124,9 +136,7 @@ class Kubelet(Service):
         here = {pod["metadata"]["uid"]: pod for pod in listed}
         for uid in list(self.pods):
             if uid not in here:  # deleted by force
-                gone = self.pods.pop(uid)
-                for process in gone.processes:
-                    process.kill()
+                self.pods.pop(uid).clear()
         self._write_hosts(self.api.get(f"{self._root}/services")["items"])
         for uid, pod in here.items():
             if uid in self.pods:
@@ -161,7 +171,7 @@ class Kubelet(Service):
         self._begin(self.api.get(path))
 
     def _begin(self, pod: dict[str, Any]) -> None:
-        """Start the containers of a pod."""
+        """Start the containers of a pod, or try it again at the next look."""
         self._addresses += 1
         address = f"127.1.{self._addresses // 250}.{self._addresses % 250 + 1}"
         pod["status"]["podIP"] = address
@@ -170,39 +180,34 @@ class Kubelet(Service):
         self._write_hosts(self.api.get(f"{self._root}/services")["items"])
         try:
             self._start_containers(running)
-        except (ApiError, KeyError, OSError) as error:
-            running.reason = f"a container could not be made: {error!r}"
-            log.warning("%s: %s", running.name, running.reason)
+        except ApiError as error:  # Spark creates a pod before its config map
+            log.info("%s waits: %s", running.name, error)
+            del self.pods[pod["metadata"]["uid"]]
+            return
         self._report(running)
 
     def _start_containers(self, running: RunningPod, only: str = "") -> None:
         pod = running.pod
         folder = self.folder / running.name
-        files = ContainerFiles(folder, pod)
-        files.make(self.api)
-        spec = pod["spec"]
-        for kind, containers in (
-            (running.sidecars, spec.get("initContainers", ())),
-            (running.main, spec["containers"]),
-        ):
-            for container in containers:
-                name = container["name"]
-                if only and name != only:
-                    continue
-                env = environment_of(container, pod, files, self.api)
-                command = command_of(container, env, files)
-                kind[name] = Process(
-                    ["env", f"--chdir={folder}", *command],
-                    folder / f"{name}.log",
-                    {
-                        **os.environ,
-                        "SPARK_HOME": str(spark_home()),
-                        "SPARK_LOCAL_IP": running.address,
-                        # The cluster's names of services, for Java.
-                        "JAVA_TOOL_OPTIONS": f"-Djdk.net.hosts.file={self.folder / 'hosts'}",
-                        **env,
-                    },
-                )
+        files = ContainerFiles(folder, pod, self.api)
+        files.make()
+        common = of_this_machine() | {
+            "SPARK_LOCAL_IP": running.address,
+            # The cluster's names of services, for Java.
+            "JAVA_TOOL_OPTIONS": f"-Djdk.net.hosts.file={self.folder / 'hosts'}",
+        }
+        ready = []
+        for processes, kind in ((running.sidecars, "initContainers"), (running.main, "containers")):
+            for container in pod["spec"].get(kind, ()):
+                if only in ("", container["name"]):
+                    env = environment_of(container, files)
+                    ready.append(
+                        (processes, container["name"], command_of(container, env, files), env)
+                    )
+        for processes, name, command, env in ready:  # all of them or none
+            processes[name] = Process(
+                ["env", f"--chdir={folder}", *command], folder / f"{name}.log", common | env
+            )
 
     def _attend(self, uid: str) -> None:
         """Report a pod's state; end it when it was deleted or evicted; restart its sidecars."""
@@ -210,14 +215,13 @@ class Kubelet(Service):
         why = self._evicting.pop(running.name, "")
         if why and running.running:
             running.reason = why
-            for process in running.processes:
+            for process in running.main.values():
                 process.kill()
         meta = running.pod["metadata"]
         if "deletionTimestamp" in meta and running.running:
             self._terminate(running)
         if not running.running:
-            for process in running.processes:
-                process.stop()
+            running.clear()
         elif running.ended_s is None:
             for name, process in running.sidecars.items():
                 if not process.running:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
-from tests.clusters.kubernetes.cluster import KubernetesCluster, environment
+from tests.clusters.kubernetes.cluster import KubernetesCluster
+from tests.clusters.kubernetes.containers import of_this_machine
 from tests.spark.autoscaler import ticks
 from tidegate.errors import BackendError
 from tidegate.lifecycle import Service
 from tidegate.loop.controls import Control, submit
 from tidegate.loop.journal import Turn, read_journal
-from tidegate.spark.local.processes import Process
+from tidegate.spark.local.processes import Process, spark_home
 
 __all__ = ["LIMIT_S", "SETTINGS", "Submitted"]
 
 LIMIT_S = 600.0
 """Nothing takes so long on an idle machine; it is there for one that is very busy."""
 TIDEGATE = "import sys; from tidegate.cli import main; sys.argv[0] = 'tidegate'; main()"
-ROOT = Path(__file__).parents[3]
 # A JVM that lives for a minute is through sooner when it does not optimise.
 _OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 SETTINGS = {
@@ -44,7 +43,7 @@ class Submitted(Service):
     Args:
         cluster: Where it runs.
         folder: For its files.
-        app: The application; it gets the folder as its argument.
+        app: The application's file or address; it gets the folder as its argument.
         options: Of ``tidegate submit``.
         settings: Of Spark.
     """
@@ -53,13 +52,14 @@ class Submitted(Service):
         self,
         cluster: KubernetesCluster,
         folder: Path,
-        app: Path,
+        app: str,
         options: list[str],
         settings: Mapping[str, str],
     ) -> None:
         self.cluster, self.folder, self.app = cluster, folder, app
         self.options, self.settings = options, settings
         self.journal = folder / "journal.jsonl"
+        self.program = [sys.executable, "-c", TIDEGATE, "submit", "--journal", str(self.journal)]
         self.files = 0
         self.process: Process | None = None
 
@@ -68,17 +68,16 @@ class Submitted(Service):
         (self.folder / "in").mkdir(parents=True)
         confs = [word for k, v in self.settings.items() for word in ("--conf", f"{k}={v}")]
         command = [
-            *(sys.executable, "-c", TIDEGATE, "submit", *self.options),
-            *("--journal", str(self.journal), "--master", self.cluster.master, *confs),
-            *(str(self.app), str(self.folder)),
+            *(*self.program, *self.options, "--master", self.cluster.master, *confs),
+            *(self.app, str(self.folder)),
         ]
-        paths = [str(ROOT / "src"), str(ROOT)]
-        env = environment() | {
-            "PYTHONPATH": os.pathsep.join(paths),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }
+        env = of_this_machine() | {"SPARK_LOCAL_IP": "127.0.0.1"}
         self.process = Process(command, self.folder / "driver.log", env)
+        return self
+
+    def by_spark_submit(self) -> Self:
+        """Let Spark's own program submit it, to the cluster."""
+        self.program = [str(spark_home() / "bin" / "spark-submit"), "--deploy-mode", "cluster"]
         return self
 
     def stop(self) -> None:
@@ -104,6 +103,10 @@ class Submitted(Service):
     def until(self, what: str, true: Callable[[], object], limit_s: float = LIMIT_S) -> None:
         """Wait until something is true while the job runs."""
         self._wait(what, true, self._check, limit_s)
+
+    def after_the_end(self, what: str, true: Callable[[], object]) -> None:
+        """Wait until something is true, after the job has ended."""
+        self._wait(what, true)
 
     def _wait(
         self,

@@ -42,7 +42,7 @@ def job(
 ) -> Iterator[Submitted]:
     settings = SETTINGS | cluster.conf(cluster.token()) | SLOW_DRAIN
     folder = tmp_path_factory.mktemp("client") / "job"
-    with Submitted(cluster, folder, Path(ticks_job.__file__), OBEY, settings) as submitted:
+    with Submitted(cluster, folder, ticks_job.__file__, OBEY, settings) as submitted:
         yield submitted
 
 
@@ -106,8 +106,8 @@ def test_an_executor_that_is_requested_during_a_drain_comes_after_it(job: Submit
 
 def test_a_denied_request_is_a_sentence_with_a_remedy(job: Submitted) -> None:
     job.cluster.apply(role(without="create"))
-    said = len(job.said)
-    job.want(3)
+    said, many = len(job.said), job.pods()
+    job.want(many + 1)
     job.until(
         "the journal says what is missing",
         lambda: any("give its role the verb create on pods" in s for s in job.said[said:]),
@@ -123,7 +123,25 @@ def test_a_denied_request_is_a_sentence_with_a_remedy(job: Submitted) -> None:
     )
     job.works()
     job.cluster.apply(role())
-    job.has(3)
+    job.has(many + 1)
+    job.works()
+
+
+def test_pods_that_a_quota_forbids_are_missed(job: Submitted) -> None:
+    many = job.pods()
+    path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas/few"
+    full = {"pods": str(many)}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
+    job.cluster.apply({**quota, "spec": {"hard": full}})
+    # There is no controller that counts, so the test does.
+    job.cluster.admin.patch(f"{path}/status", {"status": {"hard": full, "used": full}})
+    job.want(many + 1)
+    missing = f"Spark has created {many} of {many + 1} executor pods"
+    job.until("the journal misses a pod", lambda: job.says(missing))
+    assert "exceeded quota" in job.log
+    job.works()
+    job.cluster.admin.delete(path)
+    job.has(many + 1)
     job.works()
 
 
@@ -177,7 +195,8 @@ def test_it_ends_as_it_should_and_leaves_nothing_behind(job: Submitted) -> None:
 def test_the_role_has_the_rights_that_were_used_and_no_others(job: Submitted) -> None:
     """By the audit log of everything that the driver of the tests above has done."""
     user = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
-    used, denied = set(), set()
+    used: set[tuple[str, str]] = set()
+    denied: set[tuple[str, str]] = set()
     for request in job.cluster.plane.requests():
         target = request.get("objectRef", {})
         if request["user"]["username"] != user or target.get("namespace") != NAMESPACE:
@@ -199,7 +218,7 @@ def test_executors_follow_the_load(cluster: KubernetesCluster, tmp_path: Path) -
     options = ["--slo", "10s", "--max-executors", "4", "--interval", "2s", "--stabilise", "10s"]
     settings = SETTINGS | cluster.conf(cluster.token())
     folder = tmp_path / "job"
-    with Submitted(cluster, folder, Path(load.__file__), options, settings) as job:
+    with Submitted(cluster, folder, load.__file__, options, settings) as job:
         job.until("it grows", lambda: job.statuses.count("running") >= 3)
         most = job.statuses.count("running")
         (folder / "calm").touch()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from pyspark import SparkContext
@@ -24,6 +24,8 @@ from tidegate.packing import Packing
 from tidegate.packing.sizing import set_engines
 from tidegate.policies.base import NoMemory, Policy, Style
 from tidegate.spark import Autoscaler, LocalCluster
+from tidegate.spark.agent import JAR, PLUGIN
+from tidegate.spark.autoscaler.agent import AgentGateway, announced
 
 LIMIT_S = 300.0
 """Nothing takes so long on an idle machine; it is there for one that is very busy."""
@@ -31,6 +33,8 @@ LIMIT_S = 300.0
 # A JVM that lives for a minute is through sooner when it does not optimise.
 _OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 LIGHT = {"spark.driver.extraJavaOptions": _OPTIONS}
+# The JVM of the tests has the agent on its class path, see conftest.py; executors fetch it.
+WITH_AGENT = {"spark.plugins": PLUGIN, "spark.jars": str(JAR)}
 CONF = {**LIGHT, "spark.executor.extraJavaOptions": _OPTIONS, "spark.sql.shuffle.partitions": "2"}
 
 
@@ -55,6 +59,11 @@ class Live:
 
     cluster: LocalCluster
     spark: SparkSession
+    announced: Path
+
+    def agent(self, **more: Any) -> AgentGateway:
+        """A gateway to the agent of the driver, for a controller or only to watch."""
+        return AgentGateway(*announced(self.announced), **more)
 
     def executor_pids(self, host: str) -> list[int]:
         """Processes of a host's executors: they are in the group that its worker leads."""
@@ -131,12 +140,14 @@ def running(autoscaler: Autoscaler) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def live() -> Iterator[Live]:
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     end_other_sessions()
+    announced = tmp_path_factory.mktemp("agent") / "address.json"
+    settings = {"spark.tidegate.agent.announce": str(announced), **WITH_AGENT}
     with LocalCluster(cores=2, memory_mb=512, max_hosts=3).start(hosts=1) as cluster:
-        spark = cluster.session(**CONF)
+        spark = cluster.session(**CONF, **settings)
         spark.sparkContext.setLogLevel("ERROR")
-        yield Live(cluster, spark)
+        yield Live(cluster, spark, announced)
         end_other_sessions()
 
 

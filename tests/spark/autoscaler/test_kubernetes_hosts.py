@@ -62,6 +62,18 @@ def test_a_request_that_would_be_denied_is_refused_before_it_is_made() -> None:
     assert hosts.lease(["host-2"]) == [] and gateway.requests == [2]
 
 
+def test_a_denial_is_logged_once_until_a_request_is_allowed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gateway = OnKubernetes(1)
+    hosts = hosts_on(gateway)
+    for allowed, logged in ((False, 1), (False, 1), (True, 1), (False, 2)):
+        gateway.allowed = allowed
+        hosts.lease(["host-2"])
+        assert hosts.waiting() == []
+        assert len(caplog.records) == logged
+
+
 def test_a_request_is_made_if_nobody_knows_whether_it_is_allowed() -> None:
     gateway = OnKubernetes(1)
     hosts = hosts_on(gateway)
@@ -163,9 +175,11 @@ class _Client:
     def getClass(self) -> _Client:
         return self
 
-    def getDeclaredField(self, name: str) -> _Client:
-        assert name == "kubernetesClient"
-        return self
+    def getDeclaredFields(self) -> list[_Client]:
+        return [self]
+
+    def getName(self) -> str:
+        return "org$apache$spark$$kubernetesClient"
 
     def setAccessible(self, _: bool) -> None:
         pass

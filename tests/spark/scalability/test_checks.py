@@ -31,7 +31,10 @@ YARN = STANDALONE | {
     "spark.executor.failuresValidityInterval": "1h",
     "spark.executor.instances": "2",
 }
-K8S = STANDALONE | {"spark.master": "k8s://https://api:6443"}
+K8S = STANDALONE | {
+    "spark.master": "k8s://https://api:6443",
+    "spark.executor.maxNumFailures": "2147483647",
+}
 QUERY = QueryFacts(
     name="ticks",
     trigger="ProcessingTimeTrigger",
@@ -123,6 +126,9 @@ FINDS: list[tuple[str, JobFacts, str, str, str]] = [
     ("executor-failures",
      given(ON_YARN, executor__failuresValidityInterval=None, yarn__max__executor__failures="6"),
      "limits", "spark.executor.maxNumFailures", "after 6 failed executors"),
+    ("executor-failures",
+     given(ON_K8S, executor__maxNumFailures=None, executor__failuresValidityInterval="1h"),
+     "limits", "spark.executor.maxNumFailures", "after 3 failed executors"),
     ("speculation", given(speculation="true"), "note", "spark.speculation", "copies of slow tasks"),
     ("excluded-executors", given(excludeOnFailure__enabled="true"), "note",
      "spark.excludeOnFailure.enabled", "no tasks for an hour"),
@@ -188,7 +194,12 @@ FINDS: list[tuple[str, JobFacts, str, str, str]] = [
     ("master", given(master="local[4]"), "blocks", "spark.master", "no executors to add"),
     ("master", given(master="mesos://m:5050"), "note", "spark.master", "not tested"),
     ("spark-version", asked(version="3.3.2"), "note", "version of Spark", "4.2, 4.3"),
+    ("spark-version", asked(version="4.20.0"), "note", "version of Spark", "4.2, 4.3"),
     ("agent", asked(agent=False), "limits", "spark.plugins", "it is a jar"),
+    ("connect", asked(given(remote="sc://server:15002"), in_advance=True), "blocks",
+     "spark.remote", "its server has them"),
+    ("controller", asked(given(submit__deployMode="cluster"), in_advance=True), "note",
+     "--controller-python", "nothing is scaled"),
     ("upper-limit", asked(max_executors=None, in_advance=True), "note", "--max-executors",
      "nothing but the cluster"),
     ("kubernetes-rights",
@@ -234,7 +245,7 @@ def test_a_healthy_job_has_no_findings_and_nothing_unchecked(cluster: str) -> No
 
 def test_nothing_known_is_nothing_passed_over_in_silence() -> None:
     found = diagnose(JobFacts(in_advance=True, slo_by="event-age"))
-    said = {one.check for one in (*found.findings, *found.not_checked)}
+    said = {f.check for f in found.findings} | {n.check for n in found.not_checked}
     unconcerned = {"agent"}  # nothing says that the job would need it
     assert said == CHECKS.keys() - unconcerned
     assert all(one.because for one in found.not_checked)

@@ -23,6 +23,7 @@ import numpy as np
 from tidegate import __version__
 from tidegate.errors import BackendError, InputError
 from tidegate.lab.traces.read import REASONS, Log
+from tidegate.spark.autoscaler.versions import require_spark_4
 from tidegate.workloads import RateTrace, describe
 from tidegate.workloads.built import PROVENANCE, REJECTED, BuiltTrace, write_built
 from tidegate.workloads.burstiness import (
@@ -71,6 +72,7 @@ def build_trace(
         most_keys: Most keys with statistics.
         given: The input as the user wrote it, for the provenance.
     """
+    require_spark_4(spark.version, "tidegate traces build")
     begun = time.perf_counter()
     step_us = round(step_s * 1e6)
     if step_us < 1 or abs(step_us - step_s * 1e6) > 1e-6:

@@ -34,6 +34,7 @@ from tidegate.spark.autoscaler.sightings import (
     read_status,
     read_trigger,
 )
+from tidegate.spark.autoscaler.versions import warn_if_untested
 
 __all__ = ["DEFAULT_URL", "AgentGateway", "NotInControl", "NotThere", "agent_token", "announced"]
 
@@ -128,11 +129,13 @@ class AgentGateway(Gateway):
         if not self._about["id"]:
             raise NotThere("the application is still starting")
         self._settings: dict[str, str] = self._about["settings"]
+        self._name: str | None = None  # None: only watching
         self._reader = JobReader(self)
         self._queries: dict[str, Json] = {}
         self._tasks_by_run: Mapping[str, tuple[int, int]] | None = None
         self._event = int(self._about["lastEvent"])
         self._ended = threading.Event()
+        warn_if_untested(self.version)
         if not watch_only:
             check_scalable(self.setting)
             self._take(name or f"{socket.gethostname()}/{os.getpid()}")
@@ -149,6 +152,8 @@ class AgentGateway(Gateway):
         try:
             return self._calls.post(path, body)
         except NotInControl:
+            if self._name is None:
+                raise
             self._take(self._name)
             return self._calls.post(path, body)
 
@@ -204,6 +209,25 @@ class AgentGateway(Gateway):
         """Kill executors with their tasks."""
         asked = {"ids": list(ids)}
         return [str(id) for id in self._change("/v1/kill", asked)] if ids else []
+
+    def may_create_pods(self) -> bool | None:
+        """Whether the driver's account may create pods; None where that is unknown."""
+        found = self._about_pods("/v1/may-create-pods")
+        return found if isinstance(found, bool) else None
+
+    def executor_pods(self) -> Sequence[Mapping[str, Any]] | None:
+        """The executor pods as Kubernetes lists them; None when unknown."""
+        found = self._about_pods("/v1/pods")
+        return found if isinstance(found, list) else None
+
+    def _about_pods(self, path: str) -> object:
+        if self.scheme != "k8s":
+            return None
+        try:
+            return self._calls.get(path)
+        except BackendError as error:  # also of an agent that does not know the question
+            log.debug("nothing is known about pods: %s", error)
+            return None
 
     def state_partitions(self) -> dict[str, int] | None:
         """Number of state partitions that each executor has loaded, by its id."""

@@ -61,14 +61,18 @@ def run_controller(
             if gateway is None:
                 return 0
             with log_fields(application=gateway.application):
-                _control(gateway, attachment, stop)
+                report = _control(gateway, attachment, stop)
+            if report and log_format(form) == "json":
+                log.warning("%s", report)
+            elif report:
+                print(report, file=sys.stderr)
             if stop.is_set() or not follow:
                 return 0
             limit_s = float("inf")
 
 
-def _control(gateway: AgentGateway, attachment: Attachment, stop: threading.Event) -> None:
-    """Scale one application until it ends."""
+def _control(gateway: AgentGateway, attachment: Attachment, stop: threading.Event) -> str:
+    """Scale one application until it ends; return the report of a dry run."""
     log.warning("attached to %s (%s, Spark %s)", gateway.name, gateway.application, gateway.version)
     try:
         autoscaler = attachment.autoscaler(gateway).start()
@@ -83,8 +87,7 @@ def _control(gateway: AgentGateway, attachment: Attachment, stop: threading.Even
         log.warning("the application has ended")
     else:
         log.warning("detached; the executors stay as they are")
-    if autoscaler.dry_run_account is not None:
-        print(autoscaler.dry_run_report(end_s - time.monotonic()), file=sys.stderr)
+    return autoscaler.dry_run_report(end_s - time.monotonic())
 
 
 def _await(

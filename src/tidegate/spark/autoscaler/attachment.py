@@ -58,7 +58,7 @@ class Attachment(Value):
         duration_s(self.interval, "--interval")
         duration_s(self.billing_unit, "--billing-unit")
         finite(self.price_per_hour, "--price-per-hour", low=0)
-        self.metrics.listening()
+        self.metrics.check()
         finite(self.min_executors, "--min-executors", low=1)
         if self.max_executors is not None:
             at_least = f"--min-executors is {self.min_executors}"

@@ -47,7 +47,7 @@ DRAIN_LIMIT_S = 60.0
 SLOW_START_S = 20.0
 """A host that has not started after this time is mentioned, in seconds; a pod is looked up."""
 FAILURES, UNLIMITED = "spark.executor.maxNumFailures", "2147483647"
-"""How many executors may fail until Spark ends the application, and Spark's largest number."""
+"""How many executors may fail until Spark 4 ends the application, and Spark's largest number."""
 BUSY_DRAIN_LIMIT_S = 300.0
 """A released executor is killed after this time even if its tasks still run, in seconds."""
 
@@ -478,7 +478,7 @@ class KubernetesHosts(ExecutorHosts):
     def __init__(self, gateway: Gateway, clock: Callable[[], float]) -> None:
         super().__init__(gateway, clock)
         self._said: list[str] = []
-        if not gateway.setting(FAILURES):
+        if not gateway.setting(FAILURES) and not gateway.version.startswith("3."):
             log.warning(
                 "%s is not set: after a few executors that were evicted or could not be created, "
                 "Spark ends the application; set it to %s",
@@ -489,12 +489,20 @@ class KubernetesHosts(ExecutorHosts):
     def lease(self, names: Sequence[str]) -> list[str]:
         """Request one executor for each name, if the account of the driver may create pods."""
         if self.gateway.may_create_pods() is False:
+            self._note([self._denied])
             return [f"{name} is refused: {self._denied}" for name in names]
+        self._said = [sentence for sentence in self._said if sentence != self._denied]
         return super().lease(names)
 
     def waiting(self) -> list[str]:
         """Why pods are not created, or stay pending."""
-        found = self._reasons() if self._slow_starts() else []
+        slow = self._slow_starts()
+        if not slow and self._denied in self._said:
+            return []  # the refusal says it already
+        return self._note(self._reasons() if slow else [])
+
+    def _note(self, found: list[str]) -> list[str]:
+        """Log sentences that were not true at the last turn."""
         for sentence in found:
             if sentence not in self._said:
                 log.warning("%s", sentence)

@@ -30,7 +30,7 @@ from tidegate.spark.autoscaler.sightings import (
     read_status,
     read_trigger,
 )
-from tidegate.spark.autoscaler.versions import KNOWN_VERSIONS, Version, is_known, version_of
+from tidegate.spark.autoscaler.versions import Version, version_of, warn_if_untested
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,9 +73,7 @@ class InProcessGateway(Gateway):
         self._scala = context._jsc.sc()
         self._json = self._jvm.org.apache.spark.status.api.v1.JacksonMessageWriter().mapper()
         self._calls = version_of(self.version)
-        if not is_known(self.version):
-            tested = ", ".join(KNOWN_VERSIONS)
-            log.warning("Spark %s is untested; tested versions: %s", self.version, tested)
+        warn_if_untested(self.version)
         self._sessions: dict[str, Any] = {}  # the sessions that are listened to, by their id
         self._listener: Any = None
         self._reader = JobReader(self)

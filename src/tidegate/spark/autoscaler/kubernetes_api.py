@@ -75,6 +75,9 @@ class KubernetesApi:
     def _client(self) -> Any:
         """The client of Spark's scheduler backend."""
         backend = self._backend()
-        field = backend.getClass().getDeclaredField("kubernetesClient")
-        field.setAccessible(True)  # it has a getter in some versions of Spark only
-        return field.get(backend)
+        for field in backend.getClass().getDeclaredFields():
+            # The compiler of Scala may put the name of the class in front of it.
+            if str(field.getName()).split("$$")[-1] == "kubernetesClient":
+                field.setAccessible(True)
+                return field.get(backend)
+        raise LookupError("this version of Spark has no client that could be asked")

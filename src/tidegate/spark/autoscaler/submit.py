@@ -15,8 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidegate.codec import to_json
 from tidegate.errors import InputError
+from tidegate.logs import LogFormat
 from tidegate.spark.agent import PLUGIN, agent_jar
+from tidegate.spark.autoscaler.attachment import Attachment
 from tidegate.spark.autoscaler.scalable import check_scalable
 from tidegate.spark.local.processes import spark_home
 
@@ -51,11 +54,18 @@ SETTING_OF = {
     "--master": "spark.master",
     "--num-executors": "spark.executor.instances",
     "--queue": "spark.yarn.queue",
+    "--remote": "spark.remote",
     "--total-executor-cores": "spark.cores.max",
 }
 """The settings that options of spark-submit stand for, as far as they matter for scaling."""
 
-DEFAULTS = {"spark.dynamicAllocation.enabled": "false", "spark.decommission.enabled": "true"}
+DEFAULTS = {
+    "spark.dynamicAllocation.enabled": "false",
+    "spark.decommission.enabled": "true",
+    # Kubernetes and YARN end an application after a number of failed executors that follows from
+    # the number at the start. A pod that is evicted (Spark 4.0) or denied (4.2) counts as one.
+    "spark.executor.maxNumFailures": "2147483647",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +110,18 @@ def split_arguments(
 
 
 def spark_submit(
-    arguments: Arguments, attachment: str, python: str | None = None, jar: str | None = None
+    arguments: Arguments,
+    attachment: Attachment,
+    python: str | None = None,
+    jar: str | None = None,
+    form: LogFormat = "text",
 ) -> list[str]:
     """The command that runs the application with an autoscaler.
 
-    attachment: the autoscaler's settings as JSON. python: the Python with Tidegate where the driver
-    runs, None: this one, or ``python3`` for a driver on the cluster. jar: the agent's jar, None:
-    the one of this installation. Raises InputError for settings of Spark that an autoscaler cannot
-    work with.
+    attachment: the autoscaler's settings. python: the Python with Tidegate where the driver runs,
+    None: this one, or ``python3`` for a driver on the cluster. jar: the agent's jar, None: the one
+    of this installation. form: the format of the controller's log. Raises InputError for settings
+    of Spark that an autoscaler cannot work with.
     """
     home = Path(os.environ.get("SPARK_HOME") or spark_home())
     program = home / "bin" / "spark-submit"
@@ -118,17 +132,24 @@ def spark_submit(
         remedy = "name it last: tidegate submit … app.py"
         raise InputError("application", None, "given", remedy)
     given = given_settings(arguments.spark, home)
-    check_scalable(given.get)
+    if not attachment.dry_run:  # which may watch any job
+        check_scalable(given.get)
     on_cluster = given.get("spark.submit.deployMode") == "cluster"
     app = arguments.app[0]
     if not on_cluster and "://" not in app and not Path(app).is_file():
         raise InputError("application", app, "an existing file")
+    if not on_cluster:  # there, the files are those of the driver's machine
+        attachment.metrics.listening()
+    settings = to_json(attachment)
     added = {key: value for key, value in DEFAULTS.items() if key not in given}
     if app.endswith(".py") and not on_cluster:
         script = str(Path(__file__).with_name("driver.py"))
-        return [str(program), *arguments.spark, *_conf(added), script, attachment, *arguments.app]
+        return [str(program), *arguments.spark, *_conf(added), script, settings, *arguments.app]
     controller = [python or ("python3" if on_cluster else sys.executable), "-m", "tidegate"]
-    added["spark.tidegate.controller"] = json.dumps([*controller, "attach", CONTROLLER, attachment])
+    controller += ["attach", CONTROLLER, settings]
+    if form == "json":  # the environment of the driver may be another one
+        controller += ["--log-format", form]
+    added["spark.tidegate.controller"] = json.dumps(controller)
     added["spark.plugins"] = joined(given.get("spark.plugins"), PLUGIN)
     # Executors load plugins too, so they get the jar with those of the application.
     added["spark.jars"] = joined(given.get("spark.jars"), jar or str(agent_jar()))

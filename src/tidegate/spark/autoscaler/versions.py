@@ -7,13 +7,24 @@ to Spark's internal classes are here; everything else is the same in all version
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from tidegate.errors import SettingError
 from tidegate.spark.autoscaler.jobs import root_execution
 
-__all__ = ["KNOWN_VERSIONS", "Version", "is_known", "version_of"]
+__all__ = [
+    "KNOWN_VERSIONS",
+    "Version",
+    "is_known",
+    "require_spark_4",
+    "version_of",
+    "warn_if_untested",
+]
+
+log = logging.getLogger(__name__)
 
 KNOWN_VERSIONS = ("3.5", "4.0", "4.1", "4.2", "4.3")
 """The minor versions of Spark on which the autoscaler is tested, see docs/reference/versions.md."""
@@ -82,6 +93,19 @@ def is_known(text: str) -> bool:
     (True, False, False)
     """
     return _minor(text) in KNOWN_VERSIONS
+
+
+def warn_if_untested(text: str) -> None:
+    """Log a warning for a version of Spark that was not tested."""
+    if not is_known(text):
+        log.warning("Spark %s is untested; tested versions: %s", text, ", ".join(KNOWN_VERSIONS))
+
+
+def require_spark_4(text: str, what: str) -> None:
+    """Raise SettingError for a version of Spark before 4.0. what: the part that needs it."""
+    if int(_minor(text).partition(".")[0]) < 4:
+        remedy = f"{what} needs functions that it does not have: install PySpark 4"
+        raise SettingError("version of Spark", text, "4.0 or later", remedy)
 
 
 def _minor(text: str) -> str:

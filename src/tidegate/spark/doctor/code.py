@@ -41,6 +41,8 @@ _STATEFUL = {
     "transformWithState",
     "transformWithStateInPandas",
 }
+_STATEFUL_ON_STREAMS = {"dropDuplicates", "drop_duplicates", "distinct", "groupBy", "groupby"}
+"""They keep state on a stream, and none on a table."""
 _SECONDS = {
     "millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0,
     "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0,
@@ -100,7 +102,7 @@ def read_code(path: Path) -> CodeFacts:
             queries[0],
             limits=tuple(limits) if "readStream" in names else None,
             watermark="withWatermark" in names,
-            stateful=True if names & _STATEFUL else None,
+            stateful=True if queries[0].stateful or names & _STATEFUL else None,
         )
     return CodeFacts(settings, places, tuple(queries))
 
@@ -192,8 +194,10 @@ def _query(chain: list[_Call], file: str, called: set[str]) -> QueryFacts:
                     interval_s = _interval_s(value) if word == "processingTime" else pause_s
                     found = replace(found, trigger=_TRIGGERS[word], trigger_s=interval_s)
     checkpoint = dict(_options(chain)).get("checkpointlocation")
+    streams = "writeStream" in called  # what comes before it in the chain is a stream too
     return replace(
         found,
+        stateful=True if streams and called & {*_STATEFUL, *_STATEFUL_ON_STREAMS} else None,
         place=f"{file}, line {chain[-1].line}",
         checkpoint=checkpoint if isinstance(checkpoint, str) else None,
     )

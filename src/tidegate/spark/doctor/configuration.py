@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from tidegate.spark.agent import JAR, PLUGIN
 from tidegate.spark.autoscaler.submit import DEFAULTS, Arguments, given_settings
 from tidegate.spark.doctor.code import CodeFacts, read_code
 from tidegate.spark.local.processes import spark_home
@@ -19,23 +21,38 @@ NOT_RUNNING = "the job does not run yet"
 ASK_THE_JOB = "only the running job shows that (tidegate doctor http://driver:4040)"
 
 
-def facts_of_configuration(arguments: Arguments, asked: JobFacts) -> JobFacts:
+def facts_of_configuration(
+    arguments: Arguments,
+    asked: JobFacts,
+    python: str | None = None,
+    jar: str | None = None,
+) -> JobFacts:
     """The facts of a command line of ``tidegate submit``.
 
     arguments: the sorted command line; the application may be missing. asked: what was asked of the
-    autoscaler.
+    autoscaler. python: the program that runs the controller, None for the default. jar: the agent's
+    jar, None for the one of this installation.
     """
     home = Path(os.environ.get("SPARK_HOME") or spark_home())
     given = DEFAULTS | given_settings(arguments.spark, home)
     app = arguments.app[0] if arguments.app else ""
     code = read_code(Path(app)) if app.endswith(".py") and Path(app).is_file() else None
     settings = given if code is None else given | dict(code.settings)
+    on_cluster = given.get("spark.submit.deployMode") == "cluster"
+    needs = ""
+    if on_cluster:
+        needs = "a driver on the cluster is scaled through it"
+    elif app and not app.endswith(".py"):
+        needs = "an application that is not in Python is scaled through it"
     return replace(
         asked,
         settings=settings,
         set_in_code={} if code is None else code.places,
         in_advance=True,
         version=version_of(home),
+        agent=jar is not None or JAR.is_file() or PLUGIN in given.get("spark.plugins", ""),
+        needs_agent=needs,
+        controller=python or ("python3" if on_cluster else sys.executable),
         queries=code.queries or None if code is not None else None,
         unknown=_unknown(app, code, home),
     )
@@ -73,5 +90,7 @@ def _unknown(app: str, code: CodeFacts | None, home: Path) -> Mapping[str, str]:
         "queries.tasks": NOT_RUNNING,
         "queries.watermark": f"the code does not show it; {ASK_THE_JOB}",
         "queries.stateful": f"the code does not show whether it has state; {ASK_THE_JOB}",
+        "queries.state_partitions": NOT_RUNNING,
+        "queries.state_mb": NOT_RUNNING,
         "queries.checkpoint": f"the code does not show its checkpoint; {ASK_THE_JOB}",
     }

@@ -38,6 +38,8 @@ def facts_of_driver(gateway: Gateway, asked: JobFacts, wait_s: float = WAIT_S) -
         "queries.tasks": "none of its jobs has ended",
         "queries.watermark": f"no batch ended within {wait_s:g} s",
         "queries.stateful": f"no batch ended within {wait_s:g} s",
+        "queries.state_partitions": f"no batch ended within {wait_s:g} s",
+        "queries.state_mb": f"no batch ended within {wait_s:g} s",
         "queries.checkpoint": "the driver does not show where it is",
         "queries.trigger": "the driver does not show it",
         "queries.trigger_s": "the driver does not show it",

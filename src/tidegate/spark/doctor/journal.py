@@ -283,8 +283,9 @@ def _lost(turns: Sequence[Turn]) -> Iterator[Finding]:
             "note", "journal", group.count(len(turns)), group.last, "make room on the disk"
         )
     gaps = []
-    seen = [turn.snapshot for turn in turns if turn.snapshot is not None]
-    for before, after in pairwise(seen):
+    for before, after in pairwise(turn.snapshot for turn in turns):
+        if before is None or after is None:  # a turn that failed was there all the same
+            continue
         usual_s = before.interval_s
         if usual_s and after.time_s - before.time_s > MOST_INTERVALS * usual_s:
             gaps.append(after.time_s - before.time_s)

@@ -25,7 +25,6 @@ __all__ = ["facts_of_ui", "is_spark_ui"]
 
 WRAPPER = "autoscaler/driver.py"
 """What the command line of a driver contains that ``tidegate submit`` has started."""
-RECENT_PLANS = 3
 NOT_SHOWN = "the Spark UI does not show it; start the job with Tidegate's agent to see it"
 
 
@@ -78,6 +77,8 @@ def facts_of_ui(url: str, asked: JobFacts, application: str = "") -> tuple[JobFa
             "queries.limits": NOT_SHOWN,
             "queries.tasks": "none of its stages has ended",
             "queries.stateful": "the plans of its batches are not kept",
+            "queries.state_partitions": NOT_SHOWN,
+            "queries.state_mb": NOT_SHOWN,
             "queries.watermark": "the plans of its batches are not kept",
             "queries.checkpoint": NOT_SHOWN,
         },
@@ -160,14 +161,18 @@ def _query(
 
 
 def _plans(root: str) -> dict[str, str]:
-    """Names of the nodes in the plans of the newest batches, by the run of the query."""
+    """Names of the nodes in the plan of the newest batch, by the run of the query."""
+    newest: dict[str, int] = {}
     plans: dict[str, str] = {}
-    with suppress(BackendError):
-        for execution in ask(f"{root}/sql?details=true&planDescription=false&length=1000000"):
+    with suppress(BackendError):  # the plans are a small part of what is to be seen
+        # Plans are large, so they are left out of the list.
+        for execution in ask(f"{root}/sql?details=false&planDescription=false&length=1000000"):
             run, _ = described(str(execution.get("description") or ""))
             if run:
-                nodes = " ".join(str(n.get("nodeName")) for n in execution.get("nodes") or ())
-                plans[run] = nodes
+                newest[run] = max(newest.get(run, -1), int(execution["id"]))
+        for run, number in newest.items():
+            seen = ask(f"{root}/sql/{number}?details=true&planDescription=false")
+            plans[run] = " ".join(str(node.get("nodeName")) for node in seen.get("nodes") or ())
     return plans
 
 

@@ -15,6 +15,8 @@ import os
 import shutil
 import socket
 import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
@@ -34,19 +36,31 @@ class LocalBroker(Service):
 
     heap_mb: heap of its JVM, in MB. folder: for its log and settings; a folder of an earlier broker
     is continued. None: a temporary folder, removed at the end.
+    listeners: more listeners by their security protocol (``SASL_SSL``), each with Kafka's settings
+        for it (``ssl.keystore.location``), to try such a connection.
     """
 
-    def __init__(self, heap_mb: int = 256, folder: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        heap_mb: int = 256,
+        folder: str | os.PathLike[str] | None = None,
+        listeners: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
         self.heap_mb = int(finite(heap_mb, "heap_mb", low=128, remedy="Kafka needs more"))
         self._own_folder = folder is None
         self.folder = Path(folder or tempfile.mkdtemp(prefix="tidegate-kafka-")).resolve()
-        self.port = 0
+        self.listeners = dict(listeners or {})
+        self.ports: dict[str, int] = {}
         self._process: Process | None = None
 
     @property
     def location(self) -> str:
         """Location of its topics, for `open_topic` and `StreamTopology.start`."""
-        return f"kafka://{LOOPBACK}:{self.port}"
+        return f"kafka://{self.address()}"
+
+    def address(self, protocol: str = "PLAINTEXT") -> str:
+        """Host and port of a listener. protocol: its security protocol."""
+        return f"{LOOPBACK}:{self.ports.get(protocol, 0)}"
 
     @property
     def pid(self) -> int | None:
@@ -58,8 +72,11 @@ class LocalBroker(Service):
         java = self._java()
         settings, data = self.folder / "server.properties", self.folder / "data"
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.port, controller = _free_ports()
-        settings.write_text(_settings(self.port, controller, data), encoding="utf-8")
+        names = ("PLAINTEXT", "CONTROLLER", *self.listeners)
+        self.ports = dict(zip(names, _free_ports(len(names)), strict=True))
+        settings.touch(mode=0o600)  # it may have passwords
+        text = _settings(self.ports, data, self.listeners)
+        settings.write_text(text, encoding="utf-8")
         try:
             if not data.exists():
                 _format(java, settings)
@@ -109,20 +126,26 @@ def _format(java: list[str], settings: Path) -> None:
         )
 
 
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as two:
-        one.bind((LOOPBACK, 0))
-        two.bind((LOOPBACK, 0))
-        return one.getsockname()[1], two.getsockname()[1]
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((LOOPBACK, 0))
+        return [one.getsockname()[1] for one in sockets]
 
 
-def _settings(port: int, controller: int, data: Path) -> str:
+def _settings(
+    ports: Mapping[str, int], data: Path, listeners: Mapping[str, Mapping[str, str]]
+) -> str:
     settings = {
         "process.roles": "broker,controller",
         "node.id": 1,
-        "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",
+        "controller.quorum.voters": f"1@{LOOPBACK}:{ports['CONTROLLER']}",
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller}",
+        "listeners": ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items()),
+        "listener.security.protocol.map": ",".join(
+            f"{name}:{'PLAINTEXT' if name == 'CONTROLLER' else name}" for name in ports
+        ),
         "log.dirs": data,
         # One node: nothing is replicated.
         "offsets.topic.replication.factor": 1,
@@ -132,4 +155,8 @@ def _settings(port: int, controller: int, data: Path) -> str:
         "transaction.state.log.num.partitions": 1,
         "auto.create.topics.enable": "false",
     }
-    return "".join(f"{key}={value}\n" for key, value in settings.items())
+    for name, own in listeners.items():
+        settings |= {f"listener.name.{name.lower()}.{key}": value for key, value in own.items()}
+    # A backslash begins an escape in a file of properties.
+    shown = {key: str(value).replace("\\", "\\\\") for key, value in settings.items()}
+    return "".join(f"{key}={value}\n" for key, value in shown.items())

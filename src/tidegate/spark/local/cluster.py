@@ -155,8 +155,9 @@ class LocalCluster(Service):
             "spark.decommission.enabled": "true",
             # An executor's cache is of no use after its batch, and its migration takes 30 s.
             "spark.storage.decommission.enabled": "false",
-            # Hosts come and go all the time here, which must not fail a job.
+            # Hosts come and go all the time here, which must not fail a job or the application.
             "spark.task.maxFailures": "8",
+            "spark.executor.maxNumFailures": "2147483647",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.streaming.metricsEnabled": "false",

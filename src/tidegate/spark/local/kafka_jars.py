@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tidegate.errors import BackendError
 from tidegate.spark.local.maven import cache_folder, fetch_jars
+from tidegate.spark.local.processes import spark_home
 
 __all__ = ["broker_jars", "connector_jars", "fetch", "jar_folder"]
 
@@ -26,6 +27,8 @@ _WANTED = {
     ),
     "broker->default": (("org.apache.kafka", "kafka_2.13", "4.1.1"),),
 }
+SCALA = "2.13"
+"""The version of Scala that the connector is for."""
 
 
 def jar_folder() -> Path:
@@ -34,7 +37,19 @@ def jar_folder() -> Path:
 
 
 def connector_jars() -> str:
-    """Spark's Kafka connector, as the value of the setting ``spark.jars``."""
+    """Spark's Kafka connector, as the value of the setting ``spark.jars``.
+
+    Raises BackendError when it is not there, or when Spark has another Scala: Spark would then fail
+    at every source of data, and not only at Kafka.
+    """
+    if next((spark_home() / "jars").glob(f"scala-library-{SCALA}.*.jar"), None) is None:
+        from pyspark import __version__
+
+        remedy = "name the connector of this version in spark.jars.packages"
+        raise BackendError(
+            f"Kafka's connector is for Spark 4 (Scala {SCALA}), and PySpark {__version__} is "
+            f"installed: {remedy}, or install PySpark 4"
+        )
     return ",".join(map(str, _jars("connector")))
 
 

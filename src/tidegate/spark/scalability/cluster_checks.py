@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tidegate.spark.scalability.facts import JobFacts, PodRights, QueueRoom
@@ -50,12 +51,28 @@ def master(facts: JobFacts) -> Iterator[Finding]:
         )
 
 
+@check("whether the driver is the application's own", "cluster")
+def connect(facts: JobFacts) -> Iterator[Finding]:
+    """A client of Spark Connect, whose driver is a server elsewhere."""
+    remote = facts.given("spark.remote")
+    if facts.in_advance and remote is not None:
+        yield Finding(
+            "blocks",
+            "spark.remote",
+            remote,
+            "a client of Spark Connect has no driver and no executors; its server has them",
+            "start the server with Tidegate's agent, and scale it for all clients with tidegate "
+            "attach",
+        )
+
+
 @check("whether the version of Spark was tested", "cluster")
 def spark_version(facts: JobFacts) -> Iterator[Finding]:
     """A version of Spark that Tidegate was not tested with."""
     version = facts.need("version")
     tested = facts.tested_versions
-    if tested and not version.startswith(tuple(f"{v}." for v in tested) + tested):
+    minor = re.match(r"\d+\.\d+", version)
+    if tested and (minor is None or minor.group() not in tested):
         yield Finding(
             "note",
             "version of Spark",
@@ -74,8 +91,23 @@ def agent(facts: JobFacts) -> Iterator[Finding]:
             "spark.plugins",
             facts.given("spark.plugins"),
             f"the driver has no agent of Tidegate, and {facts.needs_agent}",
-            "start the job with tidegate submit, or add the agent's jar and --conf "
-            "spark.plugins=io.tidegate.spark.TidegatePlugin",
+            "start the job with tidegate submit from an installation that has the agent's jar, or "
+            "add the jar (--jars) and --conf spark.plugins=io.tidegate.spark.TidegatePlugin",
+        )
+
+
+@check("whether the driver's machine has a Python with Tidegate", "cluster")
+def controller(facts: JobFacts) -> Iterator[Finding]:
+    """A controller next to a driver on the cluster, whose machine is not this one."""
+    if facts.in_advance and facts.setting("spark.submit.deployMode") == "cluster":
+        yield Finding(
+            "note",
+            "--controller-python",
+            facts.controller,
+            "the agent starts the controller with it on the driver's machine, and nothing is "
+            "scaled if it has no Tidegate there",
+            "install tidegate there or use an image that has it, and name its Python: "
+            "--controller-python PROGRAM",
         )
 
 

@@ -116,6 +116,7 @@ class JobFacts:
         queries: Streaming queries.
         agent: Whether the driver has Tidegate's agent.
         needs_agent: Why the job needs the agent, as a clause; empty if it does not.
+        controller: The Python that runs the controller next to the driver.
         pod_rights: What Kubernetes allows the driver.
         queue: The queue of YARN.
         rate: Jobs and stages that end.
@@ -137,6 +138,7 @@ class JobFacts:
     queries: tuple[QueryFacts, ...] | None = None
     agent: bool | None = None
     needs_agent: str = ""
+    controller: str | None = None
     pod_rights: PodRights | None = None
     queue: QueueRoom | None = None
     rate: JobRate | None = None

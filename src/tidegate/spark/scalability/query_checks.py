@@ -33,14 +33,22 @@ def known(facts: JobFacts, fact: str) -> Iterator[tuple[QueryFacts, Any]]:
     for query in facts.need("queries"):
         if fact == "trigger_s" and query.trigger in UNSCALABLE:
             continue  # it has no batches
+        if fact.startswith("state_") and query.stateful is False:
+            continue  # it has no state
         value = getattr(query, fact)
         if value is None:
             missing.append(query.shown)
         else:
             yield query, value
     if missing:
-        why = facts.unknown.get(f"queries.{fact}", "it could not be read")
+        about = "stateful" if fact.startswith("state_") and not any_state(facts) else fact
+        why = facts.unknown.get(f"queries.{about}", "it could not be read")
         raise NotKnown(f"{why} ({', '.join(dict.fromkeys(missing))})")
+
+
+def any_state(facts: JobFacts) -> bool:
+    """Whether a query is known to keep state."""
+    return any(query.stateful for query in facts.queries or ())
 
 
 # --- triggers and targets -----------------------------------------------------------------------
@@ -218,9 +226,8 @@ def source_partitions(facts: JobFacts) -> Iterator[Finding]:
 def state_partitions(facts: JobFacts) -> Iterator[Finding]:
     """State in fewer partitions than slots, which its checkpoint fixes."""
     most = _most_slots(facts)
-    for query, stateful in known(facts, "stateful"):
-        partitions = query.state_partitions
-        if stateful and partitions is not None and partitions < most:
+    for query, partitions in known(facts, "state_partitions"):
+        if partitions < most:
             yield Finding(
                 "limits",
                 f"state of {query.shown}",
@@ -256,12 +263,12 @@ def locality_wait(facts: JobFacts) -> Iterator[Finding]:
     for query in facts.queries or ():
         short = query.batch_s is None or query.batch_s < LOCALITY_WAITS * wait_s
         if query.stateful and short:
-            took = f" that take {show_duration(query.batch_s)}" if query.batch_s else ""
+            took = f" and batches that take {show_duration(query.batch_s)}" if query.batch_s else ""
             yield Finding(
                 "limits",
                 key,
                 shown,
-                f"{query.shown} has state and batches{took}, and Spark holds back each task for "
+                f"{query.shown} has state{took}, and Spark holds back each task for "
                 "this time for the executor that has its state, so that new executors get little "
                 "to do",
                 remedy,
@@ -274,9 +281,9 @@ def state_memory(facts: JobFacts) -> Iterator[Finding]:
     provider = facts.setting("spark.sql.streaming.stateStore.providerClass") or ""
     if ROCKSDB in provider:
         return
+    facts.need("queries")
     heap_mb = facts.megabytes("spark.executor.memory") or 0.0
-    held = [(q, q.state_mb or 0.0) for q, stateful in known(facts, "stateful") if stateful]
-    total_mb = sum(mb for _, mb in held)
+    total_mb = sum(mb for _, mb in known(facts, "state_mb"))
     each_mb = total_mb / facts.min_executors
     if each_mb > MOST_OF_HEAP * heap_mb:
         yield Finding(

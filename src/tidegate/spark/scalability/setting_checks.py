@@ -146,7 +146,8 @@ def executor_cores(facts: JobFacts) -> Iterator[Finding]:
 def executor_instances(facts: JobFacts) -> Iterator[Finding]:
     """A number of executors at the start that is outside of the limits."""
     key = "spark.executor.instances"
-    if facts.cluster not in ("yarn", "k8s"):
+    before_4 = (facts.version or "").startswith("3.")
+    if facts.cluster not in ("yarn", "k8s") or (facts.cluster == "k8s" and before_4):
         return
     start = facts.number(key)
     most, least = facts.max_executors, facts.min_executors
@@ -239,15 +240,18 @@ def task_failures(facts: JobFacts) -> Iterator[Finding]:
 
 @check("whether lost executors may end the application", "settings")
 def executor_failures(facts: JobFacts) -> Iterator[Finding]:
-    """YARN ends an application after a number of failed executors, counted since its start."""
-    if facts.cluster != "yarn":
+    """YARN and Kubernetes end an application after some failed executors since its start."""
+    before_4 = (facts.version or "").startswith("3.")
+    if facts.cluster not in ("yarn", "k8s") or (facts.cluster == "k8s" and before_4):
         return
     new, old = "spark.executor.maxNumFailures", "spark.yarn.max.executor.failures"
     window, old_window = (
         "spark.executor.failuresValidityInterval",
         "spark.yarn.executor.failuresValidityInterval",
     )
-    if facts.given(window) is not None or facts.given(old_window) is not None:
+    # From Spark 4.2 on, pods that Kubernetes denies count, one a second: no window is long enough.
+    windows = facts.given(window) is not None or facts.given(old_window) is not None
+    if facts.cluster == "yarn" and windows:
         return
     given = facts.given(new) or facts.given(old)
     most = facts.number(new) if facts.given(new) else facts.number(old)
@@ -259,9 +263,12 @@ def executor_failures(facts: JobFacts) -> Iterator[Finding]:
             "limits",
             new,
             given,
-            f"YARN ends the application after {most:g} failed executors, counted since its start "
-            "and not by how many there are",
-            f"count those of the last hour only: --conf {window}=1h",
+            f"{'YARN' if facts.cluster == 'yarn' else 'Spark'} ends the application after "
+            f"{most:g} failed executors, counted since its start and not by how many there are",
+            f"count those of the last hour only: --conf {window}=1h"
+            if facts.cluster == "yarn"
+            else f"pods that are evicted or denied count as failed, so allow any number: --conf "
+            f"{new}=2147483647",
         )
 
 

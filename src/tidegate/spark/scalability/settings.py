@@ -28,6 +28,7 @@ DEFAULTS: dict[str, str | None] = {
     "spark.locality.wait.process": None,
     "spark.master": None,
     "spark.plugins": None,
+    "spark.remote": None,
     "spark.shuffle.io.maxRetries": "3",
     "spark.shuffle.io.retryWait": "5s",
     "spark.shuffle.service.enabled": "false",

@@ -27,6 +27,7 @@ from uuid import uuid4
 from tidegate.errors import BackendError, InputError
 from tidegate.spark.streams.checkpoints import Checkpoint, Offsets
 from tidegate.spark.streams.kafka_client import KafkaClient, Publisher, active_session
+from tidegate.spark.streams.kafka_security import PLAIN_TEXT, KafkaSecurity
 from tidegate.spark.streams.topic import (
     BATCH,
     REJECTED,
@@ -57,6 +58,7 @@ class _KafkaReader(Topic):
     """Reading from Kafka: all committed records from the earliest offset on."""
 
     servers: str
+    _security: KafkaSecurity
     _max_rows: int | None
 
     @abstractmethod
@@ -83,6 +85,7 @@ class _KafkaReader(Topic):
             "kafka.isolation.level": "read_committed",
             "subscribe": self.name,
             "startingOffsets": "earliest",
+            **self._security.for_spark(),
         }
 
 
@@ -99,6 +102,7 @@ class KafkaTopic(_KafkaReader, OwnTopic):
             never, and `trim` removes what every consumer has read.
         key: Column whose value becomes the key of the records, so that equal keys keep their order.
         max_rows_per_batch: Limit on the rows that a reading query takes in one batch.
+        security: How to connect to the brokers.
     """
 
     def __init__(
@@ -112,13 +116,14 @@ class KafkaTopic(_KafkaReader, OwnTopic):
         retention_s: float | None = None,
         key: str | None = None,
         max_rows_per_batch: int | None = None,
+        security: KafkaSecurity = PLAIN_TEXT,
     ) -> None:
         super().__init__(checked_name(name, "topic"), Path(folder).resolve())
-        self.servers = servers
+        self.servers, self._security = servers, security
         self._key, self._max_rows = key, max_rows_per_batch
         self._writing = threading.RLock()  # guards the publishers
         self._publishers: dict[str, Publisher] = {}
-        self._client = KafkaClient.of(servers)
+        self._client = KafkaClient.of(servers, security)
         self._find(partitions, retention_s)
         self._schema = self._keep_schema(schema)
         if key is not None and key not in self._schema.names:
@@ -298,6 +303,7 @@ class KafkaSource(_KafkaReader):
     servers: brokers as ``host:port``, separated by commas. name: the topic's name in Kafka.
     schema: columns of the JSON records; others are ignored, missing ones are null.
     max_rows_per_batch: limit on the rows that a reading query takes in one batch.
+    security: how to connect to the brokers.
     """
 
     def __init__(
@@ -307,6 +313,7 @@ class KafkaSource(_KafkaReader):
         schema: StructType | None = None,
         *,
         max_rows_per_batch: int | None = None,
+        security: KafkaSecurity = PLAIN_TEXT,
     ) -> None:
         if schema is None:
             remedy = "pass the columns of its JSON records"
@@ -315,10 +322,11 @@ class KafkaSource(_KafkaReader):
             remedy = "this name is reserved for the reason why a record was set aside"
             raise InputError("schema", schema.names, f"without a column {REJECTED}", remedy)
         self.servers, self.name = servers, checked_name(name, "topic")
+        self._security = security
         self._schema = nullable(schema).add(REJECTED, "string")
         self._max_rows = max_rows_per_batch
         self._readers: dict[str, Checkpoint] = {}
-        self._client = KafkaClient.of(servers)
+        self._client = KafkaClient.of(servers, security)
         if self._client.partitions(name) is None:
             remedy = "create it, or correct the name"
             raise InputError("topic", name, f"on the broker at {servers}", remedy)

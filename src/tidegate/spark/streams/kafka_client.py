@@ -10,11 +10,12 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate.errors import BackendError
 from tidegate.spark.streams.checkpoints import Offsets
+from tidegate.spark.streams.kafka_security import PLAIN_TEXT, KafkaSecurity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,27 +47,27 @@ def active_session() -> SparkSession:
 class KafkaClient:
     """A cluster of brokers: topics, offsets, and batches that are published atomically.
 
-    servers: brokers as ``host:port``, separated by commas.
+    servers: brokers as ``host:port``, separated by commas. security: how to connect to them.
     """
 
-    _shared: ClassVar[dict[tuple[str, str], KafkaClient]] = {}
+    _shared: ClassVar[dict[tuple[str, KafkaSecurity, str], KafkaClient]] = {}
     _sharing = threading.Lock()
 
     @classmethod
-    def of(cls, servers: str) -> KafkaClient:
+    def of(cls, servers: str, security: KafkaSecurity = PLAIN_TEXT) -> KafkaClient:
         """The client of these servers, shared within a Spark application."""
-        key = (servers, active_session().sparkContext.applicationId)
+        key = (servers, security, active_session().sparkContext.applicationId)
         with cls._sharing:
             if key not in cls._shared:
-                cls._shared[key] = cls(servers)
+                cls._shared[key] = cls(servers, security)
             return cls._shared[key]
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, security: KafkaSecurity = PLAIN_TEXT) -> None:
         from py4j.java_gateway import JavaPackage
 
         context = active_session().sparkContext
         assert context._jvm is not None and context._gateway is not None  # it is active
-        self.servers = servers
+        self.servers, self._security = servers, security
         self._gateway, self._java = context._gateway, context._jvm.java
         self._kafka = context._jvm.org.apache.kafka
         if isinstance(self._kafka.clients.admin.AdminClient, JavaPackage):
@@ -75,10 +76,18 @@ class KafkaClient:
         check_servers(servers)
         with self._answers("be reached"):
             self._admin = self._kafka.clients.admin.AdminClient.create(self._settings())
+            try:
+                self._admin.describeCluster().nodes().get()
+            except BaseException:
+                # A client that is refused would try again, and log it, for ever.
+                self._admin.close(self._java.time.Duration.ZERO)
+                raise
 
     def _settings(self, **more: object) -> Any:
         settings = self._java.util.HashMap()
         settings.put("bootstrap.servers", self.servers)
+        for name, text in self._security.settings:
+            settings.put(name, text)
         settings.put("request.timeout.ms", str(ANSWER_MS * 2 // 3))
         settings.put("default.api.timeout.ms", str(ANSWER_MS))
         for key, value in more.items():
@@ -93,15 +102,15 @@ class KafkaClient:
         try:
             yield
         except Py4JJavaError as error:
-            cause = error.java_exception
-            while cause.getCause() is not None:
-                cause = cause.getCause()
-            remedy = "check that a broker is running there and that the address is right"
-            if "Fenced" in cause.getClass().getName() or "newer producer" in str(cause):
-                remedy = "another driver publishes under the same name: stop one of them"
+            causes = [error.java_exception]
+            while causes[-1].getCause() is not None:
+                causes.append(causes[-1].getCause())
+            texts = [str(cause.toString()) for cause in causes]
+            said = self._security.without_secrets(texts[-1])
+            # The stack of Java's errors could show settings, so it is left out where there are any.
             raise BackendError(
-                f"Kafka at {self.servers} could not {what} ({cause.toString()}): {remedy}"
-            ) from error
+                f"Kafka at {self.servers} could not {what} ({said}): {_remedy(texts)}"
+            ) from (None if self._security.settings else error)
 
     # Topics
 
@@ -299,6 +308,28 @@ class Publisher:
         """Close it and drop what it has not published."""
         with contextlib.suppress(Exception):
             self._java.close(self._client._java.time.Duration.ZERO)
+
+
+def _remedy(texts: Sequence[str]) -> str:
+    """What to do about an error. texts: Java's text of it and of its causes, the deepest last."""
+    every = " ".join(texts)
+    if "Fenced" in texts[-1] or "newer producer" in texts[-1]:
+        return "another driver publishes under the same name: stop one of them"
+    if "SaslAuthentication" in every:
+        return "check user, password and mechanism"
+    if "SslAuthentication" in every or "SSLHandshake" in every or "CertPath" in every:
+        return (
+            "check that the trust store has the broker's certificate, that the certificate names "
+            "this address, and that the key store has one that the broker trusts"
+        )
+    if "Authorization" in every:
+        return "give the user of Kafka the right to do so"
+    if "ConfigException" in every or "Failed to load SSL" in every or "KeyStore" in every:
+        return "check the settings and the passwords of the stores"
+    return (
+        "check that a broker is running there, that the address is right, and that the listener "
+        "has the same security protocol"
+    )
 
 
 def check_servers(servers: str) -> None:

@@ -6,6 +6,9 @@
     kafka://127.0.0.1:9092                               a broker, or several with commas
     kafka://127.0.0.1:9092/shop?partitions=4             topics are named shop.parse, shop.enrich, …
     kafka://127.0.0.1:9092?retention=7d&max_rows_per_batch=50000
+    kafka://a:9093?security=SASL_SSL&mechanism=PLAIN&user=shop&password_file=/run/secrets/kafka
+
+The settings for SASL and TLS are those of `kafka_security`. A location has no passwords.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from tidegate.errors import InputError
+from tidegate.spark.streams.kafka_security import SECURITY_SETTINGS, read_security
 from tidegate.spark.streams.topic import Topic
 from tidegate.units import duration_s, finite
 
@@ -52,7 +56,7 @@ def open_topic(
     full = f"{prefix}.{name}" if prefix else name
     if metadata is not None:
         return KafkaTopic(servers, full, Path(metadata) / name, schema, **settings)
-    unusable = sorted(set(settings) - {"max_rows_per_batch"})
+    unusable = sorted(set(settings) - {"max_rows_per_batch", "security"})
     if unusable:
         remedy = "its owner decides the rest; to write a topic yourself, pass a metadata folder"
         allowed = "max_rows_per_batch alone for a topic that others fill"
@@ -87,16 +91,26 @@ def _parsed(location: str) -> tuple[str, str, dict[str, Any]]:
     ('a:9092,b:9092', 'shop', {'partitions': 4, 'retention_s': 604800.0})
     """
     parts = urlsplit(location)
+    if "@" in parts.netloc:  # the location must not be shown
+        remedy = "set user and password_file: kafka://host:port?user=…&password_file=…"
+        raise InputError("location", "kafka://…@…", "without user and password", remedy)
     servers = parts.netloc.split(",")
     hosts = [server.rpartition(":") for server in servers]
     if not all(host and port.isdigit() for host, _, port in hosts):
         remedy = "name host and port of each broker, for example kafka://127.0.0.1:9092"
         raise InputError("location", location, _FORM, remedy)
     settings: dict[str, Any] = {}
+    secure: dict[str, str] = {}
     for key, value in parse_qsl(parts.query, keep_blank_values=True):
-        if key not in _SETTINGS:
-            raise InputError(f"setting {key} in location", value, f"one of {', '.join(_SETTINGS)}")
-        if key == "retention":
+        if "password" in key and not key.endswith("_file"):
+            remedy = f"write it into a file and set {key}_file, or set the environment variable"
+            raise InputError(f"setting {key} in location", "…", "left out", remedy)
+        if key not in _SETTINGS and key not in SECURITY_SETTINGS:
+            every = ", ".join((*_SETTINGS, *SECURITY_SETTINGS))
+            raise InputError(f"setting {key} in location", value, f"one of {every}")
+        if key in SECURITY_SETTINGS:
+            secure[key] = value
+        elif key == "retention":
             settings["retention_s"] = duration_s(value, "retention")
         elif key == "key":
             settings["key"] = value
@@ -104,4 +118,6 @@ def _parsed(location: str) -> tuple[str, str, dict[str, Any]]:
             raise InputError(f"{key} in location", value, "a whole number of at least 1")
         else:
             settings[key] = int(finite(int(value), f"{key} in location", low=1))
+    if secure:
+        settings["security"] = read_security(secure)
     return parts.netloc, parts.path.strip("/"), settings

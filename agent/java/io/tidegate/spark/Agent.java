@@ -133,6 +133,8 @@ final class Agent {
     server.createContext("/", this::handle);
     read("/v1/application", request -> about());
     read("/v1/executors", request -> application.executors());
+    read("/v1/pods", request -> application.executorPods());
+    read("/v1/may-create-pods", request -> application.mayCreatePods());
     read("/v1/queries", request -> application.queries());
     read("/v1/jobs", request -> application.jobs((int) request.number("after", -1),
         (int) request.number("most", 1000), request.numbers("running")));

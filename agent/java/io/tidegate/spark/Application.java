@@ -30,11 +30,13 @@ final class Application {
 
   private final SparkContext context;
   final ObjectMapper json;
+  private final Kubernetes kubernetes;
 
   Application(SparkContext context) throws Exception {
     this.context = context;
     Object writer = create("org.apache.spark.status.api.v1.JacksonMessageWriter");
     this.json = (ObjectMapper) call(writer, "mapper");
+    this.kubernetes = new Kubernetes(context, json);
   }
 
   /** Name, id, version and settings; secret settings are left out. */
@@ -97,6 +99,16 @@ final class Application {
       found.add(String.valueOf(item));
     }
     return found;
+  }
+
+  /** The executor pods as Kubernetes lists them; null elsewhere and when it does not answer. */
+  JsonNode executorPods() {
+    return unless(kubernetes::executorPods);
+  }
+
+  /** Whether the driver may create pods; null elsewhere and when Kubernetes does not answer. */
+  JsonNode mayCreatePods() {
+    return unless(kubernetes::mayCreatePods);
   }
 
   // --- queries ------------------------------------------------------------------------------

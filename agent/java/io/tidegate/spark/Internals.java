@@ -171,7 +171,7 @@ final class Internals {
   }
 
   /** A field of an object, of its class or a class that it extends. */
-  private static Object field(Object target, String name) throws Exception {
+  static Object field(Object target, String name) throws Exception {
     for (Class<?> type = target.getClass(); type != null; type = type.getSuperclass()) {
       for (java.lang.reflect.Field field : type.getDeclaredFields()) {
         if (field.getName().equals(name) || field.getName().endsWith("$$" + name)) {

@@ -1,0 +1,138 @@
+"""``tidegate submit`` with a real driver: metrics with TLS and a token, and logs as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Queue
+from threading import Thread
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.certificates import self_signed
+from tests.cli.helpers import COMMAND
+from tidegate.loop.journal import read_journal
+
+pytestmark = pytest.mark.java
+
+TOKEN = "tide-and-gate-and-tide"
+LONG_S = 240.0
+"""For what must happen, however slow the machine is."""
+APPLICATION = """
+import sys, time
+from pathlib import Path
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+rows = spark.readStream.format("rate").option("rowsPerSecond", 5).load()
+query = rows.writeStream.queryName("orders").format("noop").trigger(processingTime="1s").start()
+while not Path(sys.argv[1]).exists() and query.isActive:
+    time.sleep(0.1)
+print(query.isActive)
+spark.stop()
+"""
+
+
+@contextmanager
+def submitted(
+    folder: Path, *words: str | Path
+) -> Iterator[tuple[subprocess.Popen[str], Queue[str]]]:
+    """A submitted application, with the lines of its standard error; it is ended in any case."""
+    app, journal = folder / "app.py", folder / "journal.jsonl"
+    app.write_text(APPLICATION)
+    settings = ("spark.ui.enabled=false", "spark.driver.host=127.0.0.1", "spark.driver.memory=512m")
+    confs = [word for setting in settings for word in ("--conf", setting)]
+    given = ["--slo", "5s", "--dry-run", "--interval", "1s", "--journal", journal, *words]
+    command = ["submit", *given, "--master", "local[2]", *confs, app, folder / "end"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, *map(str, command)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    lines: Queue[str] = Queue()
+
+    def hear() -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            lines.put(line)
+        lines.put("")
+
+    listener = Thread(target=hear, daemon=True)
+    listener.start()
+    try:
+        yield process, lines
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        listener.join()
+
+
+def record(lines: Queue[str], pattern: str) -> dict[str, object]:
+    """The first record of Tidegate's log whose message matches; other lines are Spark's."""
+    while line := lines.get(timeout=LONG_S):
+        if line.startswith('{"time"'):
+            found: dict[str, object] = json.loads(line)
+            if re.search(pattern, str(found["message"])):
+                return found
+    raise AssertionError(f"no record about {pattern}")
+
+
+def test_metrics_are_scraped_with_a_token_over_tls_and_logs_are_json(tmp_path: Path) -> None:
+    pair, token = self_signed(tmp_path), tmp_path / "token"
+    token.write_text(TOKEN + "\n")
+    files = ("--metrics-token-file", token, "--metrics-certificate", pair.certificate)
+    words = ("--metrics-address", "0.0.0.0:0", *files, "--metrics-key", pair.key)
+    with submitted(tmp_path, *words, "--log-format", "json") as (process, lines):
+        address = str(record(lines, "^metrics: ")["message"])
+        found = re.fullmatch(r"metrics: https://0\.0\.0\.0:(\d+)/metrics", address)
+        assert found is not None, address
+        url = f"https://127.0.0.1:{found.group(1)}/metrics"
+        trusting = ssl.create_default_context(cafile=str(pair.certificate))
+        right = Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
+        with urlopen(right, context=trusting, timeout=LONG_S) as response:
+            assert b"tidegate_build_info" in response.read()
+        with pytest.raises(HTTPError, match="401"):
+            urlopen(url, context=trusting, timeout=LONG_S)
+        with pytest.raises(URLError, match="CERTIFICATE_VERIFY_FAILED"):
+            urlopen(right, context=ssl.create_default_context(), timeout=LONG_S)
+        everybody = [
+            path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if readable(path)
+        ]
+        assert any(str(token).encode() in line for line in everybody), "its file is named there"
+        assert not any(TOKEN.encode() in line for line in everybody)
+        journal = tmp_path / "journal.jsonl"
+        while not journal.exists() or b'"orders"' not in journal.read_bytes():
+            assert process.poll() is None
+            signal.sigtimedwait([], 0.1)
+        (tmp_path / "end").touch()
+        report = record(lines, "dry run")
+        assert report["level"] == "WARNING" and "\n" in str(report["message"]), "in one line"
+        assert process.stdout is not None and process.stdout.read() == "True\n"
+        assert process.wait(LONG_S) == 0
+    snapshots = [turn.snapshot for turn in read_journal(journal) if turn.snapshot]
+    (host,) = snapshots[-1].hosts
+    assert (host.executor, host.address) == ("driver", "127.0.0.1")
+    assert TOKEN not in journal.read_text()
+
+
+def readable(path: Path) -> bool:
+    """Whether the process is still there."""
+    try:
+        path.read_bytes()
+    except OSError:
+        return False
+    return True
