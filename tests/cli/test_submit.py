@@ -166,6 +166,15 @@ def test_options_are_sorted_and_defaults_added(app: Path) -> None:
     assert "PYSPARK_PYTHON" not in env, "what the cluster's machines have is theirs to say"
 
 
+def test_a_limit_of_failed_executors_under_its_old_name_stays(app: Path) -> None:
+    limit = "spark.executor.maxNumFailures=2147483647"
+    _, command, _ = submitted("--slo", "5s", app)
+    assert limit in command
+    old = "spark.yarn.max.executor.failures=9"
+    _, command, _ = submitted("--slo", "5s", "--conf", old, app)
+    assert old in command and limit not in command, "the new name would take precedence"
+
+
 def test_a_policy_with_parameters_by_name_or_from_a_file(app: Path, tmp_path: Path) -> None:
     _, command, _ = submitted(
         "--slo", "5s", "--policy", "lag", "--set", "threshold=50", "--interval", "3s", app

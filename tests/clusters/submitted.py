@@ -129,8 +129,16 @@ class Submitted(Closing):
         return text in self.log.read_text(encoding="utf-8", errors="replace")
 
     def decide(self, policy: str, **parameters: Any) -> None:
-        """Change its policy, as a person does on the dashboard."""
-        submit(self.journal, Control("policy", policy, parameters, time.time()))
+        """Change its policy or the parameters of it, as a person does on the dashboard."""
+        asked_s = time.time()
+        submit(self.journal, Control("policy", policy, parameters, asked_s))
+
+        def answers() -> list[Control]:
+            controls = [control for turn in self.turns() for control in turn.controls]
+            return [control for control in controls if control.asked_s == asked_s]
+
+        self.until("the request is in the journal", answers)
+        assert [control.refused for control in answers()] == [""]
 
     def until(self, what: str, true: Callable[[], object], limit_s: float = LIMIT_S) -> None:
         """Wait until something is true while the job runs."""

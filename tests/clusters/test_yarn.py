@@ -12,20 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters.on_yarn import BUSY_PER_S, on_yarn, shrinks_and_ends
+from tests.clusters.on_yarn import BUSY_PER_S, BY_LOAD, on_yarn, shrinks_and_ends
 from tests.clusters.yarn import LocalYarn
 
 pytestmark = pytest.mark.java
 
 
 def test_an_application_in_client_mode_survives_all_of_it(yarn: LocalYarn, tmp_path: Path) -> None:
-    with on_yarn(yarn, tmp_path) as job:
+    with on_yarn(yarn, tmp_path, "client", *BY_LOAD) as job:
         name = job.application
         assert job.hosts() <= 1
         job.feed.per_s = BUSY_PER_S
         job.until("it grows with its load", lambda: job.hosts() >= 2)
-
-        job.decide("static", hosts=4)
         job.until(
             "three executors run and YARN has no room for the fourth",
             lambda: len(yarn.executors(name)) == 3 and yarn.pending(name) == 1,
@@ -67,7 +65,6 @@ def test_an_application_in_client_mode_survives_all_of_it(yarn: LocalYarn, tmp_p
         job.until("the total is asserted again", lambda: len(yarn.executors(name)) == 4)
         job.until("and they work", lambda: job.hosts() == 4)
 
-        job.decide("drs")
         shrinks_and_ends(job, yarn)
 
 

@@ -8,25 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters.on_yarn import BUSY_PER_S, on_yarn, shrinks_and_ends
+from tests.clusters.on_yarn import BUSY_PER_S, BY_LOAD, on_yarn, shrinks_and_ends
 from tests.clusters.yarn import LocalYarn
 
 pytestmark = [pytest.mark.java, pytest.mark.yarn]
 
+SHORT = ("--conf", "spark.rpc.askTimeout=10s")
+"""How long a turn waits for an application master that does not answer."""
 ENOUGH = 5
 """More failed executors than end an application by default that starts with one."""
 
 
 def test_nodes_fail_or_are_taken_away_and_executors_die(yarn: LocalYarn, tmp_path: Path) -> None:
-    with on_yarn(yarn, tmp_path, "client", "--conf", "spark.rpc.askTimeout=10s") as job:
+    with on_yarn(yarn, tmp_path, "client", *BY_LOAD, *SHORT) as job:
         name = job.application
-        job.feed.per_s = 20.0
-        job.until("a turn", lambda: job.hosts() == 1)
-
-        job.decide("static", hosts=4)
+        job.feed.per_s = BUSY_PER_S
         job.until("one has to wait", lambda: job.hosts() == 3 and yarn.pending(name) == 1)
         before = set(yarn.executors(name))
-        job.decide("static", hosts=3)
+        job.decide("ds2", max_parallelism=6)
         job.until("it waits no longer", lambda: yarn.pending(name) == 0)
         assert set(yarn.executors(name)) == before, "only the request is withdrawn"
 
@@ -62,14 +61,12 @@ def test_nodes_fail_or_are_taken_away_and_executors_die(yarn: LocalYarn, tmp_pat
 
         (pid,) = yarn.masters(name)
         os.kill(pid, signal.SIGSTOP)
-        job.decide("static", hosts=2)
+        job.decide("ds2", max_parallelism=4)
         job.until("nobody acknowledges", lambda: "is not released" in job.refused())
         assert len(yarn.executors(name)) == 3, "nothing is changed"
         os.kill(pid, signal.SIGCONT)
         job.until("it answers again", lambda: len(yarn.executors(name)) == 2)
 
-        job.feed.per_s = 0.0
-        job.decide("drs")
         shrinks_and_ends(job, yarn)
 
 

@@ -433,7 +433,8 @@ def test_a_full_queue_is_named_and_the_request_stays(caplog: pytest.LogCaptureFi
     (sentence,) = hosts.waiting()
     assert sentence == (
         "YARN has not started 2 of the 3 requested executors for more than 20 s: the queue streams "
-        "may be full, or no node has room for an executor; the request stays"
+        "may be full, no node may have room, or YARN may still wait for a lost node; the request "
+        "stays"
     )
     gateway.advance(100 * START_LIMIT_S)
     assert set(statuses(hosts).values()) == {"running", "starting"}, "not given up"

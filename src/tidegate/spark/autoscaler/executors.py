@@ -540,8 +540,8 @@ class YarnHosts(ExecutorHosts):
         queue = self.gateway.setting("spark.yarn.queue", "default")
         sentence = (
             f"YARN has not started {slow} of the {self._total()} requested executors for more than "
-            f"{SLOW_START_S:g} s: the queue {queue} may be full, or no node has room for an "
-            "executor; the request stays"
+            f"{SLOW_START_S:g} s: the queue {queue} may be full, no node may have room, or YARN "
+            "may still wait for a lost node; the request stays"
         )
         if slow > self._slow:
             log.warning("%s", sentence)

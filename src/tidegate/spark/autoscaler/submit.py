@@ -27,6 +27,7 @@ __all__ = [
     "CONTROLLER",
     "DEFAULTS",
     "Arguments",
+    "added_settings",
     "environment",
     "given_settings",
     "spark_submit",
@@ -66,6 +67,8 @@ DEFAULTS = {
     # the number at the start. A pod that is evicted (Spark 4.0) or denied (4.2) counts as one.
     "spark.executor.maxNumFailures": "2147483647",
 }
+OLD_NAMES = {"spark.executor.maxNumFailures": "spark.yarn.max.executor.failures"}
+"""Names that settings had before Spark 3.5; a new name takes precedence, so it is not added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,7 @@ def spark_submit(
     if not on_cluster:  # there, the files are those of the driver's machine
         attachment.metrics.listening()
     settings = to_json(attachment)
-    added = {key: value for key, value in DEFAULTS.items() if key not in given}
+    added = added_settings(given)
     if app.endswith(".py") and not on_cluster:
         script = str(Path(__file__).with_name("driver.py"))
         return [str(program), *arguments.spark, *_conf(added), script, settings, *arguments.app]
@@ -154,6 +157,19 @@ def spark_submit(
     # Executors load plugins too, so they get the jar with those of the application.
     added["spark.jars"] = joined(given.get("spark.jars"), jar or str(agent_jar()))
     return [str(program), *without(arguments.spark, "--jars"), *_conf(added), *arguments.app]
+
+
+def added_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """The settings that the command adds. given: those that it was given, which stay.
+
+    >>> sorted(added_settings({"spark.decommission.enabled": "false"}))
+    ['spark.dynamicAllocation.enabled', 'spark.executor.maxNumFailures']
+    """
+    return {
+        key: value
+        for key, value in DEFAULTS.items()
+        if key not in given and OLD_NAMES.get(key) not in given
+    }
 
 
 def joined(words: str | None, word: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tidegate.errors import BackendError
 from tidegate.spark.agent import JAR, PLUGIN
-from tidegate.spark.autoscaler.submit import DEFAULTS, Arguments, given_settings
+from tidegate.spark.autoscaler.submit import Arguments, added_settings, given_settings
 from tidegate.spark.doctor.code import CodeFacts, read_code
 from tidegate.spark.local.processes import spark_home
 from tidegate.spark.scalability.facts import JobFacts
@@ -35,7 +35,8 @@ def facts_of_configuration(
     jar, None for the one of this installation.
     """
     home = _home()
-    given = DEFAULTS | given_settings(arguments.spark, home)
+    given = given_settings(arguments.spark, home)
+    given = added_settings(given) | given
     app = arguments.app[0] if arguments.app else ""
     code = read_code(Path(app)) if app.endswith(".py") and Path(app).is_file() else None
     settings = given if code is None else given | dict(code.settings)
