@@ -80,7 +80,8 @@ bench-live: setup java ## live on Spark: static, Spark's own allocation and Tide
 	$(BIN)/python benchmarks/live.py
 	$(BIN)/python benchmarks/live_overhead.py
 
-test-trust: setup java ## a submitted job: kill -9, a damaged journal, a full disk, a taken port, a second copy (minutes)
+test-trust: setup java ## four queries live; kill -9, a damaged journal, a full disk, a taken port, a second copy (ten minutes)
+	$(BIN)/pytest -m trust tests/apps
 	$(BIN)/python -m tests.trust.faults
 
 test-versions: setup java agent ## live on Spark 3.5 to 4.3, each from the package index (a quarter of an hour; ONLY=3.5)

@@ -116,6 +116,12 @@ class Kubelet(Service):
         """Evict a pod as a node does that runs out of memory: kill it and say so in its status."""
         self._evicting[name] = why
 
+    def kill(self, pod: str, container: str) -> None:
+        """Kill a container, as a kernel does that runs out of memory."""
+        for running in list(self.pods.values()):
+            if running.name == pod:
+                os.kill(running.main[container].pid, signal.SIGKILL)
+
     def volume(self, pod: str, name: str) -> Path:
         """The folder that is a volume of a pod."""
         return self.folder / pod / "volumes" / name
@@ -220,16 +226,26 @@ class Kubelet(Service):
         meta = running.pod["metadata"]
         if "deletionTimestamp" in meta and running.running:
             self._terminate(running)
+        if running.ended_s is None and not running.reason:
+            self._restart(running)
         if not running.running:
             running.clear()
-        elif running.ended_s is None:
-            for name, process in running.sidecars.items():
-                if not process.running:
-                    running.restarts[name] = running.restarts.get(name, 0) + 1
-                    self._start_containers(running, only=name)
         self._report(running)
         if "deletionTimestamp" in meta and not running.running:
             self._remove(running.pod)
+
+    def _restart(self, running: RunningPod) -> None:
+        """Start containers again that have ended, as the pod asks for it."""
+        policy = running.pod["spec"].get("restartPolicy", "Always")
+        ended = {name: p for name, p in running.main.items() if not p.running}
+        if policy != "Always":
+            ended = {n: p for n, p in ended.items() if policy == "OnFailure" and p.exit_code}
+        if running.running or ended:
+            ended |= {name: p for name, p in running.sidecars.items() if not p.running}
+        for name, process in ended.items():
+            process.kill()  # what it has left behind ends with the container
+            running.restarts[name] = running.restarts.get(name, 0) + 1
+            self._start_containers(running, only=name)
 
     def _terminate(self, running: RunningPod) -> None:
         """One step of the orderly end of a pod that was deleted."""
@@ -272,7 +288,8 @@ class Kubelet(Service):
             "startTime": _now(),
             "conditions": [_condition("PodScheduled", True), _condition("Ready", up)],
             "containerStatuses": [
-                _container(c, codes.get(c["name"]), 0, up) for c in spec["containers"]
+                _container(c, codes.get(c["name"]), running.restarts.get(c["name"], 0), up)
+                for c in spec["containers"]
             ],
             "initContainerStatuses": [
                 _container(c, None if up else 0, running.restarts.get(c["name"], 0), up)
