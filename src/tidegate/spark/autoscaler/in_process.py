@@ -65,7 +65,8 @@ class InProcessGateway(Gateway):
                 "spark",
                 type(spark).__module__,
                 "a classic session",
-                "Spark Connect has no SparkContext: create the autoscaler in the driver",
+                "Spark Connect has no SparkContext: start the server with the agent, and run "
+                "tidegate attach",
             )
         self.spark = spark
         self._context = context
