@@ -137,6 +137,30 @@ def test_literal_values_in_the_code_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        'SparkConf().setMaster("yarn").set("spark.speculation", "true")',
+        'conf.set("spark.speculation", True).setMaster("yarn")',
+        'sparkConf.setAll([("spark.speculation", "true"), ("spark.master", "yarn")])',
+        'b.config(map={"spark.speculation": "true", "spark.master": "yarn"})',
+    ],
+)
+def test_every_form_of_a_setting_is_read(line: str, tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(f"{line}\nothers.set('spark.task.cpus', 2)\n")
+    assert read_code(app).settings == {"spark.speculation": "true", "spark.master": "yarn"}
+
+
+def test_settings_in_conditions_may_not_apply(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(
+        'if testing:\n    conf.setMaster("local")\nelse:\n    conf.setMaster("yarn")\n'
+        'if __name__ == "__main__":\n    conf.set("spark.speculation", "true")\n'
+    )
+    assert read_code(app).settings == {"spark.speculation": "true"}
+
+
+@pytest.mark.parametrize(
     ("words", "trigger", "seconds"),
     [
         ('processingTime="500 milliseconds"', "ProcessingTimeTrigger", 0.5),

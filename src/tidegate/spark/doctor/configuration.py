@@ -87,7 +87,8 @@ def _unknown(app: str, code: CodeFacts | None, home: Path | None) -> Mapping[str
         queries = f"{app} starts no query that can be seen in it; {ASK_THE_JOB}"
     in_code = ASK_THE_JOB
     if code is not None:
-        in_code = f"only literal values in {Path(app).name} were read; {ASK_THE_JOB}"
+        literal = f"only literal values in {Path(app).name} were read, and none in conditions"
+        in_code = f"{literal}; {ASK_THE_JOB}"
     return {
         "version": here if home is None else f"no spark-core jar is in {home / 'jars'}",
         "slo": "no latency target is given: add --slo",
@@ -95,6 +96,7 @@ def _unknown(app: str, code: CodeFacts | None, home: Path | None) -> Mapping[str
         "executors": NOT_RUNNING,
         "rate": NOT_RUNNING,
         "settings_in_code": in_code,
+        "queries.name": f"the code does not show its name; {ASK_THE_JOB}",
         "queries.trigger": f"the code does not show the trigger; {ASK_THE_JOB}",
         "queries.trigger_s": f"the code does not show the trigger; {ASK_THE_JOB}",
         "queries.limits": f"the code does not show which source it reads; {ASK_THE_JOB}",
