@@ -50,6 +50,8 @@ TIMEOUT_S = 10.0
 """Longest time that a request may take, in seconds."""
 EVENT_WAIT_S = 10.0
 """Longest time for which a request waits for events, in seconds."""
+RETRY_S = 1.0
+"""Pause after a request for events that failed, in seconds."""
 LIMIT_KINDS: dict[str, LimitKind] = {
     "ReadMaxRows": "rows",
     "ReadMaxFiles": "files",
@@ -370,7 +372,7 @@ class AgentGateway(Gateway):
             self._calls.key = ""
 
     def _follow(self, hear: Callable[[str, str], None], stop: threading.Event) -> None:
-        failing = False
+        failures = 0
         while not stop.is_set():
             try:
                 wait_ms = round(EVENT_WAIT_S * 1000)
@@ -379,12 +381,13 @@ class AgentGateway(Gateway):
                 if self._calls.gone:
                     self._ended.set()
                     return
-                if not failing:
+                failures += 1
+                # One failure is normal at the end of the application: it breaks the connection.
+                if failures == 2 and not stop.is_set():
                     log.warning("events of queries are missing: %s", error)
-                failing = True
-                stop.wait(1.0)
+                stop.wait(RETRY_S)
                 continue
-            failing = False
+            failures = 0
             if answer["dropped"]:
                 log.warning("%d events of queries were not read in time", answer["dropped"])
             for event in answer["events"]:
