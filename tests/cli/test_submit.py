@@ -22,7 +22,7 @@ from tidegate.model import Binding, Plan
 from tidegate.policies import create
 from tidegate.spark.autoscaler.attachment import Attachment
 from tidegate.spark.autoscaler.autoscaler import DryRunAccount
-from tidegate.spark.autoscaler.submit import environment, split_arguments
+from tidegate.spark.autoscaler.submit import environment, given_settings, split_arguments
 from tidegate.spark.autoscaler.submitted import run
 from tidegate.testing import steady_snapshot
 
@@ -173,6 +173,16 @@ def test_a_limit_of_failed_executors_under_its_old_name_stays(app: Path) -> None
     old = "spark.yarn.max.executor.failures=9"
     _, command, _ = submitted("--slo", "5s", "--conf", old, app)
     assert old in command and limit not in command, "the new name would take precedence"
+
+
+@pytest.mark.parametrize("between", ["  ", "=", " = ", ":"])
+def test_a_value_in_a_file_of_settings_may_have_equals_signs(
+    between: str, app: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "spark.conf"
+    file.write_text(f"# mine\n! mine\nspark.jars{between}hdfs:///day=1/a.jar\nspark.empty\n")
+    given = given_settings(["--properties-file", str(file)], tmp_path)
+    assert given == {"spark.jars": "hdfs:///day=1/a.jar"}
 
 
 def test_a_policy_with_parameters_by_name_or_from_a_file(app: Path, tmp_path: Path) -> None:

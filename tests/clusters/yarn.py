@@ -108,6 +108,11 @@ class LocalYarn(Service):
         self._started = 0
         self._ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
 
+    @property
+    def properties(self) -> Path:
+        """The file with the settings of `conf`, for ``--properties-file``."""
+        return self.folder / "spark.conf"
+
     # --- the cluster ------------------------------------------------------------------------
 
     def start(self) -> Self:
@@ -115,6 +120,8 @@ class LocalYarn(Service):
         for name in ("core-site", "capacity-scheduler", "yarn-site"):
             _write(self.folder / "conf" / f"{name}.xml", self._settings(name))
         (self.folder / "conf" / "excluded").touch()
+        settings = "".join(f"{key} {value}\n" for key, value in self.conf().items())
+        self.properties.write_text(settings, encoding="utf-8")
         try:
             self._resource_manager = self._launch("resourcemanager", "ResourceManager")
             for _ in range(self._first):
@@ -353,8 +360,7 @@ def _write(path: Path, settings: Mapping[str, object]) -> None:
 
 def submit_words(yarn: LocalYarn, mode: str = "client") -> list[str]:
     """The options of ``tidegate submit`` or spark-submit for this cluster."""
-    confs = [word for key, value in yarn.conf().items() for word in ("--conf", f"{key}={value}")]
-    return ["--master", "yarn", "--deploy-mode", mode, *confs]
+    return ["--master", "yarn", "--deploy-mode", mode, "--properties-file", str(yarn.properties)]
 
 
 def main() -> None:
@@ -371,13 +377,11 @@ def main() -> None:
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # still cleans up
     with LocalYarn(options.nodes) as yarn:
-        properties = yarn.folder / "spark.conf"
-        properties.write_text("".join(f"{k} {v}\n" for k, v in yarn.conf().items()))
         print(
             f"{len(yarn.nodes())} nodes run, with room for {CONTAINERS} containers each. Submit:\n"
             f"  export HADOOP_CONF_DIR={yarn.folder / 'conf'} SPARK_LOCAL_IP={LOOPBACK}\n"
             f"  tidegate submit --slo 5s --max-executors 3 --master yarn \\\n"
-            f"    --properties-file {properties} app.py\n"
+            f"    --properties-file {yarn.properties} app.py\n"
             f"Its page is http://{LOOPBACK}:{yarn._ports['webapp.address']}. Stop it with Ctrl-C.",
             flush=True,
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,6 +68,7 @@ DEFAULTS = {
     # the number at the start. A pod that is evicted (Spark 4.0) or denied (4.2) counts as one.
     "spark.executor.maxNumFailures": "2147483647",
 }
+_PAIR = re.compile(r"([^\s=:]+)(?:\s*[=:]\s*|\s+)(.+)")
 OLD_NAMES = {"spark.executor.maxNumFailures": "spark.yarn.max.executor.failures"}
 """Names that settings had before Spark 3.5; a new name takes precedence, so it is not added."""
 
@@ -244,7 +246,7 @@ def given_settings(words: Sequence[str], home: Path | None) -> dict[str, str]:
 
 
 def _properties(file: str | None, home: Path) -> dict[str, str]:
-    """Spark's file of defaults: in each line a key, blanks or an equals sign, and a value."""
+    """Spark's file of defaults: in each line a key, then blanks, ``=`` or ``:``, and a value."""
     folder = os.environ.get("SPARK_CONF_DIR") or home / "conf"
     path = Path(file) if file is not None else Path(folder) / "spark-defaults.conf"
     try:
@@ -255,7 +257,5 @@ def _properties(file: str | None, home: Path) -> dict[str, str]:
         why = error.strerror or "unreadable"
         raise InputError("--properties-file", file, "readable", why) from None
     lines = (line.strip() for line in text.splitlines())
-    pairs = (
-        line.replace("=", " ", 1).split(None, 1) for line in lines if line[:1] not in ("", "#")
-    )
-    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
+    found = (_PAIR.fullmatch(line) for line in lines if line[:1] not in ("", "#", "!"))
+    return {pair[1]: pair[2] for pair in found if pair is not None}
