@@ -9,19 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.clusters.kubernetes import job as ticks_job
 from tests.clusters.kubernetes import load
-from tests.clusters.kubernetes.cluster import (
-    ACCOUNT,
-    DEPLOY,
-    NAMESPACE,
-    KubernetesCluster,
-    documents,
-)
+from tests.clusters.kubernetes.cluster import ACCOUNT, NAMESPACE, KubernetesCluster, role
 from tests.clusters.kubernetes.submitted import SETTINGS, Submitted
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.java]
@@ -39,15 +32,6 @@ def job(
     folder = tmp_path_factory.mktemp("client") / "job"
     with Submitted(cluster, folder, ticks_job.__file__, OBEY, settings) as submitted:
         yield submitted
-
-
-def role(without: str = "") -> dict[str, Any]:
-    """The role of the driver, without a verb on pods."""
-    found = next(d for d in documents(DEPLOY / "rbac.yaml") if d["kind"] == "Role")
-    for rule in found["rules"]:
-        if "pods" in rule["resources"]:
-            rule["verbs"] = [verb for verb in rule["verbs"] if verb != without]
-    return found
 
 
 def test_it_starts_and_grows(job: Submitted) -> None:
