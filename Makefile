@@ -93,7 +93,7 @@ test-yarn: setup java agent yarn ## submitted jobs on a real YARN, with slower f
 kubernetes: setup ## build the API server of Kubernetes into the cache, once (needs Go; five minutes of CPU)
 	$(BIN)/python -m tests.clusters.kubernetes.programs
 
-test-kubernetes: setup java kubernetes ## submitted jobs and deploy/kubernetes on a real API server (a quarter of an hour)
+test-kubernetes: setup java agent kubernetes ## submitted jobs and deploy/kubernetes on a real API server (a quarter of an hour)
 	$(BIN)/pytest -m kubernetes --durations=10 tests/clusters/kubernetes
 
 bench-apps: setup java ## every application at full speed and its profile, into docs/apps (half an hour)

@@ -15,6 +15,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -115,6 +116,26 @@ class Kubelet(Service):
     def evict(self, name: str, why: str) -> None:
         """Evict a pod as a node does that runs out of memory: kill it and say so in its status."""
         self._evicting[name] = why
+
+    @contextlib.contextmanager
+    def frozen(self, pods: list[str]) -> Iterator[Callable[[set[str]], None]]:
+        """While the block runs, the processes of pods stand still. Yields what lets some go on."""
+        groups = {
+            running.name: [process.pid for process in running.main.values()]
+            for running in self.pods.values()
+            if running.name in pods
+        }
+
+        def send(number: int, names: set[str]) -> None:
+            for pid in (pid for name in names & groups.keys() for pid in groups[name]):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, number)
+
+        send(signal.SIGSTOP, set(pods))
+        try:
+            yield lambda names: send(signal.SIGCONT, names)
+        finally:
+            send(signal.SIGCONT, set(pods))
 
     def kill(self, pod: str, container: str) -> None:
         """Kill a container, as a kernel does that runs out of memory."""

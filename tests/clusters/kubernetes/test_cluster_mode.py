@@ -21,7 +21,13 @@ import pytest
 
 from tests.clusters.kubernetes import job as ticks_job
 from tests.clusters.kubernetes import load
-from tests.clusters.kubernetes.cluster import DEPLOY, NAMESPACE, KubernetesCluster, documents
+from tests.clusters.kubernetes.cluster import (
+    DEPLOY,
+    NAMESPACE,
+    KubernetesCluster,
+    documents,
+    role,
+)
 from tests.clusters.kubernetes.submitted import LIMIT_S, SETTINGS, Submitted
 from tests.clusters.kubernetes.test_manifests import SECRET
 from tidegate.loop.journal import read_journal
@@ -64,9 +70,17 @@ def test_a_driver_on_the_cluster_brings_its_controller(
 ) -> None:
     job.works()
     job.has(1)
+    cluster.node.executors = 2
     job.want(3)
+    job.until("the journal names the pod", lambda: job.says("is pending: 0/1 nodes are available"))
+    cluster.node.executors = None
     job.has(3)
     job.works()
+    cluster.apply(role(without="create"))
+    job.want(4)
+    job.until("a right is missed", lambda: job.says("give its role the verb create on pods"))
+    cluster.apply(role())
+    job.has(4)
     (first,) = controllers(job.journal)
     os.kill(first, signal.SIGKILL)
     job.works()
