@@ -6,14 +6,18 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.clusters.submitted import TIDEGATE, Command, Submitted
+from tidegate.loop.journal import Turn
 from tidegate.spark.agent import PLUGIN, agent_jar
 from tidegate.spark.local.cluster import LocalCluster
 from tidegate.spark.local.processes import spark_home
 
 HOSTS, SLOTS = 3, 2
+FEW_PER_S = 20.0
+"""Rows a second from which the time that a row takes is known."""
 BUSY_PER_S = 200.0
 """Rows a second that keep more than two slots busy."""
 QUICK = ("--slo", "5s", "--interval", "2s", "--stabilise", "5s", "--max-executors", str(HOSTS))
@@ -65,6 +69,22 @@ def attach(agent: Path, folder: Path, name: str, *words: str) -> Command:
     journal = ("--journal", str(folder / "tidegate.jsonl"))
     command = [sys.executable, "-c", TIDEGATE, "attach", *journal, *words, str(agent)]
     return Command(command, folder, name, environment())
+
+
+def measured(turns: Sequence[Turn]) -> dict[str, float]:
+    """Seconds that a row takes by query, in the last turn, where they are known."""
+    snapshot = turns[-1].snapshot if turns else None
+    readings = snapshot.operators if snapshot is not None else ()
+    return {one.operator: one.service_time_s for one in readings if one.service_time_s is not None}
+
+
+def shrinks_at_first(job: Submitted) -> None:
+    """Rows that are measured, then none: of the executors that the cluster gives, one is left."""
+    name = job.application
+    job.feed.per_s = FEW_PER_S
+    job.until("its rows are measured", lambda: measured(job.turns()))
+    job.feed.per_s = 0.0
+    job.until("without load one is left", lambda: len(executors(name)) == 1)
 
 
 def executors(application: str) -> list[int]:

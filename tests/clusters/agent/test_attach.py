@@ -16,6 +16,7 @@ from tests.clusters.agent.standalone import (
     executors,
     group,
     plain_job,
+    shrinks_at_first,
 )
 from tidegate.lifecycle import wait_until
 from tidegate.spark.local.cluster import LocalCluster
@@ -31,7 +32,7 @@ def test_one_controller_after_the_other_scales_a_running_job(
         assert (agent.stat().st_mode & 0o777) == 0o600, "it has the token"
         job.until("the cluster gives what it has", lambda: len(executors(name)) == HOSTS)
         with attach(agent, tmp_path, "first", *QUICK, *BY_LOAD) as first:
-            first.until("without load one is left", lambda: len(executors(name)) == 1)
+            shrinks_at_first(job)
             job.feed.per_s = BUSY_PER_S
             first.until("it grows", lambda: len(executors(name)) == HOSTS == job.hosts())
             before = set(executors(name))

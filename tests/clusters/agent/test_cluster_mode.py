@@ -17,6 +17,7 @@ from tests.clusters.agent.standalone import (
     environment,
     executors,
     parent,
+    shrinks_at_first,
     spark_words,
 )
 from tests.clusters.submitted import Submitted
@@ -37,7 +38,7 @@ def test_a_jar_on_a_worker_is_scaled_by_a_controller_beside_it(
         name = job.application
         (driver,) = drivers(jar)
         assert parent(driver) in {worker.pid for worker in cluster.workers.values()}
-        job.until("without load one is left", lambda: len(executors(name)) == 1)
+        shrinks_at_first(job)
         (controller,) = controllers(driver)
         job.feed.per_s = BUSY_PER_S
         # The driver takes the room of one executor.

@@ -16,12 +16,14 @@ from tests.clusters.agent import client
 from tests.clusters.agent.standalone import (
     BUSY_PER_S,
     BY_LOAD,
+    FEW_PER_S,
     HOSTS,
     QUICK,
     attach,
     environment,
     executors,
     group,
+    measured,
     with_agent,
 )
 from tests.clusters.submitted import Command, Feed
@@ -33,7 +35,7 @@ from tidegate.spark.local.processes import spark_home
 pytestmark = [pytest.mark.agent, pytest.mark.java]
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
-NAMES = ("invoices", "payments")
+NAMES = {"invoices", "payments"}
 
 
 class Client(Command):
@@ -67,13 +69,6 @@ def turns(folder: Path) -> list[Turn]:
     return [turn for turn in found if turn.snapshot is not None]
 
 
-def measured(folder: Path) -> dict[str, float]:
-    """Rows a second by query in the last turn, where they are known and not zero."""
-    seen = turns(folder)[-1:]
-    readings = seen[0].snapshot.operators if seen and seen[0].snapshot is not None else ()
-    return {one.operator: one.processed_per_s for one in readings if one.processed_per_s}
-
-
 def test_two_clients_are_seen_and_scaled_by_one_controller(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
@@ -91,16 +86,21 @@ def test_two_clients_are_seen_and_scaled_by_one_controller(
         server.until("it listens", agent.exists)
         server.until("it answers", lambda: _answers(port))
         name = json.loads(agent.read_text(encoding="utf-8"))["application"]
-        clients = [stack.enter_context(Client(url, one, tmp_path / one)) for one in NAMES]
+        clients = [stack.enter_context(Client(url, one, tmp_path / one)) for one in sorted(NAMES)]
         controller = stack.enter_context(attach(agent, tmp_path, "attach", *QUICK, *BY_LOAD))
+        for one in clients:
+            one.feed.per_s = FEW_PER_S
+        controller.until("it measures both queries", lambda: {*measured(turns(tmp_path))} == NAMES)
+        for one in clients:
+            one.feed.per_s = 0.0
         controller.until("without load one is left", lambda: len(executors(name)) == 1)
         for one in clients:
             one.feed.per_s = BUSY_PER_S / 2
-        controller.until("it measures both queries", lambda: set(measured(tmp_path)) == {*NAMES})
         controller.until("it grows with both", lambda: len(executors(name)) == HOSTS)
         gone, stays = clients
         assert gone.end() == 0
-        controller.until("one is left", lambda: set(measured(tmp_path)) == {stays.log.stem})
+        rest = {stays.log.stem}
+        controller.until("one query is left", lambda: {*measured(turns(tmp_path))} == rest)
         stays.feed.per_s = 0.0
         controller.until("it shrinks", lambda: len(executors(name)) == 1)
         assert stays.end() == 0

@@ -18,6 +18,7 @@ from tests.clusters.agent.standalone import (
     environment,
     executors,
     group,
+    shrinks_at_first,
     spark_words,
 )
 from tests.clusters.submitted import Submitted
@@ -39,7 +40,7 @@ def test_a_jar_is_scaled_with_its_load_and_its_controller_may_die(
 ) -> None:
     with submitted(cluster, jar, tmp_path) as job:
         name = job.application
-        job.until("without load one is left", lambda: len(executors(name)) == 1)
+        shrinks_at_first(job)
         job.feed.per_s = BUSY_PER_S
         job.until("it grows with its load", lambda: len(executors(name)) == HOSTS)
         job.until("the journal has them", lambda: job.hosts() == HOSTS)

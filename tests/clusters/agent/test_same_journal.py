@@ -6,13 +6,13 @@ The test compares everything else, in each of four phases of load:
 
 - of the turns in which the executors are those that the load needs, five in a row, one by one: the
   queries, which readings are known, the hosts with their status, the slots, what the policy
-  planned, which guards changed it, the target and the steps; arrival rate, throughput and service time
-  within the tolerance of `journals.FIGURES`;
+  planned, which guards changed it, the target and the steps; arrival rate, throughput and service
+  time within the tolerance of `journals.FIGURES`;
 - of the turns before them, in which executors start and leave: the decided targets in their order.
   How many turns an executor takes to start is a matter of the machine, so repetitions do not count.
 
-The policy is DS2 at half utilisation. It needs 1 executor without load, between 1 and 2 of them at
-100 rows/s and more than 2 at 220 rows/s, each row a sleep of 12 ms.
+The policy is DS2. A row keeps a slot busy for some 12.5 ms and slots are to be busy for a quarter of
+the time, so 30 rows/s need 1.5 executors of one slot and 50 rows/s need 2.5.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from pathlib import Path
 import pytest
 
 from tests.clusters.agent.journals import differing_figures, facts, settled, targets
-from tests.clusters.agent.standalone import QUICK, environment, executors, group, spark_words
+from tests.clusters.agent.standalone import (
+    QUICK,
+    environment,
+    executors,
+    group,
+    shrinks_at_first,
+    spark_words,
+)
 from tests.clusters.submitted import Submitted
 from tidegate.lifecycle import wait_until
 from tidegate.loop.journal import Turn
@@ -30,11 +37,11 @@ from tidegate.spark.local.cluster import LocalCluster
 
 pytestmark = [pytest.mark.agent, pytest.mark.java]
 
-HALF_BUSY = (
-    *("--policy", "ds2", "--set", "utilisation=0.5", "--set", "boundary=0.05"),
+QUARTER_BUSY = (
+    *("--policy", "ds2", "--set", "utilisation=0.25", "--set", "boundary=0.05"),
     *("--set", "catch_up_s=0", "--without-guard", "effect", "--without-guard", "change-cost"),
 )
-PHASES = ((100.0, 2), (220.0, 3), (100.0, 2), (0.0, 1))
+PHASES = ((30.0, 2), (50.0, 3), (30.0, 2), (0.0, 1))
 """Rows a second, and the executors that they need."""
 SETTLED = 5
 """Turns that are compared one by one in each phase."""
@@ -43,7 +50,8 @@ SETTLED = 5
 def played(job: Submitted) -> list[tuple[list[Turn], list[Turn]]]:
     """Play the phases; return the turns of each before and after it has settled."""
     name = job.application
-    job.until("without load one is left", lambda: len(executors(name)) == job.hosts() == 1)
+    shrinks_at_first(job)
+    job.until("the journal has it", lambda: (job.hosts(), job.hosts("draining")) == (1, 0))
     found = []
     for per_s, needed in PHASES:
         job.feed.per_s = per_s
@@ -70,7 +78,7 @@ def played(job: Submitted) -> list[tuple[list[Turn], list[Turn]]]:
 def test_a_job_in_java_and_one_in_pyspark_give_the_same_journal(
     cluster: LocalCluster, jar: Path, tmp_path: Path
 ) -> None:
-    words = [*QUICK, *HALF_BUSY, *spark_words(cluster)]
+    words = [*QUICK, *QUARTER_BUSY, *spark_words(cluster, spark_executor_cores="1")]
     for name in ("java", "python"):
         (tmp_path / name).mkdir()
     with Submitted(tmp_path / "python", words, environment()) as job:
