@@ -53,7 +53,7 @@ def facts(turn: Turn) -> Facts:
         raw=turn.plan.raw_target,
         target=turn.plan.bounded_target,
         bindings=tuple((b.guard, b.before, b.after) for b in turn.plan.bindings),
-        steps=tuple(type(step).__name__ for step in turn.outcome.steps),
+        steps=tuple(step.kind for step in turn.outcome.steps),
     )
 
 

@@ -11,8 +11,8 @@ The test compares everything else, in each of four phases of load:
 - of the turns before them, in which executors start and leave: the decided targets in their order.
   How many turns an executor takes to start is a matter of the machine, so repetitions do not count.
 
-The policy is DS2. A row keeps a slot busy for some 12.5 ms and slots are to be busy for a quarter of
-the time, so 30 rows/s need 1.5 executors of one slot and 50 rows/s need 2.5.
+The policy is DS2. A row keeps a slot busy for some 12.5 ms and slots are to be busy for a quarter
+of the time, so 30 rows/s need 1.5 executors of one slot and 50 rows/s need 2.5.
 """
 
 from __future__ import annotations
