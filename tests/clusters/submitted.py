@@ -56,7 +56,7 @@ class Feed(Closing):
 
 
 class Command(Closing):
-    """A command that runs in a folder, in a session of its own, with its output in a file.
+    """A command that runs in a folder, in its own session, with its output in a file.
 
     words: the command. folder: where it runs. name: of the file with its output, without ``.log``.
     env: its environment.
