@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup agent test test-trust test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm claims java clean
+.PHONY: help setup agent test test-trust test-agent test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm claims java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -83,6 +83,9 @@ bench-live: setup java ## live on Spark: static, Spark's own allocation and Tide
 test-trust: setup java ## four queries live; kill -9, a damaged journal, a full disk, a taken port, a second copy (ten minutes)
 	$(BIN)/pytest -m trust tests/apps
 	$(BIN)/python -m tests.trust.faults
+
+test-agent: setup java agent ## a jar, attached controllers and Spark Connect with the agent on a standalone cluster (minutes)
+	$(BIN)/pytest -m agent --durations=10 tests/clusters/agent
 
 test-versions: setup java agent ## live on Spark 3.5 to 4.3, each from the package index (a quarter of an hour; ONLY=3.5)
 	$(BIN)/python -m tests.versions.run $(if $(ONLY),--only $(ONLY))

@@ -146,7 +146,10 @@ class AgentGateway(Gateway):
         """Take control of the application, unless another controller has it."""
         self._name = name
         self._calls.key = ""
-        taken = self._calls.post("/v1/controller", {"name": name, "seconds": LEASE_S})
+        # The agent ends the lease of its own child process as soon as it dies.
+        child = os.environ.get("TIDEGATE_CONTROLLER_ID", "")
+        asked = {"name": name, "seconds": LEASE_S, "id": child}
+        taken = self._calls.post("/v1/controller", asked)
         self._calls.key = str(taken["key"])
 
     def _change(self, path: str, body: Mapping[str, Any]) -> Any:
