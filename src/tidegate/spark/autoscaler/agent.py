@@ -146,7 +146,7 @@ class AgentGateway(Gateway):
         """Take control of the application, unless another controller has it."""
         self._name = name
         self._calls.key = ""
-        # The agent ends the lease of its own child process as soon as it dies.
+        # The agent ends the lease of its child process as soon as that dies.
         child = os.environ.get("TIDEGATE_CONTROLLER_ID", "")
         asked = {"name": name, "seconds": LEASE_S, "id": child}
         taken = self._calls.post("/v1/controller", asked)
