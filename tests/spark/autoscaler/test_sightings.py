@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,10 +60,9 @@ def test_an_executor_on_yarn_has_its_container() -> None:
 def test_an_executor_on_kubernetes_has_the_name_of_its_pod(master: str, pod: str | None) -> None:
     gateway, _ = on_jvm()
     settings = {"spark.master": master, "spark.kubernetes.executor.podNamePrefix": "job-1a2b"}
-    gateway._context = SimpleNamespace(getConf=lambda: settings)
     answers: dict[str, Any] = gateway._scala.answers
     driver = PLAIN | {"id": "driver"}
-    answers |= {"executorList": [driver, PLAIN], "isExecutorActive": True}
+    answers |= {"executorList": [driver, PLAIN], "isExecutorActive": True, "getConf": settings}
     (seen,) = gateway.executors()
     assert (seen.id, seen.pod) == ("3", pod)
     of_driver, _ = sorted(gateway.executors(include_driver=True), key=lambda e: e.id == "3")

@@ -89,7 +89,8 @@ class InProcessGateway(Gateway):
 
     def setting(self, key: str, default: str = "") -> str:
         """A setting of the application."""
-        return str(self._context.getConf().get(key, default))
+        # PySpark's own getConf copies all settings, one call to the JVM each.
+        return str(self._scala.getConf().get(key, default))
 
     @property
     def version(self) -> str:
