@@ -24,6 +24,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,8 @@ def environment(minor: str) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     python, mark = folder / "bin" / "python", folder / "made-from"
     constraints = _constraints()
-    sources = (PINS[minor], constraints, (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    sources = (PINS[minor], constraints, json.dumps(project))
     wanted = hashlib.sha256("\n".join(sources).encode()).hexdigest()
     if mark.is_file() and mark.read_text(encoding="ascii") == wanted:
         return python
