@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup agent test test-trust test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm claims java clean
+.PHONY: help setup agent test test-trust test-agent test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm claims java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -80,8 +80,12 @@ bench-live: setup java ## live on Spark: static, Spark's own allocation and Tide
 	$(BIN)/python benchmarks/live.py
 	$(BIN)/python benchmarks/live_overhead.py
 
-test-trust: setup java ## a submitted job: kill -9, a damaged journal, a full disk, a taken port, a second copy (minutes)
+test-trust: setup java ## four queries live; kill -9, a damaged journal, a full disk, a taken port, a second copy (ten minutes)
+	$(BIN)/pytest -m trust tests/apps
 	$(BIN)/python -m tests.trust.faults
+
+test-agent: setup java agent ## a jar, attached controllers and Spark Connect with the agent on a standalone cluster (minutes)
+	$(BIN)/pytest -m agent --durations=10 tests/clusters/agent
 
 test-versions: setup java agent ## live on Spark 3.5 to 4.3, each from the package index (a quarter of an hour; ONLY=3.5)
 	$(BIN)/python -m tests.versions.run $(if $(ONLY),--only $(ONLY))
@@ -92,7 +96,7 @@ test-yarn: setup java agent yarn ## submitted jobs on a real YARN, with slower f
 kubernetes: setup ## build the API server of Kubernetes into the cache, once (needs Go; five minutes of CPU)
 	$(BIN)/python -m tests.clusters.kubernetes.programs
 
-test-kubernetes: setup java kubernetes ## submitted jobs and deploy/kubernetes on a real API server (a quarter of an hour)
+test-kubernetes: setup java agent kubernetes ## submitted jobs and deploy/kubernetes on a real API server (a quarter of an hour)
 	$(BIN)/pytest -m kubernetes --durations=10 tests/clusters/kubernetes
 
 bench-apps: setup java ## every application at full speed and its profile, into docs/apps (half an hour)

@@ -113,7 +113,11 @@ def test_a_certificate_that_cannot_be_used_is_a_sentence(pair: Pair, tmp_path: P
         (pair.certificate, None, "--certificate is .*OpenSSL can read"),
         (pair.certificate, other.key, "--key is .*another certificate"),
         (pair.certificate, with_passphrase(pair.key), "without a passphrase"),
-        (old.certificate, old.key, "--certificate is .*certificate has expired.*renew it"),
+        (
+            old.certificate,
+            old.key,
+            "--certificate is .*certificate has expired.*renew or replace it",
+        ),
         (None, pair.key, "--key is .*left out.*--certificate"),
     ):
         with pytest.raises(InputError, match=said):

@@ -178,7 +178,7 @@ def _context(
         _try_handshake(context, certificate)
     except ssl.SSLError as error:
         why = getattr(error, "verify_message", "") or (error.reason or "").lower().replace("_", " ")
-        remedy = "renew it"
+        remedy = "renew or replace it"
         raise InputError(
             f"{prefix}certificate", str(certificate), f"one that clients accept ({why})", remedy
         ) from None

@@ -85,6 +85,7 @@ def test_lost_and_repeated_rows_are_counted_over_all_queries() -> None:
 
 
 @pytest.mark.java
+@pytest.mark.trust
 @pytest.mark.skipif(which("java") is None, reason="Spark needs Java")
 def test_executors_follow_the_load_and_no_query_holds_them(tmp_path: Path) -> None:
     # A process has one Spark context, and the shared session may have it already.

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.browser.help import PHONE, VIEWS, Screen, opened
+from tidegate.dashboard import serving
 from tidegate.dashboard.view import Row, RowBuilder
-from tidegate.loop.journal import read_journal
+from tidegate.loop.backend import Outcome
+from tidegate.loop.journal import Journal, Turn, read_journal
+from tidegate.model import Deployment, Plan
+from tidegate.model.steps import Step
+from tidegate.testing import engine_snapshot
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -135,6 +141,35 @@ def test_hosts_are_filled_by_how_busy_they_are(screen: Screen, journals: dict[st
         assert share == pytest.approx(min(1.0, host.utilisation or 0.0), abs=0.03)
         assert box.locator("svg.ring").count() == 1
         assert "paid time left" in (box.get_attribute("aria-label") or "")
+
+
+def test_hosts_have_the_names_of_their_executors(browser: Browser, tmp_path: Path) -> None:
+    snapshot = engine_snapshot(30_000, [10_000, 10_000])
+    one, two = snapshot.hosts
+    hosts = (
+        replace(one, executor="4", address="10.0.0.7", pod="job-1a2b-exec-4"),
+        replace(two, executor="5", address="10.0.0.8", status="draining", excluded=True),
+    )
+    with Journal(tmp_path / "run.jsonl") as journal:
+        for number in (1, 2):
+            seen = replace(snapshot, hosts=hosts, time_s=10.0 * number)
+            outcome = Outcome((Step("lease", host=f"host-{number + 2}"),))
+            journal.write(Turn(number, "static", seen, Plan(Deployment(("host-1",))), outcome))
+    with serving(tmp_path / "run.jsonl", port=0) as url, opened(browser, url) as screen:
+        page = screen.show("place")
+        boxes = page.locator("article.host")
+        assert boxes.nth(0).get_attribute("title") == "executor 4, job-1a2b-exec-4"
+        assert "excluded by Spark" in boxes.nth(1).inner_text()
+        page = screen.show("timeline")
+        page.locator(".marks g[role=option]").first.click(force=True)
+        details = page.locator("dialog.sheet details", has_text="2 hosts")
+        details.locator("summary").click()
+        rows = details.locator("tbody tr").all_inner_texts()
+        assert [row.split("\t")[-2:] for row in rows] == [
+            ["4", "job-1a2b-exec-4"],
+            ["5", "10.0.0.8"],
+        ]
+        assert not screen.complaints
 
 
 def test_moves_are_animated_unless_one_asks_for_calm(browser: Browser, address: str) -> None:

@@ -55,24 +55,21 @@ class Feed(Closing):
         self._thread.join()
 
 
-class Submitted(Closing):
-    """A running job with its feed and journal in a folder.
+class Command(Closing):
+    """A command that runs in a folder, in its own session, with its output in a file.
 
-    folder: for all of it. words: options for ``tidegate submit``. env: its environment.
+    words: the command. folder: where it runs. name: of the file with its output, without ``.log``.
+    env: its environment.
     """
 
-    def __init__(self, folder: Path, words: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(
+        self, words: Sequence[str], folder: Path, name: str, env: Mapping[str, str]
+    ) -> None:
         self.folder = folder
-        self.journal = folder / "tidegate.jsonl"
-        self.log = folder / "submit.log"
-        self.feed = Feed(folder / "in")
+        self.log = folder / f"{name}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-c", TIDEGATE, "submit", "--journal", str(self.journal)),
-                    *words,
-                    *(str(Path(job.__file__)), str(folder)),
-                ],
+                list(words),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -80,6 +77,58 @@ class Submitted(Closing):
                 cwd=folder,
                 start_new_session=True,
             )
+
+    def output(self) -> str:
+        """What it has printed so far."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def says(self, text: str) -> bool:
+        """Whether its output has a text."""
+        return text in self.output()
+
+    def until(self, what: str, true: Callable[[], object], limit_s: float = LIMIT_S) -> None:
+        """Wait until something is true while the command runs."""
+        end_s = time.monotonic() + limit_s
+        while not true():
+            code = self.process.poll()
+            assert code is None, f"{self.log.stem} ended with code {code}: {self._tail()}"
+            assert time.monotonic() < end_s, f"not in {limit_s:g} s: {what}: {self._tail()}"
+            time.sleep(0.2)
+
+    def close(self) -> None:
+        """Kill it, and what it has started in its session, if it still runs."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def _tail(self) -> str:
+        return "\n".join(self.output().splitlines()[-30:])
+
+
+class Submitted(Command):
+    """A running job with its feed and journal in a folder.
+
+    Args:
+        folder: For all of it. The job gets it as its argument.
+        words: Options for ``tidegate submit``.
+        env: The environment.
+        app: The application. Default: `job.py`.
+        program: The command before the options. Default: ``tidegate submit`` with the journal.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        words: Sequence[str],
+        env: Mapping[str, str],
+        app: Sequence[str] = (str(Path(job.__file__)),),
+        program: Sequence[str] = (),
+    ) -> None:
+        self.journal = folder / "tidegate.jsonl"
+        self.feed = Feed(folder / "in")
+        submit = (sys.executable, "-c", TIDEGATE, "submit", "--journal", str(self.journal))
+        command = [*(program or submit), *words, *app, str(folder)]
+        super().__init__(command, folder, "submit", env)
 
     @property
     def application(self) -> str:
@@ -124,10 +173,6 @@ class Submitted(Closing):
         """Turns that failed, in sentences."""
         return [turn.error for turn in read_journal(self.journal) if turn.error]
 
-    def says(self, text: str) -> bool:
-        """Whether its output has a text."""
-        return text in self.log.read_text(encoding="utf-8", errors="replace")
-
     def decide(self, policy: str, **parameters: Any) -> None:
         """Change its policy or the parameters of it, as a person does on the dashboard."""
         asked_s = time.time()
@@ -140,15 +185,6 @@ class Submitted(Closing):
         self.until("the request is in the journal", answers)
         assert [control.refused for control in answers()] == [""]
 
-    def until(self, what: str, true: Callable[[], object], limit_s: float = LIMIT_S) -> None:
-        """Wait until something is true while the job runs."""
-        end_s = time.monotonic() + limit_s
-        while not true():
-            code = self.process.poll()
-            assert code is None, f"the job ended with code {code}: {self._tail()}"
-            assert time.monotonic() < end_s, f"not in {limit_s:g} s: {what}: {self._tail()}"
-            time.sleep(0.2)
-
     def end(self) -> int:
         """Let it end by itself; return its exit code."""
         self.feed.close()
@@ -158,10 +194,4 @@ class Submitted(Closing):
     def close(self) -> None:
         """Stop the feed, and kill the job if it still runs."""
         self.feed.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def _tail(self) -> str:
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(lines[-30:])
+        super().close()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli.helpers import tidegate
 from tidegate.errors import BackendError, InputError
 from tidegate.fleet.connect import USER, explained, read_endpoint, session_id
 from tidegate.fleet.hosts import HostRefused
@@ -41,6 +43,27 @@ def test_a_token_alone_means_tls_and_an_address_alone_does_not() -> None:
 
 def test_a_token_with_characters_of_its_own_is_passed_on_as_spark_reads_it() -> None:
     assert channel_of("sc://spark.example:443/;token=a%3Db%3Bc").token == "a=b;c"
+
+
+def test_a_token_comes_from_a_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("a=b;c/d\n")
+    assert channel_of(f"sc://spark.example:443/;token_file={file}").token == "a=b;c/d"
+    monkeypatch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", "of the environment")
+    assert channel_of("sc://spark.example:443/;use_ssl=true").token == "of the environment"
+    with pytest.raises(InputError, match=r"--endpoint sc://spark.example:443: token_file is"):
+        read_endpoint(f"sc://spark.example:443/;token_file={tmp_path / 'none'}")
+
+
+def test_a_token_on_the_command_line_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    queries = tmp_path / "queries.py"
+    queries.touch()
+    done = tidegate("fleet", "run", queries, "--endpoint", "sc://x:1/;use_ssl=true;token=s3cret")
+    assert done.returncode == 2
+    assert "--endpoint sc://x:1: token is" in done.stderr and "token_file" in done.stderr
+    assert "s3cret" not in done.stderr
 
 
 def test_other_settings_of_the_channel_are_kept() -> None:
@@ -87,7 +110,7 @@ def test_a_token_shows_nowhere() -> None:
 @pytest.mark.parametrize(
     "text, part",
     [
-        ("<_InactiveRpcError: StatusCode.UNAUTHENTICATED: invalid token>", "token=…"),
+        ("<_InactiveRpcError: StatusCode.UNAUTHENTICATED: invalid token>", "token_file=…"),
         ("StatusCode.UNAVAILABLE: Ssl handshake failed: WRONG_VERSION_NUMBER", "use_ssl=true"),
     ],
 )

@@ -85,7 +85,7 @@ def attach(
 
     if CONTROLLER in ctx.meta:
         attachment = read_attachment(ctx.meta[CONTROLLER])
-        standby = True  # the lease of a controller that died ends after some seconds
+        standby = True  # another controller may be at work
     else:
         attachment.metrics.listening()  # raises an error before anything is scaled
     where = agent or os.environ.get("TIDEGATE_AGENT_URL") or DEFAULT_URL

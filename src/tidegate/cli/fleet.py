@@ -58,7 +58,7 @@ def run(
         list[str] | None,
         typer.Option(
             help="An existing Connect server to use instead of starting servers; repeatable.",
-            metavar="sc://HOST:PORT/;token=…;use_ssl=true",
+            metavar="sc://HOST:PORT/;token_file=…;use_ssl=true",
         ),
     ] = None,
     moves_at_once: Annotated[int, typer.Option(help="Largest number of concurrent moves.")] = 2,
@@ -74,6 +74,7 @@ def run(
 ) -> None:
     """Place queries on hosts and keep them running until Ctrl-C or `tidegate fleet stop`."""
     from tidegate.fleet.channel import Channel
+    from tidegate.fleet.connect import TOKEN_VARIABLE
     from tidegate.fleet.manager import FleetFolder, FleetManager, fleet_policy
     from tidegate.fleet.providers import EmbeddedProvider, StaticProvider
     from tidegate.fleet.queries import load_queries
@@ -81,6 +82,11 @@ def run(
     from tidegate.model.topology import Resources
 
     form = chosen_format(log_format)
+    for text in endpoint or ():
+        if ";token=" in text:
+            remedy = "write it into a file and give ;token_file=…, or set " + TOKEN_VARIABLE
+            place = text.partition("/;")[0]
+            raise InputError(f"--endpoint {place}: token", "…", "left out", remedy)
     pairs = dict(_pair(word) for word in settings or [])
     chosen = fleet_policy(
         policy,

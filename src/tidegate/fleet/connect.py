@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
+from tidegate.credentials import secret_from
 from tidegate.errors import BackendError, InputError
 from tidegate.fleet.hosts import HostRefused, HostView, QueryView, bounded
 from tidegate.fleet.queries import ContinuousQuery
@@ -28,7 +29,9 @@ T = TypeVar("T")
 USER = "tidegate"
 BOUNDARY_S = 5.0
 OWN = ("session_id", "user_id")
-REMEDY = "write it as sc://host:port/;token=…;use_ssl=true"
+REMEDY = "write it as sc://host:port/;token_file=…;use_ssl=true"
+TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+"""Spark's environment variable for the token of servers without one in their address."""
 _RUN = re.compile(r"runId = (\S+)")
 
 
@@ -56,6 +59,9 @@ class Endpoint:
 
 def read_endpoint(text: str) -> Endpoint:
     """Read an address with its parameters; InputError, without the token, if it is not valid.
+
+    The parameter ``token_file`` names a file with the token. Without a token, Spark takes the one
+    in the environment variable ``SPARK_CONNECT_AUTHENTICATE_TOKEN``.
 
     >>> read_endpoint("sc://spark.example:15002/;use_ssl=true;ui=http://spark.example:4040").ui_url
     'http://spark.example:4040'
@@ -85,6 +91,9 @@ def read_endpoint(text: str) -> Endpoint:
             raise InputError(f"--endpoint {address}: use_ssl", value, "true or false")
         if key == "ui":
             ui_url = value
+        elif key == "token_file":
+            token = secret_from(value, TOKEN_VARIABLE, f"--endpoint {address}: token_file")
+            kept.append(f"token={quote(token or '', safe='')}")
         else:
             kept.append(word)
     plain = "use_ssl=false" in (word.lower() for word in kept) and parts.hostname != "localhost"
@@ -123,7 +132,7 @@ def explained(error: Exception, place: str) -> Exception:
     """Turn an error of a connection into one with a remedy; return any other error unchanged."""
     text = str(error)
     if "UNAUTHENTICATED" in text or "PERMISSION_DENIED" in text:
-        remedy = "give the right one in its --endpoint, as ;token=…"
+        remedy = f"give the right one in its --endpoint as ;token_file=…, or in {TOKEN_VARIABLE}"
         said = "requires a token" if "No authentication token" in text else "rejects our token"
         return HostRefused(f"{place} {said}: {remedy}")
     if "UNAVAILABLE" in text and ("handshake" in text.lower() or "ssl" in text.lower()):

@@ -16,7 +16,7 @@ from tests.clusters.kubernetes.control_plane import ControlPlane
 from tests.clusters.kubernetes.kubelet import Kubelet
 from tidegate.lifecycle import Service
 
-__all__ = ["ACCOUNT", "DEPLOY", "NAMESPACE", "KubernetesCluster", "documents"]
+__all__ = ["ACCOUNT", "DEPLOY", "NAMESPACE", "KubernetesCluster", "documents", "role"]
 
 NAMESPACE = "jobs"
 ACCOUNT = "spark-driver"
@@ -27,6 +27,15 @@ def documents(file: Path) -> Iterator[dict[str, Any]]:
     """The objects of a YAML file."""
     with file.open(encoding="utf-8") as stream:
         yield from (thing for thing in yaml.safe_load_all(stream) if thing)
+
+
+def role(without: str = "") -> dict[str, Any]:
+    """The role of the driver, without a verb on pods."""
+    found = next(d for d in documents(DEPLOY / "rbac.yaml") if d["kind"] == "Role")
+    for rule in found["rules"]:
+        if "pods" in rule["resources"]:
+            rule["verbs"] = [verb for verb in rule["verbs"] if verb != without]
+    return found
 
 
 class KubernetesCluster(Service):

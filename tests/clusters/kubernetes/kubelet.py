@@ -15,6 +15,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -115,6 +116,32 @@ class Kubelet(Service):
     def evict(self, name: str, why: str) -> None:
         """Evict a pod as a node does that runs out of memory: kill it and say so in its status."""
         self._evicting[name] = why
+
+    @contextlib.contextmanager
+    def frozen(self, pods: list[str]) -> Iterator[Callable[[set[str]], None]]:
+        """While the block runs, the processes of pods stand still. Yields what lets some go on."""
+        groups = {
+            running.name: [process.pid for process in running.main.values()]
+            for running in self.pods.values()
+            if running.name in pods
+        }
+
+        def send(number: int, names: set[str]) -> None:
+            for pid in (pid for name in names & groups.keys() for pid in groups[name]):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, number)
+
+        send(signal.SIGSTOP, set(pods))
+        try:
+            yield lambda names: send(signal.SIGCONT, names)
+        finally:
+            send(signal.SIGCONT, set(pods))
+
+    def kill(self, pod: str, container: str) -> None:
+        """Kill a container, as a kernel does that runs out of memory."""
+        for running in list(self.pods.values()):
+            if running.name == pod:
+                os.kill(running.main[container].pid, signal.SIGKILL)
 
     def volume(self, pod: str, name: str) -> Path:
         """The folder that is a volume of a pod."""
@@ -220,16 +247,26 @@ class Kubelet(Service):
         meta = running.pod["metadata"]
         if "deletionTimestamp" in meta and running.running:
             self._terminate(running)
+        if running.ended_s is None and not running.reason:
+            self._restart(running)
         if not running.running:
             running.clear()
-        elif running.ended_s is None:
-            for name, process in running.sidecars.items():
-                if not process.running:
-                    running.restarts[name] = running.restarts.get(name, 0) + 1
-                    self._start_containers(running, only=name)
         self._report(running)
         if "deletionTimestamp" in meta and not running.running:
             self._remove(running.pod)
+
+    def _restart(self, running: RunningPod) -> None:
+        """Start containers again that have ended, as the pod asks for it."""
+        policy = running.pod["spec"].get("restartPolicy", "Always")
+        ended = {name: p for name, p in running.main.items() if not p.running}
+        if policy != "Always":
+            ended = {n: p for n, p in ended.items() if policy == "OnFailure" and p.exit_code}
+        if running.running or ended:
+            ended |= {name: p for name, p in running.sidecars.items() if not p.running}
+        for name, process in ended.items():
+            process.kill()  # what it has left behind ends with the container
+            running.restarts[name] = running.restarts.get(name, 0) + 1
+            self._start_containers(running, only=name)
 
     def _terminate(self, running: RunningPod) -> None:
         """One step of the orderly end of a pod that was deleted."""
@@ -272,7 +309,8 @@ class Kubelet(Service):
             "startTime": _now(),
             "conditions": [_condition("PodScheduled", True), _condition("Ready", up)],
             "containerStatuses": [
-                _container(c, codes.get(c["name"]), 0, up) for c in spec["containers"]
+                _container(c, codes.get(c["name"]), running.restarts.get(c["name"], 0), up)
+                for c in spec["containers"]
             ],
             "initContainerStatuses": [
                 _container(c, None if up else 0, running.restarts.get(c["name"], 0), up)

@@ -34,6 +34,9 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
     "spark.task.maxFailures": "8",
+    # As in deploy/kubernetes/driver.yaml: Kubernetes removes these with the driver.
+    "spark.kubernetes.driver.service.deleteOnTermination": "false",
+    "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
 }
 
 
@@ -186,6 +189,11 @@ class Submitted(Service):
         """The statuses of the hosts in the last snapshot."""
         seen = [turn.snapshot for turn in self.turns[-1:] if turn.snapshot is not None]
         return sorted(host.status for snapshot in seen for host in snapshot.hosts)
+
+    def pods_of(self, status: str) -> list[str]:
+        """The pods of the hosts with a status in the last snapshot."""
+        seen = [turn.snapshot for turn in self.turns[-1:] if turn.snapshot is not None]
+        return [h.pod or "" for snapshot in seen for h in snapshot.hosts if h.status == status]
 
     def has(self, executors: int) -> None:
         """Wait until so many executors run, by the journal and by the pods, and no others."""

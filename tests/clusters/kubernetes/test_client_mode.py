@@ -9,19 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.clusters.kubernetes import job as ticks_job
 from tests.clusters.kubernetes import load
-from tests.clusters.kubernetes.cluster import (
-    ACCOUNT,
-    DEPLOY,
-    NAMESPACE,
-    KubernetesCluster,
-    documents,
-)
+from tests.clusters.kubernetes.cluster import ACCOUNT, NAMESPACE, KubernetesCluster, role
 from tests.clusters.kubernetes.submitted import SETTINGS, Submitted
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.java]
@@ -29,30 +22,16 @@ pytestmark = [pytest.mark.kubernetes, pytest.mark.java]
 AWAY_S = 30.0
 OBEY = ["--slo", "5s", "--policy", "static", "--set", "hosts=1", "--interval", "2s"]
 OBEY += ["--without-guard", "all"]
-# A released executor moves its shuffle data to others, which takes it half a minute or more.
-SLOW_DRAIN = {
-    "spark.storage.decommission.enabled": "true",
-    "spark.storage.decommission.shuffleBlocks.enabled": "true",
-}
 
 
 @pytest.fixture(scope="module")
 def job(
     cluster: KubernetesCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Submitted]:
-    settings = SETTINGS | cluster.conf(cluster.token()) | SLOW_DRAIN
+    settings = SETTINGS | cluster.conf(cluster.token())
     folder = tmp_path_factory.mktemp("client") / "job"
     with Submitted(cluster, folder, ticks_job.__file__, OBEY, settings) as submitted:
         yield submitted
-
-
-def role(without: str = "") -> dict[str, Any]:
-    """The role of the driver, without a verb on pods."""
-    found = next(d for d in documents(DEPLOY / "rbac.yaml") if d["kind"] == "Role")
-    for rule in found["rules"]:
-        if "pods" in rule["resources"]:
-            rule["verbs"] = [verb for verb in rule["verbs"] if verb != without]
-    return found
 
 
 def test_it_starts_and_grows(job: Submitted) -> None:
@@ -93,13 +72,19 @@ def test_an_evicted_pod_is_replaced(job: Submitted) -> None:
 
 
 def test_an_executor_that_is_requested_during_a_drain_comes_after_it(job: Submitted) -> None:
-    job.want(1)
-    job.until("executors drain", lambda: job.statuses.count("draining") == 2)
-    assert job.pods() == 3, "the pods still run, and Kubernetes counts them"
-    job.want(2)
-    job.until("another one is requested", lambda: "starting" in job.statuses)
-    job.until("the drains end", lambda: "draining" not in job.statuses)
-    job.has(2)
+    """Executors that are frozen cannot leave, so they drain until the test lets them."""
+    many, node = job.pods(), job.cluster.node
+    with node.frozen(names(job)) as thaw:
+        job.want(many - 1)
+        job.until("an executor drains", lambda: "draining" in job.statuses)
+        (leaving,) = job.pods_of("draining")
+        thaw(set(names(job)) - {leaving})
+        job.want(many)
+        job.until("another one is requested", lambda: "starting" in job.statuses)
+        job.works()
+        assert names(job).count(leaving) == 1 and job.pods() == many, "Kubernetes counts it"
+    job.has(many)
+    assert leaving not in names(job)
     assert "did not start within" not in job.log, "the wait for the drain is no failed start"
     job.works()
 

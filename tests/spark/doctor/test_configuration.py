@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from tidegate.errors import InputError
 from tidegate.model import SloByQuery
-from tidegate.spark.autoscaler.submit import split_arguments
+from tidegate.spark.autoscaler.submit import DEFAULTS, split_arguments
 from tidegate.spark.doctor.code import read_code
 from tidegate.spark.doctor.configuration import facts_of_configuration, version_of
 from tidegate.spark.scalability import JobFacts, diagnose
@@ -37,7 +38,7 @@ def test_options_of_spark_submit_are_settings() -> None:
         *("--executor-memory", "2g", "--total-executor-cores", "9", "--deploy-mode", "cluster"),
         *("-c", "spark.task.cpus=2", "job.jar"),
     )
-    assert found.settings == {
+    assert found.settings == DEFAULTS | {  # and what tidegate submit adds
         "spark.master": "yarn",
         "spark.executor.cores": "4",
         "spark.executor.instances": "3",
@@ -46,10 +47,6 @@ def test_options_of_spark_submit_are_settings() -> None:
         "spark.cores.max": "9",
         "spark.submit.deployMode": "cluster",
         "spark.task.cpus": "2",
-        # what tidegate submit adds
-        "spark.dynamicAllocation.enabled": "false",
-        "spark.decommission.enabled": "true",
-        "spark.executor.maxNumFailures": "2147483647",
     }
     assert found.slots == 2 and found.executor_mb == 2048 + 384
 
@@ -73,6 +70,15 @@ def test_the_version_comes_from_the_installation(home: Path, tmp_path: Path) -> 
     found = diagnose(facts("--master", "yarn"))
     key = "spark.stage.ignoreDecommissionFetchFailure"
     assert key in {f.key for f in found.findings}, "it is off by default in 3.5"
+
+
+def test_without_spark_the_command_line_alone_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME")
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    found = diagnose(facts("--master", "yarn", "--conf", "spark.dynamicAllocation.enabled=true"))
+    assert found.blocked
+    because = {n.check: n.because for n in found.not_checked}
+    assert "its file of defaults was not read" in because["spark-version"]
 
 
 def test_a_jar_hides_its_queries_and_that_is_said() -> None:
@@ -128,6 +134,30 @@ def test_literal_values_in_the_code_are_read(tmp_path: Path) -> None:
     assert "checkpoint of query ticks" in keys
     remedy = next(f.remedy for f in found.findings if f.key == "spark.sql.shuffle.partitions")
     assert "change it in app.py, line 6" in remedy
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'SparkConf().setMaster("yarn").set("spark.speculation", "true")',
+        'conf.set("spark.speculation", True).setMaster("yarn")',
+        'sparkConf.setAll([("spark.speculation", "true"), ("spark.master", "yarn")])',
+        'b.config(map={"spark.speculation": "true", "spark.master": "yarn"})',
+    ],
+)
+def test_every_form_of_a_setting_is_read(line: str, tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(f"{line}\nothers.set('spark.task.cpus', 2)\n")
+    assert read_code(app).settings == {"spark.speculation": "true", "spark.master": "yarn"}
+
+
+def test_settings_in_conditions_may_not_apply(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(
+        'if testing:\n    conf.setMaster("local")\nelse:\n    conf.setMaster("yarn")\n'
+        'if __name__ == "__main__":\n    conf.set("spark.speculation", "true")\n'
+    )
+    assert read_code(app).settings == {"spark.speculation": "true"}
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,13 @@ def test_the_agent_shows_all_of_it(wrong: Wrong) -> None:
     assert missing == set()
 
 
+def test_the_agent_says_where_the_checkpoint_is(wrong: Wrong) -> None:
+    url, token = announced(wrong.folder / "agent.json")
+    gateway = AgentGateway(url, token, watch_only=True)
+    (query,) = gateway.active_queries()
+    assert str(gateway.checkpoint_of(query)).endswith(f"{wrong.folder}/checkpoint")
+
+
 def test_the_autoscaler_refuses_what_the_doctor_says_blocks(wrong: Wrong) -> None:
     url, token = announced(wrong.folder / "agent.json")
     with pytest.raises(SettingError, match=r"spark\.dynamicAllocation\.enabled is 'true'"):

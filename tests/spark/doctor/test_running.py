@@ -17,7 +17,9 @@ from tidegate.spark.autoscaler.admission import SourceLimit
 from tidegate.spark.autoscaler.gateway import JobWork, Trigger
 from tidegate.spark.autoscaler.jobs import StageWork
 from tidegate.spark.doctor.driver import facts_of_driver, rate_of
+from tidegate.spark.doctor.kubernetes import KubernetesAccess
 from tidegate.spark.doctor.spark_ui import facts_of_ui, is_spark_ui
+from tidegate.spark.doctor.surroundings import with_cluster
 from tidegate.spark.doctor.web import Unreachable
 from tidegate.spark.scalability import JobFacts, diagnose
 from tidegate.testing.spark import FakeGateway, progress_json
@@ -60,6 +62,16 @@ def test_what_a_spark_ui_shows_is_found() -> None:
         "triggers", "slo-and-trigger", "rate-limits", "state-partitions", "state-memory",
     }  # fmt: skip
     assert all("the Spark UI does not show it" in why for why in missing.values())
+
+
+def test_a_batch_lasts_from_its_first_job_to_its_last() -> None:
+    first = RECORDED["jobs"][0]
+    second = {**first, "jobId": 99, "submissionTime": "2026-11-16T07:18:50.000GMT",
+              "completionTime": "2026-11-16T07:18:54.241GMT"}  # fmt: skip
+    with answering(ui({**RECORDED, "jobs": [first, second]})) as url:
+        facts, _ = facts_of_ui(url, ASKED)
+    (query,) = facts.queries or ()
+    assert query.batch_s == pytest.approx(10.0)
 
 
 def test_secrets_that_a_spark_ui_hides_are_no_values() -> None:
@@ -218,6 +230,33 @@ def test_a_continuous_query_blocks() -> None:
     gateway.triggers["id-of-ticks"] = Trigger("ContinuousTrigger")
     found = diagnose(facts_of_driver(gateway, ASKED, 60))
     assert found.blocked and found.findings[0].key == "trigger of query ticks"
+
+
+def test_a_checkpoint_on_the_drivers_disk_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway = driver()
+    gateway.settings |= {"spark.master": "spark://master:7077"}
+    monkeypatch.setattr(gateway, "checkpoint_of", lambda query: "file:/data/ticks")
+    finding = next(
+        f
+        for f in diagnose(facts_of_driver(gateway, ASKED, 60)).findings
+        if f.check == "checkpoints"
+    )
+    assert (finding.key, finding.value) == ("checkpoint of query ticks", "file:/data/ticks")
+    monkeypatch.undo()
+    because = {
+        n.check: n.because for n in diagnose(facts_of_driver(gateway, ASKED, 60)).not_checked
+    }
+    assert "the driver does not show where it is" in because["checkpoints"]
+
+
+def test_a_driver_that_may_not_create_pods_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway = driver()
+    gateway.settings |= {"spark.master": "k8s://https://127.0.0.1:9"}
+    monkeypatch.setattr(gateway, "may_create_pods", lambda: False)
+    facts = with_cluster(facts_of_driver(gateway, ASKED, 60), KubernetesAccess())
+    finding = next(f for f in diagnose(facts).findings if f.check == "kubernetes-rights")
+    assert (finding.severity, finding.key) == ("blocks", "right to create pods")
+    assert "the driver's account" in str(finding.value)
 
 
 def test_a_query_without_a_name_is_shown_by_its_run() -> None:

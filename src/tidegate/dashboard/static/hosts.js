@@ -28,7 +28,7 @@ function box(host) {
   const busy = host.utilisation;
   const shown = busy === null ? 0 : Math.min(1, busy);
   const hot = busy !== null && busy > 0.9;
-  return h("article", { class: `host ${host.status} ${hot ? "hot" : ""}`, "aria-label": describe(host), title: executor(host).trim() || null, "data-host": host.id },
+  return h("article", { class: `host ${host.status} ${hot ? "hot" : ""}`, "aria-label": describe(host), title: executor(host) || null, "data-host": host.id },
     h("div", { class: "level", style: { height: `${100 * shown}%` }, "aria-hidden": "true" }),
     h("header", {}, h("div", {}, h("h3", {}, host.id), h("p", { class: "small muted" }, host.status === "running" ? `${percent(busy)} busy` : stage(host))), ring(host)),
     h("div", { class: "chips" }, chips(host.instances)));
@@ -37,14 +37,14 @@ function box(host) {
 function describe(host) {
   const busy = host.utilisation === null ? "not measured" : `${percent(host.utilisation)} busy`;
   const lease = host.lease_left_s === null ? "" : `, ${duration(host.lease_left_s)} of its paid time left`;
-  return `${host.id}${executor(host)}: ${stage(host)}, ${busy}, ${plural(host.instances.length, "instance")}${lease}`;
+  return `${host.id}${executor(host) && ` (${executor(host)})`}: ${stage(host)}, ${busy}, ${plural(host.instances.length, "instance")}${lease}`;
 }
 
 /** Stage of life of a host; Spark may exclude an executor for a while. */
 export const stage = (host) => (host.excluded ? "excluded by Spark" : host.status);
 
 /** Spark's executor behind a host, and its pod, container or machine. */
-const executor = (host) => (host.executor === null ? "" : ` (executor ${host.executor}${host.place === null ? "" : `, ${host.place}`})`);
+const executor = (host) => (host.executor === null ? "" : `executor ${host.executor}${host.place === null ? "" : `, ${host.place}`}`);
 
 function chips(instances) {
   if (instances.length <= MOST_CHIPS) {

@@ -50,6 +50,8 @@ TIMEOUT_S = 10.0
 """Longest time that a request may take, in seconds."""
 EVENT_WAIT_S = 10.0
 """Longest time for which a request waits for events, in seconds."""
+RETRY_S = 1.0
+"""Pause after a request for events that failed, in seconds."""
 LIMIT_KINDS: dict[str, LimitKind] = {
     "ReadMaxRows": "rows",
     "ReadMaxFiles": "files",
@@ -144,7 +146,10 @@ class AgentGateway(Gateway):
         """Take control of the application, unless another controller has it."""
         self._name = name
         self._calls.key = ""
-        taken = self._calls.post("/v1/controller", {"name": name, "seconds": LEASE_S})
+        # The agent ends the lease of its child process as soon as that dies.
+        child = os.environ.get("TIDEGATE_CONTROLLER_ID", "")
+        asked = {"name": name, "seconds": LEASE_S, "id": child}
+        taken = self._calls.post("/v1/controller", asked)
         self._calls.key = str(taken["key"])
 
     def _change(self, path: str, body: Mapping[str, Any]) -> Any:
@@ -325,6 +330,11 @@ class AgentGateway(Gateway):
         )
         return found or None
 
+    def checkpoint_of(self, query: str) -> str | None:
+        """Where a query's checkpoint is, as a URI; None when that is unknown."""
+        found = self._query(query).get("checkpoint")
+        return None if found is None else str(found)
+
     def files_read(self, query: str) -> tuple[float, float] | None:
         """Numbers of files and rows that the last batch of a query read, None when unknown."""
         seen = self._query(query).get("files")
@@ -365,7 +375,7 @@ class AgentGateway(Gateway):
             self._calls.key = ""
 
     def _follow(self, hear: Callable[[str, str], None], stop: threading.Event) -> None:
-        failing = False
+        failures = 0
         while not stop.is_set():
             try:
                 wait_ms = round(EVENT_WAIT_S * 1000)
@@ -374,12 +384,13 @@ class AgentGateway(Gateway):
                 if self._calls.gone:
                     self._ended.set()
                     return
-                if not failing:
+                failures += 1
+                # One failure is normal at the end of the application: it breaks the connection.
+                if failures == 2 and not stop.is_set():
                     log.warning("events of queries are missing: %s", error)
-                failing = True
-                stop.wait(1.0)
+                stop.wait(RETRY_S)
                 continue
-            failing = False
+            failures = 0
             if answer["dropped"]:
                 log.warning("%d events of queries were not read in time", answer["dropped"])
             for event in answer["events"]:

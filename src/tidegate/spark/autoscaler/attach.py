@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import stat
 import sys
 import threading
 import time
@@ -44,6 +46,8 @@ def run_controller(
 ) -> int:
     """Scale an application until it ends or a signal asks to stop; return an exit code.
 
+    A controller that an agent has started ends with its driver, too.
+
     Args:
         place: Returns where the agent is; called again for each application.
         attachment: The settings of the autoscaler.
@@ -55,6 +59,7 @@ def run_controller(
     handler = logging.StreamHandler()
     handler.setFormatter(log_formatter(log_format(form), "tidegate: %(message)s"))
     with handled_by(handler, ("tidegate",)), _stopped_by_signals() as stop:
+        _stop_with_the_driver(stop)
         limit_s = wait_s
         while True:
             gateway = _await(place, attachment.dry_run, limit_s, standby, stop)
@@ -120,6 +125,25 @@ def _await(
             log.warning("%s", why)
         stop.wait(LOOK_S)
     return None
+
+
+def _stop_with_the_driver(stop: threading.Event) -> None:
+    """Set an event when the driver that has started this process dies.
+
+    The agent keeps the other end of a pipe that is this process's standard input.
+    """
+    if "TIDEGATE_CONTROLLER_ID" not in os.environ or sys.stdin is None:
+        return
+    number = sys.stdin.fileno()
+    if not stat.S_ISFIFO(os.fstat(number).st_mode):
+        return  # started by a script with another standard input
+
+    def wait() -> None:
+        while os.read(number, 4096):
+            pass
+        stop.set()
+
+    threading.Thread(target=wait, name="tidegate-driver", daemon=True).start()
 
 
 @contextmanager

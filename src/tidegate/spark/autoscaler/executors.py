@@ -473,7 +473,10 @@ class KubernetesHosts(ExecutorHosts):
     Spark acknowledges every request there and creates the pods later. A request that the API server
     would deny is therefore refused before it is made: Spark would repeat it every second, and count
     each time as a failed executor. Hosts that have waited for `SLOW_START_S` seconds are looked up.
+    None is abandoned: a pending pod that is removed loses its place, and a new one waits as long.
     """
+
+    start_limit_s = None
 
     def __init__(self, gateway: Gateway, clock: Callable[[], float]) -> None:
         super().__init__(gateway, clock)

@@ -137,6 +137,10 @@ class Gateway(Protocol):
     def read_limits(self, query: str) -> tuple[tuple[SourceLimit, ...], ...] | None:
         """The limits of each of a query's sources, None when they cannot be read (yet)."""
 
+    def checkpoint_of(self, query: str) -> str | None:
+        """Where a query's checkpoint is, as a URI; None when that is unknown."""
+        return None
+
     def files_read(self, query: str) -> tuple[float, float] | None:
         """Numbers of files and rows that the last batch of a query read, None when unknown."""
 

@@ -65,7 +65,8 @@ class InProcessGateway(Gateway):
                 "spark",
                 type(spark).__module__,
                 "a classic session",
-                "Spark Connect has no SparkContext: create the autoscaler in the driver",
+                "Spark Connect has no SparkContext: start the server with the agent, and run "
+                "tidegate attach",
             )
         self.spark = spark
         self._context = context
@@ -354,6 +355,14 @@ class InProcessGateway(Gateway):
             log.debug("the read limits of %s could not be read: %s", query, error)
             return None
         return tuple(found) or None
+
+    def checkpoint_of(self, query: str) -> str | None:
+        """Where a query's checkpoint is, as a URI; None when that is unknown."""
+        try:
+            return str(self._execution(query).resolvedCheckpointRoot())
+        except Exception as error:
+            log.debug("the checkpoint of %s could not be read: %s", query, error)
+            return None
 
     def files_read(self, query: str) -> tuple[float, float] | None:
         """Numbers of files and rows that the last batch of a query read, None when unknown."""

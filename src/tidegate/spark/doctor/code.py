@@ -2,7 +2,8 @@
 
 The code is parsed and never run. Only literal values are read, in chains of calls such as
 ``df.writeStream.queryName("ticks").trigger(processingTime="10 seconds").start()``. What is
-computed, or comes from another module, is not known.
+computed, or comes from another module, is not known. Settings inside an ``if`` are passed over,
+since they may not apply.
 """
 
 from __future__ import annotations
@@ -88,11 +89,13 @@ def read_code(path: Path) -> CodeFacts:
     queries: list[QueryFacts] = []
     limits: list[SourceLimit] = []
     names: set[str] = set()
+    perhaps = _conditional_lines(tree)
     for chain in _chains(tree):
         called = {call.name for call in chain}
         names |= called
         for key, value, line in _settings(chain, called):
-            settings[key], places[key] = value, f"{path.name}, line {line}"
+            if line not in perhaps:
+                settings[key], places[key] = value, f"{path.name}, line {line}"
         if "readStream" in called:
             limits += _limits(chain)
         if "writeStream" in called or "trigger" in called:
@@ -105,6 +108,16 @@ def read_code(path: Path) -> CodeFacts:
             stateful=True if queries[0].stateful or names & _STATEFUL else None,
         )
     return CodeFacts(settings, places, tuple(queries))
+
+
+def _conditional_lines(tree: ast.AST) -> set[int]:
+    """Lines that may not be executed, except those of ``if __name__ == "__main__"``."""
+    lines: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "__name__" not in ast.dump(node.test):
+            for part in (*node.body, *node.orelse):
+                lines |= set(range(part.lineno, (part.end_lineno or part.lineno) + 1))
+    return lines
 
 
 def _chains(tree: ast.AST) -> Iterator[list[_Call]]:
@@ -126,6 +139,9 @@ def _chains(tree: ast.AST) -> Iterator[list[_Call]]:
                 link = link.value
             else:
                 break
+        base = link.func if isinstance(link, ast.Call) else link
+        if isinstance(base, ast.Name):  # a variable, or a call such as SparkConf()
+            links.append(_Call(base.id, (), {}, base.lineno))
         if links:
             yield links[::-1]
 
@@ -146,16 +162,22 @@ def _literal(node: ast.AST) -> object:
 
 
 def _settings(chain: list[_Call], called: set[str]) -> Iterator[tuple[str, str, int]]:
-    """Settings of the session: ``.config(key, value)``, ``.master(…)``, ``spark.conf.set(…)``."""
+    """Settings of the session: ``.config(…)``, ``.master(…)``, ``spark.conf.set(…)``, SparkConf."""
+    of_conf = any(name.lower().endswith("conf") for name in called)
     for call in chain:
         given = (*call.arguments, None, None)
-        key, value = call.options.get("key", given[0]), call.options.get("value", given[1])
-        if call.name == "master" and "builder" in called:
-            key, value = "spark.master", given[0]
-        elif call.name != "config" and not (call.name == "set" and "conf" in called):
-            continue
-        if isinstance(key, str) and key.startswith("spark.") and value is not None:
-            yield key, str(value).lower() if isinstance(value, bool) else str(value), call.line
+        pairs: list[tuple[object, object]] = []
+        if call.name == "config" or (call.name == "set" and of_conf):
+            pairs.append((call.options.get("key", given[0]), call.options.get("value", given[1])))
+            several = call.options.get("map")
+            pairs += several.items() if isinstance(several, dict) else ()
+        elif call.name == "setAll" and of_conf and isinstance(given[0], list | tuple):
+            pairs += [pair for pair in given[0] if isinstance(pair, tuple) and len(pair) == 2]
+        elif call.name == "setMaster" or (call.name == "master" and "builder" in called):
+            pairs.append(("spark.master", given[0]))
+        for key, value in pairs:
+            if isinstance(key, str) and key.startswith("spark.") and value is not None:
+                yield key, str(value).lower() if isinstance(value, bool) else str(value), call.line
 
 
 def _options(chain: list[_Call]) -> Iterator[tuple[str, object]]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from tidegate.errors import BackendError
 from tidegate.spark.agent import JAR, PLUGIN
 from tidegate.spark.autoscaler.submit import Arguments, added_settings, given_settings
 from tidegate.spark.doctor.code import CodeFacts, read_code
@@ -33,7 +34,7 @@ def facts_of_configuration(
     autoscaler. python: the program that runs the controller, None for the default. jar: the agent's
     jar, None for the one of this installation.
     """
-    home = Path(os.environ.get("SPARK_HOME") or spark_home())
+    home = _home()
     given = given_settings(arguments.spark, home)
     given = added_settings(given) | given
     app = arguments.app[0] if arguments.app else ""
@@ -50,13 +51,21 @@ def facts_of_configuration(
         settings=settings,
         set_in_code={} if code is None else code.places,
         in_advance=True,
-        version=version_of(home),
+        version=None if home is None else version_of(home),
         agent=jar is not None or JAR.is_file() or PLUGIN in given.get("spark.plugins", ""),
         needs_agent=needs,
         controller=python or ("python3" if on_cluster else sys.executable),
         queries=code.queries or None if code is not None else None,
         unknown=_unknown(app, code, home),
     )
+
+
+def _home() -> Path | None:
+    """The folder of Spark that tidegate submit would use, None when there is none."""
+    try:
+        return Path(os.environ.get("SPARK_HOME") or spark_home())
+    except BackendError:
+        return None
 
 
 def version_of(home: Path) -> str | None:
@@ -70,21 +79,24 @@ def version_of(home: Path) -> str | None:
     return None
 
 
-def _unknown(app: str, code: CodeFacts | None, home: Path) -> Mapping[str, str]:
+def _unknown(app: str, code: CodeFacts | None, home: Path | None) -> Mapping[str, str]:
     """Why facts of a configuration are not known."""
+    here = "no Spark is installed here, so that its file of defaults was not read either"
     queries = ASK_THE_JOB
     if code is not None and not code.queries:
         queries = f"{app} starts no query that can be seen in it; {ASK_THE_JOB}"
     in_code = ASK_THE_JOB
     if code is not None:
-        in_code = f"only literal values in {Path(app).name} were read; {ASK_THE_JOB}"
+        literal = f"only literal values in {Path(app).name} were read, and none in conditions"
+        in_code = f"{literal}; {ASK_THE_JOB}"
     return {
-        "version": f"no spark-core jar is in {home / 'jars'}",
+        "version": here if home is None else f"no spark-core jar is in {home / 'jars'}",
         "slo": "no latency target is given: add --slo",
         "queries": queries,
         "executors": NOT_RUNNING,
         "rate": NOT_RUNNING,
         "settings_in_code": in_code,
+        "queries.name": f"the code does not show its name; {ASK_THE_JOB}",
         "queries.trigger": f"the code does not show the trigger; {ASK_THE_JOB}",
         "queries.trigger_s": f"the code does not show the trigger; {ASK_THE_JOB}",
         "queries.limits": f"the code does not show which source it reads; {ASK_THE_JOB}",

@@ -15,7 +15,7 @@ from tidegate.errors import BackendError, InputError
 from tidegate.spark.autoscaler.gateway import Gateway, JobWork
 from tidegate.spark.autoscaler.progress import read_progress
 from tidegate.spark.doctor.kubernetes import SETTINGS
-from tidegate.spark.scalability.facts import JobFacts, JobRate, QueryFacts
+from tidegate.spark.scalability.facts import JobFacts, JobRate, PodRights, QueryFacts
 from tidegate.spark.scalability.settings import DEFAULTS
 
 __all__ = ["facts_of_driver", "rate_of"]
@@ -79,6 +79,10 @@ def facts_of_driver(gateway: Gateway, asked: JobFacts, wait_s: float = WAIT_S) -
     except BackendError as error:
         facts = replace(facts, unknown=unknown | {"executors": str(error), "rate": str(error)})
     tasks = _tasks(jobs)
+    if gateway.may_create_pods() is False:  # the driver itself has asked
+        namespace = gateway.setting("spark.kubernetes.namespace", "default")
+        denied = PodRights("the driver's account", namespace, {"create pods": ""})
+        facts = replace(facts, pod_rights=denied)
     return replace(
         facts,
         queries=tuple(_query(gateway, i, n, heard.get(i), tasks) for i, n in names.items()) or None,
@@ -121,6 +125,7 @@ def _query(
         trigger_s=trigger.interval_s,
         limits=None if sources is None else tuple(one for each in sources for one in each),
         tasks=tasks.get(run),
+        checkpoint=gateway.checkpoint_of(query),
     )
     if event is None:
         return found

@@ -143,21 +143,27 @@ def _query(
     first = str(jobs[-1]["description"]).splitlines()[0]
     name = "" if first.startswith(("id = ", "runId = ")) else first
     widest = max((tasks.get(s, 0) for job in jobs for s in job["stageIds"]), default=0)
-    took = [
-        moment_s(job["completionTime"]) - moment_s(job["submissionTime"])
-        for job in jobs
-        if job.get("completionTime") and job.get("submissionTime")
-    ]
+    took = sorted(_batches_s(jobs))
     continuous = plan is not None and "WriteToContinuousDataSource" in plan
     return QueryFacts(
         name=name,
         place="" if name else f"run {run[:8]}",
         trigger="ContinuousTrigger" if continuous else None,
         tasks=widest or None,
-        batch_s=sorted(took)[len(took) // 2] if took else None,
+        batch_s=took[len(took) // 2] if took else None,
         watermark=None if plan is None else "EventTimeWatermark" in plan,
         stateful=None if plan is None else "StateStore" in plan or "WithState" in plan,
     )
+
+
+def _batches_s(jobs: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Durations of batches in seconds, each from its first job to the end of its last."""
+    spans: dict[int | None, list[tuple[float, float]]] = defaultdict(list)
+    for job in jobs:
+        if job.get("completionTime") and job.get("submissionTime"):
+            span = (moment_s(job["submissionTime"]), moment_s(job["completionTime"]))
+            spans[described(str(job.get("description") or ""))[1]].append(span)
+    return [max(e for _, e in many) - min(b for b, _ in many) for many in spans.values()]
 
 
 def _plans(root: str) -> dict[str, str]:

@@ -24,7 +24,7 @@ def with_cluster(facts: JobFacts, access: KubernetesAccess, manager_url: str = "
     except NotKnown:
         return facts
     try:
-        if cluster == "k8s":
+        if cluster == "k8s" and facts.pod_rights is None:
             return replace(facts, pod_rights=pod_rights(facts.need("settings"), access))
         if cluster == "yarn":
             name = facts.setting("spark.yarn.queue") or "default"

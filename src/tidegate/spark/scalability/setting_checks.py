@@ -146,8 +146,7 @@ def executor_cores(facts: JobFacts) -> Iterator[Finding]:
 def executor_instances(facts: JobFacts) -> Iterator[Finding]:
     """A number of executors at the start that is outside of the limits."""
     key = "spark.executor.instances"
-    before_4 = (facts.version or "").startswith("3.")
-    if facts.cluster not in ("yarn", "k8s") or (facts.cluster == "k8s" and before_4):
+    if facts.cluster not in ("yarn", "k8s"):
         return
     start = facts.number(key)
     most, least = facts.max_executors, facts.min_executors

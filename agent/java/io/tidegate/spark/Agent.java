@@ -180,7 +180,7 @@ final class Agent {
     if (!settings.controller.isEmpty()) {
       Map<String, String> variables =
           Map.of("TIDEGATE_AGENT_URL", url(), "TIDEGATE_AGENT_TOKEN", settings.token);
-      controller = new Controller(settings.controller, variables);
+      controller = new Controller(settings.controller, variables, this::childEnded);
       controller.start();
     }
   }
@@ -303,14 +303,31 @@ final class Agent {
   }
 
   private JsonNode take(Request request) throws Refused {
+    sayLost(); // the next controller may come before the clock has noticed
     String name = request.part("name").asText();
-    String key = lease.take(name, request.part("seconds").asLong());
+    String child = request.body.path("id").asText("");
+    String key = lease.take(name, child, request.part("seconds").asLong());
     if (key == null) {
       throw new Refused(409, "the application is already controlled by " + lease.holder());
     }
     log.warn("Tidegate: {} controls the executors", name);
     ObjectNode answer = application.json.createObjectNode().put("key", key);
     return answer.put("total", total);
+  }
+
+  /** Let the next controller in at once when the child process that was in control has ended. */
+  private void childEnded(String child) {
+    String holder = lease.ended(child);
+    if (holder != null) {
+      log.warn("Tidegate: {} has ended; {}", holder, kept());
+    }
+  }
+
+  private void sayLost() {
+    String lost = lease.lost();
+    if (lost != null) {
+      log.warn("Tidegate: {} has fallen silent; {}", lost, kept());
+    }
   }
 
   private JsonNode leave(Request request) {
@@ -337,10 +354,7 @@ final class Agent {
   /** Notice that the controller is gone, and keep the total that it requested last. */
   private void check() {
     try {
-      String lost = lease.lost();
-      if (lost != null) {
-        log.warn("Tidegate: {} has fallen silent; {}", lost, kept());
-      }
+      sayLost();
       Integer last = total;
       if (last != null && lease.holder() == null && !application.stopped()) {
         application.requestTotal(last);

@@ -122,6 +122,8 @@ final class Application {
       node.put("run", String.valueOf(call(query, "runId")));
       node.put("name", (String) call(query, "name"));
       node.set("status", unless(() -> json.readTree((String) call(call(query, "status"), "json"))));
+      node.set("checkpoint",
+          unless(() -> json.valueToTree(String.valueOf(call(query, "resolvedCheckpointRoot")))));
       node.set("beganMs", unless(() -> json.valueToTree(Internals.batchBeganMs(query))));
       node.set("trigger", unless(() -> trigger(call(query, "trigger"))));
       node.set("limits", unless(() -> limits(query)));

@@ -3,7 +3,9 @@ package io.tidegate.spark;
 import java.io.IOException;
 import java.util.List;
 import java.util.Map;
+import java.util.UUID;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -19,6 +21,7 @@ final class Controller {
 
   private final List<String> command;
   private final Map<String, String> variables;
+  private final Consumer<String> ended;
   private final Thread thread = new Thread(this::keep, "tidegate-controller");
   private Process process;
   private boolean stopped;
@@ -26,10 +29,13 @@ final class Controller {
   /**
    * @param command the command and its arguments
    * @param variables what is added to the driver's environment
+   * @param ended called with the id of a process when it has ended; the process finds its id in
+   *     the variable TIDEGATE_CONTROLLER_ID
    */
-  Controller(List<String> command, Map<String, String> variables) {
+  Controller(List<String> command, Map<String, String> variables, Consumer<String> ended) {
     this.command = command;
     this.variables = variables;
+    this.ended = ended;
     thread.setDaemon(true);
   }
 
@@ -91,6 +97,8 @@ final class Controller {
       ProcessBuilder builder = new ProcessBuilder(command).inheritIO();
       builder.redirectInput(ProcessBuilder.Redirect.PIPE); // closed when the driver dies
       builder.environment().putAll(variables);
+      String id = UUID.randomUUID().toString();
+      builder.environment().put("TIDEGATE_CONTROLLER_ID", id);
       Process started;
       synchronized (this) {
         if (stopped) {
@@ -98,7 +106,9 @@ final class Controller {
         }
         started = process = builder.start();
       }
-      return started.waitFor();
+      int code = started.waitFor();
+      ended.accept(id);
+      return code;
     } catch (IOException error) {
       log.warn("The controller does not start: {}", error.getMessage());
       return WRONG_SETTINGS;

@@ -11,6 +11,7 @@ import java.util.concurrent.TimeUnit;
 final class Lease {
   private String holder;
   private String key = "";
+  private String id = "";
   private long endNanos;
   private long nanos;
 
@@ -18,14 +19,16 @@ final class Lease {
    * Take the lease.
    *
    * @param name a name for people, such as a host and a process id
+   * @param child the id that the agent gave to its own child process, empty for others
    * @param seconds the silence after which another controller may take over
    * @return the key that the controller sends with each request, null when another one holds it
    */
-  synchronized String take(String name, long seconds) {
+  synchronized String take(String name, String child, long seconds) {
     if (holder() != null) {
       return null;
     }
     holder = name;
+    id = child;
     key = UUID.randomUUID().toString();
     nanos = TimeUnit.SECONDS.toNanos(Math.max(1, Math.min(600, seconds)));
     endNanos = System.nanoTime() + nanos;
@@ -45,6 +48,16 @@ final class Lease {
     if (key.equals(given)) {
       holder = null;
     }
+  }
+
+  /** End the lease of a child process that has ended; return its name, null when it had none. */
+  synchronized String ended(String child) {
+    if (holder == null || child.isEmpty() || !child.equals(id)) {
+      return null;
+    }
+    String name = holder;
+    holder = null;
+    return name;
   }
 
   /** The name of the controller, null when there is none. */

@@ -1,0 +1,1 @@
+"""Applications with Tidegate's agent, live on the embedded standalone cluster."""

@@ -1,0 +1,96 @@
+"""What two journals of the same load have in common, turn by turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from tidegate.codec import to_plain
+from tidegate.loop.journal import Turn
+from tidegate.model import Snapshot
+
+FIGURES = {"arrival_rate_per_s": 0.35, "processed_per_s": 0.35, "service_time_s": 0.5}
+"""Measured figures of an operator, and the share by which they may differ between two runs."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a turn has apart from times, names and measured figures.
+
+    Args:
+        query: Names of the operators.
+        known: Readings that have a value, by their path in the snapshot.
+        hosts: Status of each host.
+        slots: Instances of each operator that run.
+        raw: Hosts that the policy planned.
+        target: Hosts after all guards.
+        bindings: Guards that changed the plan, with the hosts before and after.
+        steps: Kinds of the steps that were taken.
+    """
+
+    query: tuple[str, ...]
+    known: frozenset[str]
+    hosts: tuple[str, ...]
+    slots: int
+    raw: int
+    target: int
+    bindings: tuple[tuple[str, int, int], ...]
+    steps: tuple[str, ...]
+
+
+def facts(turn: Turn) -> Facts:
+    """The facts of a complete turn."""
+    assert turn.snapshot is not None
+    assert turn.plan is not None
+    assert turn.outcome is not None
+    return Facts(
+        query=tuple(sorted(turn.snapshot.topology.by_name)),
+        known=frozenset(_known(to_plain(turn.snapshot))),
+        hosts=tuple(sorted(host.status for host in turn.snapshot.hosts)),
+        slots=len(turn.snapshot.instances),
+        raw=turn.plan.raw_target,
+        target=turn.plan.bounded_target,
+        bindings=tuple((b.guard, b.before, b.after) for b in turn.plan.bindings),
+        steps=tuple(step.kind for step in turn.outcome.steps),
+    )
+
+
+def targets(turns: list[Turn]) -> list[int]:
+    """Numbers of hosts that were decided, without repetitions."""
+    decided = [turn.plan.bounded_target for turn in turns if turn.plan is not None]
+    return [target for target, _ in groupby(decided)]
+
+
+def differing_figures(one: Turn, other: Turn) -> list[str]:
+    """Measured figures of two turns that differ by more than they may, in sentences."""
+    assert one.snapshot is not None
+    assert other.snapshot is not None
+    pairs = zip(one.snapshot.operators, other.snapshot.operators, strict=True)
+    return [
+        f"{a.operator}: {name} is {x} and {y}"
+        for a, b in pairs
+        for name, share in FIGURES.items()
+        for x, y in ((getattr(a, name), getattr(b, name)),)
+        if (x is None) != (y is None) or (x is not None and abs(x - y) > share * max(x, y))
+    ]
+
+
+def settled(snapshot: Snapshot, hosts: int, per_s: float) -> bool:
+    """Whether so many hosts run, none comes or goes, and the load is measured."""
+    arriving = snapshot.operators[0].arrival_rate_per_s if snapshot.operators else None
+    here = [host.status for host in snapshot.hosts] == ["running"] * hosts
+    return here and arriving is not None and abs(arriving - per_s) <= 0.2 * per_s
+
+
+def _known(value: Any, path: str = "") -> Iterator[str]:
+    """Paths of the values that are there; the items of a list have one path."""
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _known(one, f"{path}.{key}")
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _known(one, f"{path}[]")
+    elif value is not None:
+        yield path
