@@ -10,7 +10,7 @@ from tests.clusters.yarn import LocalYarn, submit_words
 
 BUSY_PER_S = 200.0
 """Rows a second that keep more than two slots busy."""
-_QUICK = ("--slo", "5s", "--interval", "2s", "--stabilise", "5s")
+_QUICK = ("--slo", "5s", "--interval", "1s", "--stabilise", "2s")
 _AT_ONCE = ("--without-guard", "effect", "--without-guard", "change-cost")
 BY_LOAD = ("--policy", "ds2", "--set", "utilisation=0.25", "--set", "boundary=0.05", *_AT_ONCE)
 """A policy whose decision is known: the largest number of executors when busy, one when idle."""
