@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -21,7 +21,7 @@ class Facts:
 
     Args:
         topology: The queries and their properties, as JSON.
-        offer: The executors that can be requested, as JSON.
+        offer: The executors that can be requested, as JSON, without the time that they took to start.
         known: Readings that have a value, by their path in the snapshot.
         hosts: Status of each host.
         slots: Instances of each operator that run.
@@ -49,7 +49,7 @@ def facts(turn: Turn) -> Facts:
     assert turn.outcome is not None
     return Facts(
         topology=to_json(turn.snapshot.topology),
-        offer=to_json(turn.snapshot.offer),
+        offer=to_json(replace(turn.snapshot.offer, startup_s=0.0)),
         known=frozenset(_known(to_plain(turn.snapshot))),
         hosts=tuple(sorted(host.status for host in turn.snapshot.hosts)),
         slots=len(turn.snapshot.instances),
