@@ -21,7 +21,7 @@ class Facts:
 
     Args:
         topology: The queries and their properties, as JSON.
-        offer: The executors that can be requested, as JSON, without the time that they took to start.
+        offer: The executors that can be requested, as JSON, without the measured time to start one.
         known: Readings that have a value, by their path in the snapshot.
         hosts: Status of each host.
         slots: Instances of each operator that run.
