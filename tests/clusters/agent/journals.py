@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from tidegate.codec import to_plain
+from tidegate.codec import to_json, to_plain
 from tidegate.loop.journal import Turn
 from tidegate.model import Snapshot
 
@@ -20,7 +20,8 @@ class Facts:
     """What a turn has apart from times, names and measured figures.
 
     Args:
-        query: Names of the operators.
+        topology: The queries and their properties, as JSON.
+        offer: The executors that can be requested, as JSON, without the measured time to start one.
         known: Readings that have a value, by their path in the snapshot.
         hosts: Status of each host.
         slots: Instances of each operator that run.
@@ -30,7 +31,8 @@ class Facts:
         steps: Kinds of the steps that were taken.
     """
 
-    query: tuple[str, ...]
+    topology: str
+    offer: str
     known: frozenset[str]
     hosts: tuple[str, ...]
     slots: int
@@ -46,7 +48,8 @@ def facts(turn: Turn) -> Facts:
     assert turn.plan is not None
     assert turn.outcome is not None
     return Facts(
-        query=tuple(sorted(turn.snapshot.topology.by_name)),
+        topology=to_json(turn.snapshot.topology),
+        offer=to_json(replace(turn.snapshot.offer, startup_s=0.0)),
         known=frozenset(_known(to_plain(turn.snapshot))),
         hosts=tuple(sorted(host.status for host in turn.snapshot.hosts)),
         slots=len(turn.snapshot.instances),

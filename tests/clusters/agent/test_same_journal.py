@@ -5,7 +5,7 @@ other, so the bytes of their journals differ: times, ids and measured figures ar
 The test compares everything else, in each of four phases of load:
 
 - of the turns in which the executors are those that the load needs, five in a row, one by one: the
-  queries, which readings are known, the hosts with their status, the slots, what the policy
+  queries, the offer, which readings are known, hosts with their status, slots, what the policy
   planned, which guards changed it, the target and the steps; arrival rate, throughput and service
   time within the tolerance of `journals.FIGURES`;
 - of the turns before them, in which executors start and leave: the decided targets in their order.
