@@ -136,6 +136,8 @@ final class Agent {
     read("/v1/pods", request -> application.executorPods());
     read("/v1/may-create-pods", request -> application.mayCreatePods());
     read("/v1/queries", request -> application.queries());
+    read("/v1/query-status", request -> application.queryStatus());
+    read("/v1/state-operators", request -> application.stateOperators());
     read("/v1/jobs", request -> application.jobs((int) request.number("after", -1),
         (int) request.number("most", 1000), request.numbers("running")));
     read("/v1/active-jobs", request -> application.activeJobs());
