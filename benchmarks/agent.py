@@ -258,9 +258,7 @@ def table(records: Sequence[Mapping[str, Any]]) -> str:
     ]
     lines.append(f"| allocated in a turn | {cells[0]} | {cells[1]} | |")
     heap = [r["heap_mb"] for r in records]
-    lines.append(
-        f"| **heap that it holds** | | {figure(heap, '.1f')} MB | {HEAP_BUDGET_MB:g} MB |"
-    )
+    lines.append(f"| **heap that it holds** | | {figure(heap, '.1f')} MB | {HEAP_BUDGET_MB:g} MB |")
     return "\n".join(lines) + "\n\n" + verdict(records)
 
 
