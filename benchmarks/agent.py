@@ -35,7 +35,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from live import half_width, write
 
@@ -58,11 +58,13 @@ INTERVAL_S = 10.0
 """Time between two turns of the controller, and between two batches of a query, in seconds."""
 CPU_BUDGET = 0.005
 HEAP_BUDGET_MB = 20.0
-FIRST_TURNS = 6
+FIRST_TURNS = 5
 """Turns right after the controller has attached, when the JVM has not compiled the agent yet."""
-WARM_UP_S = 40.0
-LATER_TURNS = 9
+WARM_UP_S, WARM_UP_PAUSE_S = 40.0, 0.5
+LATER_TURNS = 8
 EVENTS_HEARD = 200
+STEADY_BYTES = 100_000
+"""The heap is settled when two garbage collections in a row differ by less."""
 
 
 # --- the driver -----------------------------------------------------------------------------------
@@ -171,60 +173,93 @@ def turns(world: SparkWorld, gateway: AgentGateway, number: int, pause_s: float)
         time.sleep(max(0.0, next_s - time.monotonic()))
 
 
-def costs(meter: Meter, seconds: float, heard: float, events: int) -> dict[str, float]:
-    """Shares of a core, and allocations in MB for each turn. heard: CPU seconds of an event."""
-    seen = meter.since()
-    collecting = seen["gc_s"] * min(1.0, seen["agent_bytes"] / max(1.0, seen["bytes"]))
+class Period(NamedTuple):
+    """What was measured over some turns: its length, events of queries, new jobs, and `Meter`."""
+
+    seconds: float
+    events: int
+    jobs: int
+    seen: Mapping[str, float]
+
+
+def measured(meter: Meter, world: SparkWorld, gateway: AgentGateway, number: int) -> Period:
+    """Take turns at the interval and measure them."""
+
+    def so_far() -> tuple[float, int, int]:
+        last = gateway._calls.get("/v1/application")["lastEvent"]
+        return time.monotonic(), int(last), world._queries._last_job
+
+    meter.since()
+    before = so_far()
+    turns(world, gateway, number, INTERVAL_S)
+    took_s, events, jobs = (b - a for a, b in zip(before, so_far(), strict=True))
+    return Period(took_s, int(events), int(jobs), meter.since())
+
+
+def costs(period: Period, heard_s: float) -> dict[str, float]:
+    """Shares of a core, allocations in MB and jobs for each turn. heard_s: CPU time of an event."""
+    seen, seconds = period.seen, period.seconds
+    collecting_s = seen["gc_s"] * min(1.0, seen["agent_bytes"] / max(1.0, seen["bytes"]))
+    listening_s = heard_s * period.events
+    in_turns = seconds / INTERVAL_S
     return {
         "threads": seen["cpu_s"] / seconds,
-        "listener": heard * events / seconds,
-        "collector": collecting / seconds,
-        "cpu": (seen["cpu_s"] + heard * events + collecting) / seconds,
-        "allocated_mb": seen["agent_bytes"] / 1e6 / (seconds / INTERVAL_S),
+        "listener": listening_s / seconds,
+        "collector": collecting_s / seconds,
+        "cpu": (seen["cpu_s"] + listening_s + collecting_s) / seconds,
+        "allocated_mb": seen["agent_bytes"] / 1e6 / in_turns,
+        "events": period.events / in_turns,
+        "jobs": period.jobs / in_turns,
     }
+
+
+def settled_heap(load: Any) -> float:
+    """Used heap in bytes, when Spark has cleaned up what is no longer used, which takes a while."""
+    last = float("inf")
+    for _ in range(30):
+        now = float(load.heap())
+        if last - now < STEADY_BYTES:
+            return now
+        last = now
+        time.sleep(1.0)
+    return last
 
 
 def run(folder: Path) -> dict[str, Any]:
     """One run; returns its figures."""
     with driver(folder) as spark:
-        jvm, context = spark.sparkContext._jvm, spark.sparkContext._jsc.sc()
-        load = jvm.AgentLoad(context, EXECUTORS, CORES)
+        fake, context = spark.sparkContext._jvm.AgentLoad, spark.sparkContext._jsc.sc()
+        load = fake(context, EXECUTORS, CORES)
         load.addExecutors()
         queries = started(spark, folder)
         names, runs = [q.name for q in queries], [str(q.runId) for q in queries]
         load.history(100, 1000, runs[0], names[0])
         load.history(900, 1, runs[0], names[0])
         load.start(runs, names, INTERVAL_S)
+        meter = Meter(spark)
         gateway = AgentGateway(*announced(folder / "agent.json"))
         manager = executor_manager(gateway, time.time)
         world = SparkWorld(gateway, manager, HostOffer(Resources(float(CORES))))
         world.start()
-        last = lambda: int(gateway._calls.get("/v1/application")["lastEvent"])  # noqa: E731
-        meter, began_s, events = Meter(spark), time.monotonic(), last()
-        turns(world, gateway, FIRST_TURNS, INTERVAL_S)
-        first = (time.monotonic() - began_s, last() - events, meter)
-        heard = jvm.AgentLoad.hear(queries[0]._jsq.lastProgress(), EVENTS_HEARD) / 1e9
+        world.observe()
+        first = measured(meter, world, gateway, FIRST_TURNS)
+        turns(world, gateway, round(WARM_UP_S / WARM_UP_PAUSE_S), WARM_UP_PAUSE_S)
+        later = measured(meter, world, gateway, LATER_TURNS)
         figures: dict[str, Any] = {
             "executors": len(gateway.executors()),
             "queries": len(gateway.active_queries()),
-            "first": costs(meter, first[0], heard / EVENTS_HEARD, first[1]),
         }
-        turns(world, gateway, round(WARM_UP_S / 0.5), 0.5)
-        meter.since()
-        began_s, events = time.monotonic(), last()
-        turns(world, gateway, LATER_TURNS, INTERVAL_S)
-        took_s = time.monotonic() - began_s
-        figures["later"] = costs(meter, took_s, heard / EVENTS_HEARD, last() - events)
-        figures["jobs"] = world._queries._last_job
+        progress = queries[0]._jsq.lastProgress()
+        heard_s = fake.hear(progress, EVENTS_HEARD) / 1e9 / EVENTS_HEARD
+        figures |= {"first": costs(first, heard_s), "later": costs(later, heard_s)}
         load.stop()
         for query in queries:
             query.stop()
-        jvm.AgentLoad.hear(queries[0]._jsq.lastProgress(), 12_000)  # more than its log keeps
-        gateway.active_queries()
+        fake.hear(progress, 12_000)  # more than its log keeps
+        held = settled_heap(fake)
         world.close()
-        held = jvm.AgentLoad.heap()
-        jvm.AgentLoad.dropAgent(context)
-        figures["heap_mb"] = (held - jvm.AgentLoad.heap()) / 1e6
+        fake.dropAgent(context)
+        figures["heap_mb"] = (held - settled_heap(fake)) / 1e6
     return figures
 
 
@@ -238,7 +273,7 @@ def figure(values: Sequence[float], form: str) -> str:
 
 def table(records: Sequence[Mapping[str, Any]]) -> str:
     """The result as a page shows it."""
-    lines = ["| part | first minute | later | budget |", "|---|---:|---:|---:|"]
+    lines = ["| part | first 50 s | later | budget |", "|---|---:|---:|---:|"]
     rows = (
         ("threads", "threads of the agent"),
         ("listener", "its listener, in Spark's thread"),
@@ -269,8 +304,11 @@ def verdict(records: Sequence[Mapping[str, Any]]) -> str:
     most, most_mb = (statistics.fmean(v) + half_width(v) for v in (cpu, heap))
     kept = most < CPU_BUDGET and most_mb < HEAP_BUDGET_MB
     size = f"{records[0]['executors']} executors and {records[0]['queries']} queries"
+    jobs = statistics.fmean(r["later"]["jobs"] for r in records)
+    events = statistics.fmean(r["later"]["events"] for r in records)
     return (
-        f"{len(records)} runs with {size}. The upper ends of the intervals are {100 * most:.2f} % "
+        f"{len(records)} runs with {size}; in a turn there are {jobs:.0f} new jobs and "
+        f"{events:.0f} events of queries. The upper ends of the intervals are {100 * most:.2f} % "
         f"of a core and {most_mb:.1f} MB: the budget is {'kept' if kept else 'exceeded'}."
     )
 
