@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup agent test test-trust test-agent test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-apps bench-fleet bench-traces bench-sweep storm claims java clean
+.PHONY: help setup agent test test-trust test-agent test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-agent bench-apps bench-fleet bench-traces bench-sweep storm claims java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -98,6 +98,9 @@ kubernetes: setup ## build the API server of Kubernetes into the cache, once (ne
 
 test-kubernetes: setup java agent kubernetes ## submitted jobs and deploy/kubernetes on a real API server (a quarter of an hour)
 	$(BIN)/pytest -m kubernetes --durations=10 tests/clusters/kubernetes
+
+bench-agent: setup java agent ## what the agent costs a driver with 200 executors and 20 queries (a quarter of an hour)
+	$(BIN)/python benchmarks/agent.py
 
 bench-apps: setup java ## every application at full speed and its profile, into docs/apps (half an hour)
 	$(BIN)/python benchmarks/apps.py --write

@@ -38,6 +38,16 @@ def with_passphrase(key: Path) -> Path:
     return locked
 
 
+def key_store(pair: Pair, password: str) -> Path:
+    """A certificate and its key in a key store of the format PKCS12."""
+    store = pair.certificate.with_suffix(".p12")
+    _openssl(
+        "pkcs12", "-export", "-in", pair.certificate, "-inkey", pair.key, "-out", store,
+        "-passout", f"pass:{password}",
+    )  # fmt: skip
+    return store
+
+
 def _openssl(*words: object) -> None:
     command = ["openssl", *map(str, words)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)

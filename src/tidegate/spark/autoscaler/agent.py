@@ -237,8 +237,8 @@ class AgentGateway(Gateway):
     def state_partitions(self) -> dict[str, int] | None:
         """Number of state partitions that each executor has loaded, by its id."""
         try:
-            self.active_queries()
-            stores = sampled_stores({i: q["state"] or [] for i, q in self._queries.items()})
+            stateful = self._calls.get("/v1/state-operators")
+            stores = sampled_stores({i: found or [] for i, found in stateful.items()})
             asked = [store._asdict() for store in stores]
             found = self._calls.post("/v1/state-locations", {"stores": asked}) if stores else []
             return stores_by_executor(stores, found)
@@ -343,7 +343,7 @@ class AgentGateway(Gateway):
     def in_batch(self) -> dict[str, str]:
         """Names of the queries that process a batch now, by run id; idle ones are not listed."""
         found = {}
-        for query in self._calls.get("/v1/queries"):
+        for query in self._calls.get("/v1/query-status"):
             status = query["status"]
             if status and status["isTriggerActive"] and status["isDataAvailable"]:
                 found[query["run"]] = query["name"] or query["id"][:8]

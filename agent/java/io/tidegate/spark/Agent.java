@@ -128,7 +128,14 @@ final class Agent {
     this.settings = settings;
     this.application = new Application(context);
     this.server = settings.keystore == null ? HttpServer.create() : secure(settings);
-    server.bind(new InetSocketAddress(InetAddress.getByName(settings.host), settings.port), 16);
+    InetSocketAddress address =
+        new InetSocketAddress(InetAddress.getByName(settings.host), settings.port);
+    try {
+      server.bind(address, 16);
+    } catch (IOException error) {
+      String where = settings.host + ":" + settings.port;
+      throw new IllegalArgumentException("it cannot listen on " + where + ": " + error.getMessage());
+    }
     server.setExecutor(workers);
     server.createContext("/", this::handle);
     read("/v1/application", request -> about());
@@ -136,6 +143,8 @@ final class Agent {
     read("/v1/pods", request -> application.executorPods());
     read("/v1/may-create-pods", request -> application.mayCreatePods());
     read("/v1/queries", request -> application.queries());
+    read("/v1/query-status", request -> application.queryStatus());
+    read("/v1/state-operators", request -> application.stateOperators());
     read("/v1/jobs", request -> application.jobs((int) request.number("after", -1),
         (int) request.number("most", 1000), request.numbers("running")));
     read("/v1/active-jobs", request -> application.activeJobs());
@@ -372,6 +381,9 @@ final class Agent {
     KeyStore store = KeyStore.getInstance("PKCS12");
     try (InputStream input = Files.newInputStream(settings.keystore)) {
       store.load(input, password);
+    } catch (IOException error) {
+      throw new IllegalArgumentException("spark.tidegate.agent.tls.keystore " + settings.keystore
+          + " cannot be used: " + error.getMessage());
     }
     KeyManagerFactory keys = KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
     keys.init(store, password);

@@ -4,6 +4,7 @@ import static io.tidegate.spark.Internals.call;
 import static io.tidegate.spark.Internals.create;
 import static io.tidegate.spark.Internals.list;
 
+import com.fasterxml.jackson.annotation.JsonIncludeProperties;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
@@ -15,6 +16,10 @@ import java.util.Map;
 import java.util.UUID;
 import java.util.regex.Pattern;
 import org.apache.spark.SparkContext;
+import org.apache.spark.status.api.v1.ExecutorSummary;
+import org.apache.spark.status.api.v1.JobData;
+import org.apache.spark.status.api.v1.StageData;
+import org.apache.spark.status.api.v1.TaskData;
 import scala.Option;
 import scala.Tuple2;
 
@@ -22,7 +27,8 @@ import scala.Tuple2;
  * What can be read of the application and changed in it, as JSON. It decides nothing.
  *
  * <p>Executors, jobs, stages and tasks have the form of Spark's REST interface, because its own
- * writer writes them.
+ * writer writes them. Only the fields that a controller reads are written: with hundreds of
+ * executors, the agent spends most of its time on them.
  */
 final class Application {
   private static final Pattern SECRET =
@@ -36,8 +42,29 @@ final class Application {
     this.context = context;
     Object writer = create("org.apache.spark.status.api.v1.JacksonMessageWriter");
     this.json = (ObjectMapper) call(writer, "mapper");
+    json.addMixIn(ExecutorSummary.class, OfExecutor.class);
+    json.addMixIn(JobData.class, OfJob.class);
+    json.addMixIn(StageData.class, OfStage.class);
+    json.addMixIn(TaskData.class, OfTask.class);
     this.kubernetes = new Kubernetes(context, json);
   }
+
+  @JsonIncludeProperties({"id", "hostPort", "addTime", "isExcluded", "totalCores", "maxTasks",
+      "activeTasks", "totalDuration", "totalShuffleWrite", "maxMemory", "memoryUsed", "diskUsed",
+      "attributes"})
+  private interface OfExecutor {}
+
+  @JsonIncludeProperties({"jobId", "status", "description", "jobGroup", "jobTags", "stageIds",
+      "submissionTime", "completionTime"})
+  private interface OfJob {}
+
+  @JsonIncludeProperties({"stageId", "attemptId", "status", "numTasks", "submissionTime",
+      "completionTime", "executorRunTime", "executorDeserializeTime", "resultSerializationTime",
+      "executorCpuTime", "inputBytes", "inputRecords"})
+  private interface OfStage {}
+
+  @JsonIncludeProperties({"taskId", "launchTime", "duration"})
+  private interface OfTask {}
 
   /** Name, id, version and settings; secret settings are left out. */
   ObjectNode about() {
@@ -118,19 +145,40 @@ final class Application {
     ArrayNode found = json.createArrayNode();
     for (Object query : Internals.activeQueries()) {
       ObjectNode node = found.addObject();
-      node.put("id", String.valueOf(call(query, "id")));
-      node.put("run", String.valueOf(call(query, "runId")));
-      node.put("name", (String) call(query, "name"));
-      node.set("status", unless(() -> json.readTree((String) call(call(query, "status"), "json"))));
+      addStatus(node, query);
       node.set("checkpoint",
           unless(() -> json.valueToTree(String.valueOf(call(query, "resolvedCheckpointRoot")))));
       node.set("beganMs", unless(() -> json.valueToTree(Internals.batchBeganMs(query))));
       node.set("trigger", unless(() -> trigger(call(query, "trigger"))));
-      node.set("limits", unless(() -> limits(query)));
-      node.set("files", unless(() -> files(query)));
-      node.set("state", unless(() -> state(query)));
+      JsonNode limits = unless(() -> limits(query));
+      node.set("limits", limits);
+      // Files matter for sources with a limit of files only, and the plan is searched for them.
+      boolean byFiles = limits.findValuesAsText("kind").contains("ReadMaxFiles");
+      node.set("files", byFiles ? unless(() -> files(query)) : json.nullNode());
     }
     return found;
+  }
+
+  /** What the running queries do now; cheaper than {@link #queries}. */
+  ArrayNode queryStatus() throws Exception {
+    ArrayNode found = json.createArrayNode();
+    for (Object query : Internals.activeQueries()) {
+      addStatus(found.addObject(), query);
+    }
+    return found;
+  }
+
+  private void addStatus(ObjectNode node, Object query) throws Exception {
+    node.put("id", String.valueOf(call(query, "id")));
+    node.put("run", String.valueOf(call(query, "runId")));
+    node.put("name", (String) call(query, "name"));
+    node.set("status", unless(() -> {
+      Object status = call(query, "status");
+      ObjectNode seen = json.createObjectNode();
+      seen.put("message", (String) call(status, "message"));
+      seen.put("isDataAvailable", (Boolean) call(status, "isDataAvailable"));
+      return seen.put("isTriggerActive", (Boolean) call(status, "isTriggerActive"));
+    }));
   }
 
   private ObjectNode trigger(Object trigger) throws Exception {
@@ -181,6 +229,15 @@ final class Application {
       }
     }
     return files > 0 ? json.createArrayNode().add(files).add(rows) : json.nullNode();
+  }
+
+  /** The stateful operators of the last batches, by the id of the query. */
+  ObjectNode stateOperators() throws Exception {
+    ObjectNode found = json.createObjectNode();
+    for (Object query : Internals.activeQueries()) {
+      found.set(String.valueOf(call(query, "id")), unless(() -> state(query)));
+    }
+    return found;
   }
 
   private ArrayNode state(Object query) throws Exception {

@@ -3,7 +3,7 @@ package io.tidegate.spark;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
 import java.net.InetAddress;
-import java.nio.charset.StandardCharsets;
+import java.net.UnknownHostException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
@@ -52,7 +52,7 @@ final class Settings {
     keystorePassword =
         secret(conf, PREFIX + "agent.tls.password.file", "TIDEGATE_AGENT_TLS_PASSWORD");
     controller = words(conf.get(PREFIX + "controller", ""));
-    if (!InetAddress.getByName(host).isLoopbackAddress() && keystore == null) {
+    if (!address(host).isLoopbackAddress() && keystore == null) {
       throw new IllegalArgumentException(
           PREFIX + "agent.host is " + host + "; an address that others can reach needs TLS: set "
               + PREFIX + "agent.tls.keystore, or use 127.0.0.1");
@@ -76,18 +76,28 @@ final class Settings {
     throw new IllegalArgumentException(key + " is " + text + "; it must be from 0 to 65535");
   }
 
+  private static InetAddress address(String host) {
+    try {
+      return InetAddress.getByName(host);
+    } catch (UnknownHostException error) {
+      throw new IllegalArgumentException(PREFIX + "agent.host is " + host + "; no such host");
+    }
+  }
+
   private static Path path(SparkConf conf, String key) {
     String text = conf.get(key, "").trim();
     return text.isEmpty() ? null : Paths.get(text);
   }
 
   /** A secret from a file or the environment; never from Spark's settings, which others can see. */
-  private static String secret(SparkConf conf, String key, String variable) throws IOException {
+  private static String secret(SparkConf conf, String key, String variable) {
     Path file = path(conf, key);
-    String text =
-        file == null
-            ? System.getenv(variable)
-            : new String(Files.readAllBytes(file), StandardCharsets.UTF_8);
+    String text;
+    try {
+      text = file == null ? System.getenv(variable) : Files.readString(file);
+    } catch (IOException error) {
+      throw new IllegalArgumentException(key + " " + file + " cannot be read");
+    }
     if (text == null) {
       return null;
     }

@@ -68,7 +68,9 @@ public final class TidegatePlugin implements SparkPlugin {
     }
 
     private static void warn(String what, Throwable error) {
-      log.warn("{}: {}", what, error.toString());
+      // What is wrong with the settings is a sentence of its own.
+      boolean said = error instanceof IllegalArgumentException && error.getMessage() != null;
+      log.warn("{}: {}", what, said ? error.getMessage() : error.toString());
       log.debug(what, error);
     }
   }
