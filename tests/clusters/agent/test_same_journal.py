@@ -1,8 +1,8 @@
 """A job in Java and its twin in PySpark give the same journal, turn by turn, for the same load.
 
-The job in Java is read through the agent, the one in PySpark in its process. They run one after the
-other, so the bytes of their journals differ: times, ids and measured figures are those of two runs.
-The test compares everything else, in each of four phases of load:
+The job in Java is read through the agent, the one in PySpark in its process. They run side by side,
+each with its own driver and executors, so the bytes of their journals differ: times, ids and
+measured figures are those of two applications. The test compares everything else, in each of four phases of load:
 
 - of the turns in which the executors are those that the load needs, five in a row, one by one: the
   queries, the offer, which readings are known, hosts with their status, slots, what the policy
@@ -17,6 +17,8 @@ of the time, so 30 rows/s need 1.5 executors of one slot and 50 rows/s need 2.5.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -75,18 +77,23 @@ def played(job: Submitted) -> list[tuple[list[Turn], list[Turn]]]:
     return found
 
 
-def test_a_job_in_java_and_one_in_pyspark_give_the_same_journal(
-    cluster: LocalCluster, jar: Path, tmp_path: Path
-) -> None:
-    words = [*QUICK, *QUARTER_BUSY, *spark_words(cluster, spark_executor_cores="1")]
-    for name in ("java", "python"):
+def test_a_job_in_java_and_one_in_pyspark_give_the_same_journal(jar: Path, tmp_path: Path) -> None:
+    for name in ("cluster", "java", "python"):
         (tmp_path / name).mkdir()
-    with Submitted(tmp_path / "python", words, environment()) as job:
-        in_python = played(job)
-    app = ("--class", "Job", str(jar))
-    with Submitted(tmp_path / "java", words, environment(), app) as job:
-        in_java = played(job)
-    for (before, after), (other_before, other_after) in zip(in_python, in_java, strict=True):
+    most = max(needed for _, needed in PHASES)
+    with ExitStack() as stack:
+        # Two workers with room for three executors each, so that neither job waits for the other.
+        cluster = stack.enter_context(LocalCluster(most, most * 512, 2, tmp_path / "cluster"))
+        cluster.start(hosts=2)
+        one_slot = {"spark.executor.cores": "1", "spark.executor.memory": "512m"}
+        spark = spark_words(cluster, **one_slot, **{"spark.cores.max": str(most)})
+        words = [*QUICK, *QUARTER_BUSY, *spark]
+        in_java = Submitted(tmp_path / "java", words, environment(), ("--class", "Job", str(jar)))
+        stack.enter_context(in_java)
+        in_python = stack.enter_context(Submitted(tmp_path / "python", words, environment()))
+        with ThreadPoolExecutor() as pool:
+            of_java, of_python = pool.map(played, (in_java, in_python))
+    for (before, after), (other_before, other_after) in zip(of_java, of_python, strict=True):
         assert targets([*before, *after]) == targets([*other_before, *other_after])
         for one, other in zip(after, other_after, strict=True):
             assert facts(one) == facts(other)
