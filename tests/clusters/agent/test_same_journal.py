@@ -2,7 +2,8 @@
 
 The job in Java is read through the agent, the one in PySpark in its process. They run side by side,
 each with its own driver and executors, so the bytes of their journals differ: times, ids and
-measured figures are those of two applications. The test compares everything else, in each of four phases of load:
+measured figures are those of two applications. The test compares everything else, in each of four
+phases of load:
 
 - of the turns in which the executors are those that the load needs, five in a row, one by one: the
   queries, the offer, which readings are known, hosts with their status, slots, what the policy
@@ -83,8 +84,8 @@ def test_a_job_in_java_and_one_in_pyspark_give_the_same_journal(jar: Path, tmp_p
     most = max(needed for _, needed in PHASES)
     with ExitStack() as stack:
         # Two workers with room for three executors each, so that neither job waits for the other.
-        cluster = stack.enter_context(LocalCluster(most, most * 512, 2, tmp_path / "cluster"))
-        cluster.start(hosts=2)
+        cluster = LocalCluster(most, most * 512, 2, tmp_path / "cluster").start(hosts=2)
+        stack.enter_context(cluster)
         one_slot = {"spark.executor.cores": "1", "spark.executor.memory": "512m"}
         spark = spark_words(cluster, **one_slot, **{"spark.cores.max": str(most)})
         words = [*QUICK, *QUARTER_BUSY, *spark]
