@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any
 
 from tidegate.codec import to_json, to_plain
@@ -24,18 +23,16 @@ class Facts:
         offer: The executors that can be requested, as JSON, without the measured time to start one.
         known: Readings that have a value, by their path in the snapshot.
         hosts: Status of each host.
-        slots: Instances of each operator that run.
         raw: Hosts that the policy planned.
         target: Hosts after all guards.
         bindings: Guards that changed the plan, with the hosts before and after.
-        steps: Kinds of the steps that were taken.
+        steps: Hosts that were requested or released.
     """
 
     topology: str
     offer: str
     known: frozenset[str]
     hosts: tuple[str, ...]
-    slots: int
     raw: int
     target: int
     bindings: tuple[tuple[str, int, int], ...]
@@ -52,18 +49,11 @@ def facts(turn: Turn) -> Facts:
         offer=to_json(replace(turn.snapshot.offer, startup_s=0.0)),
         known=frozenset(_known(to_plain(turn.snapshot))),
         hosts=tuple(sorted(host.status for host in turn.snapshot.hosts)),
-        slots=len(turn.snapshot.instances),
         raw=turn.plan.raw_target,
         target=turn.plan.bounded_target,
         bindings=tuple((b.guard, b.before, b.after) for b in turn.plan.bindings),
-        steps=tuple(step.kind for step in turn.outcome.steps),
+        steps=tuple(step.kind for step in turn.outcome.steps if step.kind in ("lease", "release")),
     )
-
-
-def targets(turns: list[Turn]) -> list[int]:
-    """Numbers of hosts that were decided, without repetitions."""
-    decided = [turn.plan.bounded_target for turn in turns if turn.plan is not None]
-    return [target for target, _ in groupby(decided)]
 
 
 def differing_figures(one: Turn, other: Turn) -> list[str]:
