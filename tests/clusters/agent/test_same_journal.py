@@ -7,15 +7,16 @@ phases of load:
 
 - in five turns in a row in which the executors are those that the load needs, one by one: the
   query with its properties, the offer, which readings are known, the hosts with their status, how
-  many the policy planned, which guards changed that, the target, and what was requested or released;
+  many the policy planned, which guards changed that, the target, and what was requested or
+  released;
 - arrival rate, throughput and service time in these turns, within `journals.FIGURES`.
 
 The turns in between, in which executors start and leave, are not compared: what they see depends on
 how long an executor takes to start, and on where in a batch a turn happens to be.
 
 The policy is DS2. A row keeps a slot busy for some 12.5 ms, and slots are to be busy half of the
-time. So 160 rows/s need more than one executor of three slots, and less than two as long as the tasks
-themselves take less than a slot. 300 rows/s need more than two executors.
+time. So 160 rows/s need more than one executor of three slots, and less than two as long as the
+tasks themselves take less than a slot. 300 rows/s need more than two executors.
 """
 
 from __future__ import annotations
