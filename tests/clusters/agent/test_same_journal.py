@@ -86,6 +86,7 @@ def test_a_job_in_java_and_one_in_pyspark_give_the_same_journal(jar: Path, tmp_p
         (tmp_path / name).mkdir()
     most = max(needed for _, needed in PHASES)
     with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor())  # waits for its threads after their jobs
         # Two workers with room for three executors each, so that neither job waits for the other.
         cluster = LocalCluster(most * SLOTS, most * 512, 2, tmp_path / "cluster").start(hosts=2)
         stack.enter_context(cluster)
@@ -95,8 +96,7 @@ def test_a_job_in_java_and_one_in_pyspark_give_the_same_journal(jar: Path, tmp_p
         in_java = Submitted(tmp_path / "java", words, environment(), ("--class", "Job", str(jar)))
         stack.enter_context(in_java)
         in_python = stack.enter_context(Submitted(tmp_path / "python", words, environment()))
-        with ThreadPoolExecutor() as pool:
-            of_java, of_python = pool.map(played, (in_java, in_python))
+        of_java, of_python = pool.map(played, (in_java, in_python))
     for phase, other_phase in zip(of_java, of_python, strict=True):
         for one, other in zip(phase, other_phase, strict=True):
             assert facts(one) == facts(other)
