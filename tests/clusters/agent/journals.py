@@ -19,7 +19,8 @@ class Facts:
     """What a turn has apart from times, names and measured figures.
 
     Args:
-        topology: The queries and their properties, as JSON.
+        topology: The queries and their properties, as JSON, without the slots that a batch can use,
+            which follow from the stage that took longest.
         offer: The executors that can be requested, as JSON, without the measured time to start one.
         known: Readings that have a value, by their path in the snapshot.
         hosts: Status of each host.
@@ -44,10 +45,12 @@ def facts(turn: Turn) -> Facts:
     assert turn.snapshot is not None
     assert turn.plan is not None
     assert turn.outcome is not None
+    topology = turn.snapshot.topology
+    operators = (replace(operator, max_instances=None) for operator in topology.operators)
     return Facts(
-        topology=to_json(turn.snapshot.topology),
+        topology=to_json(replace(topology, operators=tuple(operators))),
         offer=to_json(replace(turn.snapshot.offer, startup_s=0.0)),
-        known=frozenset(_known(to_plain(turn.snapshot))),
+        known=frozenset(_known(to_plain(turn.snapshot) | {"topology": None})),
         hosts=tuple(sorted(host.status for host in turn.snapshot.hosts)),
         raw=turn.plan.raw_target,
         target=turn.plan.bounded_target,
@@ -75,6 +78,13 @@ def settled(snapshot: Snapshot, hosts: int, per_s: float) -> bool:
     arriving = snapshot.operators[0].arrival_rate_per_s if snapshot.operators else None
     here = [host.status for host in snapshot.hosts] == ["running"] * hosts
     return here and arriving is not None and abs(arriving - per_s) <= 0.2 * per_s
+
+
+def seen_idle(turns: list[Turn]) -> bool:
+    """Whether the last turn has seen a query without input, so that its first batch is measured."""
+    snapshot = turns[-1].snapshot if turns else None
+    rates = [one.arrival_rate_per_s for one in snapshot.operators] if snapshot is not None else []
+    return rates == [0.0]
 
 
 def _known(value: Any, path: str = "") -> Iterator[str]:

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters.agent.journals import differing_figures, facts, settled
+from tests.clusters.agent.journals import differing_figures, facts, seen_idle, settled
 from tests.clusters.agent.standalone import (
     QUICK,
     environment,
@@ -57,6 +57,7 @@ SETTLED = 5
 def played(job: Submitted) -> list[list[Turn]]:
     """Play the phases; return the turns in which each of them has settled."""
     name = job.application
+    job.until("it is seen without input", lambda: seen_idle(job.turns()))
     shrinks_at_first(job)
     job.until("the journal has it", lambda: (job.hosts(), job.hosts("draining")) == (1, 0))
     found = []
