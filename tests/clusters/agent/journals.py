@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 from tidegate.codec import to_json, to_plain
@@ -59,18 +60,20 @@ def facts(turn: Turn) -> Facts:
     )
 
 
-def differing_figures(one: Turn, other: Turn) -> list[str]:
-    """Measured figures of two turns that differ by more than they may, in sentences."""
-    assert one.snapshot is not None
-    assert other.snapshot is not None
-    pairs = zip(one.snapshot.operators, other.snapshot.operators, strict=True)
+def differing_figures(ones: list[Turn], others: list[Turn]) -> list[str]:
+    """Measured figures that differ by more than they may, in the mean over turns, in sentences."""
     return [
-        f"{a.operator}: {name} is {x} and {y}"
-        for a, b in pairs
+        f"{name} is {x:g} and {y:g}"
         for name, share in FIGURES.items()
-        for x, y in ((getattr(a, name), getattr(b, name)),)
-        if (x is None) != (y is None) or (x is not None and abs(x - y) > share * max(x, y))
+        for x, y in ((_mean(ones, name), _mean(others, name)),)
+        if abs(x - y) > share * max(x, y)
     ]
+
+
+def _mean(turns: list[Turn], name: str) -> float:
+    """The mean of a figure that all turns have, of the one query that runs."""
+    readings = [turn.snapshot.operators[0] for turn in turns if turn.snapshot is not None]
+    return fmean(getattr(reading, name) for reading in readings)
 
 
 def settled(snapshot: Snapshot, hosts: int, per_s: float) -> bool:

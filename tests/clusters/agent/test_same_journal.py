@@ -9,7 +9,8 @@ phases of load:
   query with its properties, the offer, which readings are known, the hosts with their status, how
   many the policy planned, which guards changed that, the target, and what was requested or
   released;
-- arrival rate, throughput and service time in these turns, within `journals.FIGURES`.
+- arrival rate, throughput and service time, in the mean over these turns, within
+  `journals.FIGURES`.
 
 The turns in between, in which executors start and leave, are not compared: what they see depends on
 how long an executor takes to start, and on where in a batch a turn happens to be.
@@ -101,4 +102,4 @@ def test_a_job_in_java_and_one_in_pyspark_give_the_same_journal(jar: Path, tmp_p
     for phase, other_phase in zip(of_java, of_python, strict=True):
         for one, other in zip(phase, other_phase, strict=True):
             assert facts(one) == facts(other)
-            assert differing_figures(one, other) == []
+        assert differing_figures(phase, other_phase) == []
