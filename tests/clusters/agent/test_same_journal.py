@@ -9,8 +9,7 @@ phases of load:
   query with its properties, the offer, which readings are known, the hosts with their status, how
   many the policy planned, which guards changed that, the target, and what was requested or
   released;
-- arrival rate, throughput and service time, in the mean over these turns, within
-  `journals.FIGURES`.
+- arrival rate and service time, in the mean over these turns, within `journals.FIGURES`.
 
 The turns in between, in which executors start and leave, are not compared: what they see depends on
 how long an executor takes to start, and on where in a batch a turn happens to be.
