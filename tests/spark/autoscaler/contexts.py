@@ -14,6 +14,9 @@ from pyspark import SparkConf, SparkContext
 
 
 def main() -> None:
+    # Settings with which a JVM is started are those of all its contexts.
+    jvm: Any = SparkContext
+    jvm._ensure_initialized()
     for line in iter(sys.stdin.readline, ""):
         conf = SparkConf().setMaster("local[1]").setAppName("agent")
         conf.setAll(json.loads(line).items())
