@@ -15,7 +15,8 @@ from pyspark import SparkConf, SparkContext
 
 def main() -> None:
     for line in iter(sys.stdin.readline, ""):
-        conf = SparkConf().setMaster("local[1]").setAppName("agent")
+        # Without the settings of the first context, which are properties of the JVM.
+        conf = SparkConf(loadDefaults=False).setMaster("local[1]").setAppName("agent")
         conf.setAll(json.loads(line).items())
         context: Any = SparkContext(conf=conf)
         numbers = context._jvm.java.util.ArrayList([1, 2, 3])
