@@ -160,11 +160,6 @@ class Submitted(Command):
         outcome = self._outcome()
         return "" if outcome is None else "\n".join(outcome.notes)
 
-    def refused(self) -> str:
-        """What was refused in the last turn."""
-        outcome = self._outcome()
-        return "" if outcome is None else "\n".join(outcome.refused)
-
     def _outcome(self) -> Outcome | None:
         turns = self.turns()
         return turns[-1].outcome if turns else None
