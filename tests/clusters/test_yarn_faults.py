@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters.on_yarn import BUSY_PER_S, BY_LOAD, OVERLOAD_PER_S, on_yarn, shrinks_and_ends
+from tests.clusters.on_yarn import BUSY_PER_S, BY_LOAD, on_yarn, shrinks_and_ends
 from tests.clusters.yarn import LocalYarn
 
 pytestmark = [pytest.mark.java, pytest.mark.yarn]
@@ -85,7 +85,7 @@ def test_a_driver_on_the_cluster_that_is_killed_is_scaled_again(
 ) -> None:
     with on_yarn(yarn, tmp_path, "cluster") as job:
         name = job.application
-        job.feed.per_s = OVERLOAD_PER_S
+        job.feed.per_s = BUSY_PER_S
         job.until("it grows with its load", lambda: job.hosts() >= 2)
         (driver,) = yarn.masters(name)
         turns = len(job.turns())
