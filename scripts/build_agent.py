@@ -33,7 +33,7 @@ def build(jar: Path = JAR) -> Path:
         classes = Path(folder)
         files = sorted(map(str, SOURCES.rglob("*.java")))
         # Spark's jars name other jars that PySpark does not contain; exceptions are not serialised.
-        options = ["-Xlint:all,-path,-serial", "-Werror", "-proc:none", "--release", "17"]
+        options = ["-Xlint:all,-path,-serial", "-Werror", "-proc:none", "--release", "11"]
         jars = str(spark_home() / "jars" / "*")
         subprocess.run([javac, *options, "-cp", jars, "-d", folder, *files], check=True)
         made = classes / "agent.jar"

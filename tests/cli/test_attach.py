@@ -17,7 +17,7 @@ SILENT = "http://127.0.0.1:9"
 def test_a_controller_that_an_agent_has_started_ends_with_the_driver() -> None:
     variables = {
         "TIDEGATE_AGENT_URL": SILENT,
-        "TIDEGATE_AGENT_TOKEN": "token",
+        "TIDEGATE_AGENT_TOKEN": "a-long-random-word",
         "TIDEGATE_CONTROLLER_ID": "one",
         "PYTHONPATH": os.pathsep.join(sys.path),
     }

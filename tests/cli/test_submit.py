@@ -311,7 +311,7 @@ def test_a_jar_gets_the_agent_and_a_controller_of_this_python(app: Path, tmp_pat
     assert "spark.jars=own.jar,agent.jar" in command and "--jars" not in command
     assert "spark.decommission.enabled=true" in command
     python, *rest, settings = controller_in(command)
-    assert (python, rest) == (sys.executable, ["-m", "tidegate", "attach", "--attachment"])
+    assert (python, rest) == (sys.executable, ["-P", "-m", "tidegate", "attach", "--attachment"])
     assert json.loads(settings)["slo"] == "5s"
 
 

@@ -12,13 +12,15 @@ from typer.core import TyperCommand
 
 from tidegate.cli.autoscaler_options import with_autoscaler_options
 from tidegate.cli.logs import LogFormatOption
-from tidegate.errors import InputError
+from tidegate.errors import BackendError
 from tidegate.units import duration_s
 
 if TYPE_CHECKING:
     from tidegate.spark.autoscaler.attachment import Attachment
 
 __all__ = ["AttachCommand", "attach"]
+
+FAILED = 1
 
 
 class AttachCommand(TyperCommand):
@@ -78,7 +80,7 @@ def attach(
     --conf spark.plugins=io.tidegate.spark.TidegatePlugin. When this command ends, the executors
     stay as they are, and another controller may attach.
     """
-    from tidegate.spark.autoscaler.agent import DEFAULT_URL, agent_token, announced
+    from tidegate.spark.autoscaler.agent import DEFAULT_URL, NotThere, agent_token, announced
     from tidegate.spark.autoscaler.attach import Place, run_controller
     from tidegate.spark.autoscaler.attachment import read_attachment
     from tidegate.spark.autoscaler.submit import CONTROLLER
@@ -90,13 +92,21 @@ def attach(
         attachment.metrics.listening()  # raises an error before anything is scaled
     where = agent or os.environ.get("TIDEGATE_AGENT_URL") or DEFAULT_URL
     wait_s = duration_s(wait, "--wait")
-    if "://" not in where and not Path(where).is_file():
-        raise InputError("agent", where, "an address such as http://127.0.0.1:8271, or a file")
 
     def place() -> Place:
-        url, token = (where, "") if "://" in where else announced(where)
-        if not token or token_file is not None:
-            token = agent_token(token_file)
-        return Place(url, token, ca_file)
+        if "://" in where:
+            return Place(where, agent_token(token_file), ca_file)
+        if not Path(where).exists():
+            raise NotThere(f"no agent has announced itself in {where}")
+        url, token = announced(where)
+        if token and token_file is None:
+            return Place(url, token, ca_file, announced=True)
+        return Place(url, agent_token(token_file), ca_file)
 
-    sys.exit(run_controller(place, attachment, wait_s, follow, standby, log_format))
+    try:
+        code = run_controller(place, attachment, wait_s, follow, standby, log_format)
+    except BackendError as error:
+        # Not the code of wrong settings: what failed may succeed at the next attempt.
+        print(f"tidegate: {error}", file=sys.stderr)
+        code = FAILED
+    sys.exit(code)

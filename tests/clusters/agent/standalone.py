@@ -30,7 +30,7 @@ def compiled(folder: Path) -> Path:
     """The jar of Job.java, compiled against the jars of PySpark."""
     source = Path(__file__).with_name("Job.java")
     classes = folder / "classes"
-    command = ["javac", "--release", "17", "-Xlint:all", "-cp", f"{spark_home()}/jars/*"]
+    command = ["javac", "--release", "17", "-Xlint:all,-path", "-cp", f"{spark_home()}/jars/*"]
     subprocess.run([*command, "-d", str(classes), str(source)], check=True)
     jar = folder / "job.jar"
     with zipfile.ZipFile(jar, "w") as file:

@@ -41,16 +41,16 @@ def test_one_controller_after_the_other_scales_a_running_job(
             assert first.says("detached; the executors stay as they are")
         kept = f"the total of executors stays at {HOSTS} until another controller comes"
         job.until("the agent says so", lambda: job.says(f"has left; {kept}"))
-        seen = len(job.turns())
+        seen = job.turns()
         job.feed.per_s = 0.0  # without a controller nobody acts on it
         with attach(agent, tmp_path, "next", *QUICK, *BY_LOAD) as following:
-            following.until("the journal is continued", lambda: len(job.turns()) > seen)
-            taken = job.turns()[seen].snapshot
+            following.until("the journal is continued", lambda: len(job.turns()) > len(seen))
+            taken = job.turns()[len(seen)].snapshot
             assert taken is not None
             assert [host.status for host in taken.hosts] == ["running"] * HOSTS
             assert before == before | set(executors(name)), "no executor was replaced"
             following.until("it scales", lambda: len(executors(name)) == 1)
-            assert [turn.number for turn in job.turns()] == list(range(1, len(job.turns()) + 1))
+            assert job.turns()[: len(seen)] == seen
             assert job.end() == 0
             assert following.process.wait(300) == 0, "it ends with the application"
             assert following.says("the application has ended")

@@ -54,16 +54,15 @@ def test_a_jar_is_scaled_with_its_load_and_its_controller_may_die(
         os.kill(old, signal.SIGKILL)
         job.until("the agent says so", lambda: job.says("The controller has ended with code 137"))
         job.until("it starts another", lambda: controllers(job.process.pid) not in ([old], []))
-        seen = len(job.turns())
+        before = job.turns()
         kept = f"the total of executors stays at {HOSTS} until another controller comes"
         job.until("it keeps the total", lambda: job.says(kept))
         assert len(executors(name)) == HOSTS
-        job.until("the journal is continued", lambda: len(job.turns()) > seen)
+        job.until("the journal is continued", lambda: len(job.turns()) > len(before))
         job.feed.per_s = 0.0
         job.until("scaling goes on", lambda: len(executors(name)) == 1)
         job.until("the journal has it", lambda: (job.hosts(), job.hosts("draining")) == (1, 0))
-        numbers = [turn.number for turn in job.turns()]
-        assert numbers == list(range(1, len(numbers) + 1))
+        assert job.turns()[: len(before)] == before
         assert job.end() == 0
         assert group(job.process.pid) == []
         assert job.errors() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +25,9 @@ class FakeGateway:
 
     def __init__(self, spark: object, watch_only: bool = False) -> None:
         pass
+
+    def clock(self) -> float:
+        return time.time()
 
     def active_queries(self) -> dict[str, str]:
         return {"id": "query"}

@@ -34,7 +34,8 @@ LIMIT_S = 300.0
 _OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 LIGHT = {"spark.driver.extraJavaOptions": _OPTIONS}
 # The JVM of the tests has the agent on its class path, see conftest.py; executors fetch it.
-WITH_AGENT = {"spark.plugins": PLUGIN, "spark.jars": str(JAR)}
+SECRETS = {"spark.x.password": "hidden", "spark.driver.x": "-Dpassword=hidden"}
+WITH_AGENT = {"spark.plugins": PLUGIN, "spark.jars": str(JAR), **SECRETS}
 CONF = {**LIGHT, "spark.executor.extraJavaOptions": _OPTIONS, "spark.sql.shuffle.partitions": "2"}
 
 

@@ -7,20 +7,26 @@ nothing; what follows from its answers is computed here and in `JobReader`.
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import logging
 import os
 import socket
-import ssl
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
 
-from tidegate.errors import BackendError, InputError, SettingError
+from tidegate.credentials import secret_from
+from tidegate.errors import BackendError, InputError, TidegateError
 from tidegate.spark.autoscaler.admission import LimitKind, SourceLimit
+from tidegate.spark.autoscaler.agent_calls import (
+    DEFAULT_URL,
+    EVENT_WAIT_S,
+    AgentCalls,
+    NotInControl,
+    NotThere,
+)
 from tidegate.spark.autoscaler.gateway import Gateway
 from tidegate.spark.autoscaler.holdings import sampled_stores, stores_by_executor
 from tidegate.spark.autoscaler.job_reader import JobReader, Json, TaskList
@@ -42,14 +48,10 @@ log = logging.getLogger(__name__)
 
 PROTOCOL = 1
 """The version of the agent's interface that is understood here."""
-DEFAULT_URL = "http://127.0.0.1:8271"
-"""Where a controller looks for an agent when nobody says otherwise."""
+VARIABLE = "TIDEGATE_AGENT_TOKEN"
+SHORTEST_TOKEN = 12
 LEASE_S = 30
 """Silence after which the agent lets another controller take over, in seconds."""
-TIMEOUT_S = 10.0
-"""Longest time that a request may take, in seconds."""
-EVENT_WAIT_S = 10.0
-"""Longest time for which a request waits for events, in seconds."""
 RETRY_S = 1.0
 """Pause after a request for events that failed, in seconds."""
 LIMIT_KINDS: dict[str, LimitKind] = {
@@ -59,32 +61,20 @@ LIMIT_KINDS: dict[str, LimitKind] = {
 }
 
 
-class NotThere(BackendError):  # noqa: N818 - it says what is wrong
-    """Nobody listens at the address, or the application has not started yet."""
-
-
-class NotInControl(BackendError):  # noqa: N818
-    """Another controller has the application, or this one was silent for too long."""
-
-
 def agent_token(file: str | os.PathLike[str] | None = None) -> str:
     """The token for an agent, from a file or from the variable TIDEGATE_AGENT_TOKEN.
 
     It is never an argument of a command, which others on the machine could see.
     """
-    if file is None:
-        text, key = os.environ.get("TIDEGATE_AGENT_TOKEN", ""), "TIDEGATE_AGENT_TOKEN"
-    else:
-        key = "--token-file"
-        try:
-            text = Path(file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "unreadable"
-            raise InputError(key, str(file), "a readable file", why) from None
-    if not text.strip():
+    token = (secret_from(file, VARIABLE, "--token-file") or "").strip()
+    if not token:
         remedy = "set it to the agent's token, or name a file with --token-file"
-        raise InputError(key, "" if file is None else str(file), "not empty", remedy)
-    return text.strip()
+        raise InputError(VARIABLE, "", "not empty", remedy)
+    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
+        key = VARIABLE if file is None else "--token-file"
+        allowed = f"at least {SHORTEST_TOKEN} printable ASCII characters"
+        raise InputError(key, "…", allowed, "use a long random word")
+    return token
 
 
 def announced(file: str | os.PathLike[str]) -> tuple[str, str]:
@@ -121,7 +111,7 @@ class AgentGateway(Gateway):
         watch_only: bool = False,
         name: str | None = None,
     ) -> None:
-        self._calls = _Calls(url, token, ca_file)
+        self._calls = AgentCalls(url, token, ca_file)
         self._about: Json = self._calls.get("/v1/application")
         if self._about.get("protocol") != PROTOCOL:
             raise BackendError(
@@ -137,10 +127,10 @@ class AgentGateway(Gateway):
         self._tasks_by_run: Mapping[str, tuple[int, int]] | None = None
         self._event = int(self._about["lastEvent"])
         self._ended = threading.Event()
-        warn_if_untested(self.version)
         if not watch_only:
             check_scalable(self.setting)
             self._take(name or f"{socket.gethostname()}/{os.getpid()}")
+        warn_if_untested(self.version)
 
     def _take(self, name: str) -> None:
         """Take control of the application, unless another controller has it."""
@@ -153,14 +143,23 @@ class AgentGateway(Gateway):
         self._calls.key = str(taken["key"])
 
     def _change(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Change something; after a long silence of this controller, take control again first."""
+        """Change something. A controller that was silent for too long takes control again.
+
+        It then does not repeat the change, which was decided long ago: the next turn decides again.
+        """
         try:
             return self._calls.post(path, body)
         except NotInControl:
             if self._name is None:
                 raise
             self._take(self._name)
-            return self._calls.post(path, body)
+            raise NotInControl(
+                "this controller was silent for too long; it is in control again"
+            ) from None
+
+    def clock(self) -> float:
+        """The driver's time, Unix seconds; its clock may differ from this machine's."""
+        return time.time() + self._calls.ahead_s
 
     def setting(self, key: str, default: str = "") -> str:
         """A setting of the application."""
@@ -380,7 +379,7 @@ class AgentGateway(Gateway):
             try:
                 wait_ms = round(EVENT_WAIT_S * 1000)
                 answer = self._calls.get("/v1/events", after=self._event, wait=wait_ms)
-            except BackendError as error:
+            except TidegateError as error:
                 if self._calls.gone:
                     self._ended.set()
                     return
@@ -397,110 +396,3 @@ class AgentGateway(Gateway):
                 self._event = int(event["number"])
                 if not stop.is_set():
                     hear(event["kind"], event["text"])
-
-
-class _Calls:
-    """Requests to the agent, each with its token; connections are kept, one for each thread.
-
-    url, token, ca_file: see `AgentGateway`.
-    """
-
-    def __init__(self, url: str, token: str, ca_file: str | os.PathLike[str] | None) -> None:
-        parts = urlsplit(url)
-        try:
-            port = parts.port
-        except ValueError:
-            port = None
-        if parts.scheme not in ("http", "https") or not parts.hostname or port is None:
-            remedy = f"for example {DEFAULT_URL}"
-            raise InputError("address of the agent", url, "http://HOST:PORT or https://…", remedy)
-        self.url = url
-        self.host, self.port = parts.hostname, port
-        self.key = ""
-        self.gone = False
-        """Whether nobody listens at the address any more."""
-        self._token = token
-        self._tls: ssl.SSLContext | None = None
-        if parts.scheme == "https":
-            try:
-                self._tls = ssl.create_default_context(
-                    cafile=None if ca_file is None else os.fspath(ca_file)
-                )
-            except (OSError, ssl.SSLError) as error:
-                why = getattr(error, "strerror", None) or "it has no certificates"
-                raise InputError("--ca-file", str(ca_file), "a PEM file", why) from None
-        self._local = threading.local()
-
-    def get(self, path: str, **query: object) -> Any:
-        """Read something."""
-        return self._send("GET", f"{path}?{urlencode(query)}" if query else path, None)
-
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Ask for something with a body, or change something."""
-        return self._send("POST", path, json.dumps(body))
-
-    def delete(self, path: str) -> Any:
-        """Give something up."""
-        return self._send("DELETE", path, None)
-
-    def _send(self, method: str, path: str, body: str | None) -> Any:
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
-        if self.key:
-            headers["Tidegate-Controller"] = self.key
-        try:
-            status, text = self._exchange(method, path, body, headers)
-        except ConnectionRefusedError:
-            self.gone = True
-            raise NotThere(f"nobody answers at {self.url}: the application has ended") from None
-        except ssl.SSLCertVerificationError as error:
-            remedy = "name the certificate of its issuer with --ca-file"
-            raise SettingError("certificate of the agent", self.url, "trusted", remedy) from error
-        except (OSError, http.client.HTTPException) as error:
-            why = str(error) or type(error).__name__
-            raise BackendError(f"the agent at {self.url} did not answer: {why}") from error
-        try:
-            answer = json.loads(text)
-        except ValueError:
-            raise BackendError(
-                f"{self.url} is no agent of Tidegate: it does not send JSON"
-            ) from None
-        if status == 200:
-            return answer
-        said = answer.get("error", "") if isinstance(answer, dict) else ""
-        if status == 401:
-            remedy = "use the token that the agent was started with"
-            raise SettingError("token", "the one given", "the agent's", remedy)
-        problem = NotInControl if status == 409 else BackendError
-        raise problem(said or f"the agent answered with status {status}")
-
-    def _exchange(
-        self, method: str, path: str, body: str | None, headers: Mapping[str, str]
-    ) -> tuple[int, bytes]:
-        """One request; a kept connection that has been closed meanwhile is opened again."""
-        for kept in (True, False):
-            connection = getattr(self._local, "connection", None) if kept else None
-            if connection is None:
-                if kept:
-                    continue
-                connection = self._connect()
-            try:
-                connection.request(method, path, body, dict(headers))
-                answer = connection.getresponse()
-                found = answer.status, answer.read()
-            except (OSError, http.client.HTTPException):
-                connection.close()
-                self._local.connection = None
-                if kept:
-                    continue  # the agent closes idle connections; every request may be repeated
-                raise
-            self._local.connection = connection
-            return found
-        raise AssertionError("unreachable")
-
-    def _connect(self) -> http.client.HTTPConnection:
-        limit_s = TIMEOUT_S + EVENT_WAIT_S
-        if self._tls is not None:
-            return http.client.HTTPSConnection(
-                self.host, self.port, timeout=limit_s, context=self._tls
-            )
-        return http.client.HTTPConnection(self.host, self.port, timeout=limit_s)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tidegate.errors import BackendError
+from tidegate.errors import BackendError, SettingError
 from tidegate.logs import handled_by, log_fields, log_format, log_formatter
 from tidegate.spark.autoscaler.agent import AgentGateway, NotInControl, NotThere
 from tidegate.spark.autoscaler.attachment import Attachment
@@ -29,11 +29,16 @@ LOOK_S = 0.5
 
 
 class Place(NamedTuple):
-    """Where an agent is. url: its address. token: its token. ca_file: see `AgentGateway`."""
+    """Where an agent is.
+
+    url: its address. token: its token. ca_file: see `AgentGateway`. announced: whether the token is
+    from the file in which the agent announced itself.
+    """
 
     url: str
     token: str
     ca_file: Path | None = None
+    announced: bool = False
 
 
 def run_controller(
@@ -84,10 +89,13 @@ def _control(gateway: AgentGateway, attachment: Attachment, stop: threading.Even
     except BaseException:
         gateway.leave()
         raise
-    while not stop.wait(LOOK_S) and not gateway.stopped:
+    while not stop.wait(LOOK_S) and not gateway.stopped and autoscaler.alive:
         pass
+    dead = not autoscaler.alive and not gateway.stopped and not stop.is_set()
     end_s = time.monotonic() + STOP_S
     autoscaler.stop()
+    if dead:
+        raise BackendError("the autoscaler has stopped; start it again")
     if gateway.stopped:
         log.warning("the application has ended")
     else:
@@ -106,18 +114,26 @@ def _await(
     end_s = time.monotonic() + wait_s
     said = ""
     while not stop.is_set():
-        at = place()
+        at: Place | None = None
         try:
+            at = place()
             return AgentGateway(at.url, at.token, at.ca_file, watch_only)
         except NotInControl as error:
             if not standby:
                 raise
             why = f"{error}; waiting"
-        except NotThere:
-            why = f"waiting for the agent at {at.url}"
+        except SettingError as error:
+            # An agent that has just started announces its token when it has an application id.
+            if at is None or not at.announced or error.key != "token":
+                raise
+            why = f"waiting for the agent at {at.url} to announce itself"
+            if time.monotonic() >= end_s:
+                raise
+        except NotThere as error:
+            why = f"waiting: {error}" if at is None else f"waiting for the agent at {at.url}"
             if time.monotonic() >= end_s:
                 raise BackendError(
-                    f"no agent answers at {at.url}: start the application with the agent's jar and "
+                    f"{error}; start the application with the agent's jar and "
                     "spark.plugins=io.tidegate.spark.TidegatePlugin, or raise --wait"
                 ) from None
         if why != said:

@@ -272,7 +272,7 @@ class Autoscaler(Service):
         make = executors or executor_manager
         if cluster is not None:
             make = partial(WorkerHosts, cluster=cluster)
-        hosts = make(self.gateway, time.time)
+        hosts = make(self.gateway, self.gateway.clock)
         if not hosts.scalable and not dry_run:
             raise local_master(self.gateway.setting("spark.master")).error()
         self.offer = HostOffer(
@@ -294,6 +294,7 @@ class Autoscaler(Service):
             sources=sources,
             slo_by=slo_by,
             closing=self._stop,
+            clock=self.gateway.clock,
         )
         self.records = open_records(journal, self.policy)
         self.journal, memory = self.records.journal, self.records.memory
@@ -373,6 +374,11 @@ class Autoscaler(Service):
         except Exception as error:
             estimate = f"  the simulation failed: {error}"
         return f"{account.report()}\n{estimate}"
+
+    @property
+    def alive(self) -> bool:
+        """Whether the loop runs; it ends with the application, or after an error in the loop."""
+        return self._thread.is_alive()
 
     @property
     def watching(self) -> bool:

@@ -8,6 +8,7 @@ tests.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -66,6 +67,10 @@ class Gateway(Protocol):
         if self.scheme != "k8s":
             return ""
         return self.setting("spark.kubernetes.executor.podNamePrefix")
+
+    def clock(self) -> float:
+        """The time of the driver, Unix seconds: that of all times that it reports."""
+        return time.time()
 
     def setting(self, key: str, default: str = "") -> str:
         """A setting of the application."""

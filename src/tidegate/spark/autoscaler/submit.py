@@ -141,7 +141,7 @@ def spark_submit(
         check_scalable(given.get)
     on_cluster = given.get("spark.submit.deployMode") == "cluster"
     app = arguments.app[0]
-    if not on_cluster and "://" not in app and not Path(app).is_file():
+    if not on_cluster and not re.match(r"\w+:/", app) and not Path(app).is_file():
         raise InputError("application", app, "an existing file")
     if not on_cluster:  # there, the files are those of the driver's machine
         attachment.metrics.listening()
@@ -150,7 +150,11 @@ def spark_submit(
     if app.endswith(".py") and not on_cluster:
         script = str(Path(__file__).with_name("driver.py"))
         return [str(program), *arguments.spark, *_conf(added), script, settings, *arguments.app]
-    controller = [python or ("python3" if on_cluster else sys.executable), "-m", "tidegate"]
+    if on_cluster and given.get("spark.master", "").startswith("spark:") and jar is None:
+        remedy = "name a path or an address of the jar that every machine of the cluster can read"
+        raise InputError("--agent-jar", None, "given for a driver on a standalone cluster", remedy)
+    controller = [python or ("python3" if on_cluster else sys.executable)]
+    controller += ["-P", "-m", "tidegate"]  # without the folder of the driver, which has any files
     controller += ["attach", CONTROLLER, settings]
     if form == "json":  # the environment of the driver may be another one
         controller += ["--log-format", form]

@@ -23,10 +23,14 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.UUID;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import javax.net.ssl.KeyManagerFactory;
@@ -47,7 +51,11 @@ final class Agent {
   /** The version of this interface; a controller refuses others. */
   static final int PROTOCOL = 1;
 
-  private static final int THREADS = 4; // one may wait for events
+  /** Threads are made when they are needed; each watcher keeps one waiting for events. */
+  private static final int THREADS = 32;
+
+  private static final int WAITING = 8;
+  private static final String REQUEST_LIMIT = "sun.net.httpserver.maxReqTime";
   private static final int LONGEST_BODY = 1 << 20;
   private static final long LONGEST_WAIT_MS = 25_000;
   private static final long CHECK_S = 5;
@@ -56,11 +64,16 @@ final class Agent {
   private final Application application;
   private final Lease lease = new Lease();
   private final HttpServer server;
-  private final ExecutorService workers = Executors.newFixedThreadPool(THREADS, named("agent"));
+  private final EventLog eventLog = new EventLog();
+  private final Semaphore waiting = new Semaphore(WAITING);
+  private final String instance = UUID.randomUUID().toString();
+  private final ExecutorService workers = new ThreadPoolExecutor(
+      0, THREADS, 60, TimeUnit.SECONDS, new SynchronousQueue<>(), named("agent"));
   private final ScheduledExecutorService clock =
       Executors.newScheduledThreadPool(1, named("agent-clock"));
   private final Map<String, Answer> answers = new HashMap<>();
   private Controller controller;
+  private final Object totals = new Object();
   private volatile Integer total; // null: nothing was requested yet
 
   private interface Answer {
@@ -127,6 +140,9 @@ final class Agent {
   private Agent(SparkContext context, Settings settings) throws Exception {
     this.settings = settings;
     this.application = new Application(context);
+    if (System.getProperty(REQUEST_LIMIT) == null) {
+      System.setProperty(REQUEST_LIMIT, "30"); // seconds; a request that is half sent ends then
+    }
     this.server = settings.keystore == null ? HttpServer.create() : secure(settings);
     InetSocketAddress address =
         new InetSocketAddress(InetAddress.getByName(settings.host), settings.port);
@@ -157,7 +173,7 @@ final class Agent {
         request -> application.stateLocations(request.part("stores")));
     answers.put("POST /v1/controller", this::take);
     answers.put("DELETE /v1/controller", this::leave);
-    change("/v1/total", request -> requestTotal(request.part("executors").asInt()));
+    change("/v1/total", request -> requestTotal(request));
     change("/v1/decommission", request ->
         application.decommission(request.words("ids"), request.part("why").asText()));
     change("/v1/kill", request -> application.kill(request.words("ids")));
@@ -165,26 +181,41 @@ final class Agent {
 
   static Agent start(SparkContext context, Settings settings) throws Exception {
     Agent agent = new Agent(context, settings);
-    agent.server.start();
+    // The server's own thread is like the one that starts it: here a daemon, so that an application
+    // whose main method returns ends.
+    Thread starter = named("agent-start").newThread(agent.server::start);
+    starter.start();
+    starter.join();
+    context.addSparkListener(new QueryListener(agent.eventLog));
     agent.clock.scheduleWithFixedDelay(agent::check, CHECK_S, CHECK_S, TimeUnit.SECONDS);
     log.warn("Tidegate's agent listens on {}", agent.url());
+    if (settings.tokenIsRandom && settings.announce == null && settings.controller.isEmpty()) {
+      log.warn("Nobody knows the token of Tidegate's agent: set spark.tidegate.agent.token.file or "
+          + "spark.tidegate.agent.announce");
+    }
     return agent;
   }
 
   String url() {
     String scheme = settings.keystore == null ? "http" : "https";
-    return scheme + "://" + settings.host + ":" + server.getAddress().getPort();
+    String host = settings.host.contains(":") ? "[" + settings.host + "]" : settings.host;
+    return scheme + "://" + host + ":" + server.getAddress().getPort();
   }
 
   /** Write the address to a file and start the controller, where the settings say so. */
-  void announce(String id) throws IOException {
+  void announce(String id) {
     if (settings.announce != null) {
       ObjectNode text = application.json.createObjectNode();
       text.put("url", url()).put("application", id);
       if (settings.tokenIsRandom) {
         text.put("token", settings.token);
       }
-      write(settings.announce, text.toString());
+      try {
+        write(settings.announce, text.toString());
+      } catch (IOException | RuntimeException error) {
+        log.warn("spark.tidegate.agent.announce {} cannot be written: {}", settings.announce,
+            error.toString());
+      }
     }
     if (!settings.controller.isEmpty()) {
       Map<String, String> variables =
@@ -206,6 +237,13 @@ final class Agent {
     clock.shutdownNow();
     server.stop(0); // from now on the controller finds nobody, and ends
     workers.shutdownNow();
+    if (settings.announce != null) {
+      try {
+        Files.deleteIfExists(settings.announce);
+      } catch (IOException error) {
+        log.debug("The announcement could not be removed", error);
+      }
+    }
     if (controller != null) {
       controller.stop();
     }
@@ -243,10 +281,12 @@ final class Agent {
     } catch (Throwable error) {
       status = 500;
       log.debug("A request failed", error);
-      answer = problem(error.toString());
+      answer = problem(String.valueOf(error).lines().findFirst().orElse("an error"));
     }
     byte[] bytes = application.json.writeValueAsBytes(answer);
     exchange.getResponseHeaders().set("Content-Type", "application/json");
+    exchange.getResponseHeaders().set("Tidegate-Instance", instance);
+    exchange.getResponseHeaders().set("Tidegate-Time", Long.toString(System.currentTimeMillis()));
     exchange.sendResponseHeaders(status, bytes.length);
     exchange.getResponseBody().write(bytes);
     exchange.close();
@@ -294,7 +334,7 @@ final class Agent {
     ObjectNode about = application.about().put("protocol", PROTOCOL);
     about.put("controller", lease.holder());
     about.put("total", total);
-    return about.put("lastEvent", EventLog.shared.last());
+    return about.put("lastEvent", eventLog.last());
   }
 
   private JsonNode events(Request request) throws InterruptedException {
@@ -303,7 +343,16 @@ final class Agent {
     ObjectNode answer = application.json.createObjectNode();
     ArrayNode found = answer.putArray("events");
     long first = 0;
-    for (EventLog.Event event : EventLog.shared.after(after, wait)) {
+    boolean mayWait = waiting.tryAcquire();
+    List<EventLog.Event> events;
+    try {
+      events = eventLog.after(after, mayWait ? wait : 0);
+    } finally {
+      if (mayWait) {
+        waiting.release();
+      }
+    }
+    for (EventLog.Event event : events) {
       first = first == 0 ? event.number : first;
       found.addObject().put("number", event.number).put("kind", event.kind)
           .put("text", event.text);
@@ -348,9 +397,19 @@ final class Agent {
     return application.json.createObjectNode();
   }
 
-  private JsonNode requestTotal(int executors) throws Exception {
-    boolean acknowledged = application.requestTotal(executors);
-    total = executors;
+  private JsonNode requestTotal(Request request) throws Exception {
+    JsonNode given = request.part("executors");
+    if (!given.canConvertToInt() || !given.isIntegralNumber() || given.asInt() < 0) {
+      throw new Refused(400, "executors is " + given + "; it must be a number from 0");
+    }
+    boolean acknowledged;
+    synchronized (totals) { // a call that took long must not undo that of the next controller
+      if (!lease.renew(request.key)) {
+        throw new Refused(409, "another controller has taken over");
+      }
+      total = given.asInt();
+      acknowledged = application.requestTotal(total);
+    }
     return application.json.createObjectNode().put("acknowledged", acknowledged);
   }
 
@@ -364,9 +423,10 @@ final class Agent {
   private void check() {
     try {
       sayLost();
-      Integer last = total;
-      if (last != null && lease.holder() == null && !application.stopped()) {
-        application.requestTotal(last);
+      synchronized (totals) {
+        if (total != null && lease.holder() == null && !application.stopped()) {
+          application.requestTotal(total);
+        }
       }
     } catch (Throwable error) {
       log.debug("The total could not be requested again", error);

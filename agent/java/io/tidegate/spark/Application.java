@@ -74,9 +74,11 @@ final class Application {
     about.put("id", context.applicationId());
     about.put("stopped", context.isStopped());
     ObjectNode settings = about.putObject("settings");
-    for (Tuple2<String, String> pair : context.conf().getAll()) {
-      if (!SECRET.matcher(pair._1()).find()) {
-        settings.put(pair._1(), pair._2());
+    for (Tuple2<?, ?> pair : Internals.redacted(context.conf())) {
+      String key = String.valueOf(pair._1());
+      String value = String.valueOf(pair._2());
+      if (!SECRET.matcher(key).find() && !value.endsWith("(redacted)")) {
+        settings.put(key, value);
       }
     }
     return about;

@@ -18,6 +18,7 @@ final class Controller {
   private static final long LONGEST_PAUSE_S = 60;
   private static final long STEADY_S = 120;
   private static final int WRONG_SETTINGS = 2;
+  private static final int TRY_AGAIN = 1;
 
   private final List<String> command;
   private final Map<String, String> variables;
@@ -111,7 +112,8 @@ final class Controller {
       return code;
     } catch (IOException error) {
       log.warn("The controller does not start: {}", error.getMessage());
-      return WRONG_SETTINGS;
+      boolean missing = String.valueOf(error.getMessage()).contains("error=2,"); // no such file
+      return missing ? WRONG_SETTINGS : TRY_AGAIN;
     }
   }
 }

@@ -13,8 +13,6 @@ final class EventLog {
 
   private static final long MOST_CHARACTERS = 4_000_000;
 
-  static final EventLog shared = new EventLog();
-
   static final class Event {
     final long number;
     final String kind;

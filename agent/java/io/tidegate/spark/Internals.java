@@ -7,10 +7,13 @@ import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import org.apache.spark.SparkConf;
+import org.apache.spark.package$;
 import scala.Option;
 import scala.Tuple2;
 
@@ -138,6 +141,26 @@ final class Internals {
     return ((Map<?, ?>) register).values();
   }
 
+  /** The settings of an application as the Spark UI shows them, with secrets replaced. */
+  static List<Tuple2<?, ?>> redacted(SparkConf conf) {
+    List<Tuple2<?, ?>> found = new ArrayList<>();
+    try {
+      Object pairs = sequence(Arrays.asList((Object[]) conf.getAll()));
+      for (Object pair : list(callStatic(first("org.apache.spark.util.Utils"), "redact", conf, pairs))) {
+        found.add((Tuple2<?, ?>) pair);
+      }
+    } catch (Exception error) { // better none than a secret
+      found.clear();
+      for (String key : new String[] {"spark.master", "spark.executor.cores", "spark.task.cpus",
+          "spark.decommission.enabled", "spark.dynamicAllocation.enabled"}) {
+        if (conf.contains(key)) {
+          found.add(new Tuple2<>(key, conf.get(key)));
+        }
+      }
+    }
+    return found;
+  }
+
   /** When the batch of a query that runs now began, in Unix milliseconds; 0 when none does. */
   static long batchBeganMs(Object query) throws Exception {
     try {
@@ -158,7 +181,7 @@ final class Internals {
     long number = -1;
     if (root != null && root.isNumber()) {
       number = root.asLong();
-    } else {
+    } else if (package$.MODULE$.SPARK_VERSION().startsWith("3.")) {
       long first = Math.max(0, ((Number) call(store, "executionsCount")).longValue() - SEARCHED);
       for (Object one : list(call(store, "executionsList", (int) first, SEARCHED))) {
         if ((Boolean) call(call(one, "jobs"), "contains", job)) {

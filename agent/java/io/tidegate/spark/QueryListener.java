@@ -1,48 +1,51 @@
 package io.tidegate.spark;
 
-import org.apache.spark.SparkConf;
-import org.apache.spark.sql.streaming.StreamingQueryListener;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.sql.streaming.StreamingQueryListener.QueryIdleEvent;
+import org.apache.spark.sql.streaming.StreamingQueryListener.QueryProgressEvent;
+import org.apache.spark.sql.streaming.StreamingQueryListener.QueryStartedEvent;
+import org.apache.spark.sql.streaming.StreamingQueryListener.QueryTerminatedEvent;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Hears the streaming queries of all sessions and keeps their events for the controller.
  *
- * <p>Spark creates one for each session, because {@link #register} names the class in the
- * configuration, so all of them write to the same {@link EventLog}.
+ * <p>A listener for streaming queries hears one session only. But every session sends the events of
+ * its queries to the bus of the application as well, where this listener hears all of them.
  */
-public final class QueryListener extends StreamingQueryListener {
-  private static final String LISTENERS = "spark.sql.streaming.streamingQueryListeners";
+final class QueryListener extends SparkListener {
+  private static final Logger log = LoggerFactory.getLogger(QueryListener.class);
 
-  /** Name the listener in the configuration, before the first session is created. */
-  static void register(SparkConf conf) {
-    String name = QueryListener.class.getName();
-    String others = conf.get(LISTENERS, "");
-    if (!others.contains(name)) {
-      conf.set(LISTENERS, others.isEmpty() ? name : others + "," + name);
+  private final EventLog events;
+
+  QueryListener(EventLog events) {
+    this.events = events;
+  }
+
+  @Override
+  public void onOtherEvent(SparkListenerEvent event) {
+    try {
+      hear(event);
+    } catch (Throwable error) { // an error here would stop the application
+      log.debug("An event could not be kept", error);
     }
   }
 
-  @Override
-  public void onQueryStarted(QueryStartedEvent event) {
-    EventLog.shared.add("started", event.runId().toString());
-  }
-
-  @Override
-  public void onQueryProgress(QueryProgressEvent event) {
-    EventLog.shared.add("progress", event.progress().json());
-  }
-
-  @Override
-  public void onQueryIdle(QueryIdleEvent event) {
-    String json =
-        String.format(
-            "{\"id\":\"%s\",\"runId\":\"%s\",\"timestamp\":\"%s\"}",
-            event.id(), event.runId(), event.timestamp());
-    EventLog.shared.add("idle", json);
-  }
-
-  @Override
-  public void onQueryTerminated(QueryTerminatedEvent event) {
-    String error = event.exception().isDefined() ? event.exception().get() : "";
-    EventLog.shared.add("ended", event.runId() + "\n" + error);
+  private void hear(SparkListenerEvent event) {
+    if (event instanceof QueryProgressEvent) {
+      events.add("progress", ((QueryProgressEvent) event).progress().json());
+    } else if (event instanceof QueryIdleEvent) {
+      QueryIdleEvent idle = (QueryIdleEvent) event;
+      String text = "{\"id\":\"%s\",\"runId\":\"%s\",\"timestamp\":\"%s\"}";
+      events.add("idle", String.format(text, idle.id(), idle.runId(), idle.timestamp()));
+    } else if (event instanceof QueryStartedEvent) {
+      events.add("started", ((QueryStartedEvent) event).runId().toString());
+    } else if (event instanceof QueryTerminatedEvent) {
+      QueryTerminatedEvent ended = (QueryTerminatedEvent) event;
+      String error = ended.exception().isDefined() ? ended.exception().get() : "";
+      events.add("ended", ended.runId() + "\n" + error);
+    }
   }
 }

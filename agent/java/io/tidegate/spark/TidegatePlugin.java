@@ -36,7 +36,6 @@ public final class TidegatePlugin implements SparkPlugin {
     @Override
     public Map<String, String> init(SparkContext context, PluginContext plugin) {
       try {
-        QueryListener.register(context.conf());
         agent = Agent.start(context, Settings.read(context.conf()));
       } catch (Throwable error) {
         warn("The agent has not started; the application runs without an autoscaler", error);

@@ -1,0 +1,200 @@
+"""Requests to the agent in a driver: JSON over HTTP, with its token."""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import json
+import os
+import ssl
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from tidegate.errors import BackendError, InputError, SettingError
+
+__all__ = ["DEFAULT_URL", "EVENT_WAIT_S", "AgentCalls", "NotInControl", "NotThere"]
+
+DEFAULT_URL = "http://127.0.0.1:8271"
+"""Where a controller looks for an agent when nobody says otherwise."""
+TIMEOUT_S = 20.0
+"""Longest time that a request may take, in seconds."""
+EVENT_WAIT_S = 10.0
+"""Longest time for which a request waits for events, in seconds."""
+REFUSED_S = 10.0
+"""An address on another machine is abandoned when it refuses connections for this time, in seconds."""
+CLOSED = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
+"""How a connection fails that the agent has closed because it was idle."""
+
+
+class NotThere(BackendError):  # noqa: N818 - it says what is wrong
+    """Nobody listens at the address, or the application has not started yet."""
+
+
+class NotInControl(BackendError):  # noqa: N818
+    """Another controller has the application, or this one was silent for too long."""
+
+
+class AgentCalls:
+    """Requests to one agent; connections are kept, one for each thread.
+
+    url, token, ca_file: see `AgentGateway`.
+    """
+
+    def __init__(self, url: str, token: str, ca_file: str | os.PathLike[str] | None) -> None:
+        parts = urlsplit(url)
+        try:
+            port = parts.port
+        except ValueError:
+            port = None
+        if parts.scheme not in ("http", "https") or not parts.hostname or port is None:
+            remedy = f"for example {DEFAULT_URL}"
+            raise InputError("address of the agent", url, "http://HOST:PORT or https://…", remedy)
+        self.url = url
+        self.host, self.port = parts.hostname, port
+        self._near = _is_loopback(self.host)
+        if parts.scheme == "http" and not self._near:
+            remedy = "the token would be readable on the way: give the agent a certificate"
+            raise InputError("address of the agent", url, "https beyond this machine", remedy)
+        self.key = ""
+        self.gone = False
+        """Whether the application has ended: nobody listens any more, or another one does."""
+        self.ahead_s = 0.0
+        """How much the driver's clock is ahead of this one, in seconds."""
+        self._quickest_s = float("inf")
+        self._instance = ""
+        self._refused_s: float | None = None  # since when connections are refused
+        self._token = token
+        self._tls: ssl.SSLContext | None = None
+        if parts.scheme == "https":
+            try:
+                self._tls = ssl.create_default_context(
+                    cafile=None if ca_file is None else os.fspath(ca_file)
+                )
+            except (OSError, ssl.SSLError) as error:
+                why = getattr(error, "strerror", None) or "it has no certificates"
+                raise InputError("--ca-file", str(ca_file), "a PEM file", why) from None
+        self._local = threading.local()
+
+    def get(self, path: str, **query: object) -> Any:
+        """Read something."""
+        return self._send("GET", f"{path}?{urlencode(query)}" if query else path, None)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Ask for something with a body, or change something."""
+        return self._send("POST", path, json.dumps(body))
+
+    def delete(self, path: str) -> Any:
+        """Give something up."""
+        return self._send("DELETE", path, None)
+
+    def _send(self, method: str, path: str, body: str | None) -> Any:
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        if self.key:
+            headers["Tidegate-Controller"] = self.key
+        try:
+            began_s = time.time()
+            answer, text = self._exchange(method, path, body, headers)
+        except ssl.SSLCertVerificationError as error:
+            remedy = "name the certificate of its issuer with --ca-file"
+            raise SettingError("certificate of the agent", self.url, "trusted", remedy) from error
+        except (OSError, http.client.HTTPException) as error:
+            why = str(error) or type(error).__name__
+            raise BackendError(f"the agent at {self.url} did not answer: {why}") from error
+        self._refused_s = None
+        self._compare_clocks(answer.getheader("Tidegate-Time"), began_s, path)
+        try:
+            said = json.loads(text)
+        except ValueError:
+            raise BackendError(
+                f"{self.url} is no agent of Tidegate: it does not send JSON"
+            ) from None
+        self._check_instance(answer.getheader("Tidegate-Instance") or "")
+        if answer.status == 200:
+            return said
+        if answer.status == 401:
+            remedy = "use the token that the agent was started with"
+            raise SettingError("token", "the one given", "the agent's", remedy)
+        problem = NotInControl if answer.status == 409 else BackendError
+        reason = said.get("error") if isinstance(said, dict) else None
+        raise problem(reason or f"the agent answered with status {answer.status}")
+
+    def _check_instance(self, instance: str) -> None:
+        """Notice that another driver answers at the address, whose numbers mean something else."""
+        if self._instance and instance != self._instance:
+            self.gone = True
+            raise NotThere(f"another application answers at {self.url}: the first has ended")
+        self._instance = instance
+
+    def _compare_clocks(self, text: str | None, began_s: float, path: str) -> None:
+        """Estimate how much the driver's clock is ahead, from the quickest answer so far."""
+        now_s = time.time()
+        took_s = now_s - began_s
+        if text and text.isdecimal() and not path.startswith("/v1/events"):
+            if 0 <= took_s <= self._quickest_s:
+                self._quickest_s = took_s
+                self.ahead_s = int(text) / 1000 - (began_s + took_s / 2)
+            self._quickest_s *= 1.01  # so that a clock that drifts is noticed
+
+    def _exchange(
+        self, method: str, path: str, body: str | None, headers: Mapping[str, str]
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        """One request; a kept connection that the agent has closed meanwhile is opened again."""
+        kept: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
+        if kept is not None:
+            try:
+                return self._on(kept, method, path, body, headers)
+            except CLOSED:
+                pass
+        return self._on(self._connect(), method, path, body, headers)
+
+    def _on(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: str | None,
+        headers: Mapping[str, str],
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        self._local.connection = None
+        try:
+            connection.request(method, path, body, dict(headers))
+            answer = connection.getresponse()
+            text = answer.read()
+        except BaseException:
+            connection.close()
+            raise
+        self._local.connection = connection
+        return answer, text
+
+    def _connect(self) -> http.client.HTTPConnection:
+        kind: Any = http.client.HTTPConnection
+        more: dict[str, Any] = {}
+        if self._tls is not None:
+            kind, more = http.client.HTTPSConnection, {"context": self._tls}
+        connection: http.client.HTTPConnection = kind(
+            self.host, self.port, timeout=TIMEOUT_S, **more
+        )
+        try:
+            connection.connect()
+        except ssl.SSLError:
+            raise
+        except ConnectionRefusedError:
+            now_s = time.monotonic()
+            self._refused_s = self._refused_s or now_s
+            # On this machine nobody listens; elsewhere it may be a service that moves.
+            self.gone = self.gone or self._near or now_s - self._refused_s > REFUSED_S
+            raise NotThere(f"nobody answers at {self.url}: the application has ended") from None
+        except OSError as error:
+            why = error.strerror or str(error) or type(error).__name__
+            raise NotThere(f"nobody answers at {self.url}: {why}") from None
+        return connection
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
