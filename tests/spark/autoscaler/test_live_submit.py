@@ -119,7 +119,7 @@ def test_metrics_are_scraped_with_a_token_over_tls_and_logs_are_json(tmp_path: P
         journal = tmp_path / "journal.jsonl"
         end_s = time.monotonic() + LONG_S
         while not journal.exists() or b'"orders"' not in journal.read_bytes():
-            assert process.poll() is None and time.monotonic() < end_s
+            assert process.poll() is None and time.monotonic() < end_s, "".join(lines.queue)
             time.sleep(0.1)
         (tmp_path / "end").touch()
         report = record(lines, "dry run")
