@@ -169,7 +169,7 @@ def test_both_say_the_same_at_the_same_time(live: Live, stream: Stream) -> None:
         end()
     query = str(stream.query.id)
     looks: list[Callable[[Gateway], object]] = [
-        lambda g: g.executors(include_driver=True),
+        lambda g: g.executors(),
         lambda g: g.active_queries(),
         lambda g: (g.trigger_of(query), g.status_of(query), g.read_limits(query)),
         lambda g: (g.files_read(query), g.in_batch(), g.tasks_of(str(stream.query.runId))),
