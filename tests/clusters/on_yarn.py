@@ -9,7 +9,7 @@ from tests.clusters.submitted import Submitted
 from tests.clusters.yarn import LocalYarn, submit_words
 
 BUSY_PER_S = 200.0
-"""Rows a second that keep more than two slots busy."""
+"""Rows a second that keep more than two slots busy; `BY_LOAD` wants four executors for them."""
 _QUICK = ("--slo", "5s", "--interval", "1s", "--stabilise", "2s")
 _AT_ONCE = ("--without-guard", "effect", "--without-guard", "change-cost")
 BY_LOAD = ("--policy", "ds2", "--set", "utilisation=0.25", "--set", "boundary=0.05", *_AT_ONCE)

@@ -18,6 +18,7 @@ from tidegate.lifecycle import Closing
 from tidegate.loop.backend import Outcome
 from tidegate.loop.controls import Control, submit
 from tidegate.loop.journal import Turn, read_journal
+from tidegate.spark.local.processes import _watchdog
 
 TIDEGATE = "import sys; from tidegate.cli import main; sys.argv[0] = 'tidegate'; main()"
 LIMIT_S = 300.0
@@ -77,6 +78,7 @@ class Command(Closing):
                 cwd=folder,
                 start_new_session=True,
             )
+        _watchdog.send(f"+{self.process.pid}")  # it must not outlive a test run that is killed
 
     def output(self) -> str:
         """What it has printed so far."""
@@ -100,6 +102,7 @@ class Command(Closing):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        _watchdog.send(f"-{self.process.pid}")
 
     def _tail(self) -> str:
         return "\n".join(self.output().splitlines()[-30:])
@@ -159,11 +162,6 @@ class Submitted(Command):
         """The notes of the last turn."""
         outcome = self._outcome()
         return "" if outcome is None else "\n".join(outcome.notes)
-
-    def refused(self) -> str:
-        """What was refused in the last turn."""
-        outcome = self._outcome()
-        return "" if outcome is None else "\n".join(outcome.refused)
 
     def _outcome(self) -> Outcome | None:
         turns = self.turns()

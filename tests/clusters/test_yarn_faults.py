@@ -20,7 +20,7 @@ ENOUGH = 5
 
 
 def test_nodes_fail_or_are_taken_away_and_executors_die(yarn: LocalYarn, tmp_path: Path) -> None:
-    with on_yarn(yarn, tmp_path, "client", *BY_LOAD, *SHORT) as job:
+    with on_yarn(yarn, tmp_path, "client", *BY_LOAD) as job:
         name = job.application
         job.feed.per_s = BUSY_PER_S
         job.until("one has to wait", lambda: job.hosts() == 3 and yarn.pending(name) == 1)
@@ -59,14 +59,24 @@ def test_nodes_fail_or_are_taken_away_and_executors_die(yarn: LocalYarn, tmp_pat
                 ),
             )
 
+        shrinks_and_ends(job, yarn)
+
+
+def test_an_application_master_that_does_not_answer_is_asked_again(
+    yarn: LocalYarn, tmp_path: Path
+) -> None:
+    with on_yarn(yarn, tmp_path, "client", *BY_LOAD, *SHORT) as job:
+        name = job.application
+        job.until("one executor", lambda: job.hosts() == 1)
+        job.decide("ds2", max_parallelism=4)
+        job.feed.per_s = BUSY_PER_S
+        job.until("two executors", lambda: job.hosts() == 2)
         (pid,) = yarn.masters(name)
         os.kill(pid, signal.SIGSTOP)
-        job.decide("ds2", max_parallelism=4)
-        job.until("nobody acknowledges", lambda: "is not released" in job.refused())
-        assert len(yarn.executors(name)) == 3, "nothing is changed"
+        job.feed.per_s = 0.0
+        job.until("nobody acknowledges", lambda: job.says("a total of 2 could not be requested"))
+        assert len(yarn.executors(name)) == 2, "nothing is changed"
         os.kill(pid, signal.SIGCONT)
-        job.until("it answers again", lambda: len(yarn.executors(name)) == 2)
-
         shrinks_and_ends(job, yarn)
 
 

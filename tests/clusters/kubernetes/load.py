@@ -2,8 +2,8 @@
 
     tidegate submit --slo 10s … tests/clusters/kubernetes/load.py FOLDER
 
-A row of either query takes 12 ms. The heavy one has 200 rows a second, for which three executors of
-two slots are needed; the light one has 5.
+A row of either query takes 12 ms. The heavy one has 200 rows a second, which is more than one
+executor of two slots can process; the light one has 5.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ def main() -> None:
     jvm: Any = SparkContext
     jvm._ensure_initialized()
     for line in iter(sys.stdin.readline, ""):
-        conf = SparkConf().setMaster("local[1]").setAppName("agent")
+        # Without the settings of the first context, which are properties of the JVM.
+        conf = SparkConf(loadDefaults=False).setMaster("local[1]").setAppName("agent")
         conf.setAll(json.loads(line).items())
         context: Any = SparkContext(conf=conf)
         numbers = context._jvm.java.util.ArrayList([1, 2, 3])

@@ -187,7 +187,6 @@ def test_what_is_wrong_with_the_agent_is_one_warning_and_the_application_runs(
 
 def test_an_address_that_cannot_be_announced_is_a_warning(driver: Driver, tmp_path: Path) -> None:
     with driver.application(agent_announce=tmp_path / "none" / "address") as said:
-        listens, failed = said
-        assert "listens on" in listens and "announce" in failed and "cannot be written" in failed
-        url = listens.rpartition(" ")[2]
+        assert "listens on" in said[0] and "cannot be written" in said[1]
+        url = said[0].rpartition(" ")[2]
         assert AgentGateway(url, OF_THE_ENVIRONMENT, watch_only=True).application

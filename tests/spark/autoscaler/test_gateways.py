@@ -161,16 +161,15 @@ def test_both_say_the_same_at_the_same_time(live: Live, stream: Stream) -> None:
         g.listen(lambda kind, text, to=to: to.append((kind, text)))  # type: ignore[misc]
         for g, to in zip(gateways, heard, strict=True)
     ]
-    works_off(stream, gateways[0], 6)
-    until(
-        "it is idle", lambda: [g.active_queries() for g in gateways] and idle(gateways[0], stream)
-    )
+    stream.feed(6)
+    until("batches are heard", lambda: len(heard[0]) > 3)
+    until("it is idle", lambda: all(idle(gateway, stream) for gateway in gateways))
     until("both have heard it", lambda: len(heard[0]) == len(heard[1]))
     for end in ends:
         end()
     query = str(stream.query.id)
     looks: list[Callable[[Gateway], object]] = [
-        lambda g: g.executors(include_driver=True),
+        lambda g: g.executors(),
         lambda g: g.active_queries(),
         lambda g: (g.trigger_of(query), g.status_of(query), g.read_limits(query)),
         lambda g: (g.files_read(query), g.in_batch(), g.tasks_of(str(stream.query.runId))),

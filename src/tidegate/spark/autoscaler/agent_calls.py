@@ -24,7 +24,7 @@ TIMEOUT_S = 20.0
 EVENT_WAIT_S = 10.0
 """Longest time for which a request waits for events, in seconds."""
 REFUSED_S = 10.0
-"""An address on another machine is abandoned when it refuses connections for this time, in seconds."""
+"""An address elsewhere is abandoned when it refuses connections for this time, in seconds."""
 CLOSED = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 """How a connection fails that the agent has closed because it was idle."""
 
