@@ -11,8 +11,8 @@ ones. Every ten seconds, each query has a batch of two jobs with 1,200 tasks. Th
 1,000 jobs, 1,000 stages and 100,000 tasks, Spark's limits.
 
 A controller attaches through HTTP and takes its turns at the default interval. The CPU time is that
-of the agent's threads, and the difference that its listener makes in Spark's thread. The share of
-the garbage collector's time that corresponds to the agent's allocations is added.
+of the agent's threads and of its listener in Spark's thread. The share of the garbage collector's
+time that corresponds to the agent's allocations is added.
 
 The memory is the difference in used heap, after garbage collection, when the agent is ended and
 what its classes hold is dropped. Before that, its log of events is filled to its limit.
@@ -62,13 +62,11 @@ HEAP_BUDGET_MB = 20.0
 FIRST_TURNS = 3
 """Turns right after the controller has attached, when the JVM has not compiled the agent yet."""
 WARM_UP_S, WARM_UP_PAUSE_S = 40.0, 0.5
-LATER_TURNS = 6
-DEAF_S = 40.0
-"""Seconds without the agent's listener, to compare with."""
+LATER_TURNS = 8
+EVENTS_HEARD = 200
+"""Events with which the listener is measured."""
 OF_THE_AGENT = ("tidegate-", "HTTP-Dispatcher", "idle-timeout-task", "req-rsp-timeout-task")
 """Names of threads. The JDK's HTTP server, which nobody else uses here, has some of them."""
-SHARED = "spark-listener-group-shared"
-"""The thread in which Spark calls the agent's listener, and others."""
 OF_THE_COLLECTOR = ("GC Thread", "G1 ", "VM Thread")
 STEADY_BYTES = 100_000
 """The heap is settled when two garbage collections in a row differ by less."""
@@ -98,6 +96,7 @@ def driver(folder: Path) -> Iterator[Any]:
         "spark.driver.memory": "2g",
         "spark.sql.shuffle.partitions": "1",
         "spark.scheduler.mode": "FAIR",
+        "spark.network.timeout": "3600s",  # the fake ones send no heartbeats
         "spark.scheduler.listenerbus.eventqueue.capacity": "100000",
     }
     with (
@@ -161,8 +160,6 @@ class Meter:
             who = "other"
             if name.startswith(OF_THE_AGENT):
                 who = "agent"
-            elif name == SHARED:
-                who = "shared"
             elif name.startswith(OF_THE_COLLECTOR):
                 who = "collector"
             self.sum[f"{who} s"] += cpu_s - cpu_before_s
@@ -231,17 +228,17 @@ class Period(NamedTuple):
     seen: Mapping[str, float]
 
 
-def costs(period: Period, without_s: float) -> dict[str, float]:
+def costs(period: Period, heard_s: float) -> dict[str, float]:
     """Shares of a core, allocations in MB, jobs and events for each turn.
 
-    without_s: CPU seconds in each second of the thread that calls listeners, without the agent's.
+    heard_s: CPU time of the agent's listener for an event, in seconds.
     """
     seen, seconds = period.seen, period.seconds
     allocated = sum(value for key, value in seen.items() if key.endswith(" bytes"))
     # What the listener allocates is in the other thread, and little.
     share = seen["agent bytes"] / max(1.0, allocated)
     threads, collector = seen["agent s"] / seconds, seen["collector s"] * share / seconds
-    listener = seen["shared s"] / seconds - without_s
+    listener = heard_s * period.events / seconds
     in_turns = seconds / INTERVAL_S
     return {
         "threads": threads,
@@ -286,20 +283,18 @@ def run(folder: Path) -> dict[str, Any]:
             "executors": len(controller.gateway.executors()),
             "queries": len(controller.gateway.active_queries()),
         }
-        load.deafen()
-        meter.restart()
-        time.sleep(DEAF_S)
-        meter.look()
-        load.undeafen()
-        without_s = meter.sum["shared s"] / DEAF_S
-        figures |= {"first": costs(first, without_s), "later": costs(later, without_s)}
+        if figures["executors"] <= EXECUTORS or figures["queries"] < QUERIES:
+            raise SystemExit(f"the fake is too small: {figures}")
+        java, progress = spark._jsparkSession, queries[0]._jsq.lastProgress()
+        heard_s = fake.hear(java, progress, EVENTS_HEARD) / 1e9 / EVENTS_HEARD
+        figures |= {"first": costs(first, heard_s), "later": costs(later, heard_s)}
         load.stop()
         for query in queries:
             query.stop()
-        load.hear(queries[0]._jsq.lastProgress(), 12_000)  # more than its log keeps
+        fake.hear(java, progress, 12_000)  # more than its log keeps
         held = settled_heap(fake)
         controller.world.close()
-        load.dropAgent()
+        load.dropAgent(java)
         figures["heap_mb"] = (held - settled_heap(fake)) / 1e6
     return figures
 

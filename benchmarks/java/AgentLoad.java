@@ -17,7 +17,6 @@ import org.apache.spark.scheduler.JobSucceeded$;
 import org.apache.spark.scheduler.SparkListenerBlockManagerAdded;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.scheduler.SparkListenerExecutorAdded;
-import org.apache.spark.scheduler.SparkListenerInterface;
 import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
@@ -28,6 +27,8 @@ import org.apache.spark.scheduler.StageInfo;
 import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.scheduler.TaskLocality;
 import org.apache.spark.scheduler.cluster.ExecutorInfo;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.streaming.StreamingQueryListener;
 import org.apache.spark.storage.BlockManagerId;
 import scala.Option;
 import scala.collection.immutable.Seq;
@@ -51,7 +52,6 @@ public final class AgentLoad {
   private int stage = FIRST;
   private long task = FIRST;
   private volatile boolean stopped;
-  private SparkListenerInterface deaf;
 
   public AgentLoad(SparkContext context, int executors, int cores) {
     this.context = context;
@@ -226,9 +226,28 @@ public final class AgentLoad {
     return text.toString();
   }
 
-  /** The agent's listener on the bus. */
-  private SparkListenerInterface listener() {
-    for (SparkListenerInterface one : context.listenerBus().listeners()) {
+  /**
+   * Let the agent hear a progress event many times.
+   *
+   * @param session a session that the agent listens to
+   * @return the CPU time that it took, in nanoseconds
+   */
+  public static long hear(SparkSession session, Object progress, int times) throws Exception {
+    StreamingQueryListener listener = listener(session);
+    Map<?, ?> last = (Map<?, ?>) held(listener, "last"); // by which it knows events again
+    Class<?> type = StreamingQueryListener.QueryProgressEvent.class;
+    StreamingQueryListener.QueryProgressEvent event =
+        (StreamingQueryListener.QueryProgressEvent) type.getConstructors()[0].newInstance(progress);
+    long before = ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime();
+    for (int n = 0; n < times; n++) {
+      last.clear();
+      listener.onQueryProgress(event);
+    }
+    return ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime() - before;
+  }
+
+  private static StreamingQueryListener listener(SparkSession session) {
+    for (StreamingQueryListener one : session.streams().listListeners()) {
       if (one.getClass().getName().equals("io.tidegate.spark.QueryListener")) {
         return one;
       }
@@ -236,40 +255,25 @@ public final class AgentLoad {
     throw new IllegalStateException("the agent does not listen");
   }
 
-  /** Take the agent's listener off the bus. */
-  public void deafen() {
-    deaf = listener();
-    context.removeSparkListener(deaf);
-  }
-
-  /** Undo {@link #deafen}. */
-  public void undeafen() {
-    context.addSparkListener(deaf);
-  }
-
-  /** Let the agent hear a progress event many times. */
-  public void hear(Object progress, int times) throws Exception {
-    Class<?> type =
-        Class.forName("org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent");
-    Object event = type.getConstructors()[0].newInstance(progress);
-    SparkListenerInterface listener = listener();
-    for (int n = 0; n < times; n++) {
-      listener.onOtherEvent((SparkListenerEvent) event);
-    }
+  private static Object held(Object target, String name) throws Exception {
+    Field field = target.getClass().getDeclaredField(name);
+    field.setAccessible(true);
+    return field.get(target);
   }
 
   /** End the agent of the application and forget all that its classes hold. */
-  public void dropAgent() throws Exception {
-    deafen();
-    deaf = null;
+  public void dropAgent(SparkSession session) throws Exception {
+    session.streams().removeListener(listener(session));
     Field plugins = SparkContext.class.getDeclaredField("_plugins");
     plugins.setAccessible(true);
     Option<?> container = (Option<?>) plugins.get(context);
     container.get().getClass().getMethod("shutdown").invoke(container.get());
     plugins.set(context, Option.empty());
-    Field methods = Class.forName("io.tidegate.spark.Internals").getDeclaredField("methods");
-    methods.setAccessible(true);
-    ((Map<?, ?>) methods.get(null)).clear();
+    for (String name : new String[] {"methods", "classes"}) {
+      Field kept = Class.forName("io.tidegate.spark.Internals").getDeclaredField(name);
+      kept.setAccessible(true);
+      ((Map<?, ?>) kept.get(null)).clear();
+    }
   }
 
   /** Used heap after garbage collections, in bytes. */

@@ -353,6 +353,9 @@ class AgentGateway(Gateway):
 
         The events of the agent are fetched in a thread, which renews the lease too.
         """
+        # From this request on, the agent listens to the queries.
+        with contextlib.suppress(BackendError):  # the thread says what is wrong
+            self._calls.get("/v1/events", after=self._event, wait=0)
         stop = threading.Event()
         thread = threading.Thread(
             target=self._follow, args=(hear, stop), name="tidegate-events", daemon=True

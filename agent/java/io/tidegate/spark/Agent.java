@@ -59,18 +59,20 @@ final class Agent {
   private static final int LONGEST_BODY = 1 << 20;
   private static final long LONGEST_WAIT_MS = 25_000;
   private static final long CHECK_S = 5;
+  private static final long LOOK_S = 1;
 
   private final Settings settings;
   private final Application application;
   private final Lease lease = new Lease();
   private final HttpServer server;
   private final EventLog eventLog = new EventLog();
+  private final QueryListener listener = new QueryListener(eventLog);
   private final Semaphore waiting = new Semaphore(WAITING);
   private final String instance = UUID.randomUUID().toString();
   private final ExecutorService workers = new ThreadPoolExecutor(
       0, THREADS, 60, TimeUnit.SECONDS, new SynchronousQueue<>(), named("agent"));
   private final ScheduledExecutorService clock =
-      Executors.newScheduledThreadPool(1, named("agent-clock"));
+      Executors.newScheduledThreadPool(2, named("agent-clock")); // to request a total may take long
   private final Map<String, Answer> answers = new HashMap<>();
   private Controller controller;
   private final Object totals = new Object();
@@ -186,8 +188,8 @@ final class Agent {
     Thread starter = named("agent-start").newThread(agent.server::start);
     starter.start();
     starter.join();
-    context.addSparkListener(new QueryListener(agent.eventLog));
     agent.clock.scheduleWithFixedDelay(agent::check, CHECK_S, CHECK_S, TimeUnit.SECONDS);
+    agent.clock.scheduleWithFixedDelay(agent.listener::look, LOOK_S, LOOK_S, TimeUnit.SECONDS);
     log.warn("Tidegate's agent listens on {}", agent.url());
     if (settings.tokenIsRandom && settings.announce == null && settings.controller.isEmpty()) {
       log.warn("Nobody knows the token of Tidegate's agent: set spark.tidegate.agent.token.file or "
@@ -343,6 +345,7 @@ final class Agent {
     ObjectNode answer = application.json.createObjectNode();
     ArrayNode found = answer.putArray("events");
     long first = 0;
+    listener.watch();
     boolean mayWait = waiting.tryAcquire();
     List<EventLog.Event> events;
     try {

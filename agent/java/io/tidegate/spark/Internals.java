@@ -26,6 +26,7 @@ import scala.Tuple2;
 final class Internals {
   private static final int SEARCHED = 20;
   private static final Map<String, Method> methods = new ConcurrentHashMap<>();
+  private static final Map<String, Class<?>> classes = new ConcurrentHashMap<>();
 
   private Internals() {}
 
@@ -97,9 +98,15 @@ final class Internals {
   /** The first of several classes that this version of Spark has. */
   static Class<?> first(String... names) throws ClassNotFoundException {
     ClassLoader loader = Internals.class.getClassLoader();
+    Class<?> known = classes.get(names[0]);
+    if (known != null) {
+      return known;
+    }
     for (String name : names) {
       try {
-        return Class.forName(name, true, loader);
+        Class<?> found = Class.forName(name, true, loader);
+        classes.put(names[0], found); // to search for one that is not there takes long
+        return found;
       } catch (ClassNotFoundException error) {
         // the next one
       }
