@@ -61,8 +61,8 @@ CPU_BUDGET = 0.005
 HEAP_BUDGET_MB = 20.0
 FIRST_TURNS = 3
 """Turns right after the controller has attached, when the JVM has not compiled the agent yet."""
-WARM_UP_S, WARM_UP_PAUSE_S = 40.0, 0.5
-LATER_TURNS = 8
+WARM_UP_S, WARM_UP_PAUSE_S = 30.0, 0.5
+LATER_TURNS = 6
 EVENTS_HEARD = 200
 """Events with which the listener is measured."""
 OF_THE_AGENT = ("tidegate-", "HTTP-Dispatcher", "idle-timeout-task", "req-rsp-timeout-task")
@@ -274,6 +274,7 @@ def run(folder: Path) -> dict[str, Any]:
         load.history(100, 1000, runs[0], names[0])
         load.history(900, 1, runs[0], names[0])
         load.start(runs, names, INTERVAL_S)
+        print("the driver runs; the controller attaches", flush=True)
         meter = Meter(spark)
         controller = Controller(AgentGateway(*announced(folder / "agent.json")), meter)
         first = controller.measured(FIRST_TURNS)
@@ -288,6 +289,7 @@ def run(folder: Path) -> dict[str, Any]:
         java, progress = spark._jsparkSession, queries[0]._jsq.lastProgress()
         heard_s = fake.hear(java, progress, EVENTS_HEARD) / 1e9 / EVENTS_HEARD
         figures |= {"first": costs(first, heard_s), "later": costs(later, heard_s)}
+        print("measured; now the heap", flush=True)
         load.stop()
         for query in queries:
             query.stop()
