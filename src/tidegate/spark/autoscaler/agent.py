@@ -52,6 +52,8 @@ VARIABLE = "TIDEGATE_AGENT_TOKEN"
 SHORTEST_TOKEN = 12
 LEASE_S = 30
 """Silence after which the agent lets another controller take over, in seconds."""
+EVENT_PAUSE_S = 0.2
+"""Pause between two requests for events, in seconds: many queries end their batches together."""
 RETRY_S = 1.0
 """Pause after a request for events that failed, in seconds."""
 LIMIT_KINDS: dict[str, LimitKind] = {
@@ -399,3 +401,4 @@ class AgentGateway(Gateway):
                 self._event = int(event["number"])
                 if not stop.is_set():
                     hear(event["kind"], event["text"])
+            stop.wait(EVENT_PAUSE_S)

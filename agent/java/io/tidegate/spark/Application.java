@@ -317,7 +317,7 @@ final class Application {
     Object store = context.statusStore();
     ArrayNode found = json.createArrayNode();
     for (JsonNode number : numbers) {
-      found.add(unless(() -> json.valueToTree(call(store, "lastStageAttempt", number.asInt()))));
+      found.add(unless(() -> json.valueToTree(Internals.lastStage(store, number.asInt()))));
     }
     return found;
   }
@@ -367,13 +367,15 @@ final class Application {
       }
       ArrayNode stages = ((ObjectNode) job).putArray("stages");
       for (JsonNode stage : job.get("stageIds")) {
-        Option<?> seen =
-            (Option<?>) call(context.statusTracker(), "getStageInfo", stage.asInt());
-        if (seen.isDefined()) {
-          ObjectNode node = stages.addObject();
-          for (String key : new String[] {"numTasks", "numActiveTasks", "numCompletedTasks"}) {
-            node.put(key, ((Number) call(seen.get(), key)).intValue());
-          }
+        JsonNode seen = unless(() -> {
+          Object data = Internals.lastStage(store, stage.asInt());
+          ObjectNode node = json.createObjectNode();
+          node.put("numTasks", (Integer) call(data, "numTasks"));
+          node.put("numActiveTasks", (Integer) call(data, "numActiveTasks"));
+          return node.put("numCompletedTasks", (Integer) call(data, "numCompleteTasks"));
+        });
+        if (seen.isObject()) {
+          stages.add(seen);
         }
       }
       found.add(job);

@@ -11,6 +11,7 @@ import java.util.Arrays;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
+import java.util.NoSuchElementException;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.SparkConf;
 import org.apache.spark.package$;
@@ -198,6 +199,24 @@ final class Internals {
     }
     Option<?> found = number < 0 ? Option.empty() : (Option<?>) call(store, "execution", number);
     return found.isDefined() ? found.get() : null;
+  }
+
+  /**
+   * The last attempt of a stage; raises NoSuchElementException if Spark has dropped it.
+   *
+   * <p>Spark's own method for it sorts all stages that it knows.
+   */
+  static Object lastStage(Object statusStore, int number) throws Exception {
+    Object store = call(statusStore, "store");
+    Class<?> type = first("org.apache.spark.status.StageDataWrapper");
+    Object found = null;
+    try {
+      for (int attempt = 0; ; attempt++) {
+        found = call(store, "read", type, new int[] {number, attempt});
+      }
+    } catch (NoSuchElementException error) {
+      return found == null ? call(statusStore, "lastStageAttempt", number) : call(found, "info");
+    }
   }
 
   /** A field of an object, of its class or a class that it extends. */
