@@ -11,8 +11,8 @@ ones. Every ten seconds, each query has a batch of two jobs with 1,200 tasks. Th
 1,000 jobs, 1,000 stages and 100,000 tasks, Spark's limits.
 
 A controller attaches through HTTP and takes its turns at the default interval. The CPU time is that
-of the agent's threads and of its listener in Spark's thread. The share of the garbage collector's
-time that corresponds to the agent's allocations is added.
+of the agent's threads, and the difference that its listener makes in Spark's thread. The share of
+the garbage collector's time that corresponds to the agent's allocations is added.
 
 The memory is the difference in used heap, after garbage collection, when the agent is ended and
 what its classes hold is dropped. Before that, its log of events is filled to its limit.
@@ -33,6 +33,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,11 +59,17 @@ INTERVAL_S = 10.0
 """Time between two turns of the controller, and between two batches of a query, in seconds."""
 CPU_BUDGET = 0.005
 HEAP_BUDGET_MB = 20.0
-FIRST_TURNS = 5
+FIRST_TURNS = 3
 """Turns right after the controller has attached, when the JVM has not compiled the agent yet."""
 WARM_UP_S, WARM_UP_PAUSE_S = 40.0, 0.5
-LATER_TURNS = 8
-EVENTS_HEARD = 200
+LATER_TURNS = 6
+DEAF_S = 40.0
+"""Seconds without the agent's listener, to compare with."""
+OF_THE_AGENT = ("tidegate-", "HTTP-Dispatcher", "idle-timeout-task", "req-rsp-timeout-task")
+"""Names of threads. The JDK's HTTP server, which nobody else uses here, has some of them."""
+SHARED = "spark-listener-group-shared"
+"""The thread in which Spark calls the agent's listener, and others."""
+OF_THE_COLLECTOR = ("GC Thread", "G1 ", "VM Thread")
 STEADY_BYTES = 100_000
 """The heap is settled when two garbage collections in a row differ by less."""
 
@@ -129,48 +136,90 @@ def started(spark: Any, folder: Path) -> list[Any]:
 
 
 class Meter:
-    """CPU time and allocations in the driver's JVM, since the last look.
+    """CPU time and allocations in the driver's JVM, added up look by look.
 
-    spark: the session.
+    spark: the session. Threads may end, so look often.
     """
 
     def __init__(self, spark: Any) -> None:
         self._load = spark.sparkContext._jvm.AgentLoad
         self._pid = int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
-        self._before = self._look()
+        self._before: dict[str, tuple[str, float, float]] = {}
+        self.sum: defaultdict[str, float] = defaultdict(float)
+        self.restart()
 
-    def _look(self) -> dict[str, float]:
-        """Seconds of CPU time and allocated bytes."""
-        found = {"cpu_s": 0.0, "agent_bytes": 0.0, "bytes": 0.0, "gc_s": 0.0}
+    def restart(self) -> None:
+        """Begin again at zero."""
+        self.look()
+        self.sum.clear()
+
+    def look(self) -> None:
+        """Add the CPU seconds and allocated bytes since the last look."""
+        seen = self._threads()
+        for key, (name, cpu_s, allocated) in seen.items():
+            _, cpu_before_s, allocated_before = self._before.get(key, ("", 0.0, 0.0))
+            who = "other"
+            if name.startswith(OF_THE_AGENT):
+                who = "agent"
+            elif name == SHARED:
+                who = "shared"
+            elif name.startswith(OF_THE_COLLECTOR):
+                who = "collector"
+            self.sum[f"{who} s"] += cpu_s - cpu_before_s
+            self.sum[f"{who} bytes"] += allocated - allocated_before
+        self._before = seen
+
+    def _threads(self) -> dict[str, tuple[str, float, float]]:
+        """Name, CPU seconds and allocated bytes by a thread's id."""
+        found = {}
         for line in self._load.threads().splitlines():
-            name, nanos, allocated = line.split("\t")
-            found["bytes"] += float(allocated)
-            # The JDK's HTTP server has a thread of its own, and nobody else uses that server.
-            if name.startswith(("tidegate-", "HTTP-Dispatcher", "idle-timeout-task")):
-                found["cpu_s"] += float(nanos) / 1e9
-                found["agent_bytes"] += float(allocated)
+            id, name, nanos, allocated = line.split("\t")
+            found[id] = (name, max(0.0, float(nanos)) / 1e9, max(0.0, float(allocated)))
         tick_s = 1 / os.sysconf("SC_CLK_TCK")
-        for task in Path(f"/proc/{self._pid}/task").iterdir():
+        for task in Path(f"/proc/{self._pid}/task").iterdir():  # Java does not list the collector
             with contextlib.suppress(OSError):  # it has just ended
                 name, _, rest = (task / "stat").read_text().partition("(")[2].rpartition(")")
-                if name.startswith(("GC Thread", "G1 ", "VM Thread")):
+                if name.startswith(OF_THE_COLLECTOR):
                     fields = rest.split()
-                    found["gc_s"] += (int(fields[11]) + int(fields[12])) * tick_s
+                    cpu_s = (int(fields[11]) + int(fields[12])) * tick_s
+                    found[f"task {task.name}"] = (name, cpu_s, 0.0)
         return found
 
-    def since(self) -> dict[str, float]:
-        """The differences since the last call."""
-        before, self._before = self._before, self._look()
-        return {key: value - before[key] for key, value in self._before.items()}
 
+class Controller:
+    """A controller that is in charge: it observes, and requests the total again each time.
 
-def turns(world: SparkWorld, gateway: AgentGateway, number: int, pause_s: float) -> None:
-    """Turns of a controller that is in charge, so it requests the total again each time."""
-    for _ in range(number):
-        next_s = time.monotonic() + pause_s
-        world.observe()
-        gateway.request_total(EXECUTORS)
-        time.sleep(max(0.0, next_s - time.monotonic()))
+    gateway, world: as in an autoscaler. meter: looks after each turn.
+    """
+
+    def __init__(self, gateway: AgentGateway, meter: Meter) -> None:
+        self.gateway, self.meter = gateway, meter
+        manager = executor_manager(gateway, time.time)
+        self.world = SparkWorld(gateway, manager, HostOffer(Resources(float(CORES))))
+        self.world.start()
+        self.world.observe()
+
+    def turns(self, number: int, pause_s: float) -> None:
+        """Take turns."""
+        for _ in range(number):
+            next_s = time.monotonic() + pause_s
+            self.world.observe()
+            self.gateway.request_total(EXECUTORS)
+            time.sleep(max(0.0, next_s - time.monotonic()))
+            self.meter.look()
+
+    def measured(self, number: int) -> Period:
+        """Take turns at the interval and measure them."""
+        self.meter.restart()
+        began_s, jobs, events = time.monotonic(), self.world._queries._last_job, self._events()
+        self.turns(number, INTERVAL_S)
+        self.meter.look()
+        took_s = time.monotonic() - began_s
+        new_jobs = self.world._queries._last_job - jobs
+        return Period(took_s, self._events() - events, new_jobs, self.meter.sum.copy())
+
+    def _events(self) -> int:
+        return int(self.gateway._calls.get("/v1/application")["lastEvent"])
 
 
 class Period(NamedTuple):
@@ -182,32 +231,24 @@ class Period(NamedTuple):
     seen: Mapping[str, float]
 
 
-def measured(meter: Meter, world: SparkWorld, gateway: AgentGateway, number: int) -> Period:
-    """Take turns at the interval and measure them."""
+def costs(period: Period, without_s: float) -> dict[str, float]:
+    """Shares of a core, allocations in MB, jobs and events for each turn.
 
-    def so_far() -> tuple[float, int, int]:
-        last = gateway._calls.get("/v1/application")["lastEvent"]
-        return time.monotonic(), int(last), world._queries._last_job
-
-    meter.since()
-    before = so_far()
-    turns(world, gateway, number, INTERVAL_S)
-    took_s, events, jobs = (b - a for a, b in zip(before, so_far(), strict=True))
-    return Period(took_s, int(events), int(jobs), meter.since())
-
-
-def costs(period: Period, heard_s: float) -> dict[str, float]:
-    """Shares of a core, allocations in MB and jobs for each turn. heard_s: CPU time of an event."""
+    without_s: CPU seconds in each second of the thread that calls listeners, without the agent's.
+    """
     seen, seconds = period.seen, period.seconds
-    collecting_s = seen["gc_s"] * min(1.0, seen["agent_bytes"] / max(1.0, seen["bytes"]))
-    listening_s = heard_s * period.events
+    allocated = sum(value for key, value in seen.items() if key.endswith(" bytes"))
+    # What the listener allocates is in the other thread, and little.
+    share = seen["agent bytes"] / max(1.0, allocated)
+    threads, collector = seen["agent s"] / seconds, seen["collector s"] * share / seconds
+    listener = seen["shared s"] / seconds - without_s
     in_turns = seconds / INTERVAL_S
     return {
-        "threads": seen["cpu_s"] / seconds,
-        "listener": listening_s / seconds,
-        "collector": collecting_s / seconds,
-        "cpu": (seen["cpu_s"] + listening_s + collecting_s) / seconds,
-        "allocated_mb": seen["agent_bytes"] / 1e6 / in_turns,
+        "threads": threads,
+        "listener": listener,
+        "collector": collector,
+        "cpu": threads + listener + collector,
+        "allocated_mb": seen["agent bytes"] / 1e6 / in_turns,
         "events": period.events / in_turns,
         "jobs": period.jobs / in_turns,
     }
@@ -237,28 +278,28 @@ def run(folder: Path) -> dict[str, Any]:
         load.history(900, 1, runs[0], names[0])
         load.start(runs, names, INTERVAL_S)
         meter = Meter(spark)
-        gateway = AgentGateway(*announced(folder / "agent.json"))
-        manager = executor_manager(gateway, time.time)
-        world = SparkWorld(gateway, manager, HostOffer(Resources(float(CORES))))
-        world.start()
-        world.observe()
-        first = measured(meter, world, gateway, FIRST_TURNS)
-        turns(world, gateway, round(WARM_UP_S / WARM_UP_PAUSE_S), WARM_UP_PAUSE_S)
-        later = measured(meter, world, gateway, LATER_TURNS)
+        controller = Controller(AgentGateway(*announced(folder / "agent.json")), meter)
+        first = controller.measured(FIRST_TURNS)
+        controller.turns(round(WARM_UP_S / WARM_UP_PAUSE_S), WARM_UP_PAUSE_S)
+        later = controller.measured(LATER_TURNS)
         figures: dict[str, Any] = {
-            "executors": len(gateway.executors()),
-            "queries": len(gateway.active_queries()),
+            "executors": len(controller.gateway.executors()),
+            "queries": len(controller.gateway.active_queries()),
         }
-        progress = queries[0]._jsq.lastProgress()
-        heard_s = fake.hear(progress, EVENTS_HEARD) / 1e9 / EVENTS_HEARD
-        figures |= {"first": costs(first, heard_s), "later": costs(later, heard_s)}
+        load.deafen()
+        meter.restart()
+        time.sleep(DEAF_S)
+        meter.look()
+        load.undeafen()
+        without_s = meter.sum["shared s"] / DEAF_S
+        figures |= {"first": costs(first, without_s), "later": costs(later, without_s)}
         load.stop()
         for query in queries:
             query.stop()
-        fake.hear(progress, 12_000)  # more than its log keeps
+        load.hear(queries[0]._jsq.lastProgress(), 12_000)  # more than its log keeps
         held = settled_heap(fake)
-        world.close()
-        fake.dropAgent(context)
+        controller.world.close()
+        load.dropAgent()
         figures["heap_mb"] = (held - settled_heap(fake)) / 1e6
     return figures
 
@@ -273,7 +314,7 @@ def figure(values: Sequence[float], form: str) -> str:
 
 def table(records: Sequence[Mapping[str, Any]]) -> str:
     """The result as a page shows it."""
-    lines = ["| part | first 50 s | later | budget |", "|---|---:|---:|---:|"]
+    lines = ["| part | first 30 s | later | budget |", "|---|---:|---:|---:|"]
     rows = (
         ("threads", "threads of the agent"),
         ("listener", "its listener, in Spark's thread"),

@@ -1,6 +1,5 @@
 import java.lang.management.ManagementFactory;
 import java.lang.reflect.Field;
-import java.lang.reflect.Method;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
@@ -18,6 +17,7 @@ import org.apache.spark.scheduler.JobSucceeded$;
 import org.apache.spark.scheduler.SparkListenerBlockManagerAdded;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.scheduler.SparkListenerExecutorAdded;
+import org.apache.spark.scheduler.SparkListenerInterface;
 import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
@@ -51,6 +51,7 @@ public final class AgentLoad {
   private int stage = FIRST;
   private long task = FIRST;
   private volatile boolean stopped;
+  private SparkListenerInterface deaf;
 
   public AgentLoad(SparkContext context, int executors, int cores) {
     this.context = context;
@@ -208,7 +209,7 @@ public final class AgentLoad {
 
   // --- measuring ----------------------------------------------------------------------------
 
-  /** CPU time and allocated bytes of the live threads, one per line: name, ns, bytes. */
+  /** CPU time and allocated bytes of the live threads, one per line: id, name, ns, bytes. */
   public static String threads() {
     com.sun.management.ThreadMXBean bean =
         (com.sun.management.ThreadMXBean) ManagementFactory.getThreadMXBean();
@@ -216,7 +217,8 @@ public final class AgentLoad {
     for (long id : bean.getAllThreadIds()) {
       java.lang.management.ThreadInfo info = bean.getThreadInfo(id);
       if (info != null) {
-        text.append(info.getThreadName().replace('\t', ' ').replace('\n', ' '));
+        String name = info.getThreadName().replace('\t', ' ').replace('\n', ' ');
+        text.append(id).append('\t').append(name);
         text.append('\t').append(bean.getThreadCpuTime(id));
         text.append('\t').append(bean.getThreadAllocatedBytes(id)).append('\n');
       }
@@ -224,37 +226,50 @@ public final class AgentLoad {
     return text.toString();
   }
 
-  /** CPU time of the agent's listener in Spark's thread for some progress events, in ns. */
-  public static long hear(Object progress, int times) throws Exception {
-    Class<?> type = Class.forName("io.tidegate.spark.QueryListener");
-    Object listener = type.getConstructor().newInstance();
-    Class<?> event =
-        Class.forName("org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent");
-    Object one = event.getConstructors()[0].newInstance(progress);
-    Method heard = type.getMethod("onQueryProgress", event);
-    long before = ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime();
-    for (int n = 0; n < times; n++) {
-      heard.invoke(listener, one);
+  /** The agent's listener on the bus. */
+  private SparkListenerInterface listener() {
+    for (SparkListenerInterface one : context.listenerBus().listeners()) {
+      if (one.getClass().getName().equals("io.tidegate.spark.QueryListener")) {
+        return one;
+      }
     }
-    return ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime() - before;
+    throw new IllegalStateException("the agent does not listen");
+  }
+
+  /** Take the agent's listener off the bus. */
+  public void deafen() {
+    deaf = listener();
+    context.removeSparkListener(deaf);
+  }
+
+  /** Undo {@link #deafen}. */
+  public void undeafen() {
+    context.addSparkListener(deaf);
+  }
+
+  /** Let the agent hear a progress event many times. */
+  public void hear(Object progress, int times) throws Exception {
+    Class<?> type =
+        Class.forName("org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent");
+    Object event = type.getConstructors()[0].newInstance(progress);
+    SparkListenerInterface listener = listener();
+    for (int n = 0; n < times; n++) {
+      listener.onOtherEvent((SparkListenerEvent) event);
+    }
   }
 
   /** End the agent of the application and forget all that its classes hold. */
-  public static void dropAgent(SparkContext context) throws Exception {
+  public void dropAgent() throws Exception {
+    deafen();
+    deaf = null;
     Field plugins = SparkContext.class.getDeclaredField("_plugins");
     plugins.setAccessible(true);
     Option<?> container = (Option<?>) plugins.get(context);
     container.get().getClass().getMethod("shutdown").invoke(container.get());
     plugins.set(context, Option.empty());
-    Object log = held("io.tidegate.spark.EventLog", "shared", null);
-    ((java.util.Collection<?>) held("io.tidegate.spark.EventLog", "events", log)).clear();
-    ((Map<?, ?>) held("io.tidegate.spark.Internals", "methods", null)).clear();
-  }
-
-  private static Object held(String type, String name, Object target) throws Exception {
-    Field field = Class.forName(type).getDeclaredField(name);
-    field.setAccessible(true);
-    return field.get(target);
+    Field methods = Class.forName("io.tidegate.spark.Internals").getDeclaredField("methods");
+    methods.setAccessible(true);
+    ((Map<?, ?>) methods.get(null)).clear();
   }
 
   /** Used heap after garbage collections, in bytes. */

@@ -14,6 +14,9 @@ from pyspark import SparkConf, SparkContext
 
 
 def main() -> None:
+    # Settings with which a JVM is started are those of all its contexts.
+    jvm: Any = SparkContext
+    jvm._ensure_initialized()
     for line in iter(sys.stdin.readline, ""):
         # Without the settings of the first context, which are properties of the JVM.
         conf = SparkConf(loadDefaults=False).setMaster("local[1]").setAppName("agent")
