@@ -22,6 +22,7 @@ from tests.clusters.agent.standalone import (
 )
 from tests.clusters.submitted import Submitted
 from tidegate.lifecycle import wait_until
+from tidegate.spark.agent import JAR
 from tidegate.spark.local.cluster import LocalCluster
 
 pytestmark = [pytest.mark.agent, pytest.mark.java]
@@ -32,7 +33,7 @@ def test_a_jar_on_a_worker_is_scaled_by_a_controller_beside_it(
 ) -> None:
     waits = {"spark.standalone.submit.waitAppCompletion": "true"}
     words = [*spark_words(cluster, **waits), "--deploy-mode", "cluster", "--driver-cores", "1"]
-    words += ["--controller-python", sys.executable]
+    words += ["--controller-python", sys.executable, "--agent-jar", str(JAR)]
     app = ("--class", "Job", str(jar))
     with Submitted(tmp_path, [*QUICK, *BY_LOAD, *words], environment(), app) as job:
         name = job.application

@@ -149,6 +149,23 @@ def test_only_some_of_very_many_jobs_are_read(caplog: pytest.LogCaptureFixture) 
     assert len([r for r in caplog.records if "only" in r.getMessage()]) == 1, "said once"
 
 
+def test_a_job_that_is_listed_after_a_later_one_is_read_and_one_that_was_dropped_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gateway, _ = on_jvm(1, [job(n, "run-0", n) for n in (0, 1, 3)])
+    found, newest, left = gateway.finished_jobs(0)
+    assert ([j.job for j in found], newest, left) == ([1, 3], 3, {2})
+    gateway._scala.answers["job"] = {2: job(2, "run-0", 2)}.__getitem__
+    found, newest, left = gateway.finished_jobs(newest, left)
+    assert ([j.job for j in found], newest, left) == ([2], 3, set())
+    assert not caplog.records
+    gateway, _ = on_jvm(1, [job(n, "run-0", n) for n in (0, 1, 3)])
+    _, newest, left = gateway.finished_jobs(0)
+    found, _, left = gateway.finished_jobs(newest, left)
+    assert (found, left) == ([], set()), "it is gone, and not looked for again"
+    assert "1 jobs were dropped" in caplog.text
+
+
 def test_few_jobs_are_all_read() -> None:
     gateway, _ = on_jvm(4, [job(n, f"run-{n % 4}", n // 8) for n in range(40)])
     found, _, _ = gateway.finished_jobs(-1)

@@ -34,7 +34,8 @@ from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.getOrCreate()
 rows = spark.readStream.format("rate").option("rowsPerSecond", 5).load()
-query = rows.writeStream.queryName("orders").format("noop").trigger(processingTime="1s").start()
+writer = rows.writeStream.queryName("orders").format("noop")
+query = writer.trigger(processingTime="1 second").start()
 while not Path(sys.argv[1]).exists() and query.isActive:
     time.sleep(0.1)
 active = query.isActive

@@ -87,6 +87,7 @@ class JobReader:
 
     def __init__(self, source: JobSource) -> None:
         self.source = source
+        self._missing: set[int] = set()  # jobs that were not listed although later ones were
         self._dropped = False  # whether a warning about jobs that were dropped was given
         self._skipped = False  # whether a warning about jobs that were not read was given
 
@@ -96,10 +97,14 @@ class JobReader:
         """Jobs that have ended since the last look; see `Gateway.finished_jobs`."""
         most = MOST_LISTED if after >= 0 else FIRST_LOOK
         plain, newest = self.source.list_jobs(after, most, running)
-        if after >= 0:
-            self._warn_of_dropped(newest - after - sum(job["jobId"] > after for job in plain))
+        listed = {job["jobId"] for job in plain}
+        # Jobs that are submitted at the same time may reach the store in another order, so one that
+        # is missing is looked up once more.
+        self._warn_of_dropped(len(self._missing.intersection(running) - listed))
+        first = max(after + 1, newest - most + 1) if after >= 0 else newest + 1
+        self._missing = set(range(first, newest + 1)) - listed
         ended = [job for job in plain if job["status"] != "RUNNING"]
-        left = {job["jobId"] for job in plain if job["status"] == "RUNNING"}
+        left = {job["jobId"] for job in plain if job["status"] == "RUNNING"} | self._missing
         found = self._works(first_batches(ended, JOBS_PER_TURN))
         read = {job.job for job in found}
         rest = [job for job in ended if job["jobId"] not in read]
