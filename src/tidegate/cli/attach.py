@@ -18,9 +18,20 @@ from tidegate.units import duration_s
 if TYPE_CHECKING:
     from tidegate.spark.autoscaler.attachment import Attachment
 
-__all__ = ["AttachCommand", "attach"]
+__all__ = ["AgentCaFile", "AgentTokenFile", "AttachCommand", "attach"]
 
 FAILED = 1
+
+AgentTokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="File with the agent's token. Default: the variable TIDEGATE_AGENT_TOKEN.",
+        metavar="FILE",
+    ),
+]
+AgentCaFile = Annotated[
+    Path | None, typer.Option(help="Certificates to check the agent's with.", metavar="FILE")
+]
 
 
 class AttachCommand(TyperCommand):
@@ -50,17 +61,8 @@ def attach(
             show_default=False,
         ),
     ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with the agent's token. Default: the variable TIDEGATE_AGENT_TOKEN.",
-            metavar="FILE",
-        ),
-    ] = None,
-    ca_file: Annotated[
-        Path | None,
-        typer.Option(help="Certificates to check the agent's with.", metavar="FILE"),
-    ] = None,
+    token_file: AgentTokenFile = None,
+    ca_file: AgentCaFile = None,
     wait: Annotated[str, typer.Option(help="Longest time to wait for the agent.")] = "60s",
     follow: Annotated[
         bool,

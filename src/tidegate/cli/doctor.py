@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperCommand
 
+from tidegate.cli.attach import AgentCaFile, AgentTokenFile
 from tidegate.cli.autoscaler_options import with_autoscaler_options
 from tidegate.cli.output import console, print_json
 from tidegate.cli.submit import SPARK, SubmitCommand, submit
@@ -104,17 +105,8 @@ def doctor(
     application: Annotated[
         str, typer.Option(help="Id of the application, for a history server.", metavar="ID")
     ] = "",
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with the agent's token. Default: the variable TIDEGATE_AGENT_TOKEN.",
-            metavar="FILE",
-        ),
-    ] = None,
-    ca_file: Annotated[
-        Path | None,
-        typer.Option(help="Certificates to check the agent's with.", metavar="FILE"),
-    ] = None,
+    token_file: AgentTokenFile = None,
+    ca_file: AgentCaFile = None,
     wait: Annotated[
         str, typer.Option(help="Longest time to wait for a batch of each running query.")
     ] = "20s",

@@ -166,7 +166,7 @@ def test_the_driver_pod_of_the_repository_runs_with_its_sidecar(
     """Its image and its application are replaced, and the machine's memory is respected."""
     (pod,) = documents(DEPLOY / "driver.yaml")
     (driver,) = pod["spec"]["containers"]
-    assert driver["args"].pop() == "/opt/work/app.py"
+    assert driver["args"].pop() == "/opt/app/app.py"
     driver["args"] += [f"--conf={key}={value}" for key, value in SETTINGS.items()]
     driver["args"] += [load.__file__, str(tmp_path)]
     empty.apply(pod)
