@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.apps.feed import PublishedBatch
+from tidegate.report.summary import Measured
 from tidegate.spark.streams.checkpoints import Checkpoint
 from tidegate.spark.streams.file_topics import FileTopic
 from tidegate.spark.streams.topic import Manifest
@@ -23,7 +24,10 @@ from tidegate.spark.streams.topic import Manifest
 if TYPE_CHECKING:
     from tidegate.spark.streams.topology import RunningTopology
 
-__all__ = ["latencies", "latencies_in", "processed_s"]
+__all__ = ["Taken", "figures", "latencies", "latencies_in", "processed_s", "together"]
+
+Taken = tuple[NDArray[np.float64], int, int]
+"""Latencies in seconds, rows that still wait, and rows that are late."""
 
 
 def latencies(
@@ -106,3 +110,22 @@ def _read_s(consumer: str, checkpoint: Checkpoint, after: dict[str, float]) -> d
             for file in checkpoint.batch_files(batch.batch_id):
                 found[file] = max(commit.stat().st_mtime, end_s)
     return found
+
+
+def together(known: Mapping[str, Taken]) -> Taken:
+    """What the rows of all sources took. known: by source."""
+    taken_s = np.concatenate([np.empty(0), *(each[0] for each in known.values())])
+    waiting, late = (sum(each) for each in zip(*(each[1:] for each in known.values()), strict=True))
+    return taken_s, waiting, late
+
+
+def figures(taken_s: NDArray[np.float64], waiting: int, late: int) -> Measured:
+    """Counts and percentiles of what rows took.
+
+    taken_s: latencies in seconds. waiting: rows that still wait. late: rows that are late, those
+    that wait included.
+    """
+    p50_s, p95_s, p99_s = (
+        map(float, np.percentile(taken_s, [50, 95, 99])) if len(taken_s) else (None, None, None)
+    )
+    return Measured(len(taken_s) + waiting, late, p50_s, p95_s, p99_s)

@@ -19,7 +19,7 @@ import numpy as np
 
 from tidegate.apps.application import Application, ResultCheck, settle
 from tidegate.apps.feed import TopicFeed
-from tidegate.apps.latency import latencies_in, processed_s
+from tidegate.apps.latency import Taken, figures, latencies_in, processed_s, together
 from tidegate.errors import BackendError, InputError
 from tidegate.lifecycle import Stop, wait_until
 from tidegate.loop.journal import Turn
@@ -37,7 +37,6 @@ from tidegate.units import duration_s, finite
 from tidegate.workloads import ConstantRate, Sum
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
     from tidegate.spark.streams.topology import RunningTopology, StreamTopology
@@ -448,10 +447,6 @@ def _settled(turn: Turn | None) -> bool:
     return all(host.status == "running" for host in turn.snapshot.hosts)
 
 
-_Taken = tuple["NDArray[np.float64]", int, int]
-"""Latencies in seconds, rows that still wait, and rows that are late."""
-
-
 def _measured(
     run: LiveRun, running: RunningTopology, feed: TopicFeed, result: LiveResult
 ) -> dict[str, Any]:
@@ -462,16 +457,16 @@ def _measured(
     lost, repeated = run.application.lost_and_repeated(result.check)
     rejected = result.check.rejected if result.check is not None else {}
     aside = sum(sum(reasons.values()) for reasons in rejected.values())
-    together = _figures(*_together(known))
+    of_all = figures(*together(known))
     return {
-        "measured": replace(together, lost=lost, repeated=repeated, set_aside=aside),
-        "by_source": {source: _figures(*each) for source, each in known.items()},
+        "measured": replace(of_all, lost=lost, repeated=repeated, set_aside=aside),
+        "by_source": {source: figures(*each) for source, each in known.items()},
     }
 
 
 def _taken(
     run: LiveRun, running: RunningTopology, feed: TopicFeed, from_s: float, until_s: float
-) -> dict[str, _Taken] | None:
+) -> dict[str, Taken] | None:
     """What the rows of each source took, None where topics are not files.
 
     A row is judged by its own source's latency target. A row that was not processed is late, too.
@@ -487,19 +482,6 @@ def _taken(
     return found
 
 
-def _together(known: Mapping[str, _Taken]) -> _Taken:
-    taken_s = np.concatenate([np.empty(0), *(each[0] for each in known.values())])
-    waiting, late = (sum(each) for each in zip(*(each[1:] for each in known.values()), strict=True))
-    return taken_s, waiting, late
-
-
-def _figures(taken_s: NDArray[np.float64], waiting: int, late: int) -> Measured:
-    p50_s, p95_s, p99_s = (
-        map(float, np.percentile(taken_s, [50, 95, 99])) if len(taken_s) else (None, None, None)
-    )
-    return Measured(len(taken_s) + waiting, late, p50_s, p95_s, p99_s)
-
-
 def _warm_up(
     run: LiveRun, running: RunningTopology, feed: TopicFeed, from_s: float
 ) -> LeftOut | None:
@@ -512,7 +494,7 @@ def _warm_up(
     known = _taken(run, running, feed, 0.0, from_s)
     if known is None:
         return LeftOut(WARM_UP, began_s, from_s, len(events), None, None)
-    taken_s, waiting, late = _together(known)
+    taken_s, waiting, late = together(known)
     p95_s = float(np.percentile(taken_s, 95)) if len(taken_s) else None
     in_time = 1 - late / (len(taken_s) + waiting)
     return LeftOut(WARM_UP, began_s, from_s, len(events), in_time, p95_s, exact=True)
