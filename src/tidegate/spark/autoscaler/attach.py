@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import stat
 import sys
 import threading
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidegate.errors import BackendError, SettingError
+from tidegate.lifecycle import from_handler, on_signals
 from tidegate.logs import handled_by, log_fields, log_format, log_formatter
 from tidegate.spark.autoscaler.agent import AgentGateway, NotInControl, NotThere
 from tidegate.spark.autoscaler.attachment import Attachment
@@ -166,10 +166,5 @@ def _stop_with_the_driver(stop: threading.Event) -> None:
 def _stopped_by_signals() -> Iterator[threading.Event]:
     """An event that SIGTERM and Ctrl-C set, while the block runs."""
     stop = threading.Event()
-    kinds = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(kind, lambda *_: stop.set()) for kind in kinds]
-    try:
+    with on_signals(lambda: from_handler(stop.set)):
         yield stop
-    finally:
-        for kind, handler in zip(kinds, before, strict=True):
-            signal.signal(kind, handler)
