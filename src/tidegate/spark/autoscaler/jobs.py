@@ -234,6 +234,8 @@ def available_slots(stages: Sequence[StageWork], most: int) -> float | None:
 
     >>> available_slots([StageWork(0, 2, 8, 8, longest_s=1), StageWork(2, 4, 2, 1, 2)], most=8)
     3.3333333333333335
+    >>> available_slots([StageWork(0, 2, 12, 12, longest_s=1)], most=8)
+    6.0
     """
     work_s = math.fsum(stage.run_s for stage in stages)
     least_s = math.fsum(stage.run_s / in_rounds(max(1, most), stage.tasks) for stage in stages)
