@@ -20,9 +20,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from tidegate.lifecycle import Service
-from tidegate.probe.wire import read_answer, read_packet
+from tidegate.probe.wire import STREAM, read_answer, read_packet
 
 TIMESTAMPNS = 35
+ENOUGH = 300
+"""Datagrams, or chunks of a connection, after which the proxy has seen enough."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class Proxy(Service):
         self.there, self.back = Direction(there), Direction(back or there)
         self._random = random.Random(seed)
         self._stopping = threading.Event()
+        self.enough = threading.Event()
         self._threads: list[threading.Thread] = []
         self._sockets: list[socket.socket] = []
 
@@ -143,6 +146,8 @@ class Proxy(Service):
                         due = came_ns + delay_ns
                         heapq.heappush(waiting, (due, serial, data, out, to, way, len(waiting)))
                     serial += 1
+                    if way is self.there and found.kind == STREAM and found.number >= ENOUGH:
+                        self.enough.set()
             while waiting and waiting[0][0] <= time.monotonic_ns():
                 _, number, data, out, to, way, _ = heapq.heappop(waiting)
                 before_ns = time.monotonic_ns()
@@ -196,6 +201,8 @@ class Proxy(Service):
                     target.sendall(data)
                     passed.append((came, time.monotonic_ns(), len(data)))
                     way.text += data
+                    if len(passed) > ENOUGH // 3:
+                        self.enough.set()
 
 
 def _receive(source: socket.socket) -> tuple[bytes, int, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 import pytest
 
-from tests.probe.proxy import Direction, Passed, Proxy, Weather
+from tests.probe.proxy import ENOUGH, Direction, Passed, Proxy, Weather
 from tidegate.listening import Listening
 from tidegate.probe import ProbePlan, ProbeServer, measure, sender, verdict
 from tidegate.probe.results import StreamFigures, Transport
@@ -26,9 +26,10 @@ STORM = Weather(delay_s=(0.005, 0.015), loss=0.05)
 CALMER = Weather(delay_s=(0.005, 0.010), loss=0.03)
 
 
-def found_through(proxy: Proxy, rate: float, for_s: float, over: Transport) -> StreamFigures:
-    plan = ProbePlan((rate,), for_s, (over,))
-    (stream,) = measure(proxy.address, plan).streams
+def found_through(proxy: Proxy, rate: float, over: Transport) -> StreamFigures:
+    """Figures of one moment, which the proxy ends when it has seen enough."""
+    plan = ProbePlan((rate,), 300.0, (over,))
+    (stream,) = measure(proxy.address, plan, stop=proxy.enough).streams
     return stream.figures
 
 
@@ -59,10 +60,10 @@ def test_loss_delay_jitter_and_order_of_datagrams_are_found_again(
 ) -> None:
     monkeypatch.setattr(sender, "SHORTEST_LINGER_S", 1.5)  # the proxy may be late, too
     with ProbeServer(Listening()) as server, Proxy(server.address, STORM, CALMER) as proxy:
-        found = found_through(proxy, 300.0, 1.5, "udp")
+        found = found_through(proxy, 300.0, "udp")
     there, back = proxy.there.of_kind(STREAM), proxy.back.of_kind(STREAM)
     came = {p.number for p in proxy.there.passed.values() if p.kind == STREAM}
-    assert found.packets == len(came) > 50
+    assert found.packets == len(came) >= ENOUGH
     assert found.lost_there == len(came) - len(there) > 0
     assert found.lost_back == len(there) - len(back) > 0
     assert found.duplicates == 0
@@ -86,10 +87,10 @@ def test_loss_delay_jitter_and_order_of_datagrams_are_found_again(
     assert found.delay.p99_s is None, "more than 1 % was lost, so 99 % never arrived"
 
 
-def test_datagrams_that_arrive_twice_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_datagrams_that_arrive_twice_are_counted_once() -> None:
     twice = Weather(repeats=0.2)
     with ProbeServer(Listening()) as server, Proxy(server.address, twice) as proxy:
-        found = found_through(proxy, 200.0, 0.5, "udp")
+        found = found_through(proxy, 500.0, "udp")
     there = proxy.there.of_kind(STREAM)
     assert found.duplicates == sum(len(p.left_ns) - 1 for p in there.values()) > 0
     assert found.sent == found.received == found.answered
@@ -99,7 +100,7 @@ def test_datagrams_that_arrive_twice_are_counted_once(monkeypatch: pytest.Monkey
 def test_the_delay_of_a_tcp_stream_is_found_again() -> None:
     slow = Weather(delay_s=(0.010, 0.010))
     with ProbeServer(Listening()) as server, Proxy(server.address, slow) as proxy:
-        found = found_through(proxy, 100.0, 1.0, "tcp")
+        found = found_through(proxy, 200.0, "tcp")
     assert found.delay and found.one_way and found.delay.p50_s and found.one_way.p50_s
     there_s, back_s = (
         quantile_s(left - came for chunks in way.tcp.values() for came, left, _ in chunks)

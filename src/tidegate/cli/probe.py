@@ -95,8 +95,8 @@ def measure(
     over: Annotated[
         str,
         typer.Option(
-            help="udp shows loss and jitter, tcp what a source gets that needs every tuple; udp,tcp "
-            "measures both in turn."
+            help="udp shows loss and jitter, tcp what a source gets that needs every tuple; "
+            "udp,tcp measures both in turn."
         ),
     ] = "udp,tcp",
     tuple_bytes: Annotated[int, typer.Option(help="Size of a tuple, in bytes.")] = 100,

@@ -214,9 +214,7 @@ class _Run:
                 if (moment.transport, moment.rate_per_s) == (transport, rate) and moment.figures
             ]
             total = self.tallies[transport, rate].figures()
-            yield Stream(
-                transport, rate, total, len(known), _variation(known), _outlying(known)
-            )
+            yield Stream(transport, rate, total, len(known), _variation(known), _outlying(known))
 
 
 def _variation(moments: list[StreamFigures]) -> float | None:

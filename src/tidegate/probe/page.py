@@ -68,7 +68,9 @@ def probe_page(result: ProbeResult) -> Page:
         if stream.figures.resent_share is not None
     ]
     if resent:
-        page.text(f"TCP sends again what is lost. Segments that it sent again: {', '.join(resent)}.")
+        page.text(
+            f"TCP sends again what is lost. Segments that it sent again: {', '.join(resent)}."
+        )
     _jitter(page, result)
     _delays(page, result)
     _over_time(page, result)
@@ -86,7 +88,11 @@ def _jitter(page: Page, result: ProbeResult) -> None:
         _by_rate(
             result,
             [
-                (f"over {over.upper()}", over, lambda s: s.figures.jitter and s.figures.jitter.mean_s)
+                (
+                    f"over {over.upper()}",
+                    over,
+                    lambda s: s.figures.jitter and s.figures.jitter.mean_s,
+                )
                 for over in _transports(result)
             ],
             "Mean jitter",
@@ -104,7 +110,11 @@ def _delays(page: Page, result: ProbeResult) -> None:
     for over in _transports(result):
         name = over.upper()
         series += [
-            (f"network during {name}", over, lambda s: s.figures.network and s.figures.network.p50_s),
+            (
+                f"network during {name}",
+                over,
+                lambda s: s.figures.network and s.figures.network.p50_s,
+            ),
             (f"application over {name}", over, lambda s: s.figures.delay and s.figures.delay.p50_s),
         ]
     page.picture(_by_rate(result, series, "Median round trip"))
@@ -130,7 +140,9 @@ def _over_time(page: Page, result: ProbeResult) -> None:
         if (m.transport, m.rate_per_s) == (chosen.transport, chosen.rate_per_s)
     ]  # fmt: skip
     x = [m.at_s / per_unit_s for m in moments]
-    marks = [(m.at_s / per_unit_s, f"no connection: {m.failed}") for m in result.moments if m.failed]
+    marks = [
+        (m.at_s / per_unit_s, f"no connection: {m.failed}") for m in result.moments if m.failed
+    ]
     axis = f"time since {result.started}, {unit}"
     carried = Series("carried", x, [m.figures and m.figures.carried_per_s for m in moments])
     page.picture(lines([carried], "Throughput", axis, "tuples/s", marks))

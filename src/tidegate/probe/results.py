@@ -140,9 +140,7 @@ class Stream(Value):
 
 @dataclass(frozen=True, slots=True)
 class Outlier(Value):
-    """One of the longest delays: when it was, in seconds since the run began, and in which stream.
-
-    """
+    """One of the longest delays, with its time in seconds since the run began and its stream."""
 
     at_s: float
     transport: Transport

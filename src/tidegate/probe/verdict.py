@@ -88,9 +88,11 @@ def verdict(result: ProbeResult) -> str:
     carried = [stream for stream, judgement in judged if judgement.limit == "none"]
     over = streams[0].transport.upper() if streams else ""
     if not carried:
-        what = "This path carried none of the rates" if any(
-            judgement.limit == "path" for _, judgement in judged
-        ) else "Nothing is known about this path"
+        what = (
+            "This path carried none of the rates"
+            if any(judgement.limit == "path" for _, judgement in judged)
+            else "Nothing is known about this path"
+        )
         return f"{what}: {judged[0][1].why}." if judged else f"{what}."
     best = carried[-1]
     delay = best.figures.delay

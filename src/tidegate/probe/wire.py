@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 import socket
 import struct
 import sys
@@ -30,9 +29,9 @@ __all__ = [
 ]  # fmt: skip
 
 PROTOCOL = 1
-HEADER = struct.Struct("<4sBxHIQIQ")
+HEADER = struct.Struct("<4sBxHIQIq")
 """Magic, kind, tuples, length, key, number, sent."""
-ANSWER = struct.Struct("<4sBxHQIQQQQ")
+ANSWER = struct.Struct("<4sBxHQIqqqq")
 """Magic, kind, tuples, key, number, sent, arrived, taken, replied."""
 _ASKS, _ANSWERS = b"tgp1", b"tga1"
 STREAM, PING = 1, 2
@@ -126,9 +125,7 @@ class Datagrams(Closing):
     udp: the socket, which is closed with this object. clock_ns: the monotonic clock.
     """
 
-    def __init__(
-        self, udp: socket.socket, clock_ns: Callable[[], int] = time.monotonic_ns
-    ) -> None:
+    def __init__(self, udp: socket.socket, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self.socket = udp
         self._clock_ns = clock_ns
         self.dropped = 0
@@ -193,7 +190,7 @@ def machine() -> str:
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        times = os.readlink("/proc/self/ns/time")  # a container may have other offsets
+        times = Path("/proc/self/ns/time").readlink()  # a container may have other offsets
     except OSError:
         return ""
     return hashlib.sha256(f"{boot} {times}".encode()).hexdigest()[:32]
