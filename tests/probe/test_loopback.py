@@ -58,6 +58,21 @@ def test_both_transports_bring_every_tuple_on_loopback(server: ProbeServer) -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("listen", "target"), [("0.0.0.0", "127.0.0.77"), ("::1", "::1"), ("::", "::1")]
+)
+def test_answers_come_from_the_address_that_was_asked(listen: str, target: str) -> None:
+    if ":" in listen:
+        try:
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+    with ProbeServer(Listening(listen, token=TOKEN)) as server:
+        found = measure((target, server.port), ProbePlan((100.0,), 0.3, ("udp",)), TOKEN)
+    figures = found.streams[0].figures
+    assert figures.answered == figures.sent > 0
+
+
 def test_another_machine_has_another_clock_and_only_round_trips_are_given() -> None:
     """Its clock is hours behind and runs fast; no figure may show it."""
 
@@ -81,6 +96,7 @@ def test_the_senders_own_limit_is_not_blamed_on_the_path(server: ProbeServer) ->
     (stream,) = measure(server.address, plan).streams
     figures = stream.figures
     assert figures.throttled_s > 0 and figures.skipped > 0
+    assert figures.sender_cpu < 0.25
     assert figures.sent + figures.refused + figures.skipped == figures.offered
     assert judge(stream).limit == "sender"
 

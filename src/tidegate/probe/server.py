@@ -281,7 +281,7 @@ class ProbeServer(Service):
         session = self._sessions.get(packet.key)
         if session is not None and session.take(packet):
             answer = self._answer(packet, arrival.arrived_ns, arrival.taken_ns)
-            self._datagrams.socket.sendto(answer, arrival.address)
+            self._datagrams.answer(answer, arrival)
 
     def _answer(self, packet: Packet, arrived_ns: int, taken_ns: int) -> bytes:
         kind, tuples, _, key, number, sent_ns = packet

@@ -126,7 +126,7 @@ class DatagramChannel(Closing):
         """All answers that have arrived."""
         while True:
             try:
-                data, _, back_ns, read_ns = self._datagrams.receive()
+                data, _, back_ns, read_ns, _ = self._datagrams.receive()
             except BlockingIOError:
                 return
             except OSError:  # such as an earlier datagram that found no server

@@ -21,6 +21,8 @@ MOST_SKIPPED = 0.01
 BUSY = 0.9
 """Share of a core from which on the server is the limit."""
 MOST_DROPPED = 0.005
+FEW = 10
+"""Fewer tuples than this have no rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +50,7 @@ def judge(stream: Stream) -> Judgement:
         )
     due = figures.sent + figures.refused
     in_time = figures.delay is not None and figures.delay.p99_s is not None
-    arrived = figures.carried_per_s is not None and (
-        figures.carried_per_s >= CARRIED * stream.rate_per_s
-        or due < 10  # too few to speak of a rate
-    )
+    arrived = due < FEW or (figures.carried_per_s or 0.0) >= CARRIED * stream.rate_per_s
     if in_time and arrived:
         return Judgement("none")
     dropped = (figures.dropped_there or 0) + (figures.dropped_back or 0)

@@ -43,7 +43,9 @@ LARGEST_DATAGRAM = 1400
 
 # Linux only, and without names in Python's socket module.
 _SO_TIMESTAMPNS, _SO_RXQ_OVFL = 35, 40
+_IP_PKTINFO, _IPV6_RECVPKTINFO, _IPV6_PKTINFO = 8, 49, 50
 _TIMESPEC, _COUNT = struct.Struct("@ll"), struct.Struct("@I")
+_INTERFACE = struct.Struct("@i4s4s")
 _TCP_RETRANSMITTED, _TCP_SEGMENTS = 100, 136
 """Offsets of tcpi_total_retrans and tcpi_segs_out in Linux's struct tcp_info."""
 _PLAUSIBLE_NS = 10_000_000_000
@@ -108,12 +110,17 @@ def read_answer(data: bytes | bytearray | memoryview) -> Answer | None:
 
 
 class Arrival(NamedTuple):
-    """A datagram with its sender's address, and when the kernel and the process received it."""
+    """A datagram, and when the kernel and the process received it.
+
+    address: of its sender. sent_to: what an answer has to carry in order to leave from the address
+    that the datagram was sent to.
+    """
 
     data: bytes
     address: Any
     arrived_ns: int
     taken_ns: int
+    sent_to: tuple[tuple[int, int, bytes], ...]
 
 
 class Datagrams(Closing):
@@ -132,17 +139,26 @@ class Datagrams(Closing):
         """Datagrams that the kernel dropped because this socket was full."""
         self.kernel_times = _enable(udp, _SO_TIMESTAMPNS)
         _enable(udp, _SO_RXQ_OVFL)
+        # A machine may have several addresses, and its answer has to come from the right one.
+        _enable(udp, _IP_PKTINFO, socket.IPPROTO_IP)
+        _enable(udp, _IPV6_RECVPKTINFO, socket.IPPROTO_IPV6)
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             with suppress(OSError):
                 udp.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
 
     def receive(self) -> Arrival:
         """The next datagram; raises as ``recvmsg`` does, such as BlockingIOError."""
-        data, notes, _, address = self.socket.recvmsg(2048, 128)
+        data, notes, _, address = self.socket.recvmsg(2048, 256)
         taken_ns = self._clock_ns()
         real_ns = time.time_ns()
         arrived_ns = taken_ns
+        sent_to = []
         for level, kind, value in notes:
+            if level == socket.IPPROTO_IP and kind == _IP_PKTINFO:
+                _, local, _ = _INTERFACE.unpack_from(value)
+                sent_to.append((level, kind, _INTERFACE.pack(0, local, bytes(4))))
+            elif level == socket.IPPROTO_IPV6 and kind == _IPV6_PKTINFO:
+                sent_to.append((level, kind, bytes(value)))
             if level != socket.SOL_SOCKET:
                 continue
             if kind == _SO_TIMESTAMPNS and len(value) >= _TIMESPEC.size:
@@ -152,18 +168,22 @@ class Datagrams(Closing):
                     arrived_ns -= waited_ns
             elif kind == _SO_RXQ_OVFL and len(value) >= _COUNT.size:
                 (self.dropped,) = _COUNT.unpack_from(value)
-        return Arrival(data, address, arrived_ns, taken_ns)
+        return Arrival(data, address, arrived_ns, taken_ns, tuple(sent_to))
+
+    def answer(self, data: bytes, arrival: Arrival) -> None:
+        """Answer a datagram, from the address that it was sent to."""
+        self.socket.sendmsg([data], arrival.sent_to, 0, arrival.address)
 
     def close(self) -> None:
         """Close the socket."""
         self.socket.close()
 
 
-def _enable(udp: socket.socket, option: int) -> bool:
+def _enable(udp: socket.socket, option: int, level: int = socket.SOL_SOCKET) -> bool:
     if not sys.platform.startswith("linux"):
         return False
     try:
-        udp.setsockopt(socket.SOL_SOCKET, option, 1)
+        udp.setsockopt(level, option, 1)
     except OSError:
         return False
     return True
