@@ -40,7 +40,7 @@ def arrived(server: ProbeServer) -> int:
 
 def test_both_transports_bring_every_tuple_on_loopback(server: ProbeServer) -> None:
     shares: list[float] = []
-    plan = ProbePlan((50.0, 2000.0), 1.6)
+    plan = ProbePlan((50.0, 2000.0), 1.0)
     found = measure(server.address, plan, on_moment=lambda moment, share: shares.append(share))
     assert [(s.transport, s.rate_per_s) for s in found.streams] == [*plan.streams]
     assert shares == sorted(shares) and len(shares) == len(found.moments) >= 4
@@ -59,7 +59,8 @@ def test_both_transports_bring_every_tuple_on_loopback(server: ProbeServer) -> N
 
 
 @pytest.mark.parametrize(
-    ("listen", "target"), [("0.0.0.0", "127.0.0.77"), ("::1", "::1"), ("::", "::1")]
+    ("listen", "target"),
+    [("0.0.0.0", "127.0.0.77"), ("127.0.0.1", "localhost"), ("::1", "::1"), ("::", "::1")],
 )
 def test_answers_come_from_the_address_that_was_asked(listen: str, target: str) -> None:
     if ":" in listen:
@@ -80,7 +81,7 @@ def test_another_machine_has_another_clock_and_only_round_trips_are_given() -> N
         return int((time.monotonic_ns() - 10**16) * 1.0001)
 
     with ProbeServer(Listening(), shared_clock="elsewhere", clock_ns=clock_ns) as far:
-        found = measure(far.address, ProbePlan((200.0,), 1.0))
+        found = measure(far.address, ProbePlan((200.0,), 0.5))
     assert not found.one_machine
     for stream in found.streams:
         figures = stream.figures
@@ -117,6 +118,21 @@ def test_a_stop_keeps_what_was_measured(server: ProbeServer) -> None:
         measure(server.address, ProbePlan((100.0,), 3600.0), stop=stop)
 
 
+def test_a_server_that_ends_within_a_moment_is_noticed() -> None:
+    for transport in ("udp", "tcp"):
+        with ProbeServer(Listening()) as short:
+
+            def end_it(running: ProbeServer = short) -> None:
+                wait_until(lambda: arrived(running) > 5, 60)
+                running.stop()
+
+            thread = threading.Thread(target=end_it)
+            thread.start()
+            with pytest.raises(BackendError, match=r"closed|reset"):
+                measure(short.address, ProbePlan((100.0,), 300.0, (transport,)))  # type: ignore[arg-type]
+            thread.join()
+
+
 def test_a_server_that_goes_away_costs_moments_and_the_run_goes_on() -> None:
     first = ProbeServer(Listening()).start()
     later: list[ProbeServer] = []
@@ -133,7 +149,7 @@ def test_a_server_that_goes_away_costs_moments_and_the_run_goes_on() -> None:
             stop.set()
 
     try:
-        plan = ProbePlan((100.0, 200.0), 20.0, ("udp",))
+        plan = ProbePlan((100.0, 200.0, 300.0, 400.0, 500.0), 1.5, ("udp",))
         found = measure(first.address, plan, stop=stop, on_moment=watch)
     finally:
         for running in later:
@@ -236,7 +252,7 @@ def test_the_command_prints_a_verdict_and_writes_a_page(
 ) -> None:
     page = tmp_path / "path.html"
     where = f"127.0.0.1:{server.port}"
-    done = tidegate("probe", where, "--rates", "100,500", "--for", "1s", "--out", page)
+    done = tidegate("probe", where, "--rates", "100,500", "--for", "800ms", "--out", page)
     assert done.returncode == 0, done.stderr
     assert "share its clock" in done.stdout and str(page) in done.stdout.replace("\n", "")
     html = page.read_text()

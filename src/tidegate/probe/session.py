@@ -30,6 +30,7 @@ from tidegate.probe.wire import (
 __all__ = ["Channel", "Counts", "DatagramChannel", "Returned", "Session", "StreamChannel"]
 
 CONNECT_S = 10.0
+_DAMAGED = "the server's reply is incomplete: start the same version of tidegate there"
 
 
 class Returned(NamedTuple):
@@ -85,14 +86,13 @@ class Channel(Protocol):
 
 
 class DatagramChannel(Closing):
-    """A channel of datagrams."""
+    """A channel of datagrams. server: a connection to it, which shows which address answers."""
 
     waiting = False
 
-    def __init__(self, address: tuple[str, int], key: int) -> None:
-        family, _, _, _, target = socket.getaddrinfo(*address, type=socket.SOCK_DGRAM)[0]
-        udp = socket.socket(family, socket.SOCK_DGRAM)
-        udp.connect(target)
+    def __init__(self, server: socket.socket, key: int) -> None:
+        udp = socket.socket(server.family, socket.SOCK_DGRAM)
+        udp.connect(server.getpeername())
         udp.setblocking(False)
         self._datagrams = Datagrams(udp)
         self._key = key
@@ -145,16 +145,18 @@ class DatagramChannel(Closing):
 
 
 class StreamChannel(Closing):
-    """A channel over a TCP connection.
+    """A channel over a second TCP connection.
 
-    room: bytes that may wait in the sender while the socket is full.
+    server: the first one. room: bytes that may wait in the sender while the socket is full.
     """
 
     dropped = 0
 
-    def __init__(self, address: tuple[str, int], key: int, room: int) -> None:
-        self._tcp = socket.create_connection(address, CONNECT_S)
+    def __init__(self, server: socket.socket, key: int, room: int) -> None:
+        self._tcp = socket.socket(server.family, socket.SOCK_STREAM)
         try:
+            self._tcp.settimeout(CONNECT_S)
+            self._tcp.connect(server.getpeername())
             self._tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # Closing discards what a slow path has not taken yet; it would delay what comes next.
             self._tcp.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -247,22 +249,22 @@ class Session(Closing):
             self._lines = Lines(socket.create_connection(address, CONNECT_S), CONNECT_S)
             self._open.append(self._lines)
             said = self._announce(token, rate_per_s, for_s)
+            server = self._lines.socket
+            self.key: int = said["key"]
             self.one_machine = bool(said["machine"]) and said["machine"] == machine()
-            key = int(said["key"])
-            self.pings = DatagramChannel(address, key)
+            self.pings = DatagramChannel(server, self.key)
             self._open.append(self.pings)
             self.kernel_times = self.pings.kernel_times and bool(said["kernel_times"])
             self.channel: Channel
             if transport == "udp":
-                self.channel = opened = DatagramChannel(address, key)
+                self.channel = opened = DatagramChannel(server, self.key)
                 self._open.append(opened)
             else:
-                self.channel = stream = StreamChannel(address, key, room)
+                self.channel = stream = StreamChannel(server, self.key, room)
                 self._open.append(stream)
         except BaseException:
             self.close()
             raise
-        self.key = key
 
     def _announce(self, token: str | None, rate_per_s: float, for_s: float) -> dict[str, Any]:
         hello = self._lines.receive()
@@ -286,6 +288,8 @@ class Session(Closing):
             str(said.get("proof", "")), proof(token, "server", theirs, nonce)
         ):
             raise BackendError("the server does not know the token: check the address")
+        if not {"key", "machine", "kernel_times"} <= said.keys():
+            raise BackendError(_DAMAGED)
         return said
 
     def fileno(self) -> int:
@@ -296,6 +300,8 @@ class Session(Closing):
         """End the stream; what the server counted."""
         self._lines.send(end=True)
         said = self._lines.receive()
+        if not {*Counts.__slots__} <= said.keys():
+            raise BackendError(_DAMAGED)
         return Counts(**{name: said[name] for name in Counts.__slots__})
 
     def close(self) -> None:
