@@ -92,6 +92,16 @@ def test_jitter_and_throughput_do_not_depend_on_the_clock_of_the_server(clock_ns
     assert found.delay is not None and found.delay.worst_s == pytest.approx(0.1)
 
 
+def test_the_time_at_the_server_is_not_the_networks() -> None:
+    seen = recorded((0, 1, 100, 5, 120), clock_ns=-(10**16))
+    seen.pings = array("q", seen.answers)
+    found = tally(seen, "udp", one_machine=False).figures()
+    assert found.network is not None and found.delay is not None and found.held is not None
+    assert found.delay.worst_s == pytest.approx(0.020)
+    assert found.held.worst_s == pytest.approx(0.001)
+    assert found.network.worst_s == pytest.approx(0.019)
+
+
 def test_what_a_full_socket_dropped_was_not_lost_by_the_network() -> None:
     whole = Tally(
         "udp", packets=100, packets_received=80, packets_answered=70, dropped_there=15,
