@@ -223,7 +223,12 @@ def test_strangers_get_no_answer_and_do_no_harm(server: ProbeServer) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         for datagram in (forged, b"", b"tgp1", os.urandom(1200)):
             udp.sendto(datagram, server.address)
-        for text in (b"GET / HTTP/1.1\r\n\r\n", b'{"stream": 7}\n', b"x" * 20_000, b"[1]\n"):
+        for text in (
+            b"GET / HTTP/1.1\r\n\r\n",
+            b'{"stream": 7}\n',
+            b"x" * 20_000,
+            b"[" * 3000 + b"\n",
+        ):
             with socket.create_connection(server.address, 10) as tcp, contextlib.suppress(OSError):
                 tcp.sendall(text)
                 tcp.shutdown(socket.SHUT_WR)

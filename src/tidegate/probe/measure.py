@@ -74,10 +74,13 @@ class ProbePlan:
             if rate * self.tuple_bytes * 8 > MOST_BITS_PER_S:
                 shown = f"{rate:g} tuples/s of {self.tuple_bytes} bytes"
                 raise InputError("--rates", shown, "at most 1 Gbit/s", "choose a lower rate")
-        for name, given in (("--rates", self.rates_per_s), ("--over", self.transports)):
+        for name, given, example in (
+            ("--rates", self.rates_per_s, "100,1000"),
+            ("--over", self.transports, "udp,tcp"),
+        ):
             if not given or len(set(given)) < len(given):
                 shown = ",".join(map(str, given))
-                raise InputError(name, shown, "a list of different values", "such as 100,1000")
+                raise InputError(name, shown, "a list of different values", f"such as {example}")
         if set(self.transports) - {"udp", "tcp"}:
             raise InputError("--over", ",".join(self.transports), "udp, tcp or both")
         if len(self.streams) > MOST_STREAMS:

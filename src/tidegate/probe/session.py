@@ -129,8 +129,10 @@ class DatagramChannel(Closing):
                 data, _, back_ns, read_ns, _ = self._datagrams.receive()
             except BlockingIOError:
                 return
-            except OSError:  # such as an earlier datagram that found no server
+            except ConnectionRefusedError:  # an earlier datagram found no server
                 continue
+            except OSError:  # such as no route at this moment
+                return
             answer = read_answer(data)
             if answer is not None and answer.key == self._key:
                 yield Returned(answer, back_ns, read_ns)
@@ -250,7 +252,7 @@ class Session(Closing):
             self._open.append(self._lines)
             said = self._announce(token, rate_per_s, for_s)
             server = self._lines.socket
-            self.key: int = said["key"]
+            self.key: int = said["key"] % (1 << 64)
             self.one_machine = bool(said["machine"]) and said["machine"] == machine()
             self.pings = DatagramChannel(server, self.key)
             self._open.append(self.pings)
@@ -288,7 +290,8 @@ class Session(Closing):
             str(said.get("proof", "")), proof(token, "server", theirs, nonce)
         ):
             raise BackendError("the server does not know the token: check the address")
-        if not {"key", "machine", "kernel_times"} <= said.keys():
+        key = said.get("key")
+        if not {"machine", "kernel_times"} <= said.keys() or not isinstance(key, int):
             raise BackendError(_DAMAGED)
         return said
 

@@ -249,7 +249,7 @@ class Lines(Closing):
         line, _, self._read = self._read.partition(b"\n")
         try:
             found = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
             raise BackendError(_STRANGER)
