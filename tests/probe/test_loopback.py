@@ -129,7 +129,7 @@ def test_a_server_that_ends_within_a_moment_is_noticed() -> None:
             thread = threading.Thread(target=end_it)
             thread.start()
             with pytest.raises(BackendError, match=r"closed|reset"):
-                measure(short.address, ProbePlan((100.0,), 300.0, (transport,)))  # type: ignore[arg-type]
+                measure(short.address, ProbePlan((100.0,), 300.0, (transport,)))
             thread.join()
 
 

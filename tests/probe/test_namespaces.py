@@ -70,7 +70,7 @@ def cable(tmp_path: Path) -> Iterator[Cable]:
             run("ip", "netns", "exec", names[1], *narrow)
         except RuntimeError as error:
             pytest.skip(f"this machine allows no network namespaces: {error}")
-        yield Cable(*names, token)
+        yield Cable(names[0], names[1], token)
     finally:
         for name in made:
             run("ip", "netns", "delete", name, check=False)

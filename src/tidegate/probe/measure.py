@@ -234,7 +234,8 @@ def _outlying(moments: list[StreamFigures]) -> int | None:
     if len(known) < _FEW_FOR_OUTLIERS:
         return None
     low, high = np.quantile(known, (0.25, 0.75))
-    return sum(p is None or p > high + 3 * (high - low) for p in p99)
+    limit = float(high + 3 * (high - low))
+    return sum(p is None or p > limit for p in p99)
 
 
 def _reason(error: Exception) -> str:

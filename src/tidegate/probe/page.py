@@ -21,7 +21,7 @@ _UNITS = ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (float("inf"), 1.0, "s"))
 
 def stream_rows(result: ProbeResult) -> list[tuple[str, ...]]:
     """A row of text for each stream, under `COLUMNS`."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for stream in result.streams:
         figures = stream.figures
         mark = " *" if judge(stream).limit in ("sender", "server") else ""
@@ -84,20 +84,8 @@ def _jitter(page: Page, result: ProbeResult) -> None:
         "Mean change of the transit time from one packet to the next. Over UDP by the time stamps "
         "of the server's kernel, over TCP when its process reads the stream.",
     )
-    page.picture(
-        _by_rate(
-            result,
-            [
-                (
-                    f"over {over.upper()}",
-                    over,
-                    lambda s: s.figures.jitter and s.figures.jitter.mean_s,
-                )
-                for over in _transports(result)
-            ],
-            "Mean jitter",
-        )
-    )
+    shown = [(f"over {over.upper()}", over, _mean_jitter_s) for over in _transports(result)]
+    page.picture(_by_rate(result, shown, "Mean jitter"))
 
 
 def _delays(page: Page, result: ProbeResult) -> None:
@@ -106,18 +94,25 @@ def _delays(page: Page, result: ProbeResult) -> None:
         "Medians of round trips. The paper measures the network by ICMP; here small datagrams go "
         "through the same port as the stream, and the time at the server is subtracted.",
     )
-    series: list[tuple[str, Transport, Callable[[Stream], float | None]]] = []
+    series = []
     for over in _transports(result):
-        name = over.upper()
         series += [
-            (
-                f"network during {name}",
-                over,
-                lambda s: s.figures.network and s.figures.network.p50_s,
-            ),
-            (f"application over {name}", over, lambda s: s.figures.delay and s.figures.delay.p50_s),
+            (f"network during {over.upper()}", over, _median_network_s),
+            (f"application over {over.upper()}", over, _median_delay_s),
         ]
     page.picture(_by_rate(result, series, "Median round trip"))
+
+
+def _mean_jitter_s(stream: Stream) -> float | None:
+    return None if stream.figures.jitter is None else stream.figures.jitter.mean_s
+
+
+def _median_network_s(stream: Stream) -> float | None:
+    return None if stream.figures.network is None else stream.figures.network.p50_s
+
+
+def _median_delay_s(stream: Stream) -> float | None:
+    return None if stream.figures.delay is None else stream.figures.delay.p50_s
 
 
 def _over_time(page: Page, result: ProbeResult) -> None:
@@ -144,8 +139,8 @@ def _over_time(page: Page, result: ProbeResult) -> None:
         (m.at_s / per_unit_s, f"no connection: {m.failed}") for m in result.moments if m.failed
     ]
     axis = f"time since {result.started}, {unit}"
-    carried = Series("carried", x, [m.figures and m.figures.carried_per_s for m in moments])
-    page.picture(lines([carried], "Throughput", axis, "tuples/s", marks))
+    carried = [None if m.figures is None else m.figures.carried_per_s for m in moments]
+    page.picture(lines([Series("carried", x, carried)], "Throughput", axis, "tuples/s", marks))
     percentiles = [("p50", "p50_s"), ("p99", "p99_s"), ("worst", "worst_s")]
     values = {label: [_delay_s(m, name) for m in moments] for label, name in percentiles}
     scale, shown = _unit(v for label in ("p50", "p99") for v in values[label])

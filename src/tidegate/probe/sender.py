@@ -74,6 +74,7 @@ def send_stream(
 class _Sender:
     def __init__(self, session: Session, tuple_bytes: int, cpu_share: float) -> None:
         self._session, self._channel, self._pings = session, session.channel, session.pings
+        self._files = (session.channel.fileno(), session.pings.fileno(), session.fileno())
         self._bytes, self._cpu_share = tuple_bytes, cpu_share
         largest = LARGEST_DATAGRAM if session.transport == "udp" else LARGEST_RECORD
         self._per_packet = max(1, largest // tuple_bytes)
@@ -153,16 +154,16 @@ class _Sender:
     def _wait(self, until_ns: int) -> None:
         """Wait for answers until a moment; take those that come, and return after them."""
         wait_s = min(max(0.0, (until_ns - time.monotonic_ns()) / 1e9), LONGEST_WAIT_S)
-        sources = (self._channel, self._pings, self._session)
-        sending = (self._channel,) if self._channel.waiting else ()
-        readable, writable, _ = select.select(sources, sending, (), wait_s)
+        stream, pings, control = self._files
+        sending = (stream,) if self._channel.waiting else ()
+        readable, writable, _ = select.select(self._files, sending, (), wait_s)
         if writable:
             self._channel.flush()
-        if self._channel in readable:
+        if stream in readable:
             self._take(self._channel, self._seen.answers)
-        if self._pings in readable:
+        if pings in readable:
             self._take(self._pings, self._seen.pings)
-        if self._session in readable:
+        if control in readable:
             raise ConnectionError("the server closed the connection")
 
     def _take(self, channel: Channel, into: array[int]) -> None:

@@ -113,7 +113,8 @@ def _rounded_up(seconds: float) -> float:
     (0.013, 0.012)
     """
     power = math.floor(math.log10(seconds)) - 1 if seconds > 0 else 0
-    return round(math.ceil(seconds / 10**power - 1e-9) * 10.0**power, 12)
+    unit: float = 10.0**power
+    return round(math.ceil(seconds / unit - 1e-9) * unit, 12)
 
 
 def notes(result: ProbeResult) -> list[str]:
