@@ -36,6 +36,13 @@ def recorded_through(proxy: Proxy, rate: float, over: Transport) -> Recording:
         return sender.send_stream(session, LONGEST_MOMENT_S, 100, 0.5, proxy.enough)
 
 
+def transits_ns(recording: Recording) -> dict[int, int]:
+    """From the sender to the server, by the number of the packet."""
+    rows = np.array(recording.answers).reshape(-1, len(sender.COLUMNS))
+    number, sent, arrived = (sender.COLUMNS.index(name) for name in ("number", "sent", "arrived"))
+    return {int(row[number]): int(row[arrived] - row[sent]) for row in rows}
+
+
 def found_through(proxy: Proxy, rate: float, over: Transport) -> StreamFigures:
     return tally(recorded_through(proxy, rate, over), over, one_machine=True).figures()
 
@@ -84,7 +91,13 @@ def test_loss_delay_jitter_and_order_of_datagrams_are_found_again(
     assert about(found.one_way.p50_s, quantile_s(by_tuple(delays, back)))
     changes = [abs(delays[n] - delays[n - 1]) for n in delays if n - 1 in delays]
     assert about(found.jitter.p50_s, quantile_s(changes))
-    assert about(found.jitter.p95_s, quantile_s(changes, 0.95))
+    # A stall between a time stamp and its datagram is seen by one side only, so a tenth may differ.
+    transit = transits_ns(recording)
+    same = [abs(transit[n] - delays[n]) < WAY_S * 1e9 for n in delays]
+    assert transit.keys() == delays.keys() and np.mean(same) >= 0.9
+    whole = [abs(transit[n] - transit[n - 1]) for n in transit if n - 1 in transit]
+    assert found.jitter.count == len(whole)
+    assert found.jitter.mean_s == pytest.approx(np.mean(whole) / 1e9)
     to, fro = proxy.there.of_kind(PING), proxy.back.of_kind(PING)
     pings = recording.pings[:: len(sender.COLUMNS)]  # others were still under way at the end
     trips = [to[number].delay_ns + fro[number].delay_ns for number in pings]
