@@ -18,6 +18,7 @@ from tidegate.cli.doctor import DoctorCommand, doctor
 from tidegate.cli.fleet import fleet
 from tidegate.cli.metrics import metrics_command
 from tidegate.cli.policies import policies
+from tidegate.cli.probe import probe
 from tidegate.cli.profile import profile_command
 from tidegate.cli.replay import replay
 from tidegate.cli.report import report_command
@@ -56,6 +57,7 @@ app.command(cls=DoctorCommand)(doctor)
 app.add_typer(fleet)
 app.add_typer(traces)
 app.add_typer(sweep)
+app.add_typer(probe)
 
 
 def _version(asked: bool) -> None:
