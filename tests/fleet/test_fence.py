@@ -63,7 +63,9 @@ def test_an_open_file_of_an_old_epoch_cannot_take_its_place(tmp_path: Path) -> N
     assert not (fence.checkpoint / "0").exists()
 
 
-@pytest.mark.parametrize("checkpoint", ["hdfs://n/c/q", "s3a://bucket/q", "file://other/c/q"])
+@pytest.mark.parametrize(
+    "checkpoint", ["hdfs://n/c/q", "s3a://bucket/q", "file://other/c/q", "c/q"]
+)
 def test_a_checkpoint_elsewhere_has_no_fence(checkpoint: str) -> None:
     assert Fence.of(checkpoint) is None
 

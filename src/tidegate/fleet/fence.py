@@ -28,7 +28,6 @@ import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from tidegate.errors import BackendError
 
@@ -39,6 +38,7 @@ DRIFT = 0.01
 GRACE_S = 1.0
 """Seconds that a host may take to stop a query after its lease is over."""
 _EPOCH = re.compile(r"epoch-([0-9]+)")
+_LOCAL = re.compile(r"(?:file:(?://)?)?(/[^/].*)")
 
 
 def epoch_of(checkpoint: str) -> int | None:
@@ -71,13 +71,13 @@ class Fence:
     def of(cls, checkpoint: str, lease_s: float = 30.0) -> Fence | None:
         """The fence of a checkpoint; None if it is not in a file system of this machine.
 
+        A relative path has no fence either, since every server has a different current folder.
+
         >>> Fence.of("hdfs://name/checkpoints/prices") is None
         True
         """
-        parts = urlsplit(checkpoint)
-        if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-            return cls(Path(unquote(parts.path)), lease_s)
-        return None if parts.scheme else cls(Path(checkpoint).absolute(), lease_s)
+        found = _LOCAL.fullmatch(checkpoint)
+        return None if found is None else cls(Path(found[1]), lease_s)
 
     def latest(self) -> int:
         """The newest epoch, whether it is over or not; 0 if there was none."""
