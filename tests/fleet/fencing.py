@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tests.fleet.namespaces import CUTS, Server, can_cut
-from tidegate.fleet.fence import epoch_of
+from tidegate.fleet.fence import Fence, epoch_of
 from tidegate.fleet.manager import FleetManager, fleet_policy
 from tidegate.fleet.providers import StaticProvider
 from tidegate.fleet.queries import ContinuousQuery
@@ -214,6 +214,11 @@ class Run:
             time.sleep(0.1)
         return time.monotonic() - began_s
 
+    def fence(self, query: str) -> Fence:
+        found = self.world.queries[query].fence
+        assert found is not None
+        return found
+
     def place_of(self, query: str) -> str:
         host = self.world.hosts.get(self.world.queries[query].host)
         return "" if host is None or host.host is None else host.host.place
@@ -244,6 +249,7 @@ class Run:
         for _ in range(rng.randint(2, 5)):
             self.input.write(rng)
             time.sleep(rng.uniform(0.0, 0.4))
+        epochs = {q: self.fence(q).latest() for q in hit}
         server.disturb(self.fault)
         flying = [q for q in hit if in_flight(self.folder, q)]
         self.input.write(rng)
@@ -258,6 +264,8 @@ class Run:
             if rng.random() < 0.7:  # otherwise it continues while the new copy starts
                 done = lambda: all(world.queries[q].batch > before[q] for q in hit)  # noqa: E731
                 self.until(done, "a batch of the new copy")
+        # A server that is cut off has stopped its copies itself, if it has the plugin.
+        released = [q for q in hit if '"released"' in (self.fence(q).lease(epochs[q]) or "")]
         server.heal()
         for _ in range(rng.randint(1, 3)):
             self.input.write(rng)
@@ -285,7 +293,8 @@ class Run:
             "replaced_s": None if replaced_s is None else round(replaced_s, 1),
             "hit": hit,
             "in_flight": flying,
-            "epochs": {q: world.queries[q].fence.latest() for q in QUERIES},  # type: ignore[union-attr]
+            "stopped_by_itself": released,
+            "epochs": {q: self.fence(q).latest() for q in QUERIES},
             "rows": len(self.input.rows),
             "batches_written_twice": sum(count > 1 for count in batches.values()),
             "extra_and_missing": wrong,
