@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from tidegate.errors import BackendError
+from tidegate.errors import BackendError, InputError
 from tidegate.fleet.connect import ConnectHost
 from tidegate.fleet.fence import Fence
 from tidegate.fleet.holds import ShunnedHosts
 from tidegate.fleet.hosts import HostSilent
 from tidegate.fleet.moves import Move, MoveLog, carry_out
 from tidegate.fleet.queries import ContinuousQuery
-from tidegate.testing import FakeClock, FakeFleet, FakeHost
+from tidegate.fleet.world import FleetWorld
+from tidegate.testing import FakeClock, FakeFleet, FakeHost, FakeProvider
 
 
 class Now:
@@ -213,6 +214,11 @@ def test_a_start_that_happens_late_finds_its_epoch_over(tmp_path: Path) -> None:
     moved = carry_out(log.begin("q", "a", "b"), query, "c", old, new, log, 1, fence=fence)
     assert moved.where == "a" and Path(asked[0]).is_file()  # Spark cannot use it
     assert Path(old.copies["q"].checkpoint).is_dir()
+
+
+def test_a_lease_has_at_least_a_second(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--lease is 0\.5; it must be at least 1"):
+        FleetWorld(FakeProvider(FakeClock()), tmp_path, lease_s=0.5)
 
 
 class Session:

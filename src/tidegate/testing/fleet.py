@@ -43,13 +43,22 @@ def check_host(
         host: The host.
         query: A query that starts.
         bad: A query that fails to start.
-        checkpoint: A folder for checkpoints.
+        checkpoint: A folder for checkpoints, on this machine.
         reason: Words that the error of the bad query contains.
         timeout_s: Timeout of each call, in seconds.
     """
 
     def seen() -> QueryView | None:
         return host.look(timeout_s).queries.get(query.name)
+
+    shared = Path(f"{checkpoint}-shared") / "folder"
+    shared.mkdir(parents=True)
+    (shared / "file").write_text("seen", encoding="utf-8")
+    expect(
+        not host.sees(shared / "none", "seen", timeout_s), "a host sees no file that is not there"
+    )
+    expect(not host.sees(shared / "file", "other", timeout_s), "a host reads what is in a file")
+    expect(host.sees(shared / "file", "seen", timeout_s), "a host on this machine sees its files")
 
     expect(host.alive, "a host that is up is alive")
     expect(seen() is None, "a query that was not started is not reported")
@@ -198,7 +207,8 @@ class FakeHost:
     def sees(self, file: Path, text: str, timeout_s: float) -> bool:
         """Whether the host shares the folder of a file."""
         self._check()
-        return not self.elsewhere and file.read_text("utf-8") == text
+        here = not self.elsewhere and file.exists()
+        return here and file.read_text("utf-8") == text
 
     def batch(self, name: str, number: int = 0) -> None:
         """Let a query complete a batch."""
