@@ -361,7 +361,18 @@ def test_a_host_that_renews_after_the_end_is_waited_for_again(tmp_path: Path) ->
     assert watch.over()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"state": 3}', "\x00"])
+def test_a_lease_that_an_earlier_manager_granted_keeps_its_length(tmp_path: Path) -> None:
+    clock = FakeClock(0.0)
+    Fence(tmp_path / "q", lease_s=60.0).claim()
+    fence = Fence(tmp_path / "q", lease_s=10.0)
+    watch = LeaseWatch(fence, fence.revoke(), clock)
+    clock.now_s = 60.0
+    assert not watch.over()
+    clock.now_s = 62.0
+    assert watch.over()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"state": 3, "lease_s": "x"}', "\x00"])
 def test_a_damaged_lease_is_waited_for(tmp_path: Path, text: str) -> None:
     fence, clock = fence_in(tmp_path), FakeClock(0.0)
     epoch = epoch_of(fence.claim()) or 0

@@ -217,7 +217,7 @@ def test_a_start_that_happens_late_finds_its_epoch_over(tmp_path: Path) -> None:
 
 
 def test_a_lease_has_at_least_a_second(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"--lease is 0\.5; it must be at least 1"):
+    with pytest.raises(InputError, match=r"--lease is 0\.5; it must be a number of at least 1"):
         FleetWorld(FakeProvider(FakeClock()), tmp_path, lease_s=0.5)
 
 

@@ -22,12 +22,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tidegate.errors import BackendError
 
@@ -203,11 +205,15 @@ class LeaseWatch:
     def __post_init__(self) -> None:
         self._seen = self.fence.lease(self.epoch)
         self._since_s = self.clock()
+        # An earlier manager may have granted a longer one.
+        granted_s = _lease(self._seen).get("lease_s")
+        known = isinstance(granted_s, int | float) and granted_s < math.inf
+        self._length_s = max(self.fence.lease_s, granted_s if known else 0.0)
 
     @property
     def left_s(self) -> float:
         """Seconds until the lease is over, if the host does not renew it."""
-        wait_s = self.fence.lease_s * (1 + DRIFT) + GRACE_S
+        wait_s = self._length_s * (1 + DRIFT) + GRACE_S
         return max(0.0, self._since_s + wait_s - self.clock())
 
     def over(self) -> bool:
@@ -215,17 +221,16 @@ class LeaseWatch:
         text = self.fence.lease(self.epoch)
         if text != self._seen:
             self._seen, self._since_s = text, self.clock()
-        if text is not None and _state(text) == "released":
-            return True
-        return self.left_s <= 0.0
+        return _lease(text).get("state") == "released" or self.left_s <= 0.0
 
 
-def _state(lease: str) -> str:
+def _lease(text: str | None) -> dict[str, Any]:
+    """A lease as plain values; empty if it is damaged."""
     try:
-        plain = json.loads(lease)
-    except ValueError:
-        return ""
-    return str(plain.get("state", "")) if isinstance(plain, dict) else ""
+        plain = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return {}
+    return plain if isinstance(plain, dict) else {}
 
 
 def _make_folder(folder: Path) -> None:
