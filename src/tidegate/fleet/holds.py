@@ -161,5 +161,6 @@ class ShunnedHosts(Mapping[str, FleetHost]):
                     log.info("%s runs nothing any more and can be used again", place)
 
     def _forget(self, place: str) -> None:
-        for known in (self._hosts, self._calls, self._asked):
-            known.pop(place, None)  # type: ignore[attr-defined]
+        self._hosts.pop(place, None)
+        self._calls.pop(place, None)
+        self._asked.pop(place, None)

@@ -406,7 +406,7 @@ class FleetWorld:
         log.warning("%s is lost: %s", name, why)
         host = self.hosts.pop(name).host
         ended = self.provider.kill(name)
-        places = []
+        places: list[str] = []
         if not ended and host is not None and host.alive:
             self.shunned.add(host)
             places = [host.place]
