@@ -110,7 +110,7 @@ class Scheduler:
             self.ready[number].acquire()
 
     def run(self, *works: Callable[[], None]) -> None:
-        alive = []
+        alive: list[int] = []
         for number, work in enumerate(works):
             self.ready[number] = threading.Semaphore(0)
 
@@ -161,7 +161,7 @@ def test_of_two_claims_in_any_order_the_larger_wins(
         paths: list[str] = []
         scheduler = Scheduler([0 if turn in firsts else 1 for turn in range(8)])
         current.append(scheduler)
-        scheduler.run(*[lambda fence=fence, paths=paths: paths.append(fence.claim())] * 2)  # type: ignore[misc]
+        scheduler.run(*[lambda fence=fence, paths=paths: paths.append(fence.claim())] * 2)
         current.clear()
         epochs = sorted(epoch_of(path) or 0 for path in paths)
         assert epochs == [2, 3] and fence.holds(3) and not fence.holds(2) and not fence.holds(1)

@@ -207,8 +207,9 @@ class LeaseWatch:
         self._since_s = self.clock()
         # An earlier manager may have granted a longer one.
         granted_s = _lease(self._seen).get("lease_s")
-        known = isinstance(granted_s, int | float) and granted_s < math.inf
-        self._length_s = max(self.fence.lease_s, granted_s if known else 0.0)
+        self._length_s = self.fence.lease_s
+        if isinstance(granted_s, int | float) and granted_s < math.inf:
+            self._length_s = max(self._length_s, granted_s)
 
     @property
     def left_s(self) -> float:

@@ -310,9 +310,8 @@ class FleetWorld:
                 known.host = known.target = kept
                 known.since_s = self.clock()
         if self.log.moves:  # a new fleet has no copies anywhere
-            for entry in self.queries.values():
-                if not entry.host:
-                    self._hold(entry, self.shunned)
+            for nowhere in [e for e in self.queries.values() if not e.host]:
+                self._hold(nowhere, self.shunned)
         for name in [name for name in self.hosts if not self._in_use(name)]:
             del self.hosts[name]
             self.provider.release(name)
