@@ -17,7 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.fleet.fencing import one
 from tests.fleet.tls import TlsProxy, make_certificate
 from tidegate.fleet.connect import connect
 from tidegate.fleet.hosts import FleetHost, HostRefused
@@ -32,8 +31,6 @@ from tidegate.testing import check_host
 
 START_S = 1_700_000_000.0
 SECTORS = 2
-FENCE_SEED = 1
-"""A run of `tests.fleet.fencing` in which the host is replaced before it continues."""
 
 
 class Ticks:
@@ -208,29 +205,6 @@ def check_real_host(host: FleetHost, folder: Path) -> None:
     check_host(host, good, bad, str(folder / "contract"), "nonsense")
 
 
-class Paused:
-    """A host whose process can be suspended."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-
-    def disturb(self, fault: str) -> None:
-        """Suspend it."""
-        os.killpg(self.pid, signal.SIGSTOP)
-
-    def heal(self) -> None:
-        """Continue it."""
-        os.killpg(self.pid, signal.SIGCONT)
-
-
-def check_fence(fleet: Fleet, folder: Path) -> dict[str, Any]:
-    """Use the hosts as endpoints that cannot be killed, and suspend one until it is replaced."""
-    servers = {name: entry.host for name, entry in fleet.world.hosts.items()}
-    endpoints = [host.endpoint for host in servers.values()]  # type: ignore[union-attr]
-    paused = [Paused(fleet.provider.pid(name)) for name in servers]
-    return one(folder / "fence", FENCE_SEED, paused, endpoints, ["pause"])
-
-
 def main(folder: Path) -> dict[str, Any]:
     ticks = Ticks(folder / "ticks", seed=7)
     queries = price_queries(
@@ -262,7 +236,6 @@ def main(folder: Path) -> dict[str, Any]:
 
         gone = fleet.home("prices-1")
         facts["sums"] = fleet.sums(ticks)
-        facts["fence"] = check_fence(fleet, folder)
         provider.max_hosts = 1  # the other host has to take over
         os.killpg(provider.pid(gone), signal.SIGKILL)
         fleet.until(lambda: gone not in world.hosts, "the death noticed")
