@@ -105,7 +105,7 @@ def attach(
 
     def place() -> Place:
         if "://" in where:
-            # An agent with TLS tells the controller that it starts which certificate it has.
+            # An agent with TLS passes its certificate to the controller that it starts.
             own = "" if agent else os.environ.get("TIDEGATE_AGENT_CERTIFICATE", "")
             return Place(where, agent_token(token_file), ca_file, certificate=own)
         if not Path(where).exists():

@@ -76,7 +76,7 @@ class AgentCalls:
         self._tls: ssl.SSLContext | None = None
         if parts.scheme == "https" and certificate and ca_file is None:
             self._tls = ssl.create_default_context(cadata=certificate)
-            # This one certificate is trusted, whoever issued it and whatever name it has.
+            # Only this certificate is trusted, with any issuer and any name.
             self._tls.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             self._tls.check_hostname = False
         elif parts.scheme == "https":
