@@ -65,6 +65,12 @@ def run(
     move_limit: Annotated[
         str, typer.Option(help="Timeout for stopping and for starting a query in a move.")
     ] = "60s",
+    lease: Annotated[
+        str,
+        typer.Option(
+            help="Time after which the queries of an endpoint that does not answer start elsewhere."
+        ),
+    ] = "30s",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="A parameter of the policy.", metavar="KEY=VALUE"),
@@ -127,6 +133,7 @@ def run(
         silence_s=None if silence is None else duration_s(silence, "--silence"),
         moves_at_once=moves_at_once,
         move_limit_s=duration_s(move_limit, "--move-limit"),
+        lease_s=duration_s(lease, "--lease"),
     )
     world.add(query for name, query in found.items() if name not in home.removed)
     world.recover()

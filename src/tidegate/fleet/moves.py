@@ -6,6 +6,7 @@ one learns from the log what was under way, and from the hosts which copy runs.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -15,6 +16,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from tidegate.errors import BackendError
+from tidegate.fleet.fence import Fence
 from tidegate.fleet.hosts import FleetHost, HostSilent
 from tidegate.fleet.queries import ContinuousQuery
 from tidegate.loop.tail import Tail, mend
@@ -142,8 +145,12 @@ def carry_out(
     limit_s: float,
     details: Mapping[str, Any] | None = None,
     clock: Callable[[], float] = time.monotonic,
+    fence: Fence | None = None,
 ) -> MoveResult:
     """Carry out a move; if the new host fails, the query returns to the old one.
+
+    With a fence, every start has a new epoch. A start that failed or got no answer has no effect
+    if it happens late, since its epoch is over before anything else is done.
 
     Args:
         move: The move, already in the log.
@@ -155,7 +162,11 @@ def carry_out(
         limit_s: Timeout for stopping and for starting, in seconds each.
         details: More values for the log, such as the size of the state.
         clock: Seconds of a monotonic clock.
+        fence: Of the checkpoint; None if a host does not share its folder with the manager.
     """
+
+    def start_on(host: FleetHost) -> None:
+        host.start(query, checkpoint if fence is None else fence.claim(), limit_s)
 
     def ended(step: Step, where: str, why: str, doubtful: str = "") -> MoveResult:
         log.step(move, step, error=why)
@@ -171,7 +182,7 @@ def carry_out(
         stopped_s = clock()
         log.step(move, "stopped")
     try:
-        target.start(query, checkpoint, limit_s)
+        start_on(target)
     except Exception as error:
         why = f"{move.host} did not start it: {_line(error)}"
     else:
@@ -179,6 +190,9 @@ def carry_out(
         log.step(move, "started", pause_s=round(pause_s, 3), **(details or {}))
         return MoveResult(move, move.host, pause_s)
     try:
+        if fence is not None:
+            with contextlib.suppress(BackendError):  # then the next claim fails as well
+                fence.revoke()
         target.stop(query.name, limit_s)  # a start that timed out may have succeeded after all
     except Exception as error:
         if isinstance(error, HostSilent) or target.alive:
@@ -186,7 +200,7 @@ def carry_out(
     if origin is None:
         return ended("lost", "", why)
     try:
-        origin.start(query, checkpoint, limit_s)
+        start_on(origin)
     except Exception as error:
         why += f", and neither did {move.origin}: {_line(error)}"
         return ended("lost", "", why, move.origin if isinstance(error, HostSilent) else "")
