@@ -93,7 +93,7 @@ class LineWriter:
 class LineReader:
     """Reads the lines of a journal in order; keeps the last full lines.
 
-    More than one is kept, since a damaged line cannot be told from a full one.
+    More than one is kept, since a damaged line looks like a full one.
     """
 
     def __init__(self) -> None:
