@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.lab.bound import Bound, Demand, hindsight_bound
+from tidegate.lab.bound.whole import whole_host_bound
+from tidegate.lab.fine_demand import fine_demand
 from tidegate.loop.journal import Journal
 from tidegate.loop.stack import StackOptions, build_stack, check_guards, suggested
 from tidegate.policies import policy_class
@@ -39,7 +41,7 @@ __all__ = [
 MOST_SLOTS = 360
 """Most periods of the bound's program: more take minutes and change little."""
 WHOLE_SLOTS = 150
-"""Most periods with whole hosts in the bound; with more, that takes too long for what it gains."""
+"""Most periods for which the bound is an integer program; with more, it is by prices of slots."""
 MOST_ITEMS = 2e7
 """Most items that a backtest simulates one by one by default."""
 
@@ -184,29 +186,32 @@ def bound_of(scenario: Scenario, time_limit_s: float = 20.0, fluid: bool = False
     their expected rate instead of at random.
     """
     period_s = max(scenario.interval_s, scenario.duration_s / MOST_SLOTS)
-    rates = series(scenario.workload, period_s)
     names = [source.name for source in scenario.topology.sources]
-    if fluid and len(names) == 1:
-        by_source = {names[0]: [float(rate) for rate in rates]}
-    else:
-        by_source = _arrived_per_s(scenario.workload, period_s, len(rates), names)
-    topology = scenario.topology
+    topology, caveat = scenario.topology, bound_caveat(scenario)
     if scenario.shared:  # an instance may be a share of a slot; the work of an item is a whole one
         whole = tuple(
             replace(o, demand=replace(o.demand, cpu_cores=1.0)) for o in topology.operators
         )
         topology = replace(topology, operators=whole)
-    demand = Demand.from_rates(
-        topology,
-        by_source,
-        period_s=period_s,
-        confidence=0.99 if bound_caveat(scenario) else None,
-    )
+    longest_s = scenario.slo_s
     if len(names) > 1:  # queries with their own targets: none is judged by a stricter one
-        longest_s = max(o.slo_s or scenario.slo_s for o in scenario.topology.operators)
+        longest_s = max(o.slo_s or scenario.slo_s for o in topology.operators)
+    expected = fluid and len(names) == 1
+    fine = None if caveat else fine_demand(scenario, topology, longest_s, expected)
+    rates = series(scenario.workload, period_s)
+    limit = scenario.offer.max_hosts
+    if fine is not None and len(rates) > WHOLE_SLOTS and (limit is None or fine.fits(limit)):
+        return Bound.by_prices(whole_host_bound(fine), fine.slot_s)
+    if expected:
+        by_source = {names[0]: [float(rate) for rate in rates]}
+    else:
+        by_source = _arrived_per_s(scenario.workload, period_s, len(rates), names)
+    confidence = 0.99 if caveat else None
+    demand = Demand.from_rates(topology, by_source, period_s=period_s, confidence=confidence)
+    if len(names) > 1:
         streams = tuple(replace(stream, slo_s=longest_s) for stream in demand.streams)
         demand = replace(demand, streams=streams)
-    return hindsight_bound(
+    bound = hindsight_bound(
         demand,
         scenario.offer,
         scenario.slo_s,
@@ -216,6 +221,10 @@ def bound_of(scenario: Scenario, time_limit_s: float = 20.0, fluid: bool = False
         whole_hosts=len(rates) <= WHOLE_SLOTS,
         time_limit_s=time_limit_s,
     )
+    if fine is None:
+        return bound
+    found = Bound.by_prices(whole_host_bound(fine), fine.slot_s)
+    return max(bound, found, key=lambda one: one.cost_usd)
 
 
 def _arrived_per_s(
