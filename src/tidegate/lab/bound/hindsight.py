@@ -96,8 +96,8 @@ def hindsight_bound(
         billed_from: Leases are paid from the request, or from when the host runs. ``running`` is a
             bound for both.
         initial_hosts: Hosts that run at time zero; None: any number.
-        whole_hosts: False allows fractions of hosts, which is faster and gives a slightly lower
-            bound. With more than a few hundred slots, whole hosts gain little.
+        whole_hosts: False allows fractions of hosts, which is faster and gives a lower bound, far
+            lower where few hosts do. `whole_host_bound` has whole hosts for any number of slots.
         time_limit_s: Time limit of the solver, in seconds.
         gap: Relative gap at which the solver may stop.
         method: ``dp`` requires the dynamic program.
