@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.loop.large import large_turn
 from tidegate.codec import from_plain, to_json, to_plain
 from tidegate.dashboard.journals import WatchedJournal
 from tidegate.errors import InputError
@@ -34,6 +33,7 @@ from tidegate.model.snapshot import (
 )
 from tidegate.model.topology import Operator, Resources, Topology
 from tidegate.policies import create
+from tidegate.testing.turns import large_turn
 
 scalars = (
     st.none() | st.booleans() | st.integers(-2, 2) | st.floats(-2, 2) | st.text("a/~0", max_size=2)

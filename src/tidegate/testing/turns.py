@@ -21,11 +21,19 @@ from tidegate.model.snapshot import (
 )
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 
+__all__ = ["large_turn"]
+
 SLOTS = 4
+"""Slots of an executor."""
 
 
 def large_turn(number: int, hosts: int = 50) -> Turn:
-    """A turn of so many executors with four slots; everything that is measured has changed."""
+    """A turn of so many executors with four slots each.
+
+    All measurements differ from turn to turn, and the deployment does not.
+
+    number: number of the turn. hosts: number of executors.
+    """
     rng = random.Random(number)
     capacity = Resources(float(SLOTS), 8192)
     topology = Topology(
