@@ -124,8 +124,8 @@ def _compare(old: Any, new: Any, path: Path, found: _Found, declared: Any = None
     if old is new:
         return
     if dataclasses.is_dataclass(new) and type(old) is type(new):
-        before = found.counts()
-        for name, default, inner in _fields(type(new)):
+        before, kind = found.counts(), _class_of(new)
+        for name, default, inner in _fields(kind):
             was, value = getattr(old, name), getattr(new, name)
             if was is not value:
                 if was == default and not isinstance(was, SCALARS):  # it is not in the JSON
@@ -176,7 +176,7 @@ def _compare_lists(
 
 def _compare_rows(
     pairs: list[tuple[int, Any, Any]],
-    kind: type,
+    kind: Any,
     table: Path,
     field: Path,
     length: int,
@@ -223,8 +223,12 @@ def _compare_rows(
             _compare_rows(rows, one, table, (*field, name), length, found)
 
 
+def _class_of(value: Any) -> Any:
+    return type(value)
+
+
 @cache
-def _fields(kind: type) -> list[tuple[str, Any, Any]]:
+def _fields(kind: Any) -> list[tuple[str, Any, Any]]:
     """Name and default of each field, and the class of its elements if it is a tuple of them."""
     hints = get_type_hints(kind)
     fields = []
@@ -238,7 +242,7 @@ def _fields(kind: type) -> list[tuple[str, Any, Any]]:
 
 
 @cache
-def _name_of(kind: type) -> Any:
+def _name_of(kind: Any) -> Any:
     known = {field.name for field in dataclasses.fields(kind)}
     return next((attrgetter(name) for name in NAMES if name in known), lambda row: None)
 
@@ -289,7 +293,8 @@ def _leaves(value: Any) -> float:
     if isinstance(value, list | tuple | frozenset):
         table = any(isinstance(one, dict) or dataclasses.is_dataclass(one) for one in value)
         return math.inf if table else len(value)
-    fields = [(getattr(value, name), default) for name, default, _ in _fields(type(value))]
+    kind = _class_of(value)
+    fields = [(getattr(value, name), default) for name, default, _ in _fields(kind)]
     return sum(_leaves(one) for one, default in fields if one is not default)
 
 
