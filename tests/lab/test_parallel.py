@@ -17,7 +17,7 @@ from tidegate.lab.scenario_options import ScenarioOptions
 from tidegate.loop.journal import read_journal
 from tidegate.workloads import RateTrace
 
-TRACE = RateTrace((0.0, 300.0), (20.0, 60.0), seed=5)
+TRACE = RateTrace(np.array([0.0, 300.0]), np.array([20.0, 60.0]), seed=5)
 
 
 def half(job: int, report: Callable[[float], None]) -> float:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -316,10 +317,7 @@ def backtest(
     if processes > 1 and len(jobs) > 1:
         found = in_processes(_result, jobs, processes, report_progress)
     else:
-        found = (
-            (n, _result(job, lambda share, n=n: report_progress(n, share)))
-            for n, job in enumerate(jobs)
-        )
+        found = ((n, _result(job, partial(report_progress, n))) for n, job in enumerate(jobs))
     results: dict[int, Result] = {}
     for number, result in found:
         regret = bound.regret(result.cost_usd) if bound else None

@@ -48,9 +48,10 @@ def large_turn(number: int, hosts: int = 50) -> Turn:
         2.0,
         recent,
         rng.random(),
-        BatchCost(*(Estimate(rng.random(), rng.random(), rng.random()) for _ in range(3))),
+        BatchCost(_estimate(rng), _estimate(rng), _estimate(rng)),
     )
-    latency = Latency(*(rng.uniform(1, 4) for _ in range(4)))
+    mean_s, p50_s, p95_s, p99_s = (rng.uniform(1, 4) for _ in range(4))
+    latency = Latency(mean_s, p50_s, p95_s, p99_s)
     leased = tuple(
         Host(
             f"host-{n + 1}",
@@ -110,3 +111,7 @@ def large_turn(number: int, hosts: int = 50) -> Turn:
     memory = {"own": {}, "inner": {"own": {"wishes": wishes, "hosts": hosts}, "inner": {}}}
     policy = "drs → trend() → missing-metrics() → stabilisation(down_s=60.0) → effect() → bounds()"
     return Turn(number, policy, snapshot, plan, Outcome(), memory, slo_s=7.0)
+
+
+def _estimate(rng: random.Random) -> Estimate:
+    return Estimate(rng.random(), rng.random(), rng.random())

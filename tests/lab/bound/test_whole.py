@@ -137,7 +137,7 @@ def test_free_late_items_cost_nothing_and_cheap_ones_little() -> None:
 def tide(hours: float, unit_s: float, peak: float = 60.0, step_s: float = 300.0) -> Scenario:
     times = np.arange(0, hours * 3600, step_s)
     rates = peak * (0.25 + np.maximum(0, np.sin(times / 86_400 * 2 * math.pi)) ** 4)
-    trace = RateTrace(tuple(times), tuple(rates), seed=3)
+    trace = RateTrace(times, rates, seed=3)
     options = ScenarioOptions(2.0, billing_unit_s=unit_s, rate_per_instance=10.0)
     return options.build(trace)
 
