@@ -28,7 +28,7 @@ SLOTS = 4
 
 
 def large_turn(number: int, hosts: int = 50) -> Turn:
-    """A turn of so many executors with four slots each.
+    """A turn of a live application whose executors have four slots each.
 
     All measurements differ from turn to turn, and the deployment does not.
 
@@ -107,8 +107,8 @@ def large_turn(number: int, hosts: int = 50) -> Turn:
         (Reason("steady", f"{rate:.0f} rows a second need {hosts - 3} hosts: no change"),),
         Prediction(rng.random(), rng.random(), rate, 50.0),
     )
-    wishes = [[10.0 * n, 45 + n % 5] for n in range(max(1, number - 6), number + 1)]
-    memory = {"own": {}, "inner": {"own": {"wishes": wishes, "hosts": hosts}, "inner": {}}}
+    plans = [[10.0 * n, 45 + n % 5] for n in range(max(1, number - 6), number + 1)]
+    memory = {"own": {}, "inner": {"own": {"plans": plans, "hosts": hosts}, "inner": {}}}
     policy = "drs → trend() → missing-metrics() → stabilisation(down_s=60.0) → effect() → bounds()"
     return Turn(number, policy, snapshot, plan, Outcome(), memory, slo_s=7.0)
 

@@ -66,7 +66,7 @@ class FineDemand:
         return replace(self, slot_s=self.slot_s * factor, work=work)
 
     def fits(self, hosts: int) -> bool:
-        """Whether so many hosts can do the work of every ten billing units."""
+        """Whether a number of hosts can do the work of every ten billing units."""
         import numpy as np
 
         slots = max(1, round(10 * self.unit_s / self.slot_s))
