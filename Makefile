@@ -71,7 +71,8 @@ demo-lab: setup ## without Spark: a control loop, then a backtest with pictures 
 dashboard-pictures: setup browser ## renew the pictures of docs/guides/dashboard.md and the baselines of the tests
 	$(BIN)/python -m tests.browser.pictures
 
-bench: setup ## decisions, the simulator compared with SimPy and Ciw, the bound; ratios in one run (minutes)
+bench: setup ## decisions, the simulator compared with SimPy and Ciw, the bound; ratios in one run; writes docs/measured/speed.md (minutes)
+	$(BIN)/python benchmarks/speed.py --write
 	$(BIN)/python benchmarks/decisions.py
 	$(BIN)/python benchmarks/simulation.py --quick
 	$(BIN)/python benchmarks/bound.py

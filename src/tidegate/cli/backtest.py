@@ -22,6 +22,7 @@ from tidegate.lab.backtest import (
     check_guards,
     guards_text,
     pareto,
+    suited_processes,
     suits_fluid,
     target_text,
 )
@@ -138,6 +139,10 @@ def backtest_command(
     bound_time: Annotated[
         str, typer.Option(help="Time limit for computing the hindsight bound.")
     ] = "10s",
+    processes: Annotated[
+        int | None,
+        typer.Option(help="Processes that run policies; default: one per core for long traces."),
+    ] = None,
     report: Annotated[Path, typer.Option(help="HTML report to write.")] = Path("out/backtest.html"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; write no report.")] = False,
     dashboard: Dashboard = False,
@@ -182,6 +187,8 @@ def backtest_command(
         raise InputError("--mode", mode, "auto, items or fluid")
     fluid = mode == "fluid" or (mode == "auto" and suits_fluid(scenario))
     bound_s = duration_s(bound_time, "--bound-time")
+    if processes is not None:
+        finite(processes, "--processes", low=1)
     stack = StackOptions(without=without)
     if stabilise is not None:
         stack = replace(stack, stabilise_s=duration_s(stabilise, "--stabilise"))
@@ -195,8 +202,11 @@ def backtest_command(
             bound = bound_of(scenario, bound_s, fluid)
             bar.update(task, completed=1)
 
+            shares = dict.fromkeys(names, 0.0)
+
             def show(name: str, share: float) -> None:
-                bar.update(task, completed=1 + names.index(name) + share, description=name)
+                shares[name] = share
+                bar.update(task, completed=1 + sum(shares.values()), description=name)
 
             results = backtest(
                 scenario,
@@ -207,6 +217,7 @@ def backtest_command(
                 fluid=fluid,
                 progress=show,
                 journals=journals,
+                processes=processes or suited_processes(scenario, len(names)),
             )
         if as_json:
             print_json(

@@ -73,6 +73,7 @@ class Controller:
         self._asking: Patience[list[Control]] = Patience()
         self._last_error: str | None = None
         self._unrecorded: tuple[Control, ...] = ()
+        self._described: tuple[Policy, str] | None = None
 
     def step(self) -> Turn:
         """One turn."""
@@ -103,7 +104,7 @@ class Controller:
         self._unrecorded = ()
         turn = Turn(
             self.turns,
-            attempt("description of the policy", self.policy.describe, self.policy.name),
+            attempt("description of the policy", self._description, self.policy.name),
             snapshot,
             plan,
             outcome,
@@ -122,6 +123,12 @@ class Controller:
             asked, self.in_force, self.policy, self.memory, self.largest_slo_s
         )
         return applied
+
+    def _description(self) -> str:
+        # A policy is a frozen value: it is described once.
+        if self._described is None or self._described[0] is not self.policy:
+            self._described = (self.policy, self.policy.describe())
+        return self._described[1]
 
     def _saved_memory(self) -> Any:
         return None if self.journal is None else self.policy.save_memory(self.memory)
