@@ -30,9 +30,7 @@ def _verdict(*holds: bool) -> Verdict:
 
 def table_one() -> float:
     """Table I through the policy itself: 0.70, no action, then 0.90."""
-    rows = list(QTable.from_thresholds(0.3, 0.8).rows)
-    rows[14], rows[18] = (0.4, 0.85, 0.8), (0.35, 0.5, 0.9)
-    policy, memory = Sarsa(), SarsaMemory({"host-1": QTable(tuple(rows))})
+    policy, memory = Sarsa(), SarsaMemory({"host-1": QTable.from_thresholds(0.3, 0.8)})
     for cores in (2.8, 3.6):
         _, memory = policy.decide(fleet_snapshot({"host-1": [cores]}), memory)
     return memory.tables["host-1"].rows[14][1]
