@@ -29,7 +29,7 @@ from tidegate.lab.papers.drs import runs as drs
 GOLDEN = Path(__file__).parents[2] / "golden"
 SIZES: dict[str, dict[str, Any]] = {
     "fugu": {"points": 20},
-    "cervino": {"lengths": CervinoLengths(scale=400.0, ramp_step_s=10.0, hold_s=20.0)},
+    "cervino": {"lengths": CervinoLengths(scale=100.0, ramp_step_s=10.0, hold_s=20.0)},
     "visp": {"minutes": 12.0},
     "drs": {
         "lengths": drs.DrsLengths(
