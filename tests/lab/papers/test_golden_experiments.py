@@ -49,7 +49,10 @@ NUMBER = re.compile(
 
 def small_run(paper: str) -> list[dict[str, str]]:
     """The rows that ``--json`` prints, without what is not compared."""
-    with mock.patch.object(drs, "scheduling_ms", lambda rounds: TIMES_MS):
+    with (
+        mock.patch.object(drs, "scheduling_ms", lambda rounds: TIMES_MS),
+        mock.patch.object(drs, "measuring_ms", lambda rounds: TIMES_MS),
+    ):
         done = load_paper(paper).run(True, 1, lambda share, what: None, **SIZES[paper])
     return [{key: row[key] for key in KEYS} for row in done.rows()]
 
