@@ -23,11 +23,20 @@ COLUMNS = {
     "published": "published",
     "criterion": "reproduced when",
     "partly_when": "partly when",
+    "amended": "amended",
     "measured": "measured",
     "verdict": "verdict",
+    "verdict_by_first_criterion": "by the first criterion",
+    "elsewhere": "elsewhere",
     "reason": "reason",
 }
-STYLES = {"reproduced": "green", "partly": "yellow", "not": "red", "untestable": "dim"}
+STYLES = {
+    "reproduced": "green",
+    "partly": "yellow",
+    "not clear": "magenta",
+    "not": "red",
+    "untestable": "dim",
+}
 
 
 def reproduce(
@@ -35,7 +44,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Minutes instead of an hour.")] = False,
     seeds: Annotated[
         int | None,
-        typer.Option(help="Runs of each experiment; default 5, with --quick 3 (FUGU: 1)."),
+        typer.Option(help="Runs of each experiment; default 10, with --quick 3 (FUGU: 1)."),
     ] = None,
     days: Annotated[
         list[Path] | None,
@@ -49,29 +58,32 @@ def reproduce(
     ] = None,
     claims: Annotated[
         Path | None,
-        typer.Option(help="Write the page of all claims (with all).", metavar="FILE"),
+        typer.Option(
+            help="Write the page of all claims, or renew the rows of one paper in it.",
+            metavar="FILE",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Repeat the papers' experiments and compare the results with the published figures.
 
     Each claim gets our measurement, with its spread over seeds, and a verdict: reproduced, partly,
-    not, or untestable here. A claim that does not hold stays, with the reason.
+    not clear, not, or untestable here. A claim that does not hold stays, with the reason.
     """
     if paper not in (*PAPERS, "all"):
         raise InputError("paper", paper, "one of " + ", ".join((*PAPERS, "all")))
     if seeds is not None:
         finite(seeds, "--seeds", low=1, high=1000)
-    if claims is not None and paper != "all":
-        raise InputError("--claims", str(claims), "used with all", "the page lists all papers")
     more = {"days": _read_days(paper, days)} if days else {}
     experiments = _run(PAPERS if paper == "all" else (paper,), quick, seeds, as_json, more)
     if report is not None:
         _write_report(experiments, report)
     if claims is not None:
-        words = "tidegate reproduce all" + (" --quick" if quick else "")
+        words = f"tidegate reproduce {paper}" + (" --quick" if quick else "")
         words += "" if seeds is None else f" --seeds {seeds}"
-        claims.write_text(claims_page(experiments, f"{words} --claims FILE"), encoding="utf-8")
+        before = claims.read_text(encoding="utf-8") if paper != "all" and claims.exists() else ""
+        page = claims_page(experiments, f"{words} --claims FILE", before)
+        claims.write_text(page, encoding="utf-8")
     if as_json:
         print_json([row for experiment in experiments for row in experiment.rows()])
     else:
@@ -147,4 +159,6 @@ def _write_report(experiments: list[Experiment], path: Path) -> None:
         )
         for note in experiment.notes:
             page.text(note)
+        if experiment.tables:
+            page.picture(experiment.tables)
     page.write(path)

@@ -301,11 +301,14 @@ def tables_of(memory: Any) -> dict[str, Any]:
 
 
 def thresholds_of(table: dict[str, Any]) -> tuple[float | None, float | None]:
-    """Return the utilisation up to which a host scales in, and from which it scales out."""
+    """Return the utilisation up to which a host scales in, and from which it scales out.
+
+    A row stands for the utilisations from its own to that of the next row.
+    """
     rows = table.get("rows", [])
     last = max(1, len(rows) - 1)
     best = [max((1, 0, 2), key=lambda action, row=row: row[action]) for row in rows]  # type: ignore[misc]
-    shrink = [n / last for n, action in enumerate(best) if action == 0]
+    shrink = [min(1.0, (n + 1) / last) for n, action in enumerate(best) if action == 0]
     grow = [n / last for n, action in enumerate(best) if action == 2]
     return (round(shrink[-1], 2) if shrink else None, round(grow[0], 2) if grow else None)
 
