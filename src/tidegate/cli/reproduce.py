@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import typer
 from rich.progress import TaskID
 
-from tidegate.cli.output import console, print_json, progress_bar, table
+from tidegate.cli.output import console, print_json, progress_bar, say, styled, table
 from tidegate.errors import InputError
 from tidegate.lab.papers import PAPERS, load_paper
 from tidegate.lab.papers.claims import Experiment, claims_page
+from tidegate.outputs import check_output, write_output
 from tidegate.report import Page
 from tidegate.units import finite
 
@@ -64,6 +65,9 @@ def reproduce(
         finite(seeds, "--seeds", low=1, high=1000)
     if claims is not None and paper != "all":
         raise InputError("--claims", str(claims), "used with all", "the page lists all papers")
+    for option, file in (("--report", report), ("--claims", claims)):
+        if file is not None:
+            check_output(file, option)
     more = {"days": _read_days(paper, days)} if days else {}
     experiments = _run(PAPERS if paper == "all" else (paper,), quick, seeds, as_json, more)
     if report is not None:
@@ -71,14 +75,14 @@ def reproduce(
     if claims is not None:
         words = "tidegate reproduce all" + (" --quick" if quick else "")
         words += "" if seeds is None else f" --seeds {seeds}"
-        claims.write_text(claims_page(experiments, f"{words} --claims FILE"), encoding="utf-8")
+        write_output(claims, claims_page(experiments, f"{words} --claims FILE"), "--claims")
     if as_json:
         print_json([row for experiment in experiments for row in experiment.rows()])
     else:
         _show(experiments)
         for written in (report, claims):
             if written is not None:
-                console().print(f"written: {written}")
+                say(f"written: {written}")
 
 
 def _read_days(paper: str, files: list[Path]) -> Any:
@@ -116,16 +120,16 @@ def _show(experiments: list[Experiment]) -> None:
                 row["claim"],
                 row["published"],
                 row["measured"],
-                f"[{style}]{row['verdict']}[/{style}]",
+                styled(row["verdict"], style),
             )
             counts[row["verdict"]] = counts.get(row["verdict"], 0) + 1
         out.print(f"\n[bold]{experiment.paper.name}[/bold]")
         out.print(shown)
         for row in experiment.rows():
             if row["reason"]:
-                out.print(f"[dim]{row['id']}: {row['reason']}[/dim]")
+                out.print(f"{row['id']}: {row['reason']}", style="dim", markup=False)
         for note in experiment.notes:
-            out.print(f"[dim]· {note}[/dim]")
+            out.print(f"· {note}", style="dim", markup=False)
     out.print("\n" + ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
 
 
@@ -147,4 +151,4 @@ def _write_report(experiments: list[Experiment], path: Path) -> None:
         )
         for note in experiment.notes:
             page.text(note)
-    page.write(path)
+    page.write(path, "--report")

@@ -7,10 +7,11 @@ one learns from the log what was under way, and from the hosts which copy runs.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +30,8 @@ __all__ = [
     "pauses_by_state",
     "read_moves",
 ]
+
+log = logging.getLogger(__name__)
 
 SIZES = (
     (1.0, "below 1 MB"),
@@ -90,6 +93,21 @@ class MoveResult:
 MOVE_KEYS = [f.name for f in fields(Move)]
 
 
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The steps in a log, in order. A damaged line is left out with a warning."""
+    tail = Tail(path)
+    for line in tail.lines():
+        try:
+            plain = json.loads(line)
+            whole = {*MOVE_KEYS, "time_s"} <= plain.keys() and isinstance(plain["number"], int)
+        except (ValueError, AttributeError, RecursionError):
+            whole = False
+        if whole:
+            yield plain
+        else:
+            log.warning("line %d of %s is damaged and left out", tail.number, path)
+
+
 class MoveLog:
     """The log of moves: one line of JSON per step, on disk before the step is taken.
 
@@ -104,9 +122,10 @@ class MoveLog:
         self.moves: dict[str, Move] = {}
         self.last = 0
         mend(path)  # a torn line belongs to a step that was never taken
-        for plain in map(json.loads, Tail(path).lines()):
-            self.last = max(self.last, plain["number"])
-            self.moves[plain["query"]] = Move(**{key: plain[key] for key in MOVE_KEYS})
+        for plain in _lines(path):
+            move = Move(**{key: plain[key] for key in MOVE_KEYS})
+            self.last = max(self.last, move.number)
+            self.moves[move.query] = move
         self._file = path.open("a", encoding="utf-8")
 
     def begin(
@@ -241,7 +260,7 @@ def read_moves(path: Path) -> list[MoveRecord]:
             outcome="moved" if plain["step"] == "started" else plain["step"],
             **{key: plain.get(key) for key in keys},
         )
-        for plain in map(json.loads, Tail(path).lines())
+        for plain in _lines(path)
         if plain["origin"] and plain["step"] in ("started", "back", "lost")
     ]
 
