@@ -17,7 +17,7 @@ from typing import IO, Any
 from tidegate.errors import InputError, TidegateError
 from tidegate.fleet.queries import load_queries
 from tidegate.fleet.world import FleetWorld
-from tidegate.loop.controller import Controller
+from tidegate.loop.controller import DECISION_S, Controller
 from tidegate.loop.journal import Turn
 from tidegate.loop.records import open_records
 from tidegate.loop.stack import StackOptions, build_stack
@@ -143,7 +143,13 @@ class FleetManager:
         self.records = open_records(journal, policy)
         self.journal, self.controls = self.records.journal, self.records.controls
         self.controller = Controller(
-            world, policy, self.journal, self.records.memory, seed, self.controls
+            world,
+            policy,
+            self.journal,
+            self.records.memory,
+            seed,
+            self.controls,
+            decision_limit_s=DECISION_S,
         )
         self.last: Turn | None = None
         self.stopping = threading.Event()

@@ -91,6 +91,8 @@ class MoveResult:
 
 
 MOVE_KEYS = [f.name for f in fields(Move)]
+NEEDED = {"number", "query", "origin", "host", "step", "time_s"}
+"""Keys without which a line of the log is no step."""
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -99,7 +101,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
     for line in tail.lines():
         try:
             plain = json.loads(line)
-            whole = {*MOVE_KEYS, "time_s"} <= plain.keys() and isinstance(plain["number"], int)
+            whole = plain.keys() >= NEEDED and isinstance(plain["number"], int)
         except (ValueError, AttributeError, RecursionError):
             whole = False
         if whole:
@@ -123,7 +125,7 @@ class MoveLog:
         self.last = 0
         mend(path)  # a torn line belongs to a step that was never taken
         for plain in _lines(path):
-            move = Move(**{key: plain[key] for key in MOVE_KEYS})
+            move = Move(**{key: plain[key] for key in MOVE_KEYS if key in plain})
             self.last = max(self.last, move.number)
             self.moves[move.query] = move
         self._file = path.open("a", encoding="utf-8")

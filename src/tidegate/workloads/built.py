@@ -31,6 +31,8 @@ __all__ = ["KEYS", "PROVENANCE", "REJECTED", "BuiltTrace", "read_built", "write_
 
 PROVENANCE, REJECTED = "provenance.json", "rejected"
 KEYS = ("key", "events", "rate_per_s", "share", "peak_to_mean", "cv", "dispersion", "hurst")
+SKEW = ("keys", "gini", "lorenz")
+"""What the provenance has about the keys."""
 _FORMATS = ("csv", "parquet")
 
 
@@ -106,7 +108,7 @@ def read_built(path: str | Path) -> BuiltTrace:
             keys = {name: _numbers(table.column(name)) for name in KEYS[2:]}
             keys |= {"key": [str(cell) for cell in table.column("key")]}
             keys |= {"events": [int(cell) for cell in table.column("events")]}
-            known["skew"] = {"keys": known["skew"]["keys"], "gini": known["skew"]["gini"]}
+            _ = [known["skew"][name] for name in SKEW]
     except TidegateError:
         raise
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
