@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -120,8 +121,8 @@ def test_an_output_is_checked_before_the_work(
     def work(*_: object, **__: object) -> None:
         raise AssertionError("it began to work")
 
-    monkeypatch.setattr("tidegate.cli.reproduce.load_paper", work)
-    monkeypatch.setattr("tidegate.cli.backtest.bound_of", work)
+    monkeypatch.setattr(import_module("tidegate.cli.reproduce"), "load_paper", work)
+    monkeypatch.setattr(import_module("tidegate.cli.backtest"), "bound_of", work)
     given = [trace if word == "TRACE" else word for word in words]
     assert f"{option} is" in one_sentence(tidegate(*given, tmp_path))
 

@@ -120,9 +120,6 @@ def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
     assert len(MoveLog(log.path).path.read_text().splitlines()) == 2
 
 
-@pytest.mark.parametrize("written", [False, True])
-@pytest.mark.parametrize("line", [1, 2, 3])
-@pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize(
     "damage", [b"\xff\xfe", b"{}", b"[1]", b"[" * 50_000, b'{"number": "x"}', '{"ü'.encode()[:-1]]
 )
@@ -171,6 +168,9 @@ def test_a_step_is_on_the_disk_before_it_is_taken(
     log.close()
 
 
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("line", [1, 2, 3])
+@pytest.mark.parametrize("fails", [False, True])
 def test_a_manager_that_dies_at_any_step_leaves_one_copy_or_none(
     tmp_path: Path, line: int, written: bool, fails: bool
 ) -> None:

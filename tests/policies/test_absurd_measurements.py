@@ -1,4 +1,4 @@
-"""Measurements that are wrong by orders of magnitude neither keep a decision busy nor lease much."""
+"""Measurements that are wrong by orders of magnitude: a decision is quick and leases little."""
 
 from __future__ import annotations
 

@@ -31,8 +31,6 @@ __all__ = ["KEYS", "PROVENANCE", "REJECTED", "BuiltTrace", "read_built", "write_
 
 PROVENANCE, REJECTED = "provenance.json", "rejected"
 KEYS = ("key", "events", "rate_per_s", "share", "peak_to_mean", "cv", "dispersion", "hurst")
-SKEW = ("keys", "gini", "lorenz")
-"""What the provenance has about the keys."""
 _FORMATS = ("csv", "parquet")
 
 
@@ -108,7 +106,7 @@ def read_built(path: str | Path) -> BuiltTrace:
             keys = {name: _numbers(table.column(name)) for name in KEYS[2:]}
             keys |= {"key": [str(cell) for cell in table.column("key")]}
             keys |= {"events": [int(cell) for cell in table.column("events")]}
-            _ = [known["skew"][name] for name in SKEW]
+            _check_skew(known["skew"])
     except TidegateError:
         raise
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
@@ -116,6 +114,13 @@ def read_built(path: str | Path) -> BuiltTrace:
         allowed = "a folder that tidegate traces build has written"
         raise InputError("trace", str(path), allowed, remedy) from None
     return BuiltTrace(trace, keys, known, files[0])
+
+
+def _check_skew(skew: Mapping[str, Any]) -> None:
+    """Raise ValueError, LookupError or TypeError unless the figures about the keys are there."""
+    numbers = [skew["keys"], skew["gini"], *skew["lorenz"]]
+    if len(skew["lorenz"]) < 2 or not all(isinstance(one, int | float) for one in numbers):
+        raise ValueError(f"{PROVENANCE} lacks figures about the keys")
 
 
 def _numbers(cells: Sequence[Any]) -> list[float]:
