@@ -7,9 +7,10 @@ import re
 from hypothesis import strategies as st
 
 ODD = (
-    b"", b"\x00", b"\xff\xfe", b"\xc3", b"\n", b"\r", b",", b'"', b"'", b"{", b"}", b"[", b"]", b":",
-    b"- ", b"&a *a", b"null", b"true", b"NaN", b"Infinity", b"-1", b"0", b"1e308", b"1e999",
-    b"9" * 400, b"-" * 50, b"x" * 5000, b"[" * 300, b"\x1b[31m", "\u202e[/x]".encode(), b"2026-99-99",
+    b"", b"\x00", b"\xff\xfe", b"\xc3", b"\n", b"\r", b",", b'"', b"'", b"{", b"}", b"[", b"]",
+    b":", b"- ", b"&a *a", b"null", b"true", b"NaN", b"Infinity", b"-1", b"0", b"1e308", b"1e999",
+    b"9" * 400, b"-" * 50, b"x" * 5000, b"[" * 300, b"\x1b[31m", "\u202e[/x]".encode(),
+    b"2026-99-99",
     b"!!python/object/apply:os.system [true]", b"\t", b"# ", b"../../etc/passwd",
 )  # fmt: skip
 """What is put into a file."""

@@ -76,9 +76,7 @@ def journal_lines() -> bytes:
 
 def moves() -> bytes:
     move = {"number": 1, "query": "q", "origin": "a", "host": "b", "step": "begin", "time_s": 1.0}
-    lines = [
-        move | {"step": step, "pause_s": 0.5, "state_mb": 2.0} for step in ("begin", "started")
-    ]
+    lines = [move | {"step": step, "pause_s": 0.5} for step in ("begin", "started")]
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
 
