@@ -37,9 +37,9 @@ LONGEST_NAME = 80
 LONGEST_CELL = 1000
 """The same of a cell, which may hold a sentence."""
 _CONTROL = dict.fromkeys(
-    [*range(32), *range(127, 160), 0x2028, 0x2029, *range(0x202A, 0x202F)], "�"
+    [*range(32), *range(127, 160), *range(0x2028, 0x202F), *range(0xD800, 0xE000)], "�"
 )
-"""Control characters, and those that change the direction of the text."""
+"""Control characters, those that change the direction of the text, and bytes that are no UTF-8."""
 _IN_TEXT = {key: value for key, value in _CONTROL.items() if chr(key) not in "\n\t"}
 
 
@@ -120,7 +120,8 @@ def bar(share: float, width: int = 10) -> str:
 
 def print_json(value: Any) -> None:
     """Print a value as indented JSON. What JSON has no word for, NaN and infinities, is null."""
-    typer.echo(json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+    typer.echo(text.encode("utf-8", "replace").decode())
 
 
 def _finite(value: Any) -> Any:
