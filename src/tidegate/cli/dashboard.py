@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from tidegate.cli.logs import LogFormatOption, logs_as
 from tidegate.cli.output import console
 from tidegate.credentials import kept_secret, secret_from
 from tidegate.errors import InputError
+from tidegate.lifecycle import from_handler, on_signals
 from tidegate.listening import is_loopback
 from tidegate.units import duration_s
 
@@ -151,14 +151,7 @@ def _say(url: str, steering: _SteeringToken | None) -> None:
 
 def wait_for_the_end() -> None:
     """Wait for SIGINT (Ctrl-C) or SIGTERM."""
-    console().print("[dim]press Ctrl-C to stop[/dim]")
     asked = threading.Event()
-    before = {
-        number: signal.signal(number, lambda *_: asked.set())
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
+    with on_signals(lambda: from_handler(asked.set)):
+        console().print("[dim]press Ctrl-C to stop[/dim]")
         asked.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
