@@ -7,6 +7,8 @@ serve, wait or start Spark get a value that is wrong, so that they end before th
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,7 @@ WORDS = (
 )  # fmt: skip
 
 
+@cache
 def commands() -> dict[tuple[str, ...], Any]:
     """Every command of the command line, by its words."""
     found: dict[tuple[str, ...], Any] = {}
@@ -93,6 +96,14 @@ def given_words(draw: st.DrawFn, command: tuple[str, ...]) -> list[str]:
     for _ in range(draw(st.integers(0, 3))):
         words.insert(draw(st.integers(0, len(words))), draw(st.sampled_from(WORDS)))
     return [word for word in words if word != "--help"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _built_once() -> Iterator[None]:
+    """Typer builds the commands anew for each call, which would take most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture(scope="module")
