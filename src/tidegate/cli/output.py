@@ -77,7 +77,7 @@ def styled(text: object, style: str = "") -> Text:
 class _Console(Console):
     """Replaces control characters, and shows text that is no valid markup as it is."""
 
-    def render_str(self, text: str, **options: Any) -> Text:  # type: ignore[override]
+    def render_str(self, text: str, **options: Any) -> Text:
         clean = text.translate(_IN_TEXT)
         try:
             return super().render_str(clean, **options)

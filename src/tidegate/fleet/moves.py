@@ -95,7 +95,7 @@ NEEDED = {"number", "query", "origin", "host", "step", "time_s"}
 """Keys without which a line of the log is no step."""
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def _lines(path: Path) -> Iterator[Any]:
     """The steps in a log, in order. A damaged line is left out with a warning."""
     tail = Tail(path)
     for line in tail.lines():
