@@ -338,6 +338,17 @@ def test_a_spike_that_no_price_would_have_covered_is_counted_apart() -> None:
     assert story.memory.promise.care > 0
 
 
+def test_a_promise_that_costs_too_much_is_said_to_be_out_of_reach() -> None:
+    story = Story()
+    for _ in range(40):
+        plan = story.turn(20.0, latency=SLOW)
+    assert story.memory.promise.care == math.log(5)
+    assert [r.text for r in plan.reasons if r.code == "out-of-reach"] == [
+        "0.0% in time so far, 99.0% promised: to keep the promise would cost more than 5 times the "
+        "price of a late item"
+    ]
+
+
 def test_unknown_input_changes_nothing() -> None:
     story = Story(hosts=3)
     story.turn(20.0)

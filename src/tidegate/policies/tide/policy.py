@@ -134,6 +134,7 @@ class Tide(Policy):
             needs=_remembered(snapshot, memory.needs, hosts, lead_s),
         )
         packing.because("forecast", _sentence(forecast, lead_s, hosts, price, spare))
+        self._say_what_is_out_of_reach(packing, memory.promise)
         packing.unmet.extend(unmet)
         if hosts > len(packing.hosts):
             set_counts(packing, need.counts(hosts))
@@ -167,6 +168,15 @@ class Tide(Policy):
             per_host=rate / need.busy if need.busy > 0 and rate > 0 else memory.per_host,
             excused=excused,
         )
+
+    def _say_what_is_out_of_reach(self, packing: Packing, promise: Promise) -> None:
+        """A reason while the promise costs more than is allowed."""
+        in_time = promise.in_time
+        if self.most == 1 or in_time is None or promise.care < math.log(self.most):
+            return
+        kept = f"{in_time:.1%} in time so far, {self.share:.1%} promised"
+        limit = f"more than {self.most:g} times the price of a late item"
+        packing.because("out-of-reach", f"{kept}: to keep the promise would cost {limit}")
 
     # --- what it takes ------------------------------------------------------------------------
 
