@@ -200,7 +200,8 @@ def test_queries_with_a_delay_are_judged_by_their_own_target() -> None:
 
 def fed(rates: Iterator[float] | list[float], quantile: float) -> tuple[Ensemble, list[bool]]:
     """An ensemble after these rates, every 15 s, and whether each forecast held."""
-    ensemble, waiting, held = Ensemble(), [], []
+    ensemble, held = Ensemble(), []
+    waiting: list[float] = []
     for turn, rate in enumerate(rates):
         ensemble = ensemble.observe(15.0 * turn, rate)
         if len(waiting) == 4:

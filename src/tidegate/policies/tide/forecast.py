@@ -177,10 +177,7 @@ class Ensemble(Value):
             day=self._profile(self.day, DAY_SLOTS, 0, slots),
             week=self._profile(self.week, WEEK_SLOTS, 1, slots),
             slots=slots,
-            peaks=tuple(
-                max(peak, rate) if slot == before else rate
-                for peak, slot, before in zip(self.peaks, slots, self.slots, strict=True)
-            ),
+            peaks=(self._peak(0, slots, rate), self._peak(1, slots, rate)),
             due=tuple(d for d in self.due if d.until_s > now_s + 1e-9),
         )
 
@@ -199,12 +196,16 @@ class Ensemble(Value):
         gap = (self.minutes[-1],) * (passed - 1)
         return (*self.minutes, *gap, rate)[-MINUTES:], minute
 
+    def _peak(self, which: int, slots: Sequence[int], rate: float) -> float:
+        """The largest rate so far in the present slot."""
+        return max(self.peaks[which], rate) if slots[which] == self.slots[which] else rate
+
     def _profile(self, profile: Values, length: int, which: int, slots: Sequence[int]) -> Values:
         """The profile with the slot that has ended. which: 0 for the day, 1 for the week."""
         ended = self.slots[which]
         if self.seen_s is None or slots[which] == ended:
             return profile
-        noted = list(profile) if profile else [None] * length
+        noted: list[float | None] = list(profile) if profile else [None] * length
         noted[ended % length] = self.peaks[which]
         return tuple(noted)
 
