@@ -53,7 +53,7 @@ unit: setup ## tests that need neither Java nor a browser (about four minutes)
 	$(BIN)/pytest -m "not java and not browser and not kubernetes" --durations=10
 
 tests: setup
-	$(BIN)/pytest --durations=10
+	$(BIN)/python scripts/run_tests.py
 
 dist: setup java agent ## build wheel and source archive, and follow the tutorial with the wheel alone
 	$(BIN)/python scripts/dist.py

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import _thread
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Generic, Self, TypeVar
 
-__all__ = ["Background", "Closing", "Service", "Stop", "Stopped", "wait_until", "within"]
+__all__ = [
+    "Background",
+    "Closing",
+    "Service",
+    "Stop",
+    "Stopped",
+    "from_handler",
+    "on_signals",
+    "wait_until",
+    "within",
+]
 
 T = TypeVar("T")
 
@@ -62,6 +75,29 @@ class Stop(threading.Event):
         """Raise `Stopped` if the event is set."""
         if self.is_set():
             raise Stopped
+
+
+def from_handler(do: Callable[[], object]) -> None:
+    """Call `do`, which may need a lock, from a signal handler: in another thread.
+
+    Python calls handlers in the main thread, between any two of its instructions. If the main
+    thread is just entering or leaving ``event.wait()``, it holds the lock that ``event.set()``
+    needs, and a handler that sets the event would wait for it for ever.
+    """
+    # Not threading.Thread: its start() takes locks that the main thread may hold as well.
+    _thread.start_new_thread(do, ())
+
+
+@contextmanager
+def on_signals(handler: Callable[[], None]) -> Iterator[None]:
+    """Call `handler` on SIGINT (Ctrl-C) and SIGTERM while the block runs, in the main thread."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda *_: handler()) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 def wait_until(

@@ -144,6 +144,31 @@ def test_no_more_slots_than_tasks() -> None:
     assert "queues grow: 6 instances on 3 hosts give 3 s" in plan.reasons[0].text
 
 
+def test_slots_that_save_no_round_are_not_bought() -> None:
+    # Load 2.6: 0.5 + 2.6 · 3 / k ≤ 1.75 from k = 6.2 on. Twelve tasks take two rounds on 7 to 11
+    # slots, as on 6, so that only 12 slots meet it.
+    exact: dict[str, Any] = {"t_max_s": 4.75, "headroom": 0}
+    few = decide(query_snapshot(130, 3, trigger_s=3.0, tasks=12), **exact)
+    assert few.bounded_target == 6
+    assert few.reasons[-1].text == "12 tasks take 2 rounds on 3 to 5 hosts, and 1 on 6"
+    assert few.predicted.sojourn_s == pytest.approx(3 + 0.5 + 2.6 * 3 / 12)
+    many = decide(query_snapshot(130, 3, trigger_s=3.0, tasks=120), **exact)
+    assert many.bounded_target == 4 and many.reasons[-1].code != "rounds"
+    # On the slots between, nothing is quicker, and the estimate says so.
+    between = decide(query_snapshot(100, 5, trigger_s=3.0, tasks=12), **exact)
+    assert between.bounded_target == 3, "two hosts too many"
+
+
+def test_tasks_of_other_queries_fill_a_round() -> None:
+    alone = query_snapshot(130, 3, trigger_s=3.0, tasks=12)
+    (query,) = alone.topology.operators
+    other = replace(query, name="r", max_instances=None)
+    topology = Topology((query, other), (Source("in"),), (Edge("in", "q"), Edge("in", "r")))
+    reading = replace(alone.operators[0], operator="r", arrival_rate_per_s=1.0)
+    both = replace(alone, topology=topology, operators=(*alone.operators, reading))
+    assert decide(both, t_max_s=4.75, headroom=0).bounded_target == 4
+
+
 def test_a_bound_below_the_overhead_does_not_lease_the_world() -> None:
     plan = decide(query_snapshot(200, 1), t_max_s=0.3, headroom=0)
     assert plan.bounded_target == 10  # a quarter above the best there is

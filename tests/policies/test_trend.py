@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.guards.helpers import FixedTarget
-from tidegate.model import Plan, Snapshot
+from tidegate.model import BatchReading, Plan, Snapshot
 from tidegate.policies.drs import Drs
 from tidegate.policies.trend import Trend, TrendMemory
 from tidegate.testing import steady_snapshot
@@ -49,6 +49,17 @@ def test_a_rise_is_seen_as_it_will_be_when_a_host_is_up() -> None:
     assert story.shown[-1] == pytest.approx(100 + 2 * 55 + 50)
     assert plan.reasons[-1].text == "210/s now, about 260/s in 25 s"
     assert not plan.bindings
+
+
+def test_a_host_helps_only_after_the_micro_batch_in_which_it_arrives_and_a_slow_one() -> None:
+    trend = Trend(FixedTarget(hosts=2))
+    memory = trend.initial_memory()
+    for time_s in range(0, 60, 5):
+        seen = moment(time_s, 100.0 + 2 * time_s)
+        batches = BatchReading(trigger_interval_s=3.0, recent_durations_s=(4.0, 8.0))
+        reading = replace(seen.operators[0], batches=batches)
+        plan, memory = trend.decide(replace(seen, operators=(reading,)), memory)
+    assert plan.reasons[-1].text == "210/s now, about 284/s in 37 s"  # 20 + 2 · 6 + 5
 
 
 def test_a_fall_is_believed_when_it_is_seen() -> None:

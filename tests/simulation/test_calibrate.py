@@ -38,7 +38,7 @@ from tidegate.workloads import RateTrace
 SLO_S = 4.0
 TRUTH = BatchWorld(
     Topology(
-        (Operator("q", Resources(1), service_time_s=0.02, service_scv=0.5, max_instances=24),),
+        (Operator("q", Resources(1), service_time_s=0.02, service_scv=0.5, max_instances=480),),
         (Source("events"),),
         (Edge("events", "q"),),
     ),
@@ -79,7 +79,7 @@ def test_the_constants_are_recovered(recorded: tuple[Path, CalibrationSummary]) 
     world = found.world
     (query,) = world.topology.operators
     assert query.service_time_s == pytest.approx(0.02, rel=0.02)
-    assert query.max_instances == 24
+    assert query.max_instances == 480
     assert world.settings.overheads_s["q"] == pytest.approx(0.6, rel=0.05)
     assert world.settings.overhead_scv == pytest.approx(0.04, abs=0.02)
     assert world.settings.trigger_interval_s == 0
@@ -214,7 +214,7 @@ def test_a_dry_run_tells_what_would_have_been(tmp_path: Path) -> None:
     turns = list(read_journal(path))
     for turn in turns:
         books.add(turn)
-    drs = create("drs", t_max_s=0.6 * SLO_S)
+    drs = create("drs", t_max_s=0.7 * SLO_S)
     would = counterfactual(turns, drs, SLO_S)
     # The start-up delay was never seen, so that of the offer counts.
     truth = run(

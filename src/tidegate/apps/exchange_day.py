@@ -65,6 +65,9 @@ def application(
         slo="10s",
         # A backlog takes several batches, and each of them reports its progress.
         max_files=MAX_FILES,
+        # Batches take seconds: a state task that waits longer for its old executor delays its
+        # batch, and a new executor gets nothing to do.
+        settings={"spark.locality.wait": "500ms"},
     )
 
 

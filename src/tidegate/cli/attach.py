@@ -63,6 +63,14 @@ def attach(
     ] = None,
     token_file: AgentTokenFile = None,
     ca_file: AgentCaFile = None,
+    application: Annotated[
+        str,
+        typer.Option(
+            help="Id or name of the application; another one at the address is left alone.",
+            metavar="ID|NAME",
+            show_default=False,
+        ),
+    ] = "",
     wait: Annotated[str, typer.Option(help="Longest time to wait for the agent.")] = "60s",
     follow: Annotated[
         bool,
@@ -97,7 +105,9 @@ def attach(
 
     def place() -> Place:
         if "://" in where:
-            return Place(where, agent_token(token_file), ca_file)
+            # An agent with TLS passes its certificate to the controller that it starts.
+            own = "" if agent else os.environ.get("TIDEGATE_AGENT_CERTIFICATE", "")
+            return Place(where, agent_token(token_file), ca_file, certificate=own)
         if not Path(where).exists():
             raise NotThere(f"no agent has announced itself in {where}")
         url, token = announced(where)
@@ -106,7 +116,7 @@ def attach(
         return Place(url, agent_token(token_file), ca_file)
 
     try:
-        code = run_controller(place, attachment, wait_s, follow, standby, log_format)
+        code = run_controller(place, attachment, wait_s, follow, standby, log_format, application)
     except BackendError as error:
         # Not the code of wrong settings: what failed may succeed at the next attempt.
         print(f"tidegate: {error}", file=sys.stderr)

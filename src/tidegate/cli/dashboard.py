@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from tidegate.cli.logs import LogFormatOption, logs_as
 from tidegate.cli.output import console
 from tidegate.credentials import secret_from
 from tidegate.errors import InputError
+from tidegate.lifecycle import from_handler, on_signals
 from tidegate.units import duration_s
 
 __all__ = ["Dashboard", "attached", "dashboard", "wait_for_the_end"]
@@ -102,14 +102,7 @@ def _say(url: str) -> None:
 
 def wait_for_the_end() -> None:
     """Wait for SIGINT (Ctrl-C) or SIGTERM."""
-    console().print("[dim]press Ctrl-C to stop[/dim]")
     asked = threading.Event()
-    before = {
-        number: signal.signal(number, lambda *_: asked.set())
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
+    with on_signals(lambda: from_handler(asked.set)):
+        console().print("[dim]press Ctrl-C to stop[/dim]")
         asked.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

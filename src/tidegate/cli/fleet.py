@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +13,7 @@ from tidegate.cli.dashboard import Dashboard, attached
 from tidegate.cli.logs import LogFormatOption
 from tidegate.cli.output import bar, console, print_json, table
 from tidegate.errors import InputError
+from tidegate.lifecycle import from_handler, on_signals
 from tidegate.logs import log_format as chosen_format
 from tidegate.logs import log_formatter
 from tidegate.units import duration_s, show_duration
@@ -131,17 +131,16 @@ def run(
     world.add(query for name, query in found.items() if name not in home.removed)
     world.recover()
     manager = FleetManager(world, chosen, home, home.path / "journal.jsonl")
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: manager.stop())
     channel = Channel(home.path, manager.ask)
     many = f"{len(world.queries)} quer{'y' if len(world.queries) == 1 else 'ies'}"
     typer.echo(f"{many}, {chosen.describe()}; see tidegate fleet status")
-    try:
-        with attached(dashboard, [home.path / "journal.jsonl"]):
-            manager.run()
-    finally:
-        channel.close()
-        provider.close()
+    with on_signals(lambda: from_handler(manager.stop)):
+        try:
+            with attached(dashboard, [home.path / "journal.jsonl"]):
+                manager.run()
+        finally:
+            channel.close()
+            provider.close()
 
 
 @fleet.command()

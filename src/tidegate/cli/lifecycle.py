@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -30,23 +29,22 @@ NOTHING_SEEN = "stopped before the run began: there are no figures"
 @contextlib.contextmanager
 def signals(stop: Stop, say: Callable[[str], None]) -> Iterator[None]:
     """Ctrl-C and SIGTERM end the run in order; while it starts, they raise `Stopped`."""
-    from tidegate.lifecycle import Stopped
+    from tidegate.lifecycle import Stopped, from_handler, on_signals
 
-    def end(number: int, frame: Any) -> None:
-        again = stop.is_set()
-        stop.set()
+    heard = False
+
+    def end() -> None:
+        nonlocal heard
+        again, heard = heard, True
         if not again:
+            from_handler(stop.set)
             with contextlib.suppress(RuntimeError):  # the signal interrupted a print
                 say("stopping in order; this takes some seconds")
             if stop.starting:
                 raise Stopped
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with on_signals(end):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

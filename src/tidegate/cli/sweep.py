@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from tidegate.cli.output import console, print_json, table
 from tidegate.config import read_yaml
 from tidegate.errors import BackendError, InputError, TidegateError
 from tidegate.lab.backtest import check_guards, guards_text
+from tidegate.lifecycle import from_handler, on_signals
 from tidegate.units import finite, show_duration
 
 if TYPE_CHECKING:
@@ -206,17 +206,12 @@ def _run(
 def _signals(stopped: threading.Event, spark: SparkSession) -> Iterator[None]:
     """Cancel the job on Ctrl-C and SIGTERM; finished cells are already written."""
 
-    def end(number: int, frame: Any) -> None:
-        stopped.set()
-        # In a thread: the handler may have interrupted a call to the JVM.
-        threading.Thread(target=spark.sparkContext.cancelAllJobs, daemon=True).start()
+    def end() -> None:
+        from_handler(stopped.set)
+        from_handler(spark.sparkContext.cancelAllJobs)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with on_signals(end):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _Progress:

@@ -162,7 +162,7 @@ class FleetManager:
         self.shut_down()
 
     def stop(self) -> None:
-        """End the loop after the current turn; safe to call from a signal handler."""
+        """End the loop after the current turn."""
         self.stopping.set()
 
     def shut_down(self) -> None:

@@ -1,7 +1,8 @@
 """Look ahead: decide for the load that is expected when a new host has started.
 
-A host takes time to start, and a load that rises usually keeps rising meanwhile. `Trend` shows its
-policy the arrival rates that the recent trend predicts for that moment. It scores its forecasts
+A host takes time to start, on Spark it helps only after a micro-batch or two, and a load that rises
+usually keeps rising meanwhile. `Trend` shows its policy the arrival rates that the recent trend
+predicts for that moment. It scores its forecasts
 against the measured rates, next to the forecast "no change". While "no change" does better, the
 policy sees the measured rates.
 """
@@ -53,7 +54,9 @@ class Trend(ObservationWrapper):
 
     window_s: float = setting(30.0, "length of the window that the trend is fitted to, s", low=0)
     lead_s: float | None = setting(
-        None, "how far to look ahead, s; none: a host's start-up and one decision", low=0
+        None,
+        "how far to look ahead, s; none: a host's start-up, two micro-batches and one decision",
+        low=0,
     )
     most: float = setting(2.0, "largest ratio of a forecast to the present rate", low=1)
     fade: float = setting(0.9, "weight of earlier errors at each turn, share", low=0, high=1)
@@ -83,7 +86,12 @@ class Trend(ObservationWrapper):
     def _lead_s(self, snapshot: Snapshot) -> float:
         if self.lead_s is not None:
             return self.lead_s
-        return snapshot.offer.startup_s + (snapshot.interval_s or 0.0)
+        # The batch that runs when a host arrives ends without it, and the next one is slow, because
+        # its tasks load their code on the new host.
+        batches = (reading.batches for reading in snapshot.operators)
+        recent_s = [b.recent_durations_s for b in batches if b and b.recent_durations_s]
+        batch_s = max((math.fsum(d) / len(d) for d in recent_s), default=0.0)
+        return snapshot.offer.startup_s + 2 * batch_s + (snapshot.interval_s or 0.0)
 
     def _scored(self, own: TrendMemory, now_s: float, now: float) -> TrendMemory:
         """Record the rate, and score the forecasts that were made for about now."""

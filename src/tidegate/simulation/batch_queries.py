@@ -22,6 +22,7 @@ from tidegate.model.topology import Operator, Resources
 from tidegate.simulation.hosts import HostEngine
 from tidegate.simulation.kernels.random import stream
 from tidegate.theory.batch_cost import BatchSample, BatchSamples, estimate
+from tidegate.theory.microbatch import in_rounds
 
 __all__ = [
     "Batch",
@@ -230,9 +231,11 @@ class BatchQueryState:
         items = self.take(now_s)
         count = len(items.arrived_s)
         busy = min(float(sum(hosts.values())), self.most_slots(count))
+        tasks = self.operator.max_instances
+        if tasks is not None and (count >= tasks or self.costs.fixed_work_s):
+            busy = in_rounds(busy, tasks)
         work, overhead = self.draw(count, frozenset(hosts))
         end = now_s + overhead + work / busy
-        tasks = self.operator.max_instances
         self.running = OwnBatch(now_s, overhead, end, work, busy, tasks, hosts, items)
 
     def take(self, now_s: float) -> Items:

@@ -25,7 +25,8 @@ A source that admits at most N items a batch passes on N/max(T, D) items per sec
 than it passes on with any number of slots, more slots do not help.
 
 The model is a fluid: it assumes many items that divide evenly over the slots. A batch with fewer
-items or tasks than slots takes longer; `max_processors` is the number of tasks.
+items or tasks than slots takes longer; `max_processors` is the number of tasks. Tasks of the same
+length run in rounds, and slots that do not make a round less do not help; see `in_rounds`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,17 @@ from tidegate.errors import NotEnoughProcessors
 from tidegate.theory.greedy import Entry, Greedy
 from tidegate.units import finite
 
-__all__ = ["BatchQuery", "PathBound", "Sizing", "assign", "fewest", "mean_s", "oldest_s"]
+__all__ = [
+    "BatchQuery",
+    "PathBound",
+    "Sizing",
+    "assign",
+    "fewest",
+    "in_rounds",
+    "mean_s",
+    "oldest_s",
+    "slots_for_rounds",
+]
 
 NEAR = 1e-3
 """A bound this close to the best latency, as a share of it, counts as unreachable."""
@@ -204,6 +215,29 @@ class BatchQuery(Value):
 def _over(work_s: float, time_s: float) -> float:
     """Slots that do so much work in so much time; infinite when there is no time."""
     return work_s / time_s if time_s > 0 else math.inf
+
+
+def in_rounds(slots: float, tasks: float) -> float:
+    """The slots that tasks of the same length keep busy in the mean.
+
+    Twelve tasks on eight slots run in two rounds, as on six, and the second one is half empty:
+
+    >>> [in_rounds(slots, 12) for slots in (4, 6, 8, 11, 12, 20)]
+    [4.0, 6.0, 6.0, 6.0, 12.0, 12.0]
+    """
+    whole = math.floor(slots + 1e-9)
+    return float(slots) if whole < 1 else tasks / math.ceil(tasks / whole - 1e-9)
+
+
+def slots_for_rounds(slots: float, tasks: float) -> float:
+    """The fewest slots that are worth `slots` in rounds, at most one for each task.
+
+    >>> [slots_for_rounds(slots, 12) for slots in (0.5, 3.5, 6, 6.5, 20)]
+    [0.5, 4.0, 6.0, 12.0, 12.0]
+    """
+    if slots <= 1:
+        return slots
+    return float(math.ceil(tasks / max(1, math.floor(tasks / slots + 1e-9)) - 1e-9))
 
 
 def oldest_s(queries: Sequence[BatchQuery], allocation: Sequence[float]) -> float:

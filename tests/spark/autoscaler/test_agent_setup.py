@@ -12,15 +12,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
 from tests.certificates import key_store, self_signed
 from tidegate.errors import BackendError, SettingError
+from tidegate.lifecycle import wait_until
 from tidegate.spark.agent import JAR, PLUGIN
-from tidegate.spark.autoscaler.agent import AgentGateway, announced
+from tidegate.spark.autoscaler.agent import AgentGateway, NotThere, announced
 
 pytestmark = [
     pytest.mark.java,
@@ -29,6 +30,16 @@ pytestmark = [
 
 LIMIT_S = 60
 OF_THE_ENVIRONMENT = "token-of-the-environment"
+CHILD = """
+import os, pathlib, sys
+from tidegate.spark.autoscaler.agent import AgentGateway
+url, token = os.environ["TIDEGATE_AGENT_URL"], os.environ["TIDEGATE_AGENT_TOKEN"]
+certificate = os.environ["TIDEGATE_AGENT_CERTIFICATE"]
+name = AgentGateway(url, token, watch_only=True, certificate=certificate).name
+part = pathlib.Path(sys.argv[1] + ".part")
+part.write_text(f"{url} {name}")
+part.rename(sys.argv[1])
+"""
 
 
 class Driver:
@@ -115,6 +126,7 @@ def test_tls_on_an_address_that_others_can_reach(driver: Driver, tmp_path: Path)
         "agent_tls_keystore": key_store(pair, "sesame"),
         "agent_tls_password_file": written(tmp_path / "password", "sesame\n"),
         "agent_announce": tmp_path / "address",
+        "controller": json.dumps([sys.executable, "-c", CHILD, str(tmp_path / "child")]),
     }
     with driver.application(**settings) as said:
         assert len(said) == 1 and "listens on https://0.0.0.0:" in said[0]
@@ -133,6 +145,13 @@ def test_tls_on_an_address_that_others_can_reach(driver: Driver, tmp_path: Path)
         with pytest.raises(BackendError) as refused:  # without TLS nothing is said
             AgentGateway(f"http://127.0.0.1:{port}", OF_THE_ENVIRONMENT, watch_only=True)
         assert "\n" not in str(refused.value)
+        assert wait_until((tmp_path / "child").exists, LIMIT_S), "the agent's own controller"
+        assert (tmp_path / "child").read_text() == f"https://127.0.0.1:{port} agent"
+        for name, there in (("agent", True), (gateway.application, True), ("another", False)):
+            with nullcontext() if there else pytest.raises(NotThere, match="not another"):
+                AgentGateway(
+                    url, OF_THE_ENVIRONMENT, pair.certificate, watch_only=True, application=name
+                )
 
 
 def test_a_token_in_a_file_counts_more_than_one_in_the_environment(

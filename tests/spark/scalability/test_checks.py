@@ -171,6 +171,7 @@ FINDS: list[tuple[str, JobFacts, str, str, str]] = [
      "spark.sql.shuffle.partitions", "keeps 2 executors of 2 slots busy"),
     ("source-partitions", query(tasks=3), "limits", "tasks of query ticks",
      "keeps 2 executors of 2 slots busy"),
+    ("rounds", query(tasks=8), "limits", "tasks of query ticks", "on 3 executors as on one less"),
     ("state-partitions", query(state_partitions=2), "limits", "state of query ticks",
      "the checkpoint fixes the number"),
     ("locality-wait", given(locality__wait=None), "limits", "spark.locality.wait",

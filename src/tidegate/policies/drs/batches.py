@@ -48,6 +48,8 @@ class BatchJob:
         demands: For each query, the cores of a host that one of its instances reserves.
         shares: For each query, the share of the slots that its batches hold, where that was
             measured; None otherwise, and for queries with dedicated slots.
+        tasks: For each query, the tasks of a batch if they run in rounds on slots that no other
+            query fills; None otherwise.
         unsure_s: For each query, half the width of the interval of its overhead, in seconds.
         floor_cores: Cores that one instance of every operator reserves.
         other_cores: Cores that the instances of the other operators reserve: one for an idle
@@ -68,6 +70,7 @@ class BatchJob:
     whole: tuple[bool, ...]
     demands: tuple[float, ...]
     shares: tuple[float | None, ...]
+    tasks: tuple[int | None, ...]
     unsure_s: tuple[float, ...]
     floor_cores: float
     other_cores: float
@@ -163,6 +166,9 @@ class BatchJob:
         for query, slots, share in zip(self.queries, sizing.slots, self.shares, strict=True):
             if share is not None:
                 yield min(slots / max(share, equal / 2), query.max_processors or math.inf)
+        for slots, tasks in zip(sizing.slots, self.tasks, strict=True):
+            if tasks is not None:
+                yield microbatch.slots_for_rounds(slots, tasks)
 
     def _cores(self, hosts: int) -> float:
         """Cores of a number of hosts: of those that are there, and of further ones."""
@@ -182,8 +188,12 @@ class BatchJob:
             return tuple(float(k) for k in self.counts(hosts))
         total = math.fsum(wanted.slots)
         found = []
-        for query, slots, share in zip(self.queries, wanted.slots, self.shares, strict=True):
+        for query, slots, share, tasks in zip(
+            self.queries, wanted.slots, self.shares, self.tasks, strict=True
+        ):
             most = math.inf if query.max_processors is None else query.max_processors
+            if tasks is not None:
+                most = min(most, microbatch.in_rounds(room, tasks))
             needed = slots / total if total else 1.0
             found.append(min(room * (needed if share is None else share), most))
         return tuple(found)
@@ -216,6 +226,21 @@ class BatchJob:
             for bound in self.bounds
         ]
         return max(found, key=lambda path: path[1] / path[2], default=("", 0.0, math.inf))
+
+    def rounds(self, hosts: int) -> str:
+        """Why `hosts` and not one less, if the tasks run in rounds; empty otherwise."""
+        for tasks in self.tasks:
+            if tasks is None or hosts < 3:
+                continue
+            worth = [microbatch.in_rounds(self._cores(n), tasks) for n in range(1, hosts + 1)]
+            low = worth.index(worth[-2]) + 1
+            if worth[-1] > worth[-2] and low < hosts - 1:
+                many, few = (round(tasks / k) for k in (worth[-2], worth[-1]))
+                return (
+                    f"{tasks} tasks take {many} rounds on {low} to {hosts - 1} hosts, "
+                    f"and {few} on {hosts}"
+                )
+        return ""
 
     def _label(self, bound: PathBound) -> str:
         """The query that a bound is on, as the beginning of a sentence; empty with one query."""
@@ -285,6 +310,7 @@ def read_job(
             None if own or cost is None else cost.held_share
             for own, cost in zip(whole, (costs[name] for name in names), strict=True)
         ),
+        tuple(_equal_tasks(snapshot, heavy, whole, unknown)),
         tuple(
             0.0 if cost is None else (cost.overhead.high - cost.overhead.low) / 2
             for cost in (costs[name] for name in names)
@@ -324,6 +350,22 @@ def _useful_slots(tasks: int | None, cost: BatchCost, batches: BatchReading) -> 
     took_s = statistics.median(batches.recent_durations_s or (math.inf,))
     skewed = useful < tasks / 2 if tasks is not None else cost.skew_s > took_s / 4
     return max(1.0, useful) if skewed else tasks
+
+
+def _equal_tasks(
+    snapshot: Snapshot,
+    queries: Sequence[BatchQuery],
+    whole: Sequence[bool],
+    unknown: Sequence[str],
+) -> Iterator[int | None]:
+    """The tasks of each query that run in rounds: those of an only query, unless one is far longer.
+
+    Where queries share the slots, the tasks of one fill what those of another leave.
+    """
+    for query, own in zip(queries, whole, strict=True):
+        tasks = snapshot.operator(query.name).max_instances
+        alone = len(queries) == 1 and not own and not unknown
+        yield tasks if alone and query.max_processors == tasks else None
 
 
 def _rate(

@@ -145,6 +145,8 @@ class Drs(Policy):
         if target != {name: counts[name] for name in target}:
             text = query + self._why(now_s, then_s, wanted, hosts, bound_s)
             packing.because("latency" if hosts >= hosts_now else "spare", text)
+            if hosts > hosts_now and (rounds := job.rounds(hosts)):
+                packing.because("rounds", rounds)
             set_counts(packing, target)
         consolidate(packing, at_least=hosts)
         return packing.plan(Prediction(sojourn_s=_known(then_s)))

@@ -100,6 +100,9 @@ class AgentGateway(Gateway):
         watch_only: The application is only observed, so another controller may be at work and
             Spark's dynamic allocation may be on.
         name: Name of this controller in logs. Default: host and process id.
+        application: Id or name of the application that is meant; another at this address is not
+            touched. Empty: any.
+        certificate: The agent's certificate as PEM, which is trusted without ca_file; empty: none.
 
     Raises SettingError when the application cannot be scaled from outside, BackendError when the
     agent does not answer or is controlled by another controller.
@@ -112,8 +115,10 @@ class AgentGateway(Gateway):
         ca_file: str | os.PathLike[str] | None = None,
         watch_only: bool = False,
         name: str | None = None,
+        application: str = "",
+        certificate: str = "",
     ) -> None:
-        self._calls = AgentCalls(url, token, ca_file)
+        self._calls = AgentCalls(url, token, ca_file, certificate)
         self._about: Json = self._calls.get("/v1/application")
         if self._about.get("protocol") != PROTOCOL:
             raise BackendError(
@@ -122,6 +127,9 @@ class AgentGateway(Gateway):
             )
         if not self._about["id"]:
             raise NotThere("the application is still starting")
+        if application not in ("", self._about["id"], self._about["name"]):
+            other = f"{self._about['name']} ({self._about['id']})"
+            raise NotThere(f"the application at {url} is {other}, not {application}")
         self._settings: dict[str, str] = self._about["settings"]
         self._name: str | None = None  # None: only watching
         self._reader = JobReader(self)

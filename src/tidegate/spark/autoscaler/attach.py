@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import stat
 import sys
 import threading
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidegate.errors import BackendError, SettingError
+from tidegate.lifecycle import from_handler, on_signals
 from tidegate.logs import handled_by, log_fields, log_format, log_formatter
 from tidegate.spark.autoscaler.agent import AgentGateway, NotInControl, NotThere
 from tidegate.spark.autoscaler.attachment import Attachment
@@ -31,14 +31,15 @@ LOOK_S = 0.5
 class Place(NamedTuple):
     """Where an agent is.
 
-    url: its address. token: its token. ca_file: see `AgentGateway`. announced: whether the token is
-    from the file in which the agent announced itself.
+    url: its address. token: its token. ca_file, certificate: see `AgentGateway`. announced: whether
+    the token is from the file in which the agent announced itself.
     """
 
     url: str
     token: str
     ca_file: Path | None = None
     announced: bool = False
+    certificate: str = ""
 
 
 def run_controller(
@@ -48,6 +49,7 @@ def run_controller(
     follow: bool = False,
     standby: bool = False,
     form: str | None = None,
+    application: str = "",
 ) -> int:
     """Scale an application until it ends or a signal asks to stop; return an exit code.
 
@@ -60,6 +62,7 @@ def run_controller(
         follow: Whether to wait for the next application afterwards, without a time limit.
         standby: Whether to wait while another controller is at work, in place of an error.
         form: Format of the log, text or json. Default: by the environment.
+        application: Id or name of the application to wait for; empty: any.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(log_formatter(log_format(form), "tidegate: %(message)s"))
@@ -67,7 +70,7 @@ def run_controller(
         _stop_with_the_driver(stop)
         limit_s = wait_s
         while True:
-            gateway = _await(place, attachment.dry_run, limit_s, standby, stop)
+            gateway = _await(place, application, attachment.dry_run, limit_s, standby, stop)
             if gateway is None:
                 return 0
             with log_fields(application=gateway.application):
@@ -105,6 +108,7 @@ def _control(gateway: AgentGateway, attachment: Attachment, stop: threading.Even
 
 def _await(
     place: Callable[[], Place],
+    application: str,
     watch_only: bool,
     wait_s: float,
     standby: bool,
@@ -117,7 +121,14 @@ def _await(
         at: Place | None = None
         try:
             at = place()
-            return AgentGateway(at.url, at.token, at.ca_file, watch_only)
+            return AgentGateway(
+                at.url,
+                at.token,
+                at.ca_file,
+                watch_only,
+                application=application,
+                certificate=at.certificate,
+            )
         except NotInControl as error:
             if not standby:
                 raise
@@ -130,7 +141,9 @@ def _await(
             if time.monotonic() >= end_s:
                 raise
         except NotThere as error:
-            why = f"waiting: {error}" if at is None else f"waiting for the agent at {at.url}"
+            why = f"waiting: {error}"
+            if at is not None and not application:
+                why = f"waiting for the agent at {at.url}"
             if time.monotonic() >= end_s:
                 raise BackendError(
                     f"{error}; start the application with the agent's jar and "
@@ -166,10 +179,5 @@ def _stop_with_the_driver(stop: threading.Event) -> None:
 def _stopped_by_signals() -> Iterator[threading.Event]:
     """An event that SIGTERM and Ctrl-C set, while the block runs."""
     stop = threading.Event()
-    kinds = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(kind, lambda *_: stop.set()) for kind in kinds]
-    try:
+    with on_signals(lambda: from_handler(stop.set)):
         yield stop
-    finally:
-        for kind, handler in zip(kinds, before, strict=True):
-            signal.signal(kind, handler)

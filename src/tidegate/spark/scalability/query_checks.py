@@ -222,6 +222,35 @@ def source_partitions(facts: JobFacts) -> Iterator[Finding]:
             )
 
 
+@check("whether every executor more saves time", "job")
+def rounds(facts: JobFacts) -> Iterator[Finding]:
+    """Hardly more tasks than slots: with most numbers of executors they take as many rounds."""
+    most = _most_slots(facts)
+    if facts.queries is None or len(facts.queries) != 1:
+        return  # the tasks of other queries fill what one leaves
+    for query, tasks in known(facts, "tasks"):
+        fewer = [n for n in range(2, (facts.max_executors or 0) + 1) if not _saves(n, tasks, facts)]
+        if most <= tasks < 2 * most and fewer:
+            yield Finding(
+                "limits",
+                f"tasks of {query.shown}",
+                f"{tasks}",
+                f"its widest stage takes as many rounds of tasks on {_words(fewer)} executors as "
+                "on one less, so these are never requested",
+                f"use at least {2 * most} partitions, two for each slot",
+            )
+
+
+def _saves(executors: int, tasks: int, facts: JobFacts) -> bool:
+    """Whether the tasks take fewer rounds than with one executor less."""
+    return -(-tasks // (executors * facts.slots)) < -(-tasks // ((executors - 1) * facts.slots))
+
+
+def _words(numbers: list[int]) -> str:
+    first = ", ".join(map(str, numbers[:-1]))
+    return f"{first} or {numbers[-1]}" if first else str(numbers[-1])
+
+
 @check("whether the state has a partition for each slot", "job")
 def state_partitions(facts: JobFacts) -> Iterator[Finding]:
     """State in fewer partitions than slots, which its checkpoint fixes."""

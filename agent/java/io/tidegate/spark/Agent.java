@@ -20,6 +20,8 @@ import java.nio.file.attribute.PosixFilePermissions;
 import java.security.KeyStore;
 import java.security.MessageDigest;
 import java.util.ArrayList;
+import java.util.Base64;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -65,6 +67,7 @@ final class Agent {
   private final Application application;
   private final Lease lease = new Lease();
   private final HttpServer server;
+  private final String certificate; // as PEM; null: no TLS
   private final EventLog eventLog = new EventLog();
   private final QueryListener listener = new QueryListener(eventLog);
   private final Semaphore waiting = new Semaphore(WAITING);
@@ -145,7 +148,9 @@ final class Agent {
     if (System.getProperty(REQUEST_LIMIT) == null) {
       System.setProperty(REQUEST_LIMIT, "30"); // seconds; a request that is half sent ends then
     }
-    this.server = settings.keystore == null ? HttpServer.create() : secure(settings);
+    KeyStore keys = settings.keystore == null ? null : keys(settings);
+    this.server = keys == null ? HttpServer.create() : secure(keys, settings);
+    this.certificate = keys == null ? null : certificate(keys);
     InetSocketAddress address =
         new InetSocketAddress(InetAddress.getByName(settings.host), settings.port);
     try {
@@ -199,9 +204,21 @@ final class Agent {
   }
 
   String url() {
+    return url(settings.host);
+  }
+
+  /** The address for a process on this machine. */
+  private String nearUrl() {
+    InetAddress address = server.getAddress().getAddress();
+    return address.isAnyLocalAddress()
+        ? url(InetAddress.getLoopbackAddress().getHostAddress())
+        : url();
+  }
+
+  private String url(String host) {
     String scheme = settings.keystore == null ? "http" : "https";
-    String host = settings.host.contains(":") ? "[" + settings.host + "]" : settings.host;
-    return scheme + "://" + host + ":" + server.getAddress().getPort();
+    String name = host.contains(":") ? "[" + host + "]" : host;
+    return scheme + "://" + name + ":" + server.getAddress().getPort();
   }
 
   /** Write the address to a file and start the controller, where the settings say so. */
@@ -220,8 +237,12 @@ final class Agent {
       }
     }
     if (!settings.controller.isEmpty()) {
-      Map<String, String> variables =
-          Map.of("TIDEGATE_AGENT_URL", url(), "TIDEGATE_AGENT_TOKEN", settings.token);
+      Map<String, String> variables = new HashMap<>();
+      variables.put("TIDEGATE_AGENT_URL", nearUrl());
+      variables.put("TIDEGATE_AGENT_TOKEN", settings.token);
+      if (certificate != null) {
+        variables.put("TIDEGATE_AGENT_CERTIFICATE", certificate);
+      }
       controller = new Controller(settings.controller, variables, this::childEnded);
       controller.start();
     }
@@ -438,18 +459,39 @@ final class Agent {
 
   // --- set-up -------------------------------------------------------------------------------
 
-  private static HttpServer secure(Settings settings) throws Exception {
-    char[] password =
-        settings.keystorePassword == null ? new char[0] : settings.keystorePassword.toCharArray();
+  private static KeyStore keys(Settings settings) throws Exception {
     KeyStore store = KeyStore.getInstance("PKCS12");
     try (InputStream input = Files.newInputStream(settings.keystore)) {
-      store.load(input, password);
+      store.load(input, password(settings));
     } catch (IOException error) {
       throw new IllegalArgumentException("spark.tidegate.agent.tls.keystore " + settings.keystore
           + " cannot be used: " + error.getMessage());
     }
+    return store;
+  }
+
+  private static char[] password(Settings settings) {
+    String given = settings.keystorePassword;
+    return given == null ? new char[0] : given.toCharArray();
+  }
+
+  /** The certificates of all keys as PEM, for the controller that this agent starts. */
+  private static String certificate(KeyStore store) throws Exception {
+    StringBuilder text = new StringBuilder();
+    Base64.Encoder lines = Base64.getMimeEncoder(64, new byte[] {'\n'});
+    for (String alias : Collections.list(store.aliases())) {
+      if (store.isKeyEntry(alias)) {
+        text.append("-----BEGIN CERTIFICATE-----\n")
+            .append(lines.encodeToString(store.getCertificate(alias).getEncoded()))
+            .append("\n-----END CERTIFICATE-----\n");
+      }
+    }
+    return text.toString();
+  }
+
+  private static HttpServer secure(KeyStore store, Settings settings) throws Exception {
     KeyManagerFactory keys = KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
-    keys.init(store, password);
+    keys.init(store, password(settings));
     SSLContext context = SSLContext.getInstance("TLS");
     context.init(keys.getKeyManagers(), null, null);
     HttpsServer server = HttpsServer.create();
