@@ -109,14 +109,19 @@ def workloads(folder: Path | None, days: float, only: str) -> Iterator[tuple[str
     files = sorted(folder.glob("*/*_rate.csv*")) if folder is not None else []
     for path in files:
         name = path.name.split("_rate.csv")[0]
-        if only not in name or any(part in name for part in DERIVED):
+        if not matches(only, name) or any(part in name for part in DERIVED):
             continue
         trace = cut(read_trace(path), days * DAY_S)
         if trace.duration_s >= SHORTEST_S:
             yield name, trace
     for seed in GENERATED_SEEDS:
-        if only in (name := f"generated-{seed}"):
+        if matches(only, name := f"generated-{seed}"):
             yield name, ExchangeDay(seed=seed)
+
+
+def matches(only: str, name: str) -> bool:
+    """Whether a name has one of the parts that are separated by commas."""
+    return any(part in name for part in only.split(","))
 
 
 def cut(trace: Workload, most_s: float) -> Workload:
@@ -201,7 +206,9 @@ def run_all(given: argparse.Namespace) -> list[Run]:
                 flush=True,
             )
     return [
-        r for r in kept if r.world == given.world and r.policy in names and given.only in r.trace
+        r
+        for r in kept
+        if r.world == given.world and r.policy in names and matches(given.only, r.trace)
     ]
 
 
@@ -262,7 +269,10 @@ def dominated(mine: Run, runs: list[Run]) -> bool:
 
 
 def by_trace(runs: list[Run], traces: list[str]) -> str:
-    """One line a trace: cost over the bound and share in time of `drs`, `tide` and the cheapest."""
+    """One line a trace: `drs`, `tide` and the cheapest of the others.
+
+    Each cell has the cost over the bound and the share in time (and after the first 3 h).
+    """
     shown = [p for p in sorted({run.policy for run in runs}) if p.split(" ")[0] in ("drs", "tide")]
     lines = [
         "| trace | " + " | ".join(shown) + " | cheapest of the others |",
@@ -279,7 +289,10 @@ def by_trace(runs: list[Run], traces: list[str]) -> str:
 
 
 def _cell(run: Run | None) -> str:
-    return "–" if run is None else f"{run.ratio:.2f}, {run.in_time:.1%}"
+    if run is None:
+        return "–"
+    later = "" if run.in_time_later is None else f" ({run.in_time_later:.1%})"
+    return f"{run.ratio:.2f}, {run.in_time:.1%}{later}"
 
 
 # --- time of a turn -------------------------------------------------------------------------------
@@ -309,7 +322,9 @@ def main() -> None:
         "folder", type=Path, nargs="?", help="traces; only generated days without it"
     )
     reader.add_argument("--world", choices=tuple(WORLDS), default="queues")
-    reader.add_argument("--only", default="", help="part of the names of traces")
+    reader.add_argument(
+        "--only", default="", help="parts of the names of traces, separated by commas"
+    )
     reader.add_argument("--policies", default="", help="comma-separated names; default: all")
     reader.add_argument("--shares", default="0.95,0.99,0.999", help="promised shares of tide")
     reader.add_argument("--days", type=float, default=1.0, help="first days of each trace")

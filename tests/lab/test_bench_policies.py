@@ -80,7 +80,7 @@ def test_tables_separate_what_settings_were_chosen_on(bench: Any) -> None:
     assert reported.startswith("queues: 1 traces (reported)")
     assert chosen.startswith("queues: 1 traces (settings were chosen on)")
     assert "| tide 99% | 2.00 | 99.0% | 99.5% | 14 | 1 of 1 |" in reported
-    assert "| xetra_2018-02-01 | 3.00, 90.0% | 2.00, 99.0% | static 5.00, 100.0% |" in reported
+    assert "| 3.00, 90.0% (99.5%) | 2.00, 99.0% (99.5%) | static 5.00, 100.0% (99.5%) |" in reported
 
 
 def test_a_turn_is_timed(bench: Any) -> None:
