@@ -209,7 +209,8 @@ def _read(key: str, value: Any, parameter: Parameter) -> Any:
     if parameter.kind.startswith("str") and _is_int(value):
         return str(value)
     if not isinstance(value, str):
-        return float(value) if parameter.kind.startswith("float") and _is_int(value) else value
+        whole = parameter.kind.startswith("float") and _is_int(value)
+        return finite(value, key, error=SettingError) if whole else value
     if parameter.kind.startswith("bool"):
         if value.lower() in ("true", "yes", "on", "1"):
             return True

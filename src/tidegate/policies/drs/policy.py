@@ -10,12 +10,13 @@ from typing import Any, ClassVar, Literal
 from tidegate.errors import Infeasible, LatencyUnreachable, NotEnoughProcessors
 from tidegate.model import Plan, Prediction, Snapshot, Unmet
 from tidegate.packing import Packing
+from tidegate.packing.packing import most_hosts
 from tidegate.packing.sizing import consolidate, set_counts
 from tidegate.policies.base import NoMemory, Policy, Situation, Style, setting
 from tidegate.policies.drs.batches import BatchJob, read_job
 from tidegate.policies.drs.networks import JacksonNetwork, read_network
 from tidegate.theory import microbatch
-from tidegate.theory.queueing import machines_for
+from tidegate.theory.queueing import MOST_PROCESSORS, machines_for
 from tidegate.units import show_duration
 
 __all__ = ["Drs"]
@@ -179,10 +180,10 @@ class Drs(Policy):
                 safe = hosts_now - 1
             need = replace(need, hosts=min(safe, hosts_now))
         unmet = list(need.unmet)
-        most = packing.snapshot.offer.max_hosts
-        if most is not None and need.hosts > most:
+        most = most_hosts(packing.snapshot)
+        if need.hosts > most:
             unmet.append(Unmet("", need.hosts - most, f"at most {most} hosts are available"))
-        return need.hosts if most is None else min(need.hosts, most), unmet
+        return min(need.hosts, most), unmet
 
     def _worth(self, job: BatchJob, counts: Mapping[str, int], now_s: float, then_s: float) -> bool:
         """Whether to change the instances on the hosts there are.
@@ -280,13 +281,13 @@ class Drs(Policy):
         except NotEnoughProcessors as error:
             # An operator may not have as many instances as it needs: use its maximum.
             unmet.append(Unmet("", error.needed - error.available, str(error)))
-            least = (math.floor(load) + 1 for load in network.loads)
+            least = (math.floor(min(load, MOST_PROCESSORS)) + 1 for load in network.loads)
             fewest = tuple(
                 min(k, limit or k) for k, limit in zip(least, network.limits, strict=True)
             )
         hosts = max(1, machines_for(sum(fewest), slots, taken))
-        most = snapshot.offer.max_hosts
-        if most is not None and hosts > most:
+        most = most_hosts(snapshot)
+        if hosts > most:
             short = sum(fewest) - (most * slots - taken)
             unmet.append(Unmet("", short, f"at most {most} hosts are available"))
             hosts = most
