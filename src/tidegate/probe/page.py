@@ -97,8 +97,8 @@ def _delays(page: Page, result: ProbeResult) -> None:
     series = []
     for over in _transports(result):
         series += [
-            (f"network during {over.upper()}", over, _median_network_s),
-            (f"application over {over.upper()}", over, _median_delay_s),
+            (f"network, {over.upper()}", over, _median_network_s),
+            (f"application, {over.upper()}", over, _median_delay_s),
         ]
     page.picture(_by_rate(result, series, "Median round trip"))
 
