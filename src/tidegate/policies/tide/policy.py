@@ -134,7 +134,7 @@ class Tide(Policy):
             needs=_remembered(snapshot, memory.needs, hosts, lead_s),
         )
         packing.because("forecast", _sentence(forecast, lead_s, hosts, price, spare))
-        self._say_what_is_out_of_reach(packing, memory.promise)
+        self._say_what_is_out_of_reach(packing, memory)
         packing.unmet.extend(unmet)
         if hosts > len(packing.hosts):
             set_counts(packing, need.counts(hosts))
@@ -169,9 +169,12 @@ class Tide(Policy):
             excused=excused,
         )
 
-    def _say_what_is_out_of_reach(self, packing: Packing, promise: Promise) -> None:
-        """A reason while the promise costs more than is allowed."""
-        in_time = promise.in_time
+    def _say_what_is_out_of_reach(self, packing: Packing, memory: TideMemory) -> None:
+        """A reason after a spike, and while the promise costs more than is allowed."""
+        promise, in_time = memory.promise, memory.promise.in_time
+        if memory.excused:
+            why = "the rate was beyond what the largest price would have covered"
+            packing.because("out-of-reach", f"{why}: late items are counted apart")
         if self.most == 1 or in_time is None or promise.care < math.log(self.most):
             return
         kept = f"{in_time:.1%} in time so far, {self.share:.1%} promised"
