@@ -114,7 +114,6 @@ def test_allocate_with_variability_waits_differently() -> None:
         (("allocate", "--precessors", "3"), "--precessors"),
         (("alocate",), "No such command"),
         (("reproduce", "heinze"), "one of cervino, drs, fugu, visp, all"),
-        (("reproduce", "drs", "--claims", "x.md"), "used with all"),
         (("reproduce", "drs", "--seeds", "0"), "--seeds is 0"),
         (("backtest", "none.csv"), "none.csv"),
         (("backtest", "none.csv", "--policies", "drs,nobody"), "nobody"),

@@ -82,6 +82,43 @@ def test_shedding_is_off_unless_switched_on_and_ends_with_the_overload() -> None
     assert shedding.decide(calm, memory)[0].shed_fraction == 0
 
 
+def test_what_was_shed_on_request_is_not_missing_at_the_engines() -> None:
+    """Three engines get 18,000 of 30,000: that each processes 6,000 is not all that it can do."""
+    seen = engine_snapshot(30_000, [6_000] * 3)
+    shed = replace(seen, operators=(replace(seen.operators[0], shed_per_s=12_000.0),))
+    memory = AdaptiveProvisioningMemory(10_000)
+    plan, after = AdaptiveProvisioning(shed=True).decide(shed, memory)
+    assert (plan.bounded_target, plan.shed_fraction, after) == (3, 0.0, memory)
+    plan, after = AdaptiveProvisioning(shed=True).decide(seen, memory)
+    assert (plan.bounded_target, after.max_rate_per_s) == (5, 6_000), "unless nothing was shed"
+
+
+def test_less_than_the_tolerance_is_not_shed() -> None:
+    memory = AdaptiveProvisioningMemory(10_000)
+    for offered, share in ((20_100, 0.0), (21_000, 1 / 21)):
+        seen = engine_snapshot(offered, [10_000] * 2)
+        plan, _ = AdaptiveProvisioning(shed=True).decide(seen, memory)
+        assert plan.shed_fraction == pytest.approx(share)
+
+
+def test_the_rates_of_the_last_second_are_used_where_there_are_any() -> None:
+    """The period began before the rise, so that its mean would teach too low a capacity."""
+    seen = engine_snapshot(20_000, [8_000])
+    reading = replace(seen.operators[0], latest_arrival_per_s=30_000.0)
+    (engine,) = seen.instances
+    latest = replace(
+        seen, operators=(reading,), instances=(replace(engine, latest_processed_per_s=10_000.0),)
+    )
+    policy = AdaptiveProvisioning()
+    plan, memory = policy.decide(latest, policy.initial_memory())
+    assert (plan.bounded_target, memory.max_rate_per_s) == (3, 10_000)
+    unknown = replace(latest, instances=(engine,))
+    plan, memory = policy.decide(unknown, policy.initial_memory())
+    assert (plan.bounded_target, memory.max_rate_per_s) == (3, 8_000), "all of them or none"
+    means = AdaptiveProvisioning(last_second=False)
+    assert means.decide(latest, means.initial_memory())[1].max_rate_per_s == 8_000
+
+
 def test_an_engine_that_is_still_starting_is_neither_measured_nor_ordered_again() -> None:
     snapshot = engine_snapshot(30_000, [10_000, 10_000, 0])
     hosts = (*snapshot.hosts[:2], replace(snapshot.hosts[2], status="starting"))

@@ -168,7 +168,7 @@ def test_batches_that_hold_a_part_of_a_round_need_the_next_one() -> None:
     cost = BatchCost(
         Estimate(0.5, 0.5, 0.5), Estimate(0, 0, 0), Estimate(0.02, 0.02, 0.02), held_share=0.8
     )
-    batches = replace(now.operators[0].batches, cost=cost)
+    batches = BatchReading(3.0, (1.0,), 0.5, cost)
     part = replace(now, operators=(replace(now.operators[0], batches=batches),))
     plan = decide(part, t_max_s=4.63, headroom=0)
     assert plan.bounded_target == 6

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.model import Plan
+from tidegate.model import Plan, Snapshot
 from tidegate.policies.sarsa import (
     ACTIONS,
     NO_ACTION,
@@ -28,13 +28,6 @@ from tidegate.policies.sarsa import (
 from tidegate.testing import fleet_snapshot
 
 START = QTable.from_thresholds(0.3, 0.8)
-
-
-def table_one() -> QTable:
-    """The rows for 0.70 and 0.90 as the paper prints them."""
-    rows = list(START.rows)
-    rows[14], rows[18] = (0.4, 0.85, 0.8), (0.35, 0.5, 0.9)
-    return replace(START, rows=tuple(rows))
 
 
 def play(
@@ -65,7 +58,7 @@ def test_the_future_is_that_of_the_same_action_or_of_the_next_one(
     policy = Sarsa.with_settings({"bootstrap": bootstrap})
     assert isinstance(policy, Sarsa)
     scenes = [(0.0, {"host-1": [2.8]}), (10.0, {"host-1": [3.6]})]
-    _, memory = play(policy, scenes, SarsaMemory({"host-1": table_one()}))
+    _, memory = play(policy, scenes, SarsaMemory({"host-1": START}))
     expected = 0.8 * 0.85 + 0.2 * (2 / 3 + 0.1 * future)
     assert memory.tables["host-1"].rows[14][NO_ACTION] == pytest.approx(expected)
 
@@ -85,11 +78,28 @@ def test_each_learning_step_counts_one_visit_of_the_state_it_came_from() -> None
 def test_a_table_begins_as_the_local_thresholds() -> None:
     actions = [ACTIONS[START.best(state)] for state in range(STATES)]
     assert actions == ["scale in"] * 6 + ["no action"] * 10 + ["scale out"] * 5
-    assert START.thresholds == (0.25, 0.8)
+    assert START.thresholds == (0.3, 0.8)
+
+
+def test_the_initial_table_is_the_papers_where_its_thresholds_are_used() -> None:
+    printed = {
+        0.7: (0.4, 0.85, 0.8),
+        0.8: (0.38, 0.7, 0.85),
+        0.9: (0.35, 0.5, 0.9),
+        1: (0.32, 0.4, 1),
+    }
+    assert {u: START.rows[state_of(u)] for u in printed} == printed
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper"), [(0.2, 0.8), (0.4, 0.8), (0.3, 0.7), (0.3, 0.9), (0.5, 0.6)]
+)
+def test_a_table_begins_with_the_configured_thresholds(lower: float, upper: float) -> None:
+    assert QTable.from_thresholds(lower, upper).thresholds == (lower, upper)
 
 
 def test_states_are_steps_of_five_percent_and_end_at_one() -> None:
-    assert [state_of(u) for u in (0.0, 0.02, 0.03, 0.7, 0.9, 1.0, 1.7)] == [0, 0, 1, 14, 18, 20, 20]
+    assert [state_of(u) for u in (0.0, 0.02, 0.03, 0.7, 0.9, 1.0, 1.7)] == [0, 0, 0, 14, 18, 20, 20]
 
 
 def test_a_release_that_cannot_be_done_is_cancelled_and_punished_next_time() -> None:
@@ -97,8 +107,11 @@ def test_a_release_that_cannot_be_done_is_cancelled_and_punished_next_time() -> 
     plans, memory = play(Sarsa(), [(0.0, idle)])
     assert [reason.code for reason in plans[0].reasons] == ["release-cancelled"]
     assert memory.tables["host-1"].pending == Pending(2, SCALE_IN, 0.1, cancelled=True)
+    before = START.rows[2][SCALE_IN]
     _, memory = play(Sarsa(), [(1.0, idle)], memory)
-    assert memory.tables["host-1"].rows[2][SCALE_IN] == pytest.approx(0.8 + 0.2 * (-1 + 0.1))
+    assert memory.tables["host-1"].rows[2][SCALE_IN] == pytest.approx(
+        0.8 * before + 0.2 * (-1 + 0.1 * before)
+    )
 
 
 def test_enough_penalties_teach_a_host_to_stop_trying() -> None:
@@ -125,7 +138,7 @@ def test_nothing_is_learnt_or_decided_within_the_grace_period() -> None:
     assert after.visits[18] == 1
     gained = 1 + 0.5 - 0.0  # from 0.9 down to the target of 0.6
     future = START.rows[12][SCALE_OUT]
-    expected = 0.8 * 1.0 + 0.2 * (gained + 0.1 * future)
+    expected = 0.8 * 0.9 + 0.2 * (gained + 0.1 * future)
     assert after.rows[18][SCALE_OUT] == pytest.approx(expected)
 
 
@@ -173,8 +186,9 @@ def test_a_busier_host_never_prefers_a_smaller_action(
 ) -> None:
     table = START
     for state, action, value in lessons:
-        table = table.learnt(state, action, value)
-        assert table.rows[state][action] == value
+        was, table = table, table.learnt(state, action, value)
+        assert table.rows[state][action] >= value
+        assert table.rows[:state] == was.rows[:state]
         best = [table.best(s) for s in range(STATES)]
         assert best == sorted(best)
     assert sum(table.visits) == len(lessons)
@@ -185,3 +199,47 @@ def test_what_has_just_become_a_refuge_is_neither_released_nor_judged() -> None:
     plans, memory = play(Sarsa(), [(0.0, scene)])
     assert plans[0].deployment.hosts == ("host-1", "host-2")
     assert memory.tables["host-2"].pending is None
+
+
+def hot(time_s: float, most: int) -> Snapshot:
+    """Two hosts above 0.9. most: hosts on offer."""
+    scene = fleet_snapshot({"host-1": [1.3, 1.3, 1.3], "host-2": [1.2, 1.2, 1.2]}, time_s)
+    return replace(scene, offer=replace(scene.offer, max_hosts=most))
+
+
+def test_a_host_scales_out_when_the_limit_of_hosts_is_lifted() -> None:
+    policy, memory = Sarsa(), Sarsa().initial_memory()
+    for turn in range(40):
+        plan, memory = policy.decide(hot(10.0 * turn, 2), memory)
+        assert len(plan.deployment.hosts) == 2
+        assert [reason.code for reason in plan.reasons] == ["no-room", "no-room"]
+        assert plan.unmet
+    plan, _ = policy.decide(hot(400.0, 8), memory)
+    assert len(plan.deployment.hosts) > 2
+    assert {reason.code for reason in plan.reasons} == {"overload"}
+
+
+def test_a_scale_out_without_room_teaches_nothing() -> None:
+    _, memory = Sarsa().decide(hot(0.0, 2), SarsaMemory())
+    _, memory = Sarsa().decide(hot(10.0, 2), memory)
+    assert {table.rows for table in memory.tables.values()} == {START.rows}
+
+
+def test_a_scale_out_of_a_host_that_is_not_above_the_target_is_punished() -> None:
+    eager = replace(START.learnt(10, SCALE_OUT, 1.5), visits=START.visits)
+    plans, memory = play(Sarsa(), [(0.0, {"host-1": [1.0, 1.0]})], SarsaMemory({"host-1": eager}))
+    assert [reason.code for reason in plans[0].reasons] == ["scale-out-cancelled"]
+    _, memory = play(Sarsa(), [(10.0, {"host-1": [1.0, 1.0]})], memory)
+    assert memory.tables["host-1"].rows[10][SCALE_OUT] == pytest.approx(
+        0.8 * 1.5 + 0.2 * (0.15 - 1)
+    )
+
+
+def test_a_bad_scale_out_moves_the_threshold_up_by_one_row_and_not_further() -> None:
+    """The lowest row that scales out unlearns it; busier rows keep what they prefer."""
+    learnt = START.learnt(16, SCALE_OUT, 0.1)
+    assert learnt.thresholds == (0.3, 0.85)
+    assert learnt.rows[17:] == START.rows[17:]
+    stubborn = START.learnt(18, SCALE_OUT, 0.1)
+    assert stubborn.thresholds == START.thresholds
+    assert stubborn.best(18) == SCALE_OUT

@@ -151,8 +151,35 @@ def test_shedding_is_exact() -> None:
     report = cloud.report()
     assert report.items_in == 10_000
     assert report.items_shed == 2500
-    assert cloud.observe().reading["a"].dropped_per_s == pytest.approx(25)
+    seen = cloud.observe().reading["a"]
+    assert seen.dropped_per_s == seen.shed_per_s == pytest.approx(25)
+    assert seen.arrival_rate_per_s == pytest.approx(100), "shed items were offered"
     assert conserved(report)
+
+
+def test_a_bounded_buffer_bounds_the_backlog_and_drops_the_rest() -> None:
+    """100 items/s of 0.1 s on four slots: 40/s are processed, and 60/s find no room."""
+
+    def run(buffer_rows: dict[str, int]) -> MicroBatchCloud:
+        settings = BatchSettings(overhead_s=0.0, buffer_rows=buffer_rows)
+        cloud = MicroBatchCloud(
+            topology(0.1), OFFER, even(), seed=0, initial=executors(2), settings=settings
+        )
+        cloud.advance(300)
+        cloud.observe()
+        cloud.advance(300)
+        return cloud
+
+    cloud = run({"a": 200})
+    report, seen = cloud.report(), cloud.observe().reading["a"]
+    assert conserved(report)
+    assert (report.items_shed, report.operators[0].dropped) == (0, report.items_dropped)
+    assert report.items_dropped / report.items_in == pytest.approx(0.6, abs=0.02)
+    assert report.latency_max_s == pytest.approx(10, abs=0.5), "two batches of 200 items"
+    assert seen.dropped_per_s == pytest.approx(60, rel=0.05)
+    assert seen.shed_per_s == 0.0 and seen.processed_per_s == pytest.approx(40, rel=0.05)
+    free = run({}).report()
+    assert free.items_dropped == 0 and (free.latency_max_s or 0) > 200
 
 
 def test_a_lag_that_the_source_hides_is_missing() -> None:

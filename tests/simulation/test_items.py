@@ -29,7 +29,8 @@ from tidegate.policies.drs import Drs
 from tidegate.policies.local_threshold import LocalThreshold
 from tidegate.policies.queue_threshold import QueueThreshold
 from tidegate.policies.static import Static
-from tidegate.simulation import CloudSettings, Poisson, SimulatedCloud
+from tidegate.simulation import CloudSettings, FluidCloud, Poisson, SimulatedCloud
+from tidegate.workloads import ConstantRate, RateTrace
 
 EXACT = CloudSettings(
     host_startup_s=(40.0, 40.0), instance_startup_s=(5.0, 5.0), image_download_s=20.0
@@ -290,6 +291,45 @@ def test_shedding_drops_the_share_that_was_asked_for() -> None:
         shares.append(report.items_shed / report.items_in)
     low, high = interval(shares)
     assert low <= 0.3 <= high
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+@pytest.mark.parametrize("kind", [SimulatedCloud, FluidCloud])
+def test_offered_shed_and_processed_are_three_figures(
+    kind: type[SimulatedCloud], share: float
+) -> None:
+    topology = chain(0.01, 0.001)
+    world = kind(topology, BIG, ConstantRate(50.0, 600.0, source="input"), seed=1)
+    world.advance(60)
+    before = world.observe().reading["a"]
+    assert (before.shed_per_s, before.dropped_per_s) == (None, 0.0)
+    world.apply(keep(world, shed_fraction=share))
+    world.advance(300)
+    first, second = (world.observe().reading[name] for name in ("a", "b"))
+    assert first.arrival_rate_per_s == pytest.approx(50, rel=0.02)
+    assert first.shed_per_s == first.dropped_per_s == pytest.approx(50 * share, rel=0.1)
+    assert first.processed_per_s == pytest.approx(50 * (1 - share), rel=0.05)
+    assert second.arrival_rate_per_s == pytest.approx(50 * (1 - share), rel=0.05)
+    assert second.shed_per_s is None and second.dropped_per_s == 0.0
+
+
+def test_the_last_second_is_known_where_seconds_are_counted() -> None:
+    """A rise just before the look is seen in the last second and not in the mean of the turn."""
+    rates = {}
+    for every_s in (1.0, 15.0):
+        steps = RateTrace(
+            np.array([0.0, 58.0]), np.array([10.0, 100.0]), end_s=120.0, source="input"
+        )
+        settings = CloudSettings(monitoring_s=every_s)
+        world = SimulatedCloud(chain(0.005), BIG, steps, seed=1, settings=settings)
+        world.advance(60)
+        seen = world.observe()
+        (instance,) = seen.instances
+        rates[every_s] = seen.reading["a"].latest_arrival_per_s, instance.latest_processed_per_s
+        assert seen.reading["a"].arrival_rate_per_s == pytest.approx(13, abs=3)
+    assert rates[1.0][0] == pytest.approx(100, abs=30)
+    assert rates[1.0][1] == pytest.approx(100, abs=30)
+    assert rates[15.0] == (None, None)
 
 
 @pytest.mark.parametrize("loop", [False, True], ids=["graph", "loop"])

@@ -100,6 +100,7 @@ class LiveRun:
         seed: Random seed.
         trigger_s: Seconds between two batches of an operator, at least.
         topics: ``kafka://host:port[/prefix]``, where the run makes its own topics; None: files.
+        buffer_rows: Most rows of a batch that are processed where they enter; None: all of them.
     """
 
     application: Application
@@ -125,6 +126,7 @@ class LiveRun:
     seed: int = 1
     trigger_s: float = 1.0
     topics: str | None = None
+    buffer_rows: int | None = None
 
     def __post_init__(self) -> None:
         finite(self.rate, "rate", above=0)
@@ -523,7 +525,7 @@ def start_on_cluster(
 def start(run: LiveRun, spark: SparkSession, stack: ExitStack, parallelism: int) -> RunningTopology:
     """Start the application's topology without data of earlier runs; it ends with the stack."""
     shutil.rmtree(run.out / "data", ignore_errors=True)
-    live_settings = LiveSettings(default_parallelism=parallelism)
+    live_settings = LiveSettings(parallelism, run.buffer_rows)
     topology = run.application.topology
     where = None if run.topics is None else within(run.topics, f"run{time.time_ns():x}")
     running = topology.start(

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import typer
 from rich.progress import TaskID
 
-from tidegate.cli.output import console, print_json, progress_bar, table
+from tidegate.cli.output import console, print_json, progress_bar, say, styled, table
 from tidegate.errors import InputError
 from tidegate.lab.papers import PAPERS, load_paper
 from tidegate.lab.papers.claims import Experiment, claims_page
+from tidegate.outputs import check_output, write_output
 from tidegate.report import Page
 from tidegate.units import finite
 
@@ -23,11 +24,20 @@ COLUMNS = {
     "published": "published",
     "criterion": "reproduced when",
     "partly_when": "partly when",
+    "amended": "amended",
     "measured": "measured",
     "verdict": "verdict",
+    "verdict_by_first_criterion": "by the first criterion",
+    "elsewhere": "elsewhere",
     "reason": "reason",
 }
-STYLES = {"reproduced": "green", "partly": "yellow", "not": "red", "untestable": "dim"}
+STYLES = {
+    "reproduced": "green",
+    "partly": "yellow",
+    "not clear": "magenta",
+    "not": "red",
+    "untestable": "dim",
+}
 
 
 def reproduce(
@@ -35,7 +45,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Minutes instead of an hour.")] = False,
     seeds: Annotated[
         int | None,
-        typer.Option(help="Runs of each experiment; default 5, with --quick 3 (FUGU: 1)."),
+        typer.Option(help="Runs of each experiment; default 10, with --quick 3 (FUGU: 1)."),
     ] = None,
     days: Annotated[
         list[Path] | None,
@@ -49,36 +59,42 @@ def reproduce(
     ] = None,
     claims: Annotated[
         Path | None,
-        typer.Option(help="Write the page of all claims (with all).", metavar="FILE"),
+        typer.Option(
+            help="Write the page of all claims, or renew the rows of one paper in it.",
+            metavar="FILE",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Repeat the papers' experiments and compare the results with the published figures.
 
     Each claim gets our measurement, with its spread over seeds, and a verdict: reproduced, partly,
-    not, or untestable here. A claim that does not hold stays, with the reason.
+    not clear, not, or untestable here. A claim that does not hold stays, with the reason.
     """
     if paper not in (*PAPERS, "all"):
         raise InputError("paper", paper, "one of " + ", ".join((*PAPERS, "all")))
     if seeds is not None:
         finite(seeds, "--seeds", low=1, high=1000)
-    if claims is not None and paper != "all":
-        raise InputError("--claims", str(claims), "used with all", "the page lists all papers")
+    for option, file in (("--report", report), ("--claims", claims)):
+        if file is not None:
+            check_output(file, option)
     more = {"days": _read_days(paper, days)} if days else {}
     experiments = _run(PAPERS if paper == "all" else (paper,), quick, seeds, as_json, more)
     if report is not None:
         _write_report(experiments, report)
     if claims is not None:
-        words = "tidegate reproduce all" + (" --quick" if quick else "")
+        words = f"tidegate reproduce {paper}" + (" --quick" if quick else "")
         words += "" if seeds is None else f" --seeds {seeds}"
-        claims.write_text(claims_page(experiments, f"{words} --claims FILE"), encoding="utf-8")
+        before = claims.read_text(encoding="utf-8") if paper != "all" and claims.exists() else ""
+        page = claims_page(experiments, f"{words} --claims FILE", before)
+        write_output(claims, page, "--claims")
     if as_json:
         print_json([row for experiment in experiments for row in experiment.rows()])
     else:
         _show(experiments)
         for written in (report, claims):
             if written is not None:
-                console().print(f"written: {written}")
+                say(f"written: {written}")
 
 
 def _read_days(paper: str, files: list[Path]) -> Any:
@@ -116,16 +132,16 @@ def _show(experiments: list[Experiment]) -> None:
                 row["claim"],
                 row["published"],
                 row["measured"],
-                f"[{style}]{row['verdict']}[/{style}]",
+                styled(row["verdict"], style),
             )
             counts[row["verdict"]] = counts.get(row["verdict"], 0) + 1
         out.print(f"\n[bold]{experiment.paper.name}[/bold]")
         out.print(shown)
         for row in experiment.rows():
             if row["reason"]:
-                out.print(f"[dim]{row['id']}: {row['reason']}[/dim]")
+                out.print(f"{row['id']}: {row['reason']}", style="dim", markup=False)
         for note in experiment.notes:
-            out.print(f"[dim]· {note}[/dim]")
+            out.print(f"· {note}", style="dim", markup=False)
     out.print("\n" + ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
 
 
@@ -147,4 +163,6 @@ def _write_report(experiments: list[Experiment], path: Path) -> None:
         )
         for note in experiment.notes:
             page.text(note)
-    page.write(path)
+        if experiment.tables:
+            page.picture(experiment.tables)
+    page.write(path, "--report")

@@ -87,6 +87,13 @@ def run_command(
         typer.Option("--full-speed", help="Measure items per second: all executors, a backlog."),
     ] = False,
     bad: Bad = 0.0,
+    buffer: Annotated[
+        int | None,
+        typer.Option(
+            help="Most rows of a batch to process where they enter; the rest is shed.",
+            metavar="ROWS",
+        ),
+    ] = None,
     replay: Replay = None,
     seed: Seed = 1,
     dashboard: Dashboard = False,
@@ -116,6 +123,8 @@ def run_command(
     finite(rate, "--rate", above=0)
     finite(executors, "--executors", low=1)
     finite(bad, "--bad", low=0, high=1)
+    if buffer is not None:
+        finite(buffer, "--buffer", low=1)
     if slo is not None:
         SloByQuery.read(slo, "--slo")
     app = the_application(name, replay)
@@ -131,7 +140,7 @@ def run_command(
     run = LiveRun(
         app, folder, rate=rate, seconds=60 * minutes, warm_up_s=min(15.0, 15 * minutes),
         slo=slo, **chosen, topology=known, dry_run=dry_run, max_hosts=fit, bad=bad, seed=seed,
-        topics=topics,
+        topics=topics, buffer_rows=buffer,
     )  # fmt: skip
     if topics is not None:
         check_location(topics)
@@ -264,9 +273,9 @@ def _conclude(run: LiveRun, result: LiveResult) -> None:
         _show_table(ASIDE_COLUMNS, _rejected(result.check))
     out.print()
     for sentence in run.application.tally(result.check.inputs, result.check.results):
-        out.print(sentence)
+        out.print(sentence, markup=False)
     for text, exact in _verdicts(result.check):
-        out.print(text, style="green" if exact else "red")
+        out.print(text, style="green" if exact else "red", markup=False)
 
 
 ITEM_COLUMNS = ("operator", "received", "= shed", "+ set aside", "+ processed", "rows out")

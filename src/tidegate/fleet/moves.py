@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +33,8 @@ __all__ = [
     "pauses_by_state",
     "read_moves",
 ]
+
+log = logging.getLogger(__name__)
 
 SIZES = (
     (1.0, "below 1 MB"),
@@ -91,6 +94,23 @@ class MoveResult:
 
 
 MOVE_KEYS = [f.name for f in fields(Move)]
+NEEDED = {"number", "query", "origin", "host", "step", "time_s"}
+"""Keys without which a line of the log is no step."""
+
+
+def _lines(path: Path) -> Iterator[Any]:
+    """The steps in a log, in order. A damaged line is left out with a warning."""
+    tail = Tail(path)
+    for line in tail.lines():
+        try:
+            plain = json.loads(line)
+            whole = plain.keys() >= NEEDED and isinstance(plain["number"], int)
+        except (ValueError, AttributeError, RecursionError):
+            whole = False
+        if whole:
+            yield plain
+        else:
+            log.warning("line %d of %s is damaged and left out", tail.number, path)
 
 
 class MoveLog:
@@ -107,9 +127,10 @@ class MoveLog:
         self.moves: dict[str, Move] = {}
         self.last = 0
         mend(path)  # a torn line belongs to a step that was never taken
-        for plain in map(json.loads, Tail(path).lines()):
-            self.last = max(self.last, plain["number"])
-            self.moves[plain["query"]] = Move(**{key: plain[key] for key in MOVE_KEYS})
+        for plain in _lines(path):
+            move = Move(**{key: plain[key] for key in MOVE_KEYS if key in plain})
+            self.last = max(self.last, move.number)
+            self.moves[move.query] = move
         self._file = path.open("a", encoding="utf-8")
 
     def begin(
@@ -255,7 +276,7 @@ def read_moves(path: Path) -> list[MoveRecord]:
             outcome="moved" if plain["step"] == "started" else plain["step"],
             **{key: plain.get(key) for key in keys},
         )
-        for plain in map(json.loads, Tail(path).lines())
+        for plain in _lines(path)
         if plain["origin"] and plain["step"] in ("started", "back", "lost")
     ]
 

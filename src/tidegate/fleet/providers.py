@@ -216,6 +216,7 @@ class EmbeddedProvider:
             "spark.connect.grpc.binding.port": "0",
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
+            "spark.authenticate": "true",  # with a secret that Spark makes and keeps to itself
             "spark.ui.port": "0",
             "spark.ui.killEnabled": "false",
             "spark.ui.retainedJobs": "400",

@@ -84,12 +84,14 @@ class Host(Value):
 class InstanceReading(Instance):
     """An instance and its measurements.
 
-    load: resources in use, None when not measured; processed_per_s: items finished per second.
+    load: resources in use, None when not measured; processed_per_s: items finished per second;
+    latest_processed_per_s: the same over the last second, where that is measured.
     """
 
     status: InstanceStatus = "running"
     load: Resources | None = None
     processed_per_s: float | None = None
+    latest_processed_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +202,9 @@ class OperatorReading(Value):
 
     Attributes:
         operator: Its name.
-        arrival_rate_per_s: Items that arrived, per second.
-        processed_per_s: Items that were processed, per second.
-        dropped_per_s: Items that were shed, per second.
+        arrival_rate_per_s: Items that were offered, per second: shed ones count.
+        processed_per_s: Items that were processed, per second: shed ones do not count.
+        dropped_per_s: Items that were shed or found a full queue, per second.
         service_time_s: Mean time for which one item keeps an instance busy, in seconds.
         arrival_scv: Squared coefficient of variation of the times between arrivals.
         service_scv: Squared coefficient of variation of the service times.
@@ -220,6 +222,9 @@ class OperatorReading(Value):
             seconds.
         state_mb: Memory of its state, in MB.
         first_batch: The first batch of the query's run, which no rate counts; None without rows.
+        shed_per_s: Those of the dropped items that were shed on request, per second.
+        latest_arrival_per_s: Items that were offered in the last second, where that is measured.
+        latest_processed_per_s: Items that were processed in the last second.
     """
 
     operator: str
@@ -239,6 +244,9 @@ class OperatorReading(Value):
     backlog_s: float | None = None
     state_mb: float | None = None
     first_batch: FirstBatch | None = None
+    shed_per_s: float | None = None
+    latest_arrival_per_s: float | None = None
+    latest_processed_per_s: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("arrival_rate_per_s", "service_time_s", "queue_length"):
@@ -332,6 +340,14 @@ class Snapshot(Value):
         snapshot.__dict__.update(values)
         return snapshot
 
+    def with_operators(self, operators: tuple[OperatorReading, ...]) -> Snapshot:
+        """The snapshot with other readings of the same operators.
+
+        Hosts and instances that were not asked for so far are not computed.
+        """
+        same = {name: value for name, value in self.__dict__.items() if name != "reading"}
+        return Snapshot.unchecked(**same | {"operators": operators})
+
     def _refuse_instance(self, known: set[str]) -> None:
         names = self.topology.by_name
         seen: set[str] = set()
@@ -362,6 +378,12 @@ class Snapshot(Value):
     def running_hosts(self) -> tuple[Host, ...]:
         """Running hosts, in lease order."""
         return tuple(host for host in self.hosts if host.status == "running")
+
+    @cached_property
+    def hosts_running(self) -> int:
+        """Number of running hosts; without computing the hosts where all are known to run."""
+        known = self.__dict__.get("running")
+        return len(self.running_hosts if known is None else known.hosts)
 
     @cached_property
     def running(self) -> Deployment:

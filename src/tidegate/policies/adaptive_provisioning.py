@@ -21,12 +21,19 @@ def engines_needed(
     engine_rates_per_s: Sequence[float],
     max_rate_per_s: float | None,
     tolerance: float = 0.0,
+    shed_per_s: float = 0.0,
 ) -> tuple[int, float | None]:
     """The paper's Algorithm 1, with its floors and ceilings: (engines, capacity of one).
 
-    total_rate_per_s: tuples per second that arrive; engine_rates_per_s: tuples per second that
-    each running engine processes; max_rate_per_s: what one engine could do when last overloaded;
-    tolerance: share of the total that may be missing without counting as overload.
+    Args:
+        total_rate_per_s: Tuples per second that arrive, shed ones included.
+        engine_rates_per_s: Tuples per second that each running engine processes.
+        max_rate_per_s: Tuples per second that one engine processed when last overloaded.
+        tolerance: Share of the total that may be missing without counting as overload.
+        shed_per_s: Tuples per second that were shed on request before they reached an engine.
+
+    Returns:
+        The number of engines and the tuples per second that one can process, None if unknown.
 
     Two engines get 30,000 tuples/s and process 10,000 each; the missing 10,000 are one engine's
     work, and 10,000 is what an engine can do:
@@ -50,6 +57,12 @@ def engines_needed(
     >>> engines_needed(20_000, [10_000, 10_000], 10_000)
     (2, 10000)
 
+    What was shed on request is not missing at the engines: that they process what they get says
+    nothing about what they could do, and the remembered capacity counts.
+
+    >>> engines_needed(30_000, [6_000, 6_000, 6_000], 10_000, shed_per_s=12_000)
+    (3, 10000)
+
     As printed, a single tuple that was under way when the rates were read is an overload, and what
     the idle engine did is taken for all that it can do; a tolerance forgives that:
 
@@ -62,11 +75,11 @@ def engines_needed(
     expected = math.floor(total_rate_per_s / engines)
     missing = sum(expected - rate for rate in engine_rates_per_s)
     average = math.floor(sum(engine_rates_per_s) / engines)
-    if missing > tolerance * total_rate_per_s:
+    if missing - shed_per_s > tolerance * total_rate_per_s:
         if average == 0:
             return engines + 1, max_rate_per_s
         return engines + math.ceil(missing / average), average
-    if (missing < 0 or tolerance > 0) and max_rate_per_s:
+    if (missing < 0 or tolerance > 0 or shed_per_s > 0) and max_rate_per_s:
         return max(1, math.ceil(total_rate_per_s / max_rate_per_s)), max_rate_per_s
     return engines, max_rate_per_s
 
@@ -89,8 +102,11 @@ class AdaptiveProvisioning(Policy):
     Two measured rates never agree to the last digit. The paper's rule would take each difference
     for an overload and grow forever, so differences up to `tolerance` are ignored.
 
+    Where the rates of the last second are measured, they are compared, as in the paper; a mean over
+    the whole period would mix the rates before and after a rise. Otherwise the means are used.
+
     With `shed`, the plan also contains the share of the input that the running engines cannot
-    process.
+    process, if it exceeds `tolerance`.
 
     >>> from tidegate.testing import engine_snapshot
     >>> policy = AdaptiveProvisioning(shed=True)
@@ -113,26 +129,21 @@ class AdaptiveProvisioning(Policy):
         0.01, "missing share of the input that counts as noise; 0 as in the paper", low=0, high=1
     )
     shed: bool = setting(False, "drop the share of the input that the engines cannot carry")
+    last_second: bool = setting(
+        True, "compare the rates of the last second where they are measured, else means of the turn"
+    )
 
     def decide(
         self, snapshot: Snapshot, memory: AdaptiveProvisioningMemory
     ) -> tuple[Plan, AdaptiveProvisioningMemory]:
         """Compare the arrival rate with the rate that the engines process."""
         packing = Packing(snapshot)
-        entries = snapshot.topology.entries
-        arriving = [snapshot.reading[name].arrival_rate_per_s for name in entries]
-        rates: dict[str, float] = {}
-        for instance in snapshot.instances:
-            if instance.operator in entries and instance.status == "running":
-                if instance.processed_per_s is None:
-                    return packing.plan(), memory
-                rates[instance.host] = rates.get(instance.host, 0.0) + instance.processed_per_s
-        total = sum(rate for rate in arriving if rate is not None)
-        if None in arriving or not rates:
+        seen = _rates(snapshot, self.last_second)
+        if seen is None:
             return packing.plan(), memory
-
+        total, shed, rates = seen
         engines, capacity = engines_needed(
-            total, list(rates.values()), memory.max_rate_per_s, self.tolerance
+            total, list(rates.values()), memory.max_rate_per_s, self.tolerance, shed
         )
         before = len(packing.hosts)
         set_engines(packing, engines)
@@ -147,6 +158,37 @@ class AdaptiveProvisioning(Policy):
             packing.because(code, text)
         known = None if capacity is None else capacity * len(packing.hosts)
         plan = packing.plan(Prediction(capacity_per_s=known))
-        if self.shed and total > carried > 0:
-            plan = replace(plan, shed_fraction=1 - carried / total)
+        if self.shed and total > 0:
+            running = min(len(rates), len(packing.hosts))  # new ones take time to start
+            share = 0.0 if capacity is None else max(0.0, 1 - capacity * running / total)
+            if share > self.tolerance:
+                plan = replace(plan, shed_fraction=share)
         return plan, AdaptiveProvisioningMemory(None if capacity is None else float(capacity))
+
+
+def _rates(snapshot: Snapshot, last_second: bool) -> tuple[float, float, dict[str, float]] | None:
+    """Tuples per second: offered, shed, and processed by engine; None while a rate is missing."""
+    entries = [snapshot.reading[name] for name in snapshot.topology.entries]
+    running = [
+        i
+        for i in snapshot.instances
+        if i.operator in snapshot.topology.entries and i.status == "running"
+    ]
+    latest = (
+        last_second
+        and all(r.latest_arrival_per_s is not None for r in entries)
+        and all(i.latest_processed_per_s is not None for i in running)
+    )
+    rates: dict[str, float] = {}
+    for instance in running:
+        rate = instance.latest_processed_per_s if latest else instance.processed_per_s
+        if rate is None:
+            return None
+        rates[instance.host] = rates.get(instance.host, 0.0) + rate
+    arriving = [r.latest_arrival_per_s if latest else r.arrival_rate_per_s for r in entries]
+    total = sum(rate for rate in arriving if rate is not None)
+    if None in arriving or not rates:
+        return None
+    usual = sum(reading.arrival_rate_per_s or 0.0 for reading in entries)
+    shed = sum(reading.shed_per_s or 0.0 for reading in entries)
+    return total, shed * total / usual if usual else 0.0, rates

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import pairwise
 from typing import ClassVar, Literal
 
 from tidegate.codec import Value
@@ -48,13 +50,20 @@ def updated(value: float, immediate: float, future: float, alpha: float, beta: f
 
 
 def state_of(utilisation: float) -> int:
-    """The row of a utilisation, in steps of 0.05; values above 1 count as 1."""
-    return min(STATES - 1, round(utilisation / STEP))
+    """The row of a utilisation: steps of 0.05, rounded down; values above 1 count as 1.
+
+    Rounding down keeps the thresholds where they are set: 0.79 belongs to the row of 0.75, which
+    does not scale out with an upper threshold of 0.8.
+
+    >>> state_of(0.79) * STEP, state_of(0.8) * STEP
+    (0.75, 0.8)
+    """
+    return min(STATES - 1, math.floor(utilisation / STEP + 1e-9))
 
 
 @dataclass(frozen=True, slots=True)
 class Pending(Value):
-    """A decision whose effect is not known yet. cancelled: no placement was found for it."""
+    """A decision whose effect is not known yet. cancelled: it was wrong and gets the penalty."""
 
     state: int
     action: int
@@ -77,46 +86,57 @@ class QTable(Value):
 
     @classmethod
     def from_thresholds(cls, lower: float, upper: float) -> QTable:
-        """A table that acts like local thresholds: 1 for the right action, less with distance.
+        """A table that acts like local thresholds; at 0.3 and 0.8 it is the paper's Table I.
 
-        >>> QTable.from_thresholds(0.3, 0.8).thresholds
-        (0.25, 0.8)
+        >>> table = QTable.from_thresholds(0.3, 0.8)
+        >>> [table.rows[state_of(u)] for u in (0.7, 0.8, 0.9, 1.0)]
+        [(0.4, 0.85, 0.8), (0.38, 0.7, 0.85), (0.35, 0.5, 0.9), (0.32, 0.4, 1.0)]
+        >>> table.thresholds
+        (0.3, 0.8)
         """
         return cls(_threshold_rows(lower, upper))
 
     def best(self, state: int) -> int:
         """The action with the highest expected reward; doing nothing wins a tie."""
-        row = self.rows[state]
-        return max((NO_ACTION, SCALE_IN, SCALE_OUT), key=lambda action: row[action])
+        return _best(self.rows[state])
 
     @property
     def thresholds(self) -> tuple[float | None, float | None]:
-        """The utilisations up to which it scales in and from which it scales out, None if never."""
+        """The utilisations below which it scales in and from which it scales out, None if never."""
         actions = [self.best(state) for state in range(STATES)]
-        shrink = [s * STEP for s, action in enumerate(actions) if action == SCALE_IN]
+        shrink = [(s + 1) * STEP for s, action in enumerate(actions) if action == SCALE_IN]
         grow = [s * STEP for s, action in enumerate(actions) if action == SCALE_OUT]
-        return (round(shrink[-1], 2) if shrink else None, round(grow[0], 2) if grow else None)
+        return (
+            round(min(1.0, shrink[-1]), 2) if shrink else None,
+            round(grow[0], 2) if grow else None,
+        )
 
     def learnt(self, state: int, action: int, value: float) -> QTable:
         """The table with a new value and one more visit, made monotonic again.
 
-        A busier host never prefers a smaller action than a less busy one. Where the new value
-        breaks that rule, the reward of the action in the other rows is raised until it wins there.
+        A busier host never prefers a smaller action than a less busy one. The rule holds upward, as
+        in the paper: a row whose best action is smaller than that of a row below it has the larger
+        action raised until it wins. A row never changes what less busy rows prefer.
         """
         rows = list(self.rows)
         rows[state] = _with(rows[state], action, value)
         visits = list(self.visits)
         visits[state] += 1
-        table = replace(self, rows=tuple(rows), visits=tuple(visits))
-        now_best = table.best(state)
-        if now_best == self.best(state):
-            return table
-        for other in range(STATES):
-            theirs = table.best(other)
-            if (other > state and theirs < now_best) or (other < state and theirs > now_best):
-                lifted = max(rows[other]) + 1e-9
-                rows[other] = _with(rows[other], now_best, lifted)
-        return replace(table, rows=tuple(rows))
+        largest = SCALE_IN
+        for other, row in enumerate(rows):
+            theirs = _best(row)
+            if theirs < largest:
+                rows[other] = _with(row, largest, max(row) + 1e-9)
+            largest = max(largest, theirs)
+        return replace(self, rows=tuple(rows), visits=tuple(visits))
+
+
+# The paper's Table I by distance: the reward of an action by how far the utilisation is beyond the
+# threshold that asks for it, and of doing nothing by how far it is outside the band. The paper
+# prints the rows from 0.7 to 1.0; below them, scaling in mirrors scaling out.
+_ACT = ((-0.7, 0.32), (-0.6, 0.35), (-0.5, 0.38), (-0.4, 0.4), (-0.1, 0.8), (0.0, 0.85), (0.1, 0.9),
+        (0.2, 1.0))  # fmt: skip
+_REST = ((-0.25, 1.0), (-0.1, 0.85), (0.0, 0.7), (0.1, 0.5), (0.2, 0.4))
 
 
 @cache
@@ -124,12 +144,30 @@ def _threshold_rows(lower: float, upper: float) -> tuple[Row, ...]:
     rows = []
     for state in range(STATES):
         u = state * STEP
-        apart = (max(0.0, u - lower), max(0.0, lower - u, u - upper), max(0.0, upper - u))
+        values = [
+            _between(_ACT, lower - u),
+            _between(_REST, max(lower - u, u - upper)),
+            _between(_ACT, u - upper),
+        ]
         right = SCALE_IN if u < lower - 1e-9 else SCALE_OUT if u > upper - 1e-9 else NO_ACTION
-        values = [round(max(0.0, 0.9 - distance), 9) for distance in apart]
-        values[right] = 1.0
-        rows.append((values[0], values[1], values[2]))
+        # Half a step inside a threshold, straight lines would already prefer the other action.
+        values[right] = max(
+            values[right], 0.01 + max(v for a, v in enumerate(values) if a != right)
+        )
+        rows.append((round(values[0], 9), round(values[1], 9), round(values[2], 9)))
     return tuple(rows)
+
+
+def _between(points: Sequence[tuple[float, float]], x: float) -> float:
+    """The value at x on straight lines between points; that of the first or last one outside."""
+    for (x0, y0), (x1, y1) in pairwise(points):
+        if x < x1:
+            return y0 + (y1 - y0) * max(0.0, x - x0) / (x1 - x0)
+    return points[-1][1]
+
+
+def _best(row: Row) -> int:
+    return max((NO_ACTION, SCALE_IN, SCALE_OUT), key=lambda action: row[action])
 
 
 def _with(row: Row, action: int, value: float) -> Row:
@@ -150,9 +188,12 @@ class Sarsa(ThreeUtilisations):
     """Learn from each decision what it did to the utilisation, and move the thresholds by it.
 
     Each host has a table from utilisation to the expected reward of scaling in, doing nothing and
-    scaling out, which starts as the local thresholds. A decision is rewarded by how much nearer to
-    `target` the host came, seen after the grace period; one that placement cannot carry out is
-    cancelled and gets `penalty`. Busier never means a smaller action (soft monotonicity).
+    scaling out, which starts as the local thresholds (`lower` exclusive, `upper` inclusive). A
+    decision is rewarded by how much nearer to `target` the host came, seen after the grace period.
+    A release that placement cannot carry out is cancelled and gets `penalty`, and so is a scale-out
+    of a host that is not above `target`. A scale-out that finds no room was not wrong: it teaches
+    nothing and is tried again at the next turn. Busier never means a smaller action (soft
+    monotonicity).
 
     `bootstrap` is ``same-action`` as in the paper's worked example (Table I), which takes the
     value of the *same* action in the new state; ``next-action`` is Sarsa as in the textbooks.
@@ -160,9 +201,6 @@ class Sarsa(ThreeUtilisations):
     >>> from tidegate.testing import fleet_snapshot
     >>> policy = Sarsa()
     >>> table = QTable.from_thresholds(0.3, 0.8)
-    >>> for state, row in ((14, (0.4, 0.85, 0.8)), (18, (0.35, 0.5, 0.9))):
-    ...     rows = table.rows
-    ...     table = replace(table, rows=(*rows[:state], row, *rows[state + 1 :]))
     >>> memory = SarsaMemory({"host-1": table})
     >>> for cores in (2.8, 3.6):  # of four: 0.7, then 0.9
     ...     _, memory = policy.decide(fleet_snapshot({"host-1": [cores]}), memory)
@@ -183,7 +221,7 @@ class Sarsa(ThreeUtilisations):
     )
     duration: float = setting(80.0, "dur: visits after which learning has slowed to half", low=1)
     beta: float = setting(0.1, "β: weight of the expected future reward", low=0, high=1)
-    penalty: float = setting(-1.0, "reward of a decision that could not be carried out", high=0)
+    penalty: float = setting(-1.0, "reward of a wrong decision, which is cancelled", high=0)
     bootstrap: Literal["same-action", "next-action"] = setting(
         "same-action",
         "whose value in the new state stands for the future",
@@ -201,7 +239,7 @@ class Sarsa(ThreeUtilisations):
         wishes: dict[str, tuple[Host, int]] = {}
         for host in snapshot.running_hosts:
             table = tables[host.id]
-            if host.utilisation is None or now < table.quiet_until_s:
+            if host.utilisation is None or self.is_quiet(table.quiet_until_s, now):
                 continue  # nothing stable to learn from yet, and nothing to decide
             state = state_of(host.utilisation)
             wish = table.best(state)
@@ -214,18 +252,29 @@ class Sarsa(ThreeUtilisations):
         out = [host for host, wish in wishes.values() if wish == SCALE_OUT]
         inward = [host for host, wish in wishes.values() if wish == SCALE_IN]
         busy = {host.id for host in out}
-        moved = relieve(packing, {host.id: excess_cores(host, self.target) for host in out})
+        excess = {host.id: excess_cores(host, self.target) for host in out}
+        moved = relieve(packing, excess)
         for host in out:
             if count := moved[host.id]:
-                at = f"{host.id} at {host.utilisation:.2f}"
-                text = f"{at} has learnt to scale out: {count} operators leave"
+                text = f"{self._at(host)} scale out: {count} operators leave"
                 packing.because("overload", text, host.id)
-            self._settle(tables, host, count > 0, now)
+                tables[host.id] = replace(tables[host.id], quiet_until_s=now + self.grace_s)
+            elif excess[host.id] <= 0:
+                text = (
+                    f"{self._at(host)} scale out, but it is not above {self.target:.2f}: cancelled"
+                )
+                packing.because("scale-out-cancelled", text, host.id)
+                tables[host.id] = self._cancelled(tables[host.id])
+            else:  # the fleet is full, or the host has one operator: the decision was not wrong
+                text = f"{self._at(host)} scale out, but nothing can leave: it tries again"
+                packing.because("no-room", text, host.id)
+                tables[host.id] = replace(tables[host.id], pending=None)
         for host in sorted(inward, key=lambda host: host.utilisation or 0.0):
             if packing.received(host.id):  # it has just become a refuge: nothing to judge
                 tables[host.id] = replace(tables[host.id], pending=None)
                 continue
-            self._settle(tables, host, self._scale_in(packing, host, busy), now)
+            if not self._scale_in(packing, host, busy):
+                tables[host.id] = self._cancelled(tables[host.id])
         kept = {host: table for host, table in tables.items() if host in packing.hosts}
         return packing.plan(), SarsaMemory(kept)
 
@@ -248,19 +297,20 @@ class Sarsa(ThreeUtilisations):
         )
         return table.learnt(past.state, past.action, value)
 
-    def _settle(self, tables: dict[str, QTable], host: Host, done: bool, now_s: float) -> None:
-        """Start the grace period of a decision, or mark it as one that could not be done."""
-        table = tables[host.id]
-        if done:
-            tables[host.id] = replace(table, quiet_until_s=now_s + self.grace_s)
-        elif table.pending is not None:
-            tables[host.id] = replace(table, pending=replace(table.pending, cancelled=True))
-
     def _scale_in(self, packing: Packing, host: Host, busy: set[str]) -> bool:
-        at = f"{host.id} at {host.utilisation:.2f} has learnt to scale in"
         if len(packing.hosts) > 1 and packing.evacuate(host.id, avoid=busy):
-            packing.because("underload", f"{at}: it is released", host.id)
+            packing.because("underload", f"{self._at(host)} scale in: it is released", host.id)
             return True
-        text = f"{at}, but its operators fit nowhere else: cancelled, with a penalty"
-        packing.because("release-cancelled", text, host.id)
+        text = "its operators fit nowhere else: cancelled, with a penalty"
+        packing.because("release-cancelled", f"{self._at(host)} scale in, but {text}", host.id)
         return False
+
+    @staticmethod
+    def _at(host: Host) -> str:
+        return f"{host.id} at {host.utilisation:.2f} has learnt to"
+
+    @staticmethod
+    def _cancelled(table: QTable) -> QTable:
+        """The table, with its last decision marked as one that gets the penalty."""
+        past = table.pending
+        return table if past is None else replace(table, pending=replace(past, cancelled=True))

@@ -72,6 +72,9 @@ QUERY_METRICS = {
     ),
     "tidegate_query_input_rows_per_second": Metric("gauge", "Rows that arrive.", _Q),
     "tidegate_query_processed_rows_per_second": Metric("gauge", "Rows that are processed.", _Q),
+    "tidegate_query_shed_rows_per_second": Metric(
+        "gauge", "Rows that are shed: part of the input, not processed.", _Q
+    ),
     "tidegate_query_batch_seconds": Metric("gauge", "Duration of the last micro-batch.", _Q),
     "tidegate_query_batch_overhead_seconds": Metric(
         "gauge", "Part of a batch that no slot shortens.", _Q
@@ -206,6 +209,7 @@ _READINGS: dict[str, Callable[[OperatorReading], float | None]] = {
     "query_backlog_seconds": lambda r: r.backlog_s,
     "query_input_rows_per_second": lambda r: r.arrival_rate_per_s,
     "query_processed_rows_per_second": lambda r: r.processed_per_s,
+    "query_shed_rows_per_second": lambda r: r.shed_per_s,
     "query_state_bytes": lambda r: None if r.state_mb is None else r.state_mb * MB,
     "query_batch_seconds": _batch(
         lambda b: b.recent_durations_s[-1] if b.recent_durations_s else None

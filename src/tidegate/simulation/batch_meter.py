@@ -53,8 +53,7 @@ class BatchMeter:
         self._engine, self._hosts, self._settings = engine, hosts, settings
         self._topology, self._capacity = hosts.topology, hosts.offer.capacity
         self._tallies, self._total = tallies, total
-        self._seen = [(0, 0) for _ in tallies]
-        self._shed = 0
+        self._seen = [(0, 0, 0, 0) for _ in tallies]
         self._window: _Window | None = None
 
     def loads(self, start_s: float, end_s: float) -> list[float]:
@@ -112,7 +111,6 @@ class BatchMeter:
             cores.append(used / span if span > 0 else 0.0)
             readings.append(self._reading(n, query, now_s, span))
             query.window.clear()
-        self._shed = self._total.shed
         latencies = self._total.take_window()
         latency = latency_of(latencies)
         known = [r.batches for r in readings if r.batches and r.batches.recent_durations_s]
@@ -129,8 +127,8 @@ class BatchMeter:
     ) -> OperatorReading:
         tally, name = self._tallies[n], query.operator.name
         waiting = float(query.queued(now_s)) if self._settings.lag_visible else None
-        arrived, processed = self._seen[n]
-        self._seen[n] = (tally.arrived, tally.processed)
+        arrived, processed, shed, dropped = self._seen[n]
+        self._seen[n] = (tally.arrived, tally.processed, tally.shed, tally.dropped)
         if span <= 0:
             return OperatorReading(name, queue_length=waiting)
         recent = query.recent
@@ -145,13 +143,12 @@ class BatchMeter:
         delays = tuple(b.end_s - float(b.items.arrived_s.mean()) for b in done)
         tasks, running = query.operator.max_instances, query.running
         slots = math.floor(running.running_slots) if running else 0
-        entry = n == 0 or name in self._topology.entries
         processed_per_s = (tally.processed - processed) / span
         return OperatorReading(
             name,
             arrival_rate_per_s=(tally.arrived - arrived) / span,
             processed_per_s=processed_per_s,
-            dropped_per_s=(self._total.shed - self._shed) / span if entry else 0.0,
+            dropped_per_s=(tally.shed - shed + tally.dropped - dropped) / span,
             service_time_s=service_s,
             queue_length=waiting,
             recent_durations_s=delays or None,
@@ -160,6 +157,7 @@ class BatchMeter:
             batches=_batch_reading(query, cost) if recent else None,
             delay=_delay(query, now_s),
             backlog_s=_backlog_s(waiting, processed_per_s),
+            shed_per_s=(tally.shed - shed) / span,
         )
 
     def _host_readings(self, now_s: float, seen: _Window) -> list[Host]:
@@ -212,6 +210,7 @@ def _share(whole: OperatorReading, name: str, shards: int) -> OperatorReading:
         batches=whole.batches,
         delay=whole.delay,
         backlog_s=whole.backlog_s,
+        shed_per_s=part(whole.shed_per_s),
     )
 
 

@@ -49,6 +49,11 @@ class Items:
     born_s: Floats
     roots: Roots
 
+    def in_order(self) -> Items:
+        """The items in the order in which they arrived."""
+        order = np.argsort(self.arrived_s, kind="stable")
+        return Items(self.arrived_s[order], self.born_s[order], self.roots[order])
+
     def cut(self, at: int) -> tuple[Items, Items]:
         """The first `at` items, and the rest."""
         return (
@@ -68,6 +73,7 @@ class QueryCosts:
         trigger_s: Trigger interval in seconds, 0 if the next batch starts at once.
         max_rows: Most items that a batch takes, None for all that wait.
         change_s: Time by which the first batch on other hosts takes longer, in seconds.
+        buffer_rows: Most items that wait for a batch, None for any number; later ones are dropped.
     """
 
     overhead_s: float = 0.5
@@ -76,6 +82,7 @@ class QueryCosts:
     trigger_s: float = 0.0
     max_rows: int | None = None
     change_s: float = 0.0
+    buffer_rows: int | None = None
 
 
 class Batch(Protocol):
@@ -180,7 +187,7 @@ class BatchQueryState:
 
     waiting: blocks of items, each sorted by time. recent: the last finished batches; window: those
     since the last measurement. samples: batches from which costs are estimated. on: hosts of the
-    last batch, None before the first.
+    last batch, None before the first. lost: items that found a full buffer.
     """
 
     operator: Operator
@@ -193,6 +200,7 @@ class BatchQueryState:
     window: list[Batch] = field(default_factory=list)
     samples: BatchSamples = field(default_factory=BatchSamples)
     on: frozenset[int] | None = None
+    lost: list[Items] = field(default_factory=list)
     _cost: BatchCost | None = None
 
     @property
@@ -239,7 +247,10 @@ class BatchQueryState:
         self.running = OwnBatch(now_s, overhead, end, work, busy, tasks, hosts, items)
 
     def take(self, now_s: float) -> Items:
-        """Remove the items of the next batch: those that wait, the oldest ones up to `max_rows`."""
+        """Remove the items of the next batch: those that wait, the oldest ones up to `max_rows`.
+
+        Where the buffer is limited, items that came when it was full are lost.
+        """
         taken: list[Items] = []
         left: list[Items] = []
         for block in self.waiting:
@@ -253,14 +264,21 @@ class BatchQueryState:
             np.concatenate([t.born_s for t in taken]),
             np.concatenate([t.roots for t in taken]),
         )
+        buffer = self.costs.buffer_rows
+        if buffer is not None and len(items.arrived_s) > buffer:
+            items, lost = items.in_order().cut(buffer)
+            self.lost.append(lost)
         most = self.costs.max_rows
         if most is None or len(items.arrived_s) <= most:
             return items
-        order = np.argsort(items.arrived_s, kind="stable")
-        ordered = Items(items.arrived_s[order], items.born_s[order], items.roots[order])
-        head, tail = ordered.cut(most)
+        head, tail = items.in_order().cut(most)
         self.waiting.insert(0, tail)
         return head
+
+    def take_lost(self) -> list[Items]:
+        """Remove and return the items that found a full buffer."""
+        lost, self.lost = self.lost, []
+        return lost
 
     def most_slots(self, count: int) -> float:
         """Slots that a batch of that many items can use.

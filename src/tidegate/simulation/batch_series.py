@@ -40,7 +40,7 @@ class SeriesRows:
             hosts: Hosts leased and hosts running.
             loads: Busy share of the slots of each running host.
         """
-        then_s, came, out, shed = self._before
+        then_s, came, out, lost = self._before
         span, beyond_target = now_s - then_s, total.fresh_late
         fresh = total.take_fresh()
         within = None
@@ -70,7 +70,7 @@ class SeriesRows:
                 "time_s": now_s,
                 "arrival_rate_per_s": (total.arrived - came) / span,
                 "finished_per_s": (total.finished - out) / span,
-                "dropped_per_s": (total.shed - shed) / span,
+                "dropped_per_s": (total.shed + total.dropped - lost) / span,
                 "latency_mean_s": float(fresh.mean()) if len(fresh) else None,
                 "latency_p95_s": float(np.percentile(fresh, 95)) if len(fresh) else None,
                 "compliance": within,
@@ -82,7 +82,7 @@ class SeriesRows:
                 "host_load_max": max(loads, default=None),
             }
         )
-        self._before = (now_s, total.arrived, total.finished, total.shed)
+        self._before = (now_s, total.arrived, total.finished, total.shed + total.dropped)
         self.next_s = now_s + self.every_s
 
     def loads(self) -> list[float]:

@@ -21,13 +21,16 @@ Floats = NDArray[np.float64]
 class QueryTally:
     """Counts of one query.
 
-    late: items beyond one, two and five times its SLO. fresh: times of the items that were done
-    since the last row of the time series.
+    arrived: items that were offered, shed and dropped ones included. shed: those that were shed on
+    request. dropped: those that found a full buffer. late: items beyond one, two and five times its
+    SLO. fresh: times of the items that were done since the last row of the time series.
     """
 
     operator: Operator
     arrived: int = 0
     processed: int = 0
+    shed: int = 0
+    dropped: int = 0
     late: list[int] = field(default_factory=lambda: [0, 0, 0])
     durations: LatencySketch = field(default_factory=LatencySketch)
     fresh: list[Floats] = field(default_factory=list)
@@ -61,8 +64,8 @@ class QueryTally:
             self.operator.name,
             arrived=self.arrived,
             processed=self.processed,
-            queued=self.arrived - self.processed,
-            dropped=0,
+            queued=self.arrived - self.processed - self.shed - self.dropped,
+            dropped=self.shed + self.dropped,
             compliance=self.compliance,
             mean_duration_s=self.durations.mean_s,
             p95_duration_s=self.durations.quantile(0.95),
@@ -78,7 +81,8 @@ class QueryTally:
 class SourceTally:
     """Counts of source items, which are done when all items derived from them are processed.
 
-    slo_s: end-to-end latency target, None if there is none. fresh_late: late items since the last
+    slo_s: end-to-end latency target, None if there is none. shed: items that were shed on request;
+    dropped: items that found a full buffer. fresh_late: late items since the last
     row of the time series; fresh: latencies since then; window: since the last measurement.
     """
 
@@ -86,6 +90,7 @@ class SourceTally:
     arrived: int = 0
     finished: int = 0
     shed: int = 0
+    dropped: int = 0
     late: int = 0
     fresh_late: int = 0
     longest_s: float = 0.0

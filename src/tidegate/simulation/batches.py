@@ -147,6 +147,18 @@ class MicroBatchCloud(SimulatedWorld):
         self._take_arrivals(stop_s)
         while (commit := self._engine.step(stop_s)) is not None:
             self._finish(commit)
+        for n, query in enumerate(self._engine.queries):
+            for items in query.take_lost():
+                self._count_lost(n, items)
+
+    def _count_lost(self, query: int, items: Items) -> None:
+        """Count items that found a full buffer; their source items end here if nothing is left."""
+        self._tallies[query].dropped += len(items.roots)
+        if self._simple:
+            self._total.dropped += len(items.roots)
+            return
+        np.add.at(self._left, items.roots, -1)
+        self._total.dropped += int(np.count_nonzero(self._left[np.unique(items.roots)] == 0))
 
     def _process_events(self) -> None:
         super()._process_events()
@@ -160,6 +172,7 @@ class MicroBatchCloud(SimulatedWorld):
             taken, self._coming[name] = times[:cut], times[cut:]
             self._total.arrived += len(taken)
             kept = self._shed(np.asarray(taken, np.float64))
+            self._note_shed(name, len(taken) - len(kept))
             roots = np.arange(len(kept), dtype=np.int64) + len(self._left)
             if not self._simple:
                 self._left = np.concatenate((self._left, np.ones(len(kept), np.int32)))
@@ -167,6 +180,21 @@ class MicroBatchCloud(SimulatedWorld):
                 self._send(0, Items(kept, kept, roots))
                 continue
             self._copy(name, Items(kept, kept, roots))
+
+    def _note_shed(self, source: str, items: int) -> None:
+        """Count shed items at the queries that they would have reached first."""
+        if not items:
+            return
+        edges = (
+            [(0, 1.0)]
+            if self.pooled
+            else [
+                (self._index[e.target], e.ratio) for e in self.topology.edges if e.origin == source
+            ]
+        )
+        for query, ratio in edges:
+            self._tallies[query].arrived += round(items * ratio)
+            self._tallies[query].shed += round(items * ratio)
 
     def _shed(self, times: Floats) -> Floats:
         """The items that remain when exactly the requested fraction is shed, evenly spread."""
@@ -238,8 +266,8 @@ class MicroBatchCloud(SimulatedWorld):
             duration_s=self.time_s,
             items_in=total.arrived,
             items_out=done,
-            items_queued=total.arrived - done - total.shed,
-            items_dropped=total.shed,
+            items_queued=total.arrived - done - total.shed - total.dropped,
+            items_dropped=total.shed + total.dropped,
             items_shed=total.shed,
             operators=tuple(tally.report() for tally in self._tallies),
             compliance=Compliance(*(1 - n / processed for n in late)) if processed else None,
@@ -285,6 +313,7 @@ def _costs(settings: BatchSettings, query: str) -> QueryCosts:
         settings.trigger_intervals_s.get(query, settings.trigger_interval_s),
         settings.max_rows.get(query),
         settings.change_s.get(query, 0.0),
+        settings.buffer_rows.get(query),
     )
 
 

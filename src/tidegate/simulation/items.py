@@ -14,7 +14,7 @@ from tidegate.simulation.arrivals import ArrivalChunks, Arrivals, SeededArrivals
 from tidegate.simulation.hosts import SimulatedHosts
 from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.sketch import LatencySketch
-from tidegate.simulation.meter import Meter
+from tidegate.simulation.meter import LATEST_S, Meter
 from tidegate.simulation.network import ItemEngine
 from tidegate.simulation.report import BoundedSeries, RunReport, make_report
 from tidegate.simulation.settings import CloudSettings
@@ -104,6 +104,8 @@ class SimulatedCloud(SimulatedWorld):
     def _run_until(self, stop_s: float) -> None:
         rows = self._engine.run(self._take_until(stop_s), stop_s, self._shed_fraction)
         self._series.append(rows)
+        if len(rows) and self.settings.monitoring_s <= LATEST_S:
+            self._meter.note_row(rows[-1], self._shed_fraction)
 
     def _draw_arrivals(self) -> None:
         chunks = self._chunks

@@ -10,7 +10,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from tidegate.model import (
     Snapshot,
 )
 from tidegate.model.snapshot import NO_LATENCY
-from tidegate.model.topology import Resources
+from tidegate.model.topology import Resources, Topology
 from tidegate.simulation.hosts import SimulatedHosts
 from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.difference import (
@@ -42,14 +42,20 @@ from tidegate.simulation.kernels.random import stream
 from tidegate.simulation.network import ItemEngine
 from tidegate.simulation.settings import CloudSettings
 
-__all__ = ["Meter", "Readings", "Roster"]
+__all__ = ["LATEST_S", "Meter", "Readings", "Roster"]
+
+LATEST_S = 1.0
+"""Rates of the last second are known where the time series has a row for each second, or more."""
 
 Floats = NDArray[np.float64]
 NOISE = 21
 
 
 class Readings(NamedTuple):
-    """Measurements of one moment; core-seconds and rates by engine number."""
+    """Measurements of one moment; core-seconds and rates by engine number.
+
+    latest: when the last second began, and what an instance processed in it, by operator.
+    """
 
     time_s: float
     span_s: float
@@ -60,6 +66,7 @@ class Readings(NamedTuple):
     noise: float
     busy: list[list[float]]
     done: list[list[float]]
+    latest: tuple[float, list[float]] | None = None
 
 
 class Roster:
@@ -75,8 +82,8 @@ class Roster:
     def __init__(self, world: SimulatedHosts, demands: Sequence[Resources]) -> None:
         hosts, instances = world.hosts.values(), world.instances.values()
         self._demands, self._capacity = demands, world.offer.capacity
-        self._hosts = [replace(h, images=dict(h.images)) for h in hosts]
-        self._instances = [replace(i) for i in instances]
+        self._hosts = [h.copy() for h in hosts]
+        self._instances = [i.copy() for i in instances]
         self.capacities = dict.fromkeys(world.hosts, self._capacity)
         ready = [h.ready_s for h in hosts] + [i.ready_s for i in instances]
         draining = any(h.draining for h in hosts)
@@ -104,6 +111,7 @@ class Roster:
         measured_s, span_s, slots = -math.inf, 0.0, 0
         if seen:
             measured_s, span_s, slots = seen.time_s, seen.span_s, len(seen.busy[0])
+        latest = seen.latest if seen else None
         # Instances of an operator often did the same work, in a flow always.
         known: tuple[float, ...] = ()
         same: tuple[Resources | None, float | None] = (None, None)
@@ -122,8 +130,11 @@ class Roster:
                         load = Resources(cores, demand.memory_mb, mbps)
                         same = load, max(0.0, done / there)
                     load, rate = same
+            newest = latest[1][o] if latest and rate is not None and ready_s <= latest[0] else None
             readings.append(
-                InstanceReading(instance.id, instance.operator, instance.host, status, load, rate)
+                InstanceReading(
+                    instance.id, instance.operator, instance.host, status, load, rate, newest
+                )
             )
         return tuple(readings)
 
@@ -152,6 +163,16 @@ class Meter:
         self._gauge = empty_gauge(engine.net)
         self._marked_s = 0.0
         self._left: dict[int, float] = {}
+        self._row: tuple[Floats, float] | None = None
+        self._offered = self._shed = 0.0
+
+    def note_row(self, row: Floats, shed_fraction: float) -> None:
+        """Keep the last row of the time series. shed_fraction: share that was shed in its time."""
+        self._row = row, shed_fraction
+
+    @cached_property
+    def _shares(self) -> list[tuple[float, float]]:
+        return _source_shares(self._hosts.topology)
 
     def forget(self, operator: int, slot: int) -> None:
         """Reset the counters of a slot that has a new instance."""
@@ -220,11 +241,68 @@ class Meter:
             noise = np.exp(rng.normal(0, sigma, len(noise))).tolist()
         facts_of = zip(self._names, all_facts, noise[0:-1:2], noise[1::2], strict=True)
         readings = tuple([_reading(span, *facts) for facts in facts_of])
+        offered, shed = float(net.whole[at.IN]), float(net.whole[at.SHED])
+        if shed > self._shed and span > 0:
+            share = (shed - self._shed) / (offered - self._offered)
+            readings = self._with_shed(readings, share, (shed - self._shed) / span)
+        self._offered, self._shed = offered, shed
+        latest = None
+        if self._row is not None and span > 0:
+            readings, latest = self._with_latest(readings, noise)
         latency = NO_LATENCY
         if not math.isnan(times[0]):
             latency = Latency(*[seconds * noise[-1] for seconds in times])
         batches = self._batch(readings)
-        return Readings(now_s, span, readings, latency, batches, core_s, noise[-1], busy, done)
+        return Readings(
+            now_s, span, readings, latency, batches, core_s, noise[-1], busy, done, latest
+        )
+
+    def _with_shed(
+        self, readings: tuple[OperatorReading, ...], share: float, shed_per_s: float
+    ) -> tuple[OperatorReading, ...]:
+        """Readings with what was shed before it reached the entries: offered, but not processed.
+
+        share: shed items as a share of all that came; shed_per_s: the same as a rate.
+        """
+        found = list(readings)
+        for o, (from_sources, ratio) in enumerate(self._shares):
+            came = readings[o].arrival_rate_per_s
+            if from_sources and came is not None:
+                lost = ratio * shed_per_s
+                if share < 1:
+                    lost = came * from_sources * share / (1 - share)
+                found[o] = replace(
+                    readings[o],
+                    arrival_rate_per_s=came + lost,
+                    dropped_per_s=(readings[o].dropped_per_s or 0.0) + lost,
+                    shed_per_s=lost,
+                )
+        return tuple(found)
+
+    def _with_latest(
+        self, readings: tuple[OperatorReading, ...], noise: Sequence[float]
+    ) -> tuple[tuple[OperatorReading, ...], tuple[float, list[float]]]:
+        """Readings with the rates of the last row, and what one instance processed in it."""
+        assert self._row is not None
+        (row, shed), every_s = self._row, self._settings.monitoring_s
+        found, each = [], []
+        for o, (reading, (from_sources, _)) in enumerate(zip(readings, self._shares, strict=True)):
+            column = at.ROW_OPERATORS + at.ROW_PER_OPERATOR * o
+            came, done, instances = (
+                float(row[column + item])
+                for item in (at.OP_ARRIVED, at.OP_PROCESSED, at.OP_INSTANCES)
+            )
+            if shed < 1:
+                came += came * from_sources * shed / (1 - shed)
+            found.append(
+                replace(
+                    reading,
+                    latest_arrival_per_s=came / every_s * noise[2 * o],
+                    latest_processed_per_s=done / every_s * noise[2 * o],
+                )
+            )
+            each.append(done / every_s / max(1.0, instances))
+        return tuple(found), (float(row[at.ROW_TIME]) - every_s, each)
 
     def _batch(self, readings: tuple[OperatorReading, ...]) -> BatchReading | None:
         """The batches that micro-batch processing would have: the busiest operator's work."""
@@ -272,6 +350,28 @@ class Meter:
             ended=hosts.ended,
             **known,
         )
+
+
+def _source_shares(topology: Topology) -> list[tuple[float, float]]:
+    """By operator: the part of its items that comes from sources, and items a source item makes.
+
+    Both at the declared rates of the sources, which count alike where none is declared.
+    """
+    rates = {source.name: source.rate_per_s or 0.0 for source in topology.sources}
+    if not sum(rates.values()):
+        rates = dict.fromkeys(rates, 1.0)
+    if not rates:
+        return [(0.0, 0.0)] * len(topology.operators)
+    total, arrivals = sum(rates.values()), topology.arrival_rates(rates)
+    shares = []
+    for name in topology.by_name:
+        direct = sum(
+            edge.ratio * rates[edge.origin]
+            for edge in topology.edges
+            if edge.target == name and edge.origin in rates
+        )
+        shares.append((direct / arrivals[name] if arrivals[name] else 0.0, direct / total))
+    return shares
 
 
 def _reading(

@@ -173,6 +173,8 @@ class BatchSettings(Value):
         trigger_interval_s: Trigger interval in seconds, 0 if the next batch starts at once.
         trigger_intervals_s: The same by query.
         max_rows: Most items that a batch admits, by query; the others wait.
+        buffer_rows: Most items that wait for a batch, by query. Items that come when the buffer is
+            full are dropped, as by an engine that sheds, so the backlog stays bounded.
         change_s: Time by which the first batch of a query takes longer after executors came or
             left, by query, in seconds: its state moves.
         shared: Whether the queries share all slots of all executors, as in an application without
@@ -199,6 +201,7 @@ class BatchSettings(Value):
     trigger_interval_s: float = 0.0
     trigger_intervals_s: Mapping[str, float] = field(default_factory=dict)
     max_rows: Mapping[str, int] = field(default_factory=dict)
+    buffer_rows: Mapping[str, int] = field(default_factory=dict)
     change_s: Mapping[str, float] = field(default_factory=dict)
     shared: bool = False
     host_startup_s: tuple[float, float] | None = None
@@ -229,6 +232,8 @@ class BatchSettings(Value):
                 finite(value, f"{what} of {name}", low=0, error=SettingError)
         for name, rows in self.max_rows.items():
             finite(rows, f"max_rows of {name}", low=1, error=SettingError)
+        for name, rows in self.buffer_rows.items():
+            finite(rows, f"buffer_rows of {name}", low=1, error=SettingError)
         finite(self.monitoring_s, "monitoring_s", above=0, error=SettingError)
         finite(self.penalty_usd, "penalty_usd", low=0, error=SettingError)
 

@@ -117,6 +117,7 @@ class VideoFrames(Chunked):
         burst_s: Length of a burst in seconds, at most 1; 0 for all frames at once.
         seed: Random seed.
         source: Name of the source.
+        videos: Number of independent videos, whose frames add up.
 
     >>> video = VideoFrames(duration_s=1800)
     >>> len(video.arrivals(0, 1800)["video"]) / 1800
@@ -129,9 +130,11 @@ class VideoFrames(Chunked):
     burst_s: float = 0.2
     seed: int = 0
     source: str = "video"
+    videos: int = 1
 
     def __post_init__(self) -> None:
         finite(self.duration_s, "duration_s", above=0)
+        finite(self.videos, "videos", low=1)
         finite(self.low, "low", low=0)
         finite(self.high, "high", low=self.low)
         finite(self.burst_s, "burst_s", low=0, high=1)
@@ -144,16 +147,17 @@ class VideoFrames(Chunked):
 
     def rate(self, t_s: float) -> float:
         """Frames expected per second at `t_s`, averaged over the second."""
-        return (self.low + self.high) / 2 if 0 <= t_s < self.duration_s else 0.0
+        return self.videos * (self.low + self.high) / 2 if 0 <= t_s < self.duration_s else 0.0
 
     def expected(self, edges_s: FloatArray) -> dict[str, FloatArray]:
         """Frames expected between each edge and the next, bursts smoothed over their second."""
         inside = np.clip(edges_s, 0.0, self.duration_s)
-        return {self.source: np.diff(inside) * (self.low + self.high) / 2}
+        return {self.source: np.diff(inside) * self.videos * (self.low + self.high) / 2}
 
     def _draw(self, chunk: int) -> dict[str, FloatArray]:
         seconds = int(CHUNK_S)
-        frames = self._generator(chunk).integers(self.low, self.high + 1, seconds)
+        each = self._generator(chunk).integers(self.low, self.high + 1, (self.videos, seconds))
+        frames = each.sum(axis=0)
         second = np.repeat(np.arange(seconds), frames)
         nth = np.arange(len(second)) - np.repeat(np.cumsum(frames) - frames, frames)
         return {self.source: chunk * CHUNK_S + second + nth / frames[second] * self.burst_s}

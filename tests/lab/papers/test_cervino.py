@@ -47,11 +47,14 @@ def test_n_must_return_and_nothing_drop_late() -> None:
         return claims.small_vms_follow(CervinoResults(with_small={"x": runs})).verdict
 
     assert verdict(FINE) == "reproduced"
-    assert verdict(replace(FINE, late_drops=1)) == "not"
+    lossy = replace(FINE, offered=100_000, late_drops=10)
+    assert verdict(lossy) == "reproduced" and verdict(replace(lossy, late_drops=11)) == "not"
+    first = claims.small_vms_follow(CervinoResults(with_small={"x": [lossy]})).first
+    assert first == "not", "a single tuple is too many by the first criterion"
     grown = replace(FINE, last_vms=((15.0, 1), (30.0, 2), (15.0, 2)))
     assert not grown.returns
     assert verdict(grown) == "not"
-    assert verdict(FINE, grown) == "partly"
+    assert verdict(FINE, grown) == "not clear"
 
 
 @pytest.mark.parametrize(("p99_s", "verdict"), [(3.9, "reproduced"), (4.1, "not")])
@@ -131,6 +134,7 @@ def test_every_claim_is_answered_once(tiny: Experiment) -> None:
     assert [row["id"] for row in tiny.rows()] == [f"C-0{n}" for n in range(1, 9)]
     answers = tiny.answers.values()
     assert all(answer.reason for answer in answers if answer.verdict != "reproduced")
+    assert all(answer.elsewhere for claim, answer in tiny.answers.items() if claim.id > "C-04")
 
 
 def test_figures_and_notes(tiny: Experiment) -> None:

@@ -29,7 +29,7 @@ from tidegate.lab.papers.drs import runs as drs
 GOLDEN = Path(__file__).parents[2] / "golden"
 SIZES: dict[str, dict[str, Any]] = {
     "fugu": {"points": 20},
-    "cervino": {"lengths": CervinoLengths(scale=400.0, ramp_step_s=10.0, hold_s=20.0)},
+    "cervino": {"lengths": CervinoLengths(scale=100.0, ramp_step_s=10.0, hold_s=20.0)},
     "visp": {"minutes": 12.0},
     "drs": {
         "lengths": drs.DrsLengths(
@@ -49,7 +49,10 @@ NUMBER = re.compile(
 
 def small_run(paper: str) -> list[dict[str, str]]:
     """The rows that ``--json`` prints, without what is not compared."""
-    with mock.patch.object(drs, "scheduling_ms", lambda rounds: TIMES_MS):
+    with (
+        mock.patch.object(drs, "scheduling_ms", lambda rounds: TIMES_MS),
+        mock.patch.object(drs, "measuring_ms", lambda rounds: TIMES_MS),
+    ):
         done = load_paper(paper).run(True, 1, lambda share, what: None, **SIZES[paper])
     return [{key: row[key] for key in KEYS} for row in done.rows()]
 

@@ -68,6 +68,33 @@ def test_rates_are_rows_over_the_time_from_batch_to_batch() -> None:
     assert seen.processed_per_s == pytest.approx(400 / 5)
 
 
+def test_shed_rows_were_offered_but_not_processed() -> None:
+    meter = fed(batch(0, 0, 999), batch(1, 2, 100), batch(2, 4, 300, took_s=2.0))
+    assert reading(meter, 6).dropped_per_s is None, "not measured"
+    meter.shed = {1: 20, 2: 180}
+    seen = reading(meter, 6)
+    assert seen.arrival_rate_per_s == pytest.approx(400 / 4)
+    assert seen.processed_per_s == pytest.approx(200 / 5)
+    assert seen.shed_per_s == seen.dropped_per_s == pytest.approx(200 / 5)
+    assert sum(rows for _, rows in meter.latencies(START_S + 6)) == pytest.approx(80 + 120)
+    half = part_of(seen, "ticks-1", 2)
+    assert half.shed_per_s == pytest.approx(20)
+
+
+def test_what_a_row_takes_is_learnt_from_the_rows_that_were_processed() -> None:
+    rows = {number: 1000 + 500 * (number % 2) for number in range(8)}
+    taken = {}
+    for shed in (rows, {}):
+        meter = QueryMeter(warm_up_s=0.0)
+        meter.shed = shed
+        for number, kept in rows.items():
+            meter.add(batch(number, 2.0 * number, 2 * kept, took_s=kept / 4000))
+            meter.add_work(JobWork(number, number, 0.001 * kept, 0.001 * kept, 4), 4)
+        taken[bool(shed)] = reading(meter, 16).service_time_s
+    assert taken[True] == pytest.approx(0.001, rel=0.05)
+    assert taken[False] == pytest.approx(0.0005, rel=0.05), "as if shed rows had cost something"
+
+
 def test_the_period_is_the_usual_time_from_batch_to_batch() -> None:
     assert fed(batch(1, 0, 5)).period_s is None
     assert fed(*(batch(n, at_s, 5) for n, at_s in enumerate((0, 2, 4, 9, 11)))).period_s == 2.0

@@ -563,6 +563,17 @@ def test_a_chain_has_an_operator_for_each_query_and_its_settings_are_set() -> No
     assert live_settings.shed_fraction == 0.1
 
 
+def test_shed_rows_are_offered_and_not_processed() -> None:
+    _, world, live_settings = chain()
+    for number in range(3):
+        live_settings.record_shed("parse", number, 40)
+    seen = world.observe().reading
+    assert seen["parse"].arrival_rate_per_s == pytest.approx(50)
+    assert seen["parse"].processed_per_s == pytest.approx(30)
+    assert seen["parse"].shed_per_s == pytest.approx(20)
+    assert seen["match"].shed_per_s is None and seen["match"].dropped_per_s is None
+
+
 def test_a_chain_shows_the_delay_along_it() -> None:
     _, world, _ = chain()
     seen = world.observe()

@@ -188,6 +188,23 @@ def test_what_is_shed_is_counted_and_a_replay_sheds_the_same(
             running.check()
 
 
+def test_a_full_buffer_sheds_the_rest_of_a_batch(spark: SparkSession, tmp_path: Path) -> None:
+    gate = StreamTopology(
+        sources={"items": ROWS}, operators=(StreamOperator("gate", ("items",), same),)
+    )
+    items, live_settings = source(tmp_path), LiveSettings(buffer_rows=250)
+    with gate.start(spark, tmp_path, live_settings) as running:
+        items.append(some(0, 200))
+        running.drain()
+        assert live_settings.counts("gate") == Counts(seen=200, written=200)
+        items.append(some(200, 1000))
+        running.drain()
+    counts = live_settings.counts("gate")
+    assert counts.seen == 1200 == counts.written + counts.dropped
+    assert 700 < counts.dropped < 800  # three quarters of a thousand, by a hash
+    assert sum(live_settings.shed_rows("gate").values()) == counts.dropped
+
+
 def test_shedding_before_a_function_of_ones_own(spark: SparkSession, tmp_path: Path) -> None:
     items, live_settings = source(tmp_path), LiveSettings()
     live_settings.shed_fraction = 0.5

@@ -6,16 +6,21 @@ A paper declares each of its claims once, with the function that judges it:
     def latency_falls(results: Results) -> Answer:
         ...
 
-The criteria were fixed before anything was measured. The page of all claims is generated from the
-answers and never written by hand.
+The criteria were fixed before anything was measured. Where one turned out to be too strict or too
+lax it is amended in the open: both criteria are judged and shown. The page of all claims is
+generated from the answers and never written by hand.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Generic, Literal, TypeVar, get_args
+
+from tidegate.lab.papers.statistics import half_width
 
 __all__ = [
     "SOMEWHERE",
@@ -31,11 +36,15 @@ __all__ = [
     "claim",
     "claims_page",
     "failing",
+    "in_all",
     "join",
+    "judged",
     "overall",
+    "split",
+    "together",
 ]
 
-Verdict = Literal["reproduced", "partly", "not", "untestable"]
+Verdict = Literal["reproduced", "partly", "not clear", "not", "untestable"]
 Progress = Callable[[float, str], None]
 """Called with the share of the work that is done, 0 to 1, and the name of the current step."""
 Figure = tuple[str, str]
@@ -47,13 +56,19 @@ R = TypeVar("R")
 class Answer:
     """The verdict on a claim.
 
-    measured: our figures, with their spread over seeds if there are several; reason: why the claim
-    is not reproduced everywhere, or what the verdict rests on.
+    Args:
+        measured: Our figures, with their spread over seeds if there are several.
+        verdict: The verdict in the paper's primary world, by the amended criterion if there is one.
+        reason: Why the claim is not reproduced, or what the verdict rests on.
+        elsewhere: What other readings of the paper give.
+        first: The verdict by the first criterion, where that was amended.
     """
 
     measured: str
     verdict: Verdict
     reason: str = ""
+    elsewhere: str = ""
+    first: Verdict | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +83,7 @@ class Claim(Generic[R]):
         criterion: When the claim counts as reproduced.
         partly: When it counts as partly reproduced; empty when there is nothing in between.
         judge: Returns the verdict and its reason.
+        amended: The criterion that decides in place of the first one, and why; empty if none does.
     """
 
     id: str
@@ -77,6 +93,7 @@ class Claim(Generic[R]):
     criterion: str
     partly: str
     judge: Callable[[R], Answer]
+    amended: str = ""
 
     def __call__(self, results: R) -> Answer:
         """Judge the claim."""
@@ -84,12 +101,19 @@ class Claim(Generic[R]):
 
 
 def claim(
-    id: str, where: str, statement: str, *, published: str, criterion: str, partly: str = ""
+    id: str,
+    where: str,
+    statement: str,
+    *,
+    published: str,
+    criterion: str,
+    partly: str = "",
+    amended: str = "",
 ) -> Callable[[Callable[[R], Answer]], Claim[R]]:
     """Declare a claim above the function that judges it. For the parameters see `Claim`."""
 
     def declare(judge: Callable[[R], Answer]) -> Claim[R]:
-        return Claim(id, where, statement, published, criterion, partly, judge)
+        return Claim(id, where, statement, published, criterion, partly, judge, amended)
 
     return declare
 
@@ -98,13 +122,14 @@ def claim(
 class Experiment:
     """The answers to the claims of one paper, with its figures redrawn.
 
-    notes: assumptions and findings, in sentences.
+    notes: assumptions and findings, in sentences. tables: published and measured figures, as HTML.
     """
 
     paper: Paper[Any]
     answers: Mapping[Claim[Any], Answer]
     figures: Sequence[Figure] = ()
     notes: Sequence[str] = ()
+    tables: str = ""
 
     def rows(self) -> list[dict[str, str]]:
         """The claims with their answers, one row each."""
@@ -116,8 +141,11 @@ class Experiment:
                 "published": claim.published,
                 "criterion": claim.criterion,
                 "partly_when": claim.partly,
+                "amended": claim.amended,
                 "measured": answer.measured,
                 "verdict": answer.verdict,
+                "verdict_by_first_criterion": answer.first or answer.verdict,
+                "elsewhere": answer.elsewhere,
                 "reason": answer.reason,
             }
             for claim, answer in self.answers.items()
@@ -139,6 +167,7 @@ class Paper(Generic[R]):
         quick_seeds: The same for a quick run.
         read_days: Reads days from trace files for the parameter ``days`` of `measure`; None when
             the experiments have no days.
+        tables: Published and measured figures side by side, as HTML; None when there are none.
     """
 
     title: str
@@ -146,9 +175,10 @@ class Paper(Generic[R]):
     measure: Callable[..., R]
     figures: Callable[[R], Iterable[Figure]]
     notes: Callable[[R], Iterable[str]]
-    seeds: int = 5
+    seeds: int = 10
     quick_seeds: int = 3
     read_days: Callable[[Sequence[Any]], Any] | None = None
+    tables: Callable[[R], str] | None = None
 
     @property
     def name(self) -> str:
@@ -174,13 +204,86 @@ class Paper(Generic[R]):
         """Judge every claim and redraw the figures."""
         answers = {claim: claim(results) for claim in self.claims}
         figures, notes = tuple(self.figures(results)), tuple(self.notes(results))
-        return Experiment(self, answers, figures, notes)
+        tables = self.tables(results) if self.tables is not None else ""
+        return Experiment(self, answers, figures, notes, tables)
 
 
 # --- verdicts -------------------------------------------------------------------------------------
 
-# Where a paper leaves something open, more than one world is run. A claim is *reproduced* when its
-# criterion holds in all of them, *partly* when in some, and *not* when in none.
+# Where a paper leaves something open, more than one world is run. The *primary* world of a paper
+# decides: the one that is consistent with most of the numbers that the paper prints. What holds
+# elsewhere stands beside it. A verdict is *not clear* when chance could have decided it.
+
+
+def judged(values: Sequence[float], low: float = -math.inf, high: float = math.inf) -> Verdict:
+    """The verdict on a mean over seeds that must lie between two bounds.
+
+    It is not clear if the 95 % interval of the mean contains a bound.
+
+    >>> judged([0.50, 0.52, 0.54], low=0.4), judged([0.1, 0.9, 0.5], low=0.4)
+    ('reproduced', 'not clear')
+    >>> judged([0.1, 0.11, 0.12], low=0.4), judged([0.5], low=0.4)
+    ('not', 'reproduced')
+    """
+    middle, half = math.fsum(values) / len(values), half_width(values) or 0.0
+    if low <= middle - half and middle + half <= high:
+        return "reproduced"
+    if middle + half < low or middle - half > high:
+        return "not"
+    return "not clear"
+
+
+def in_all(holds: Sequence[bool]) -> Verdict:
+    """The verdict on a criterion that each seed meets or does not.
+
+    >>> in_all([True, True]), in_all([True, False]), in_all([False])
+    ('reproduced', 'not clear', 'not')
+    """
+    if all(holds):
+        return "reproduced"
+    return "not clear" if any(holds) else "not"
+
+
+def split(
+    holds: Mapping[str, Sequence[bool]],
+    parts: Mapping[str, str],
+    primary: Sequence[str],
+    why: str = "",
+) -> Answer:
+    """The answer of the primary worlds, with that of the others beside it.
+
+    holds: whether the criterion holds, by world and seed; parts: the figures by world; primary: the
+    worlds that decide, all of them if none of these was run; why: the reason if it does not hold.
+
+    >>> split({"a": [True], "b": [False, True]}, {"a": "1 ms", "b": "2 ms"}, ["a"]).elsewhere
+    'b: 2 ms (holds in 1 of 2)'
+    """
+    chosen = {name: values for name, values in holds.items() if name in primary} or holds
+    others = [
+        f"{name}: {parts[name]} (holds in {sum(values)} of {len(values)})"
+        for name, values in holds.items()
+        if name not in chosen
+    ]
+    return Answer(
+        "; ".join(f"{name}: {parts[name]}" for name in chosen),
+        in_all([value for values in chosen.values() for value in values]),
+        because(chosen, why),
+        "; ".join(others),
+    )
+
+
+def together(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict on a claim with several parts: partly when some of them do not hold.
+
+    >>> together(["reproduced", "not"]), together(["reproduced", "not clear"]), together(["not"])
+    ('partly', 'not clear', 'not')
+    """
+    if all(verdict == "reproduced" for verdict in verdicts):
+        return "reproduced"
+    if "not" not in verdicts:
+        return "not clear"
+    return "not" if all(verdict == "not" for verdict in verdicts) else "partly"
+
 
 SOMEWHERE, WORLDS = "in some worlds or seeds", "in some worlds"
 """When `overall` returns partly; the latter where the criterion is on means over seeds."""
@@ -226,36 +329,72 @@ def because(holds: Mapping[str, Sequence[bool]], why: str = "") -> str:
 # --- the page -------------------------------------------------------------------------------------
 
 
-def claims_page(experiments: Sequence[Experiment], command: str) -> str:
-    """All claims with their answers as a Markdown page. command: the one that wrote it."""
-    verdicts = [answer.verdict for e in experiments for answer in e.answers.values()]
-    counts = {verdict: verdicts.count(verdict) for verdict in get_args(Verdict)}
-    summary = ", ".join(f"{n} {verdict}" for verdict, n in counts.items() if n)
-    lines = [
-        "# Claims of the papers",
-        "",
-        f"Written by `{command}`; do not edit. {len(verdicts)} published claims: {summary}.",
-        "",
-        "*Reproduced when* was agreed on before anything was measured. *Partly when* is the rule "
-        "of the experiment, if there is anything between holding and not; a *world* is one reading "
-        "of what a paper leaves open.",
-        "",
-        "| id | where | claim | published | reproduced when | partly when | measured | verdict "
-        "| reason |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+HEAD = (
+    "id", "where", "claim", "published", "reproduced when", "partly when", "amended", "measured",
+    "verdict", "by the first criterion", "elsewhere", "reason",
+)  # fmt: skip
+VERDICT, FIRST = HEAD.index("verdict"), HEAD.index("by the first criterion")
+
+
+def claims_page(experiments: Sequence[Experiment], command: str, before: str = "") -> str:
+    """All claims with their answers as a Markdown page.
+
+    command: the one that wrote it; before: the page that is renewed, of which the rows of other
+    papers stay.
+    """
+    rows = {
+        cells[0]: cells
+        for line in before.splitlines()
+        if re.match(r"\| [A-Z]-\d\d \|", line)
+        and len(cells := re.split(r" (?<!\\)\| ", line.strip("| "))) == len(HEAD)
+    }
     for experiment in experiments:
         for claim, answer in experiment.answers.items():
-            row: Sequence[str] = (
+            cells = [
                 claim.id,
                 f"{experiment.paper.title}, {claim.where}",
                 claim.statement,
                 claim.published,
                 claim.criterion,
                 claim.partly or "–",
+                claim.amended or "–",
                 answer.measured,
                 answer.verdict,
-                answer.reason,
-            )
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+                answer.first or answer.verdict,
+                answer.elsewhere or "–",
+                answer.reason or "–",
+            ]
+            rows[claim.id] = [cell.replace("|", "\\|") for cell in cells]
+    lines = [
+        "# Claims of the papers",
+        "",
+        f"Written by `{command}`; do not edit. {len(rows)} published claims: "
+        f"{_counted(rows.values(), VERDICT)}. By the first criteria: "
+        f"{_counted(rows.values(), FIRST)}.",
+        "",
+        "*Reproduced when* was agreed on before anything was measured; *amended* is what decides "
+        "in its place, and why. *Partly when* is the rule of the experiment, if there is "
+        "anything between holding and not. The verdict is that of the paper's primary world, the "
+        "reading that is consistent with most of its printed numbers; *elsewhere* is what other "
+        "readings give. *Not clear*: chance could have decided it.",
+        "",
+        "| " + " | ".join(HEAD) + " |",
+        "|" + "---|" * len(HEAD),
+        *("| " + " | ".join(cells) + " |" for _, cells in sorted(rows.items(), key=_place)),
+    ]
+    sections = dict(re.findall(r"<!-- tables of (\w+) -->\n(.*?)\n<!-- end -->", before, re.S))
+    sections |= {e.paper.name: e.tables for e in experiments if e.tables}
+    for name, tables in sorted(sections.items()):
+        lines += ["", f"<!-- tables of {name} -->", tables, "<!-- end -->"]
     return "\n".join(lines) + "\n"
+
+
+def _place(row: tuple[str, Sequence[str]]) -> tuple[str, str]:
+    """Claims in the order of the papers' titles."""
+    return row[1][1].split(",")[0].lower(), row[0]
+
+
+def _counted(rows: Iterable[Sequence[str]], column: int) -> str:
+    found = [row[column] for row in rows]
+    counts = {verdict: found.count(verdict) for verdict in get_args(Verdict)}
+    return ", ".join(f"{n} {verdict}" for verdict, n in counts.items() if n)

@@ -6,6 +6,7 @@ import itertools
 import math
 import statistics
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tidegate.model import BatchCost, BatchReading, FirstBatch, OperatorReading
@@ -105,6 +106,8 @@ class QueryMeter:
         """Limits of each source, None when they could not be read."""
         self.in_flight_s: float | None = None
         """Start of the batch with rows that runs now, Unix seconds; None when none runs."""
+        self.shed: Mapping[int, int] = {}
+        """Rows that recent batches dropped before any work, by the number of the batch."""
         self._batches: deque[Progress] = deque(maxlen=KEPT)
         self._counts: deque[tuple[float, float]] = deque(maxlen=2)
         self._files: deque[tuple[float, float]] = deque(maxlen=RECENT)
@@ -260,7 +263,7 @@ class QueryMeter:
         known = [b for b in self._batches if b.batch in self._work and not b.idle]
         warm = [b for b in known if b.began_s >= self._warm_s]
         recent = warm[-2 * RECENT :] or known[1:]
-        return [(b.rows, self._work[b.batch].run_s) for b in recent if b.rows]
+        return [(self._kept(b), self._work[b.batch].run_s) for b in recent if b.rows]
 
     def cost(self) -> BatchCost | None:
         """The three terms of a batch's duration, None while no batch's work is known."""
@@ -291,7 +294,7 @@ class QueryMeter:
                 most,
                 words,
             )
-        arrived, done = self._rates(now_s, trigger_s)
+        arrived, done, shed = self._rates(now_s, trigger_s)
         waiting = self._waiting()
         backlog_s = _over(waiting, done)
         means = [delay.mean_s for delay in self._delays().values()][-RECENT:]
@@ -304,6 +307,7 @@ class QueryMeter:
             operator,
             arrival_rate_per_s=arrived,
             processed_per_s=done,
+            dropped_per_s=shed if self.shed else None,
             # Batches without rows do not show what a row takes.
             service_time_s=(cost.per_row.value or None) if cost is not None else None,
             queue_length=waiting,
@@ -314,6 +318,7 @@ class QueryMeter:
             backlog_s=backlog_s,
             state_mb=last.state_mb if last is not None else None,
             first_batch=self._first_batch,
+            shed_per_s=shed if self.shed else None,
         )
 
     def counted(
@@ -342,7 +347,7 @@ class QueryMeter:
     def latencies(self, now_s: float) -> list[tuple[float, float]]:
         """(processing delay in seconds, rows) of the window's batches, in equal parts."""
         delays = self._recent_delays(now_s)
-        return [(s, batch.rows / POINTS) for batch, delay in delays for s in delay.parts_s]
+        return [(s, self._kept(batch) / POINTS) for batch, delay in delays for s in delay.parts_s]
 
     def least_delay_s(self, now_s: float, backlog_s: float | None) -> float | None:
         """Time that rows wait at least which are not processed yet, in seconds; None: unknown.
@@ -361,7 +366,7 @@ class QueryMeter:
     def event_ages(self, now_s: float) -> list[tuple[float, float]]:
         """(event age in seconds, rows) of the window's batches, in equal parts."""
         window = self._window(now_s)[1:]
-        return [(age_s, b.rows / POINTS) for b in window for age_s in event_ages(b)]
+        return [(age_s, self._kept(b) / POINTS) for b in window for age_s in event_ages(b)]
 
     # --- rates --------------------------------------------------------------------------------
 
@@ -372,23 +377,33 @@ class QueryMeter:
         count = max(2, len(inside) + 1)
         return batches[-count:] if len(batches) >= 2 else []
 
-    def _rates(self, now_s: float, trigger_s: float | None) -> tuple[float | None, float | None]:
-        """Rows per second that arrived at the source, and that were processed.
+    def _kept(self, batch: Progress) -> int:
+        """Rows of a batch that were processed: without those that it shed."""
+        return max(0, batch.rows - self.shed.get(batch.batch, 0))
+
+    def _rates(
+        self, now_s: float, trigger_s: float | None
+    ) -> tuple[float | None, float | None, float | None]:
+        """Rows per second that were offered at the source, that were processed, and that were shed.
 
         The rows of a batch arrived after the start of the batch before. An increase of the lag
-        arrived as well.
+        arrived as well. Shed rows are offered, but not processed.
         """
         window = self._after_quiet(self._window(now_s), trigger_s)
         if len(window) < 2:
             only = self._batches[-1] if self._batches else None
-            return (0.0, 0.0) if only is not None and not only.rows else (None, None)
+            nothing = only is not None and not only.rows
+            return (0.0, 0.0, 0.0) if nothing else (None, None, None)
         first, last = window[0], window[-1]
         rows = sum(batch.rows for batch in window[1:])
+        kept = sum(self._kept(batch) for batch in window[1:])
         arrived_s, done_s = last.began_s - first.began_s, last.committed_s - first.committed_s
         lag, before = _lag(last), _lag(first)
         more = lag - before if lag is not None and before is not None else 0.0
         arrived = max(0.0, rows + more) / arrived_s if arrived_s > 0 else None
-        return arrived, rows / done_s if done_s > 0 else None
+        if done_s <= 0:
+            return arrived, None, None
+        return arrived, kept / done_s, (rows - kept) / done_s
 
     def _after_quiet(self, window: list[Progress], trigger_s: float | None) -> list[Progress]:
         """The window without a long quiet time at its start, so that rates rise at once.
@@ -472,10 +487,10 @@ class QueryMeter:
             return None
         if not work.stages:
             slots = float(min(work.slots, work.tasks or 1))
-            return BatchSample(batch.rows, batch.duration_s, work.run_s, slots)
+            return BatchSample(self._kept(batch), batch.duration_s, work.run_s, slots)
         slots = held_slots(work.stages, work.slots) or 1.0
         return BatchSample(
-            batch.rows,
+            self._kept(batch),
             batch.duration_s,
             work.run_s,
             slots,

@@ -82,6 +82,8 @@ def part_of(reading: OperatorReading, name: str, parts: int) -> OperatorReading:
         operator=name,
         arrival_rate_per_s=part(reading.arrival_rate_per_s),
         processed_per_s=part(reading.processed_per_s),
+        dropped_per_s=part(reading.dropped_per_s),
+        shed_per_s=part(reading.shed_per_s),
         queue_length=part(reading.queue_length),
         first_batch=None if first is None else replace(first, rows=first.rows / parts),
     )

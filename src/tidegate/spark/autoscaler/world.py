@@ -185,7 +185,9 @@ class SparkWorld:
         joined = {
             h.executor.id: h.executor.added_s for h in self.hosts.hosts.values() if h.executor
         }
+        self._note_shed()
         self._queries.look(now_s, sum(cores), joined)
+        self._note_shed()
         if refused := self._queries.refused():
             raise BackendError(refused)
         topology = self._topology()
@@ -362,6 +364,12 @@ class SparkWorld:
         """The offer with the measured start-up time, if there is one."""
         seen = self.hosts.startups_s[-5:]
         return replace(self.offer, startup_s=sum(seen) / len(seen)) if seen else self.offer
+
+    def _note_shed(self) -> None:
+        """Tell the meters which rows were shed: before batches settle, and for new queries."""
+        for name, meter in self._queries.meters.items():
+            if self.live_settings is not None:
+                meter.shed = self.live_settings.shed_rows(name)
 
     def _reading(self, name: str, now_s: float) -> OperatorReading:
         count = self.sources[name]() if name in self.sources else None

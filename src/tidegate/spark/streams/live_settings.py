@@ -14,7 +14,10 @@ from tidegate.codec import Value
 from tidegate.errors import InputError
 from tidegate.units import finite
 
-__all__ = ["Counts", "LiveSettings"]
+__all__ = ["KEPT_BATCHES", "Counts", "LiveSettings"]
+
+KEPT_BATCHES = 200
+"""Batches of which it is known how many rows they dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class LiveSettings:
     """Parallelism by operator, the share of the input to shed, and the operators' counts.
 
     default_parallelism: tasks per batch of an operator whose parallelism was not set.
+    buffer_rows: most rows of a batch that are processed where they enter the topology, None for
+        all. The rest is dropped as by a full buffer, so the backlog stays bounded.
 
     >>> live_settings = LiveSettings(default_parallelism=2)
     >>> live_settings.set_parallelism({"enrich": 6})
@@ -50,12 +55,16 @@ class LiveSettings:
     0.0
     """
 
-    def __init__(self, default_parallelism: int = 1) -> None:
+    def __init__(self, default_parallelism: int = 1, buffer_rows: int | None = None) -> None:
         self._default = _tasks(default_parallelism, "default_parallelism")
+        if buffer_rows is not None:
+            finite(buffer_rows, "buffer_rows", low=1)
+        self.buffer_rows = buffer_rows
         self._lock = threading.Lock()
         self._parallelism: dict[str, int] = {}
         self._shed_fraction = 0.0
         self._counts: dict[str, Counts] = {}
+        self._shed_rows: dict[str, dict[int, int]] = {}
 
     def parallelism(self, operator: str) -> int:
         """Number of parallel tasks k_i of the operator's next batch."""
@@ -89,6 +98,19 @@ class LiveSettings:
         """Store totals, not increments: recording a repeated batch again changes nothing."""
         with self._lock:
             self._counts[operator] = totals
+
+    def shed_rows(self, operator: str) -> dict[int, int]:
+        """Rows that recent batches of an operator dropped, by the number of the batch."""
+        with self._lock:
+            return dict(self._shed_rows.get(operator, {}))
+
+    def record_shed(self, operator: str, batch_id: int, rows: int) -> None:
+        """Store how many rows a batch dropped; those of the last `KEPT_BATCHES` are kept."""
+        with self._lock:
+            known = self._shed_rows.setdefault(operator, {})
+            known[batch_id] = rows
+            while len(known) > KEPT_BATCHES:
+                del known[min(known)]
 
 
 def _tasks(value: int, key: str) -> int:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["ShedDecision", "ShedLog", "admitted", "query_id", "rows_of", "shedding"]
+__all__ = ["ShedDecision", "ShedLog", "admitted", "beyond", "query_id", "rows_of", "shedding"]
 
 _STEPS = 1_000_000  # a share is rounded to a millionth
 
@@ -150,6 +150,7 @@ def shedding(
     folder: for the shed log; keep it next to the query's checkpoint, and remove both or neither.
     name: `live_settings.counts(name)` returns the items seen and dropped *in batches that shed*.
         While shedding is off nothing is counted, because that would read the batch a second time.
+        `live_settings.buffer_rows`, if set, limits the rows of a batch; then each is counted.
     by: columns whose hash decides, so that all rows of a key are treated alike; default: each row
         is decided separately.
 
@@ -161,11 +162,24 @@ def shedding(
     shed_log = ShedLog(folder, by)
 
     def shed_then_call(batch: DataFrame, batch_id: int) -> None:
-        left, decision = shed_log.settle(batch, batch_id, live_settings.shed_fraction)
+        share = live_settings.shed_fraction
+        if live_settings.buffer_rows is not None:
+            share = max(share, beyond(live_settings.buffer_rows, batch.count()))
+        left, decision = shed_log.settle(batch, batch_id, share)
         live_settings.record(name, Counts(decision.total_seen, decision.total_dropped))
+        live_settings.record_shed(name, batch_id, decision.dropped)
         function(left, batch_id)
 
     return shed_then_call
+
+
+def beyond(buffer_rows: int, rows: int) -> float:
+    """The share of a batch that a buffer of so many rows has no room for.
+
+    >>> beyond(500, 2000), beyond(500, 400)
+    (0.75, 0.0)
+    """
+    return max(0.0, 1 - buffer_rows / rows) if rows else 0.0
 
 
 def query_id(batch: DataFrame) -> str:

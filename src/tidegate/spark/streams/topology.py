@@ -34,7 +34,7 @@ from tidegate.spark.streams.checkpoints import Checkpoint
 from tidegate.spark.streams.file_topics import FileTopic
 from tidegate.spark.streams.live_settings import Counts, LiveSettings
 from tidegate.spark.streams.locations import open_topic
-from tidegate.spark.streams.shedding import ShedLog, admitted, query_id, rows_of
+from tidegate.spark.streams.shedding import ShedLog, admitted, beyond, query_id, rows_of
 from tidegate.spark.streams.topic import REJECTED, Manifest, Topic, accepted
 from tidegate.units import finite
 
@@ -389,8 +389,12 @@ class RunningOperator:
         dropped, fraction = 0, 0.0
         parallelism: int | None = None
         if self._shed_log is not None:
-            batch, shed = self._shed_log.settle(batch, batch_id, self._live_settings.shed_fraction)
+            share, most = self._live_settings.shed_fraction, self._live_settings.buffer_rows
+            if most is not None:
+                share = max(share, beyond(most, seen))
+            batch, shed = self._shed_log.settle(batch, batch_id, share)
             dropped, fraction = shed.dropped, shed.fraction
+            self._live_settings.record_shed(self.name, batch_id, dropped)
         if self._function is not None:
             parallelism = self._live_settings.parallelism(self.name)
             batch = self._function(batch.repartition(parallelism))

@@ -42,10 +42,16 @@ Ramp = Sequence[tuple[float, int, float]]
 
 
 def _world(
-    workload: Workload, rate_per_vm: float, vms: int, seed: int, queue: int | None, noise: float
+    workload: Workload,
+    rate_per_vm: float,
+    vms: int,
+    seed: int,
+    queue: int | None,
+    noise: float,
+    service_scv: float,
 ) -> SimulatedCloud:
     topology = Topology(
-        (Operator("engine", Resources(1.0), 1 / rate_per_vm, SERVICE_SCV),),
+        (Operator("engine", Resources(1.0), 1 / rate_per_vm, service_scv),),
         (Source("stocks"),),
         (Edge("stocks", "engine"),),
     )
@@ -86,6 +92,7 @@ def hold(
     queue: int | None,
     scale: float,
     duration_s: float = 30.0,
+    service_scv: float = SERVICE_SCV,
 ) -> Steady:
     """Send tuples at a constant rate to a fixed number of VMs.
 
@@ -97,9 +104,10 @@ def hold(
         queue: Number of tuples that may wait, None for any number.
         scale: Divisor of rates and capacities.
         duration_s: Length of the run, in seconds.
+        service_scv: Squared coefficient of variation of the service times.
     """
     workload = ConstantRate(rate_per_s / scale, duration_s, source="stocks", spacing="even")
-    world = _world(workload, rate_per_vm / scale, vms, seed, queue, 0.0)
+    world = _world(workload, rate_per_vm / scale, vms, seed, queue, 0.0, service_scv)
     world.advance(duration_s)
     report = world.report()
     p99 = report.latency_p99_s
@@ -180,6 +188,8 @@ def follow_steps(
     noise: float = 0.0,
     tolerance: float = TOLERANCE,
     shed: bool = False,
+    service_scv: float = SERVICE_SCV,
+    last_second: bool = True,
 ) -> Stepped:
     """Let Algorithm 1 follow the step-wise rates, invoked at a phase that depends on the seed.
 
@@ -192,12 +202,14 @@ def follow_steps(
         noise: Relative error of each measurement.
         tolerance: Share of the input under way that does not count as overload.
         shed: The policy sheds tuples as part of its plan.
+        service_scv: Squared coefficient of variation of the service times.
+        last_second: The algorithm compares the rates of the last second, else means of the period.
     """
     steps = cervino_steps()
     workload: RateTrace = steps.multiplied(1 / scale)
-    world = _world(workload, rate_per_vm / scale, 1, seed, queue, noise)
+    world = _world(workload, rate_per_vm / scale, 1, seed, queue, noise, service_scv)
     world.advance(period_s * math.modf(seed * (math.sqrt(5) - 1) / 2)[0])
-    policy = AdaptiveProvisioning(tolerance=tolerance, shed=shed)
+    policy = AdaptiveProvisioning(tolerance=tolerance, shed=shed, last_second=last_second)
     report = run(world, policy, duration_s=steps.duration_s, interval_s=period_s, seed=seed)
     return _stepped(report, steps, rate_per_vm, period_s, scale)
 
@@ -245,10 +257,10 @@ class CervinoResults:
     Args:
         small: Fig. 5 with small VMs.
         large: Fig. 5 with large VMs.
-        overload: A calm and an overloaded run by length of the queue.
-        with_small: Fig. 7 with small VMs by length of the queue.
-        with_large: Fig. 7 with large VMs by length of the queue.
-        periods: Fig. 7 by error of measurement and invocation period in seconds.
+        overload: A calm and an overloaded run by reading.
+        with_small: Fig. 7 with small VMs by reading.
+        with_large: Fig. 7 with large VMs by reading.
+        periods: Fig. 7 by reading and invocation period in seconds.
         scale: Divisor of rates and capacities.
     """
 

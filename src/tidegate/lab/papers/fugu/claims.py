@@ -7,12 +7,13 @@ change one thing only.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
-from tidegate.lab.papers.claims import Answer, Verdict, claim, overall
-from tidegate.lab.papers.fugu.runs import CONFIGURATIONS, Case, FuguResults
+from tidegate.lab.papers.claims import Answer, Verdict, claim, judged, overall, together
+from tidegate.lab.papers.fugu.runs import CONFIGURATIONS, VIOLATIONS, Case, FuguResults
 from tidegate.lab.papers.statistics import half_width, interval
 from tidegate.policies.sarsa import QTable, Sarsa, SarsaMemory
 from tidegate.testing import fleet_snapshot
@@ -28,11 +29,14 @@ def _verdict(*holds: bool) -> Verdict:
     return overall({"": holds})
 
 
+def _whole(parts: Sequence[Verdict]) -> Verdict:
+    """The verdict on parts that must all hold: one that does not is enough to fail."""
+    return "not" if "not" in parts else together(parts)
+
+
 def table_one() -> float:
     """Table I through the policy itself: 0.70, no action, then 0.90."""
-    rows = list(QTable.from_thresholds(0.3, 0.8).rows)
-    rows[14], rows[18] = (0.4, 0.85, 0.8), (0.35, 0.5, 0.9)
-    policy, memory = Sarsa(), SarsaMemory({"host-1": QTable(tuple(rows))})
+    policy, memory = Sarsa(), SarsaMemory({"host-1": QTable.from_thresholds(0.3, 0.8)})
     for cores in (2.8, 3.6):
         _, memory = policy.decide(fleet_snapshot({"host-1": [cores]}), memory)
     return memory.tables["host-1"].rows[14][1]
@@ -59,7 +63,8 @@ def sarsa_update(_: FuguResults) -> Answer:
 def local_thresholds(results: FuguResults) -> Answer:
     case = Case("local")
     load = results.of(case, UTILISATION)
-    good = abs(float(np.mean(load)) - 0.52) <= 0.05
+    verdict = judged(load, 0.47, 0.57)
+    good = verdict == "reproduced"
     measured = f"{interval(load)}; p90 {_ms(results.of(case, P90))}"
     reason = (
         "The latency's absolute value depends on the machines; a move pauses one query of 35 for "
@@ -68,7 +73,7 @@ def local_thresholds(results: FuguResults) -> Answer:
     if not good:
         reason = f"Hosts are kept {'fuller' if np.mean(load) > 0.52 else 'emptier'}. {reason}"
         reason += f" {_calm_sectors(results)}"
-    return Answer(measured, _verdict(good), reason.strip())
+    return Answer(measured, verdict, reason.strip())
 
 
 def _shift(results: FuguResults, name: str, up: int) -> Answer:
@@ -76,10 +81,10 @@ def _shift(results: FuguResults, name: str, up: int) -> Answer:
     case, base = Case("local", name), Case("local")
     load, latency = (results.more(case, base, what) for what in (UTILISATION, P90))
     holds = [up * float(np.mean(values)) > 0 for values in (load, latency)]
-    verdict = _verdict(*holds)
+    verdict = together([judged([up * v for v in values], low=0.0) for values in (load, latency)])
     moves = interval(results.more(case, base, "moves"), 0, sign=True)
     reason = f"Moves {moves}. {_uncertainty(load, latency)}".strip()
-    if verdict != "reproduced":
+    if not all(holds):
         wrong = "latency" if holds[0] else "utilisation" if holds[1] else "both"
         reason += f" The direction of {wrong} differs. {_where_latency_arises(results, case)}"
     measured = f"utilisation {interval(load, 3, sign=True)}; p90 {_ms(latency, sign=True)}"
@@ -112,10 +117,11 @@ def _dearer(results: FuguResults, name: str, what: str, label: str) -> Answer:
     digits = 0 if what == "moves" else 4
     measured = f"p90 {_ms(latency, sign=True)}; {label} {interval(cause, digits, sign=True)}"
     reason = _uncertainty(latency, cause)
+    verdict = together([judged(values, low=0.0) for values in (latency, cause)])
     if not all(holds):
         reason += f" {_where_latency_arises(results, case)} {_where_latency_arises(results, base)}"
         reason += f" {_slow_moves(results)}" if what == "moves" else ""
-    return Answer(measured, _verdict(*holds), reason.strip())
+    return Answer(measured, verdict, reason.strip())
 
 
 @claim(
@@ -140,19 +146,26 @@ def upper_threshold_up(results: FuguResults) -> Answer:
     "F-07", "Fig. 5", "global thresholds at the default: mean utilisation and p90 latency",
     published="0.49; 2340 ms", criterion="utilisation within 0.05 and p90 latency above local's",
     partly="one of its two parts",
+    amended="utilisation within 0.05 and p90 latency 1 to 10 times local's: the paper's is 1.26 "
+    "times local's, and the first criterion holds for any multiple",
 )  # fmt: skip
 def global_thresholds(results: FuguResults) -> Answer:
     case, base = Case("global"), Case("local")
     load, latency = results.of(case, UTILISATION), results.of(case, P90)
-    near = abs(float(np.mean(load)) - 0.49) <= 0.05
-    worse = float(np.mean(results.more(case, base, P90))) > 0
+    near = judged(load, 0.44, 0.54)
+    worse = judged(results.more(case, base, P90), low=0.0)
+    times = float(np.mean(latency)) / float(np.mean(results.of(base, P90)))
     reason = (
         f"Greatest host load {interval(results.of(case, 'load_max'))} while the mean stays between "
         f"the thresholds: {100 * results.mean(case, 'overload'):.0f} % of the host measurements "
         "are overfull and nobody acts."
     )
-    measured = f"{interval(load)}; p90 {_ms(latency)} (local {_ms(results.of(base, P90))})"
-    return Answer(measured, _verdict(near, worse), reason)
+    measured = (
+        f"{interval(load)}; p90 {_ms(latency)}, {times:.3g} times local's "
+        f"({_ms(results.of(base, P90))})"
+    )
+    size: Verdict = "reproduced" if 1 <= times <= 10 else "not"
+    return Answer(measured, together([near, worse, size]), reason, first=together([near, worse]))
 
 
 @claim(
@@ -243,6 +256,16 @@ def _beats(results: FuguResults, case: Case, base: Case, by: float) -> tuple[boo
     )
 
 
+def _better(results: FuguResults, case: Case, base: Case, by: float) -> Verdict:
+    """The verdict on both parts of `_beats` together."""
+    return _whole(
+        [
+            judged(results.more(case, base, UTILISATION), low=by),
+            judged([-more for more in results.more(case, base, P90)], low=0.0),
+        ]
+    )
+
+
 @claim(
     "F-11", "Fig. 6",
     "learning improves utilisation by at least 0.05 over local with equal or lower p90 latency",
@@ -252,6 +275,7 @@ def learning_improves(results: FuguResults) -> Answer:
     pairs = [(Case("sarsa", name), Case("local", name)) for name in CONFIGURATIONS]
     holds = [_beats(results, case, base, 0.05) for case, base in pairs]
     both = [all(pair) for pair in holds]
+    verdicts = [_better(results, case, base, 0.05) for case, base in pairs]
     gains = ", ".join(
         f"{case.configuration}: {interval(results.more(case, base, UTILISATION), 3, sign=True)}"
         for case, base in pairs
@@ -259,7 +283,7 @@ def learning_improves(results: FuguResults) -> Answer:
     lower = sum(pair[1] for pair in holds)
     measured = f"{sum(both)} of 5 ({gains}; p90 no higher in {lower} of 5)"
     reason = "" if all(both) else what_learning_adds(results)
-    return Answer(measured, _verdict(*both), reason)
+    return Answer(measured, together(verdicts), reason)
 
 
 @claim(
@@ -268,18 +292,18 @@ def learning_improves(results: FuguResults) -> Answer:
 )  # fmt: skip
 def hosts_saved(results: FuguResults) -> Answer:
     saved = [-more for more in results.more(Case("sarsa"), Case("local"), "hosts")]
-    good = 0.2 <= float(np.mean(saved)) <= 1.0
+    verdict = judged(saved, 0.2, 1.0)
     hosts = results.mean(Case("local"), "hosts"), results.mean(Case("sarsa"), "hosts")
     measured = f"{interval(saved)} hosts (local {hosts[0]:.2f}, learning {hosts[1]:.2f})"
     gain = interval(results.more(Case("sarsa"), Case("local"), UTILISATION), 3, sign=True)
     unlearnt = 100 * results.mean(Case("sarsa"), "unlearnt")
     reason = f"{_uncertainty(saved)} Utilisation {gain}; see F-11.".strip()
-    if good and unlearnt > 1:
+    if verdict == "reproduced" and unlearnt > 1:
         reason += (
             f" For the wrong cause: {unlearnt:.0f} % of the overfull measurements are at hosts "
             "that have unlearnt to scale out, and what they do not lease counts as saved."
         )
-    return Answer(measured, _verdict(good), reason)
+    return Answer(measured, verdict, reason)
 
 
 def _by_day(results: FuguResults, policy: str) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
@@ -317,16 +341,11 @@ def stable_days(results: FuguResults) -> Answer:
         f"local {interval(spread['local'])}"
     )
     paired = [a - b for a, b in zip(spread["sarsa"], spread["local"], strict=True)]
+    verdict = judged([-more for more in paired], low=0.0)
     reason = _uncertainty(paired)
     if not good:
-        lost = ", ".join(
-            f"{100 * results.mean(Case('sarsa', day=day), 'unlearnt'):.0f} %" for day in (1, 2, 3)
-        )
-        reason += (
-            " Learning has days with a full host that has unlearnt to scale out (share of overfull "
-            f"measurements by day: {lost}); see F-11."
-        )
-    return Answer(measured, _verdict(good), reason.strip())
+        reason += " See F-11."
+    return Answer(measured, verdict, reason.strip())
 
 
 @claim(
@@ -338,6 +357,7 @@ def learning_on(results: FuguResults) -> Answer:
     case, base = Case("sarsa"), Case("sarsa", learning="none")
     load, latency = (results.more(case, base, what) for what in (UTILISATION, P90))
     holds = float(np.mean(load)) > 0, float(np.mean(latency)) < 0
+    verdict = together([judged(load, low=0.0), judged([-x for x in latency], low=0.0)])
     measured = (
         f"{results.mean(base, UTILISATION):.3f} to {results.mean(case, UTILISATION):.3f} "
         f"({interval(load, 3, sign=True)}); p90 {_ms(results.of(base, P90))} to "
@@ -346,7 +366,7 @@ def learning_on(results: FuguResults) -> Answer:
     reason = _uncertainty(load, latency)
     if not all(holds):
         reason += f" {_unlearning(results) or 'See F-11'}."
-    return Answer(measured, _verdict(*holds), reason.strip())
+    return Answer(measured, verdict, reason.strip())
 
 
 @claim(
@@ -365,16 +385,18 @@ def intensity_and_duration(results: FuguResults) -> Answer:
     measured += "; p90 " + ", ".join(f"{1000 * v:.0f}" for v in late) + " ms"
     rivals = cases[1:]
     differences = [results.more(c, cases[0], what) for c in rivals for what in (UTILISATION, P90)]
+    falls = [results.more(a, b, UTILISATION) for a, b in itertools.pairwise(cases)]
+    rises = [results.more(b, a, P90) for a, b in itertools.pairwise(cases)]
+    verdict = together([_whole([judged(v, low=0.0) for v in some]) for some in (falls, rises)])
     reason = _uncertainty(*differences)
     if not all(holds):
         same = sum(a == b for a, b in zip(*(results.runs[c] for c in cases[:2]), strict=True))
         reason += (
             f" dur 160 gives the very same run as the default with {same} of "
             f"{len(results.runs[cases[0]])} seeds: α differs only after many visits of a state, "
-            "and no decision hangs on so little. The rest is chance: whether a host unlearns to "
-            "scale out (see F-11)."
+            "and no decision hangs on so little."
         )
-    return Answer(measured, _verdict(*holds), reason.strip())
+    return Answer(measured, verdict, reason.strip())
 
 
 @claim(
@@ -389,7 +411,8 @@ def every_setting(results: FuguResults) -> Answer:
         f"{sum(both)} of 3 (utilisation {sum(p[0] for p in pairs)}, p90 {sum(p[1] for p in pairs)})"
     )
     reason = "" if all(both) else "See F-11."
-    return Answer(measured, _verdict(*both), reason)
+    verdicts = [_better(results, case, Case("local"), 0.0) for case in cases]
+    return Answer(measured, together(verdicts), reason)
 
 
 @claim(
@@ -471,7 +494,7 @@ def what_learning_adds(results: FuguResults) -> str:
         "Before it learns anything, the technique differs from local thresholds by "
         f"{interval(results.more(none, local, UTILISATION), 3, sign=True)} utilisation and "
         f"{interval(results.more(none, local, 'moves'), 0, sign=True)} moves, since it acts on one "
-        "measurement and not on n = 3 in a row"
+        f"measurement and not on n = {VIOLATIONS} in a row"
     ]
     if Case("hasty") in results.runs:
         hasty = results.more(Case("hasty"), local, UTILISATION)

@@ -12,12 +12,16 @@ from tidegate.lab.papers.claims import Figure, Paper, Progress
 from tidegate.lab.papers.fugu import claims
 from tidegate.lab.papers.fugu.runs import (
     CONFIGURATIONS,
+    FILL,
+    FIRST_SEED,
     LEARNING,
+    VIOLATIONS,
     Case,
     FuguResults,
     all_cases,
     causes,
     run_all,
+    what_decides,
 )
 from tidegate.lab.papers.fugu.world import (
     ASSUMPTIONS,
@@ -28,6 +32,7 @@ from tidegate.lab.papers.fugu.world import (
     RecordedDay,
     read_days,
 )
+from tidegate.lab.papers.statistics import interval
 from tidegate.report import Series, bars, lines
 
 __all__ = ["PAPER"]
@@ -56,7 +61,8 @@ def measure(
     """
     cases = all_cases() if quick else all_cases() + causes()
     workers = 1 if quick else WORKERS
-    return run_all(range(1, seeds + 1), cases, points, workers, progress, days)
+    some = range(FIRST_SEED, FIRST_SEED + seeds)
+    return run_all(some, cases, points, workers, progress, days)
 
 
 def notes(results: FuguResults) -> Iterator[str]:
@@ -136,4 +142,41 @@ def _pair(
     ]
 
 
-PAPER = Paper("FUGU", claims, measure, figures, notes, quick_seeds=1, read_days=read_days)
+def tables(results: FuguResults) -> str:
+    """What decides the comparison of the techniques: n, bounds and fills, as an HTML table."""
+    cases = {
+        **{f"local, {c}": Case("local", c) for c in CONFIGURATIONS},
+        **{f"learning, {c}": Case("sarsa", c) for c in CONFIGURATIONS},
+        "acting at once without learning": Case("sarsa", learning="none"),
+        "local, acting at once": Case("hasty"),
+    }
+    for case in what_decides():
+        name = "learning" if case.policy == "sarsa" else case.policy
+        cases[
+            f"{name}, {case.configuration}, n = {case.violations}, fill {case.fill or 'upper'}"
+        ] = case
+    head = ("technique", "utilisation", "p90, ms", "hosts", "moves", "overfull, %")
+    lines_ = [
+        f"<h3>FUGU: what decides (n = {VIOLATIONS} and fill {FILL:g} unless named)</h3>",
+        "<table><thead><tr>"
+        + "".join(f"<th>{name}</th>" for name in head)
+        + "</tr></thead><tbody>",
+    ]
+    for name, case in cases.items():
+        if case not in results.runs:
+            continue
+        cells = (
+            interval(results.of(case, "load_mean"), 3),
+            interval([1000 * x for x in results.of(case, "latency_p90_s")], 0),
+            interval(results.of(case, "hosts"), 2),
+            interval(results.of(case, "moves"), 0),
+            interval([100 * x for x in results.of(case, "overload")], 1),
+        )
+        row = "".join(f"<td>{cell}</td>" for cell in (name, *cells))
+        lines_.append(f"<tr>{row}</tr>")
+    return "\n".join((*lines_, "</tbody></table>"))
+
+
+PAPER = Paper(
+    "FUGU", claims, measure, figures, notes, quick_seeds=1, read_days=read_days, tables=tables
+)

@@ -1,29 +1,34 @@
 """The claims of the VISP paper (Hochreiner et al. 2017).
 
-Each claim is judged from the runs of one reading of the paper at a time: the algorithms as
-published decide on the verdict, and the authors' code may lift it to *partly*.
+The primary reading decides on the verdicts: the authors' reasoners in the world of their code. A
+verdict is clear if it is the same in 19 of 20 samples of the seeds. The published algorithms in the
+same world, and the readings that were tried first, stand beside it.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from statistics import fmean, pstdev
 
 from tidegate.lab.papers.claims import Answer, Claim, Verdict
 from tidegate.lab.papers.visp.runs import (
-    CODED,
-    CODED_EXACT,
     COLUMNS,
     EXACT,
+    FIRST,
+    FIRST_CODED,
+    OTHER_THRESHOLDS,
     PANELS,
     PUBLISHED,
     PUBLISHED_WAY,
+    RETOLD,
     Reading,
     Table,
     TableCell,
     VispResults,
     in_time_errors,
+    mean_cell,
     resource_errors,
     total_errors,
 )
@@ -31,17 +36,15 @@ from tidegate.lab.papers.visp.world import PATTERNS, Variant
 
 __all__ = ["Finding", "VispClaim", "verdict", "visp_claim"]
 
+SAMPLES, CLEAR = 200, 0.95
+
 LEVELS = ("real-time", "near real-time", "relaxed")
 BTU_MINUTES = (10, 30, 60)
 
-SHUFFLED = (
-    "Fig. 4 as published takes instances from operators that Algorithm 3 deems able to spare them "
-    "before it leases a host; at the end of a billing unit the same is done to make a release "
-    "possible. Capacity is shuffled between operators, not added, and some operator is always late."
-)
-CLOCK = (
-    "No single occupancy meets both the published cost of hosts and the published share of "
-    "real-time in near real-time (see notes), so the real-time column stays off as coded, too."
+BASELINE = (
+    "The hosts of the baseline are too dear: it keeps more of them at the same compliance. Its "
+    "thresholds are not known (the paper and the code disagree), and no others that were tried "
+    "meet both its cost and its compliance."
 )
 
 
@@ -49,37 +52,41 @@ CLOCK = (
 class Finding:
     """What the runs of one variant say about a claim: `held` of `of` parts hold.
 
-    measured: the figures as text; values: those whose spread over seeds is shown.
+    measured: the figures as text; values: those whose spread over seeds is shown; enough: number of
+    parts that must hold by an amended criterion, None for all.
     """
 
     measured: str
     held: int
     of: int
     values: tuple[float, ...] = ()
+    enough: int | None = None
 
     @property
     def holds(self) -> bool:
-        """Whether all of it holds."""
-        return self.held == self.of
+        """Whether as much of it holds as must."""
+        return self.held >= (self.of if self.enough is None else self.enough)
 
 
-PARTLY = "half of its parts as published, or all as coded"
+PARTLY = "half of its parts"
 """When `verdict` returns partly, in words."""
 
 
-def verdict(paper: Finding, code: Finding) -> Verdict:
-    """The verdict on a claim, from the published algorithms and from the authors' code.
+def verdict(whole: Finding, samples: Sequence[Finding] = ()) -> Verdict:
+    """The verdict on a claim from all seeds, and from samples of them with repetitions.
 
-    Reproduced: all parts hold with the algorithms as published. Partly: half of them do, or all of
-    them as coded. Otherwise not.
+    Not clear: it holds in some samples and does not in others.
 
     >>> whole, most, few = Finding("", 3, 3), Finding("", 2, 3), Finding("", 1, 3)
-    >>> verdict(whole, few), verdict(most, few), verdict(few, whole), verdict(few, most)
-    ('reproduced', 'partly', 'partly', 'not')
+    >>> verdict(whole), verdict(most), verdict(few), verdict(whole, [whole, most])
+    ('reproduced', 'partly', 'not', 'not clear')
     """
-    if paper.holds:
+    share = fmean(sample.holds for sample in samples) if samples else float(whole.holds)
+    if whole.holds and share >= CLEAR:
         return "reproduced"
-    return "partly" if 2 * paper.held >= paper.of or code.holds else "not"
+    if whole.holds or share > 1 - CLEAR:
+        return "not clear"
+    return "partly" if 2 * whole.held >= whole.of else "not"
 
 
 Find = Callable[[Reading], Finding]
@@ -89,7 +96,7 @@ Find = Callable[[Reading], Finding]
 class VispClaim(Claim[VispResults]):
     """A claim that is judged in each reading of the paper by itself. find: says what holds."""
 
-    find: Find
+    find: Find = field(kw_only=True)
 
 
 def visp_claim(
@@ -99,8 +106,9 @@ def visp_claim(
     *,
     published: str,
     criterion: str,
-    why: str,
+    why: str = "",
     more: Callable[[VispResults, Find], tuple[str, str]] | None = None,
+    amended: str = "",
 ) -> Callable[[Find], VispClaim]:
     """Declare a claim above the function that finds which of its parts hold.
 
@@ -112,25 +120,52 @@ def visp_claim(
         criterion: When the claim counts as reproduced.
         why: Why the claim is not reproduced: the mechanism that we found.
         more: Returns text to append to the measurement and to the reason.
+        amended: The criterion that decides instead, and why.
     """
 
     def declare(find: Find) -> VispClaim:
         def judge(results: VispResults) -> Answer:
-            paper, code = find(results.reading(PUBLISHED_WAY)), find(results.reading(CODED))
-            measured = f"{paper.measured}{_spread(results, find, PUBLISHED_WAY)}"
-            held = "all of it holds" if code.holds else f"{code.held} of {code.of} parts hold"
-            reason = f"As coded: {code.measured}{_spread(results, find, CODED)}; {held}."
-            found = verdict(paper, code)
-            if found != "reproduced":
-                reason += f" {why}"
+            whole, samples = find(results.reading(RETOLD)), _samples(results, find)
+            strict = [replace(sample, enough=None) for sample in samples]
+            measured = f"{whole.measured}{_spread(results, find, RETOLD)}"
+            found = verdict(whole, samples)
+            reason = "" if found == "reproduced" else why
             if more is not None:
                 further, explained = more(results, find)
-                measured, reason = f"{measured}{further}", f"{reason} {explained}"
-            return Answer(measured, found, reason)
+                measured, reason = f"{measured}{further}", f"{reason} {explained}".strip()
+            return Answer(
+                measured,
+                found,
+                reason,
+                _elsewhere(results, find),
+                verdict(replace(whole, enough=None), strict) if amended else None,
+            )
 
-        return VispClaim(id, where, statement, published, criterion, PARTLY, judge, find)
+        return VispClaim(
+            id, where, statement, published, criterion, PARTLY, judge, amended, find=find
+        )
 
     return declare
+
+
+def _samples(results: VispResults, find: Find) -> list[Finding]:
+    """What samples of the seeds say; none for fewer than three seeds."""
+    seeds = results.seeds(RETOLD)
+    if len(seeds) < 3:
+        return []
+    draw = random.Random(1)
+    return [
+        find(results.reading(RETOLD, draw.choices(seeds, k=len(seeds)))) for _ in range(SAMPLES)
+    ]
+
+
+def _elsewhere(results: VispResults, find: Find) -> str:
+    """What the other readings with full tables give."""
+    parts = []
+    for variant in (PUBLISHED_WAY, FIRST, FIRST_CODED):
+        finding = find(results.reading(variant))
+        parts.append(f"{variant.name}: {finding.measured} ({finding.held} of {finding.of} hold)")
+    return "; ".join(parts)
 
 
 def _spread(results: VispResults, find: Find, variant: Variant) -> str:
@@ -138,12 +173,12 @@ def _spread(results: VispResults, find: Find, variant: Variant) -> str:
     seeds = results.seeds(variant)
     if len(seeds) < 2:
         return ""
-    found = [find(results.reading(variant, seed)) for seed in seeds]
+    found = [find(results.reading(variant, [seed])) for seed in seeds]
     columns = list(zip(*(finding.values for finding in found), strict=True))
     digits = 2 if max(abs(fmean(values)) for values in columns) < 2 else 1
     shown = ", ".join(f"{pstdev(values):.{digits}f}" for values in columns)
     held = sum(finding.holds for finding in found)
-    return f" (spread ± {shown}; holds in {held} of {len(seeds)} seeds)"
+    return f" (spread ± {shown}; holds in {held} of {len(seeds)} seeds by itself)"
 
 
 def _pairs(table: Table) -> Iterator[tuple[str, int, TableCell, TableCell]]:
@@ -170,7 +205,7 @@ def within(errors: Sequence[float], limit: float, unit: str, scale: float = 1.0)
 
 
 def clock(results: VispResults, find: Find) -> tuple[str, str]:
-    """V-12 with an exact clock, and what the senders' clock of whole seconds does."""
+    """What the senders' clock of whole seconds does to V-12."""
 
     def shown(variant: Variant) -> str:
         cells = [
@@ -179,26 +214,26 @@ def clock(results: VispResults, find: Find) -> tuple[str, str]:
         ]
         return ", ".join(f"{cell[0]:.0f}/{cell[1]:.0f}" for cell in cells)
 
-    def lost(level: int) -> list[float]:
-        found = []
-        for column in PANELS:
-            coarse, exact = (
-                results.runs[variant.name, "stepwise", column, 1].cells[column].in_time[level]
-                for variant in (CODED, CODED_EXACT)
-            )
-            found.append(exact - coarse)
-        return found
-
-    low, high, near = min(lost(0)), max(lost(0)), max(map(abs, lost(1)))
     ratios = [real_time_ratio(cell) for cell in PUBLISHED.values()]
-    ours = [real_time_ratio(cell) for cell in results.table(CODED).values()]
-    return f"; with an exact clock {find(results.reading(EXACT)).measured}", (
-        "What the clock of whole seconds does, as coded, stepwise, real-time/near real-time in % "
-        f"(BTU10, 30, 60, threshold): {shown(CODED)}, and {shown(CODED_EXACT)} with an exact "
-        f"clock: it takes {low:.0f}–{high:.0f} points of real-time and {near:.0f} at most of near "
-        f"real-time. Real-time over near real-time is {min(ratios):.2f}–{max(ratios):.2f} in the "
-        f"published tables and {min(ours):.2f}–{max(ours):.2f} here."
+    ours = [real_time_ratio(cell) for cell in results.table(RETOLD).values()]
+    return "", (
+        "What the clock of whole seconds does, stepwise, one seed, real-time/near real-time in % "
+        f"(BTU10, 30, 60, threshold): {shown(RETOLD)}, and {shown(EXACT)} with an exact clock. "
+        f"Real-time over near real-time is {min(ratios):.2f}–{max(ratios):.2f} in the published "
+        f"tables and {min(ours):.2f}–{max(ours):.2f} here."
     )
+
+
+def thresholds(results: VispResults, find: Find) -> tuple[str, str]:
+    """A claim on the hosts' cost with other thresholds of the baseline."""
+    mixed = dict(results.table(RETOLD))
+    seeds = results.seeds(OTHER_THRESHOLDS)
+    for pattern in PATTERNS:
+        runs = [results.runs[OTHER_THRESHOLDS.name, pattern, "THR10", seed] for seed in seeds]
+        for column in ("THR10", "THR30", "THR60"):
+            mixed[pattern, column] = mean_cell([run.cells[column] for run in runs])
+    reading = replace(results.reading(RETOLD), table=mixed)
+    return "", f"With the baseline's {OTHER_THRESHOLDS.name}: {find(reading).measured}."
 
 
 def real_time_ratio(cell: TableCell) -> float:
@@ -215,16 +250,17 @@ def real_time_ratio(cell: TableCell) -> float:
     published="48 values",
     criterion="each within 5 points (with the 1-s timestamp switch on) ; share of the 48 is the "
     "figure",
-    why=f"{SHUFFLED} {CLOCK}",
+    amended="at least 44 of the 48 within 5 points: the tables are means of three runs in a cloud, "
+    "and a single cell at the limit would decide by chance",
 )  # fmt: skip
 def compliances(reading: Reading) -> Finding:
-    return within(in_time_errors(reading.table), 5.0, "points")
+    return replace(within(in_time_errors(reading.table), 5.0, "points"), enough=44)
 
 
 @visp_claim(
     "V-02", "Tables 3-6", "resource cost for four patterns and six configurations",
     published="24 values", criterion="each within 10 %; share of the 24 is the figure",
-    why=f"{SHUFFLED} Hence too few hosts are paid for.",
+    why=BASELINE, more=thresholds,
 )  # fmt: skip
 def resource_costs(reading: Reading) -> Finding:
     return within(resource_errors(reading.table), 0.10, "%", 100)
@@ -235,7 +271,7 @@ def resource_costs(reading: Reading) -> Finding:
     published="72 values",
     criterion="each within 10 % (Table 4's 155.43 is a slip for about 115.43); share of the 72 is "
     "the figure",
-    why="Errors of the hosts' cost (V-02) and of the penalties (V-01) have opposite signs.",
+    why=BASELINE, more=thresholds,
 )  # fmt: skip
 def total_costs(reading: Reading) -> Finding:
     return within(total_errors(reading.table), 0.10, "%", 100)
@@ -244,7 +280,7 @@ def total_costs(reading: Reading) -> Finding:
 @visp_claim(
     "V-04", "Conclusion of evaluation",
     "BTU-based compliance beats threshold-based in every configuration and level",
-    published="36 of 36", criterion="all", why=SHUFFLED,
+    published="36 of 36", criterion="all",
 )  # fmt: skip
 def always_better(reading: Reading) -> Finding:
     gains = [b.in_time[n] - t.in_time[n] for _, _, b, t in _pairs(reading.table) for n in range(3)]
@@ -255,7 +291,7 @@ def always_better(reading: Reading) -> Finding:
 
 @visp_claim(
     "V-05", "Stepwise", "compliance gain from BTU10 real-time to BTU60 relaxed (stepwise)",
-    published="9 to 24 points", criterion="between 5 and 28 points and growing", why=SHUFFLED,
+    published="9 to 24 points", criterion="between 5 and 28 points and growing",
 )  # fmt: skip
 def growing_gain(reading: Reading) -> Finding:
     cell = {column: reading.table["stepwise", column] for column in COLUMNS}
@@ -268,7 +304,6 @@ def growing_gain(reading: Reading) -> Finding:
 @visp_claim(
     "V-06", "Conclusion of evaluation", "total cost is lower with BTU-based except real-time BTU10",
     published="all but one kind", criterion="all others lower (ties within 1 %)",
-    why=f"{SHUFFLED} The penalties for that exceed what the hosts save.",
 )  # fmt: skip
 def cheaper_in_all(reading: Reading) -> Finding:
     ratios = [
@@ -285,7 +320,7 @@ def cheaper_in_all(reading: Reading) -> Finding:
 @visp_claim(
     "V-07", "Abstract", "largest cost reduction", published="36 %",
     criterion="between 28 % and 44 % and found at near real-time BTU60",
-    why="Both ends of the comparison are off: see V-02 and V-03.",
+    why=BASELINE, more=thresholds,
 )  # fmt: skip
 def largest_reduction(reading: Reading) -> Finding:
     reduction, level, minutes, pattern = max(
@@ -301,7 +336,7 @@ def largest_reduction(reading: Reading) -> Finding:
 @visp_claim(
     "V-08", "Stepwise", "resource cost of BTU60 against threshold", published="-19 %",
     criterion="between -10 % and -28 %",
-    why="With shuffling, BTU60 leases fewer hosts than published, so the saving is too large.",
+    why=BASELINE,
 )  # fmt: skip
 def hourly_saving(reading: Reading) -> Finding:
     change = _cost_change(reading.table, 60)
@@ -311,7 +346,7 @@ def hourly_saving(reading: Reading) -> Finding:
 @visp_claim(
     "V-09", "Stepwise", "resource cost of BTU10 and BTU30 is above threshold's", published="above",
     criterion="both",
-    why="With shuffling, BTU-based leases fewer hosts than the baseline, not more.",
+    why=BASELINE, more=thresholds,
 )  # fmt: skip
 def dearer_when_short(reading: Reading) -> Finding:
     changes = {minutes: 100 * _cost_change(reading.table, minutes) for minutes in (10, 30)}
@@ -322,7 +357,6 @@ def dearer_when_short(reading: Reading) -> Finding:
 @visp_claim(
     "V-10", "Stepwise", "scaling activity falls as the BTU grows", published="inverse",
     criterion="operations BTU10 > BTU30 > BTU60",
-    why="Shuffling (V-04) starts and stops instances at every turn, whatever the unit.",
 )  # fmt: skip
 def falling_activity(reading: Reading) -> Finding:
     ten, thirty, sixty = reading.operations
@@ -333,9 +367,6 @@ def falling_activity(reading: Reading) -> Finding:
 @visp_claim(
     "V-11", "Conclusion of evaluation", "compliance differs by at most 3 points across patterns",
     published="3 points", criterion="at most 4 points",
-    why="Ours depends on how fast the volume rises: a turn adds one instance, at most two, to an "
-    "operator, so the jumps of two-level cost more than the steps of a walk. That the published "
-    "values hardly differ cannot be had from items that wait for capacity alone.",
 )  # fmt: skip
 def alike_across_patterns(reading: Reading) -> Finding:
     spreads = []
@@ -353,7 +384,6 @@ def alike_across_patterns(reading: Reading) -> Finding:
     "real-time compliance about 40 % for the baseline and 50-55 % for BTU-based",
     published="40; 50-55",
     criterion="with the 1-s timestamp switch within 5 points; without it reported in addition",
-    why=f"As published, items are late for want of capacity, whatever the clock. {CLOCK}",
     more=clock,
 )  # fmt: skip
 def half_in_real_time(reading: Reading) -> Finding:

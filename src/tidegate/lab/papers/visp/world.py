@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tidegate.lab.papers.visp.original import OriginalBtu
+from tidegate.lab.papers.visp.reasoners import BaselineReasoner, Books, BtuReasoner
 from tidegate.loop.backend import Outcome
 from tidegate.loop.controller import Controller
 from tidegate.model import HostOffer, Plan, Snapshot
@@ -48,7 +49,7 @@ __all__ = [
     "service_s",
 ]
 
-Occupancy = Literal["durations", "sleeps"]
+Occupancy = Literal["durations", "sleeps", "code"]
 
 TICK_S = 0.48
 MINUTES = 120
@@ -67,6 +68,15 @@ OCR_S = 0.4
 """Assumed time for one image at O1, where the code does not sleep, in seconds."""
 SERVICE_SCV = 0.1
 
+RECEIVE_S, KEY_VALUE_S = 0.005, 0.001
+"""Time to receive an item, and for one call of the key-value store, in seconds; assumed."""
+CONNECTION_S, CODE_OCR_S, SPREAD_S = 0.02, 1.2, 0.3
+"""Time to open and close a connection to the broker, for one image at O1, and over which a burst of
+arrivals spreads, in seconds. All three were fitted on the stepwise pattern, after results had been
+seen; the patterns two-level and both walks were not used."""
+REPORTED = 0.1
+"""Share of the items whose duration is reported, over a connection of its own."""
+
 PATTERNS: tuple[Pattern, ...] = ("stepwise", "two_level", "random_walk_1", "random_walk_2")
 
 
@@ -81,6 +91,10 @@ class OperatorFacts:
         code_cores: CPU cores that its code requests.
         code_memory_mb: Memory that its code requests.
         code_sleep_s: Time that its code sleeps, in seconds; O1 reads an image, see `OCR_S`.
+        emitted: Messages that its code sends for an item; each opens a connection of its own.
+        key_value_calls: Calls of the key-value store for an item.
+        largest_queue: Share of its items in the largest of its queues. Each queue has a channel of
+            its own, so the largest one decides how long an instance is busy.
     """
 
     slo_s: float
@@ -89,18 +103,21 @@ class OperatorFacts:
     code_cores: float
     code_memory_mb: float
     code_sleep_s: float
+    emitted: float
+    key_value_calls: int = 0
+    largest_queue: float = 1.0
 
 
 OPERATORS: Mapping[str, OperatorFacts] = {
-    "O1": OperatorFacts(1.50, 660, 452, 0.90, 554, OCR_S),
-    "O2": OperatorFacts(0.60, 131, 524, 0.40, 629, 0.02),
-    "O3": OperatorFacts(0.75, 100, 430, 0.40, 534, 0.05),
-    "O4": OperatorFacts(0.75, 83, 502, 0.56, 417, 0.05),
-    "O5": OperatorFacts(0.75, 77, 527, 0.42, 527, 0.05),
-    "O6": OperatorFacts(0.60, 65, 440, 0.25, 515, 0.02),
-    "O7": OperatorFacts(0.70, 46, 464, 0.40, 513, 0.0),
-    "O8": OperatorFacts(0.50, 74, 466, 0.14, 509, 0.0),
-    "O9": OperatorFacts(1.30, 47, 452, 0.30, 425, 0.0),
+    "O1": OperatorFacts(1.50, 660, 452, 0.90, 554, OCR_S, 3),
+    "O2": OperatorFacts(0.60, 131, 524, 0.40, 629, 0.02, 0.98),
+    "O3": OperatorFacts(0.75, 100, 430, 0.40, 534, 0.05, 1),
+    "O4": OperatorFacts(0.75, 83, 502, 0.56, 417, 0.05, 1, 2),
+    "O5": OperatorFacts(0.75, 77, 527, 0.42, 527, 0.05, 1, 2),
+    "O6": OperatorFacts(0.60, 65, 440, 0.25, 515, 0.02, 1 / 102),
+    "O7": OperatorFacts(0.70, 46, 464, 0.40, 513, 0.0, 1 / 3, 4, 1 / 3),
+    "O8": OperatorFacts(0.50, 74, 466, 0.14, 509, 0.0, 0, 0, 0.98),
+    "O9": OperatorFacts(1.30, 47, 452, 0.30, 425, 0.0, 1 / 300),
 }
 
 # What leaves for each item, as the code did: O2 passes on DEFECT, which S1 sends 98 times in 100
@@ -155,6 +172,10 @@ class Variant:
         literal_window: The policy does not know when the next turn is, so it considers a host only
             in the last 5 % of its billing unit even if no turn falls into them.
         penalty: P of Algorithm 3.
+        retold: Both policies are the authors' reasoners, see `tidegate.lab.papers.visp.reasoners`,
+            and hosts cost what their books say.
+        largest_queue: Policies see the largest queue of an operator, not the sum.
+        spread_s: Time over which the items of a burst arrive, in seconds.
     """
 
     name: str
@@ -167,14 +188,21 @@ class Variant:
     turn_delay_s: float = TURN_DELAY_S
     literal_window: bool = False
     penalty: float = PENALTY
+    retold: bool = False
+    largest_queue: bool = False
+    spread_s: float = 0.0
 
     def policy(self, configuration: Configuration) -> Policy:
         """The policy of a column."""
+        up, double, down = self.thresholds
+        if self.retold and configuration.btu:
+            return BtuReasoner(penalty=self.penalty)
+        if self.retold:
+            return BaselineReasoner(up=up, double=double, down=down)
         if configuration.btu:
             if self.differences:
                 return OriginalBtu(penalty=self.penalty, differences=self.differences)
             return Btu(penalty=self.penalty)
-        up, double, down = self.thresholds
         return QueueThreshold(up=up, double=double, down=down)
 
 
@@ -182,8 +210,16 @@ def service_s(facts: OperatorFacts, occupancy: Occupancy) -> float:
     """How long one item occupies an instance, in seconds.
 
     "durations": the published duration less the half second that the clock adds to it, and at
-    least what the code sleeps plus its overhead. "sleeps": only the latter.
+    least what the code sleeps plus its overhead. "sleeps": only the latter. "code": what the code
+    does, connections to the broker included, on the channel of the largest queue.
+
+    >>> [round(service_s(OPERATORS[name], "code"), 3) for name in ("O1", "O2", "O3", "O6", "O9")]
+    [1.267, 0.047, 0.077, 0.027, 0.007]
     """
+    if occupancy == "code":
+        work = CODE_OCR_S if facts.code_sleep_s == OCR_S else facts.code_sleep_s
+        work += RECEIVE_S + facts.key_value_calls * KEY_VALUE_S
+        return (work + (facts.emitted + REPORTED) * CONNECTION_S) * facts.largest_queue
     slept = facts.code_sleep_s + OVERHEAD_S
     return max(slept, facts.slo_s - CLOCK_ERROR_S) if occupancy == "durations" else slept
 
@@ -228,16 +264,26 @@ def busy_instances(topology: Topology, machines: float) -> float:
 
 
 class Broker:
-    """A world seen through its message broker, which counts items in progress as waiting."""
+    """A world seen through its message broker, which counts items in progress as waiting.
 
-    def __init__(self, world: SimulatedCloud) -> None:
+    largest_queue: it shows the largest queue of an operator, not the sum.
+    """
+
+    def __init__(self, world: SimulatedCloud, largest_queue: bool = False) -> None:
         self._world = world
+        self._part = {
+            name: facts.largest_queue if largest_queue else 1.0 for name, facts in OPERATORS.items()
+        }
 
     def observe(self) -> Snapshot:
         """Observe the world; waiting items include those in progress."""
         seen = self._world.observe()
         readings = tuple(
-            replace(r, queue_length=(r.queue_length or 0.0) + (r.running_tasks or 0))
+            replace(
+                r,
+                queue_length=self._part[r.operator]
+                * ((r.queue_length or 0.0) + (r.running_tasks or 0)),
+            )
             for r in seen.operators
         )
         return replace(seen, operators=readings)
@@ -249,11 +295,16 @@ class Broker:
 
 @dataclass(frozen=True)
 class Run:
-    """One evaluation run. leases_s: duration of each lease; reasons: number of reasons by code."""
+    """One evaluation run.
+
+    leases_s: duration of each lease, in the retold code up to the last turn that could prolong it;
+    reasons: number of reasons by code; paid: billing units by the books of the retold code.
+    """
 
     report: RunReport
     leases_s: tuple[float, ...]
     reasons: Mapping[str, int]
+    paid: int | None = None
 
     def cost_at(self, minutes: int) -> float:
         """The cost of the same leases with another billing unit; ten minutes cost 1."""
@@ -290,14 +341,16 @@ def drive(
         penalty_usd=PENALTY,
     )
     lots = generator(seed, 0)
-    workload = VispPattern(pattern, phase_s=float(lots.uniform(0, TICK_S)))
+    phase_s = float(lots.uniform(0, TICK_S - variant.spread_s))
+    workload = VispPattern(pattern, phase_s=phase_s, spread_s=variant.spread_s, seed=seed)
     world = SimulatedCloud(topology, offer, workload, seed=seed, settings=settings)
-    backend = Broker(world) if variant.unacknowledged else world
+    backend = Broker(world, variant.largest_queue) if variant.unacknowledged else world
     controller = Controller(backend, variant.policy(configuration), seed=seed)
     end_s = 60.0 * minutes
     leased_s = {host.id: 0.0 for host in world.observe().hosts}
     spans: list[float] = []
     reasons: Counter[str] = Counter()
+    before_s = 0.0  # the turn before, the last that could prolong a lease that ends now
 
     def due_s(turns: int) -> float:
         return turns * PROVISIONING_S + float(lots.uniform(0, variant.turn_delay_s))
@@ -310,6 +363,12 @@ def drive(
             if step.kind == "lease":
                 leased_s[step.host] = now_s
             elif step.kind == "release":
-                spans.append(now_s - leased_s.pop(step.host))
-    spans += [end_s - since_s for since_s in leased_s.values()]
-    return Run(world.report(), tuple(spans), reasons)
+                until_s = before_s if variant.retold else now_s
+                spans.append(until_s - leased_s.pop(step.host))
+        before_s = now_s
+    until_s = before_s if variant.retold else end_s
+    spans += [until_s - since_s for since_s in leased_s.values()]
+    books = controller.memory
+    return Run(
+        world.report(), tuple(spans), reasons, books.units if isinstance(books, Books) else None
+    )
