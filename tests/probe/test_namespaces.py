@@ -54,6 +54,7 @@ def cable(tmp_path: Path) -> Iterator[Cable]:
         pytest.skip("network namespaces need root and the commands ip and tc")
     names = [f"tidegate-{os.getpid()}-{side}" for side in ("server", "sender")]
     token = tmp_path / "token"
+    token.touch(mode=0o600)
     token.write_text(TOKEN)
     made = []
     try:
