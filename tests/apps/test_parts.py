@@ -138,7 +138,7 @@ def test_a_topology_file_gives_back_what_was_written(tmp_path: Path) -> None:
     assert load_topology(tmp_path / "new" / "line.yaml") == LINE
     text = (tmp_path / "new" / "line.yaml").read_text()
     assert text.startswith("# a line\n") and "slo_s" not in text
-    with pytest.raises(InputError, match="writable"):
+    with pytest.raises(InputError, match="can be written"):
         save_topology(LINE, tmp_path / "new")
 
 

@@ -468,7 +468,7 @@ def test_controls_that_cannot_be_read_do_not_keep_a_turn_from_deciding(tmp_path:
 def settle() -> None:
     """Wait for the threads that wait for a disk."""
     for thread in threading.enumerate():
-        if thread.name == "tidegate-disk":
+        if thread.name == "tidegate-patience":
             thread.join(30)
 
 
