@@ -53,6 +53,8 @@ ENDED: dict[tuple[str, ...], tuple[str, ...]] = {
     ("fleet", "run"): ("--set", "nothing"),
     ("traces", "build"): ("--step", "never"),
     ("sweep",): ("--chunk", "-1"),
+    ("probe", "measure"): ("127.0.0.1:1", "--rates", "-1"),
+    ("probe", "serve"): ("--port", "-1"),
 }
 """Commands that serve, wait or work, with a wrong value with which each of them ends at once."""
 WORDS = (

@@ -19,6 +19,7 @@ from tidegate.credentials import secret_from
 from tidegate.errors import InputError
 from tidegate.lifecycle import Stopped, from_handler, on_signals
 from tidegate.listening import Listening, read_address
+from tidegate.outputs import check_output
 from tidegate.units import duration_s, finite, show_duration
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ def measure(
         cpu,
     )
     token = secret_from(token_file, TOKEN_VARIABLE, "--token-file")
+    if not as_json:
+        check_output(out, "--out")  # the run may take a day
     stop = threading.Event()
     heard = False
 
@@ -150,7 +153,7 @@ def measure(
         _print_json(result)
         return
     _show(result)
-    console().print(f"\nfigures over time: {probe_page(result).write(out)}")
+    console().print(f"\nfigures over time: {probe_page(result).write(out, '--out')}")
 
 
 def _address(text: str) -> tuple[str, int]:
