@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup agent test test-trust test-agent test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-agent bench-apps bench-fleet bench-traces bench-sweep storm claims java clean
+.PHONY: help setup agent test test-trust test-agent test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-agent bench-apps bench-fleet bench-traces bench-sweep bench-policies storm fuzz claims java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -71,7 +71,8 @@ demo-lab: setup ## without Spark: a control loop, then a backtest with pictures 
 dashboard-pictures: setup browser ## renew the pictures of docs/guides/dashboard.md and the baselines of the tests
 	$(BIN)/python -m tests.browser.pictures
 
-bench: setup ## decisions, the simulator compared with SimPy and Ciw, the bound; ratios in one run (minutes)
+bench: setup ## decisions, the simulator compared with SimPy and Ciw, the bound; ratios in one run; writes docs/measured/speed.md (minutes)
+	$(BIN)/python benchmarks/speed.py --write
 	$(BIN)/python benchmarks/decisions.py
 	$(BIN)/python benchmarks/simulation.py --quick
 	$(BIN)/python benchmarks/bound.py
@@ -108,8 +109,14 @@ bench-apps: setup java ## every application at full speed and its profile, into 
 bench-sweep: setup java ## 10,000 fluid trading days on Spark compared with one process (minutes)
 	$(BIN)/python benchmarks/sweep.py
 
+bench-policies: setup ## every policy on open traces and generated days (hours; resumes; TRACES=folder, ONLY=name)
+	$(BIN)/python benchmarks/policies.py $(TRACES) $(if $(ONLY),--only $(ONLY))
+
 storm: setup java ## inject random faults into a fleet of real hosts (minutes; SEED=1 FAULTS=10)
 	$(BIN)/python -m tests.fleet.storm --seed $(or $(SEED),1) --faults $(or $(FAULTS),10)
+
+fuzz: setup ## random words, files and requests, other ones each time (minutes; CASES=5000)
+	TIDEGATE_FUZZ=$(or $(CASES),5000) $(BIN)/pytest --durations=10 tests/fuzz tests/guards/test_clock_properties.py
 
 bench-fleet: setup java ## the FUGU experiment on real hosts and in the simulator (about twenty minutes)
 	$(BIN)/python benchmarks/fleet.py

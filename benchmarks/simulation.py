@@ -153,15 +153,19 @@ class Stepwise:
 
     def arrivals(self, start_s: float, end_s: float) -> dict[str, Floats]:
         """Bursts at whole ticks."""
-        ticks = np.arange(math.ceil(start_s / TICK_S - 1e-9), math.ceil(end_s / TICK_S - 1e-9))
-        machines = np.array(MACHINES)[ticks // STEP_TICKS % len(MACHINES)]
-        times = np.clip(ticks * TICK_S, start_s, np.nextafter(end_s, 0))
+        times, machines = self._bursts(start_s, end_s)
         return {name: np.repeat(times, machines * count) for name, count in ITEMS.items()}
 
     def expected(self, edges_s: Floats) -> dict[str, Floats]:
         """Number of arrivals between each edge and the next."""
-        counts = self.arrivals(float(edges_s[0]), float(edges_s[-1]))
-        return {name: np.histogram(times, edges_s)[0] for name, times in counts.items()}
+        times, machines = self._bursts(float(edges_s[0]), float(edges_s[-1]))
+        bursts = np.histogram(times, edges_s, weights=machines)[0]
+        return {name: bursts * count for name, count in ITEMS.items()}
+
+    def _bursts(self, start_s: float, end_s: float) -> tuple[Floats, NDArray[np.int64]]:
+        ticks = np.arange(math.ceil(start_s / TICK_S - 1e-9), math.ceil(end_s / TICK_S - 1e-9))
+        machines = np.array(MACHINES)[ticks // STEP_TICKS % len(MACHINES)]
+        return np.clip(ticks * TICK_S, start_s, np.nextafter(end_s, 0)), machines
 
 
 def visp_run(world: SimulatedCloud, policy: Policy, until_s: float = RUN_S) -> RunReport:

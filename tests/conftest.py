@@ -6,7 +6,10 @@ start, so sessions are shared. A test that uses one is marked ``java``; `make un
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +36,9 @@ settings.load_profile("tidegate")
 
 # The class path of a JVM is fixed when it starts, and the sessions of a process share one JVM.
 os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--driver-class-path {JAR} pyspark-shell")
+# Commands with a dashboard keep a token there, which must not be that of the developer.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="tidegate-tests-")
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 NEEDS_JAVA = {"spark", "broker"}
 """Fixtures behind which a JVM stands."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.credentials import LONGEST, secret_from
+from tidegate.credentials import LONGEST, kept_secret, secret_from
 from tidegate.errors import InputError
 
 VARIABLE = "TIDEGATE_TEST_SECRET"
@@ -21,6 +21,7 @@ def test_a_file_comes_first_then_the_environment(
     monkeypatch.setenv(VARIABLE, "of the environment")
     assert secret_from(None, VARIABLE, "--token-file") == "of the environment"
     file = tmp_path / "token"
+    file.touch(mode=0o600)
     for written in ("of the file", "of the file\n", "of the file\r\n"):
         file.write_bytes(written.encode())
         assert secret_from(file, VARIABLE, "--token-file") == "of the file"
@@ -37,6 +38,7 @@ def test_a_file_that_has_no_secret_is_named_and_its_content_is_not(
     monkeypatch.setenv(VARIABLE, "of the environment")
     file = tmp_path / "token"
     file.write_bytes(content)
+    file.chmod(0o600)
     with pytest.raises(InputError, match=r"--token-file is .*token") as raised:
         secret_from(file, VARIABLE, "--token-file")
     assert "hush" not in str(raised.value)
@@ -49,3 +51,37 @@ def test_a_file_that_cannot_be_read_does_not_fall_back_to_the_environment(
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(InputError, match="a readable file"):
             secret_from(path, VARIABLE, "--token-file")
+
+
+@pytest.mark.parametrize(
+    ("mode", "accepted"),
+    [(0o600, True), (0o400, True), (0o440, True), (0o640, True), (0o644, False), (0o602, False),
+     (0o660, False), (0o666, False)],
+)  # fmt: skip
+def test_a_file_that_others_can_read_or_write_is_refused(
+    mode: int, accepted: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("hush-hush-hush")
+    file.chmod(mode)
+    if accepted:
+        assert secret_from(file, VARIABLE, "--token-file") == "hush-hush-hush"
+        return
+    with pytest.raises(InputError, match=r"other users cannot read: run chmod 600 .*token") as said:
+        secret_from(file, VARIABLE, "--token-file")
+    assert "hush" not in str(said.value)
+
+
+def test_a_secret_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    file = tmp_path / "state" / "token"
+    secret, new = kept_secret(file, "token")
+    assert new and len(secret) >= 32
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert kept_secret(file, "token") == (secret, False)
+    assert kept_secret(tmp_path / "other", "token")[0] != secret
+    file.chmod(0o644)
+    with pytest.raises(InputError, match="chmod 600"):
+        kept_secret(file, "token")
+    (tmp_path / "plain").touch()
+    with pytest.raises(InputError, match=r"token is .*a readable file"):
+        kept_secret(tmp_path / "plain" / "token", "token")

@@ -115,6 +115,7 @@ def test_commands_that_serve_log_as_json(tmp_path: Path) -> None:
     journal, token = tmp_path / "run.jsonl", tmp_path / "token"
     journal.touch()
     token.write_text("tide-and-gate-and-tide")
+    token.chmod(0o600)
     for command in ("metrics", "dashboard"):
         words = [command, str(journal), "--port", "0", "--host", "0.0.0.0"]
         words += ["--token-file", str(token), "--log-format", "json"]

@@ -9,7 +9,7 @@ the value; `from_newer_json` passes over unknown keys. Pydantic is imported on f
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tidegate.errors import InputError
@@ -22,6 +22,7 @@ __all__ = [
     "Value",
     "from_json",
     "from_newer_json",
+    "from_newer_plain",
     "from_plain",
     "to_json",
     "to_plain",
@@ -102,23 +103,41 @@ def from_newer_json(kind: type[T], text: str | bytes) -> tuple[T, tuple[str, ...
     """
     from pydantic import ValidationError
 
-    adapter = _adapter(kind)
     try:
-        return cast(T, adapter.validate_json(text)), ()
+        return cast(T, _adapter(kind).validate_json(text)), ()
     except ValidationError as error:
-        unknown = [one["loc"] for one in error.errors() if one["type"] in UNKNOWN_KEY]
-        if not unknown:
-            raise _input_error(kind, error) from None
-        try:
-            plain = _without(json.loads(text), unknown)
-        except (LookupError, TypeError, ValueError, RecursionError):
-            raise _input_error(kind, error) from None
-    return from_plain(kind, plain), tuple(sorted({_named(path) for path in unknown}))
+        return _without_unknown(kind, error, lambda: json.loads(text))
 
 
-def to_plain(value: Any) -> Any:
-    """Dictionaries, lists, strings and numbers, ready for YAML or a larger JSON document."""
-    return _adapter(type(value)).dump_python(value, mode="json")
+def from_newer_plain(kind: type[T], plain: Any) -> tuple[T, tuple[str, ...]]:
+    """The same from plain values, which may be changed."""
+    from pydantic import ValidationError
+
+    try:
+        return cast(T, _adapter(kind).validate_python(plain)), ()
+    except ValidationError as error:
+        return _without_unknown(kind, error, lambda: plain)
+
+
+def _without_unknown(
+    kind: type[T], error: ValidationError, plain: Callable[[], Any]
+) -> tuple[T, tuple[str, ...]]:
+    unknown = [one["loc"] for one in error.errors() if one["type"] in UNKNOWN_KEY]
+    if not unknown:
+        raise _input_error(kind, error) from None
+    try:
+        known = _without(plain(), unknown)
+    except (LookupError, TypeError, ValueError, RecursionError):
+        raise _input_error(kind, error) from None
+    return from_plain(kind, known), tuple(sorted({_named(path) for path in unknown}))
+
+
+def to_plain(value: Any, defaults: bool = True) -> Any:
+    """Dictionaries, lists, strings and numbers, ready for YAML or a larger JSON document.
+
+    defaults: also include fields that have their default value.
+    """
+    return _adapter(type(value)).dump_python(value, mode="json", exclude_defaults=not defaults)
 
 
 def from_plain(kind: type[T], plain: Any) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,13 @@ from typing import Any
 from tidegate.codec import from_plain, to_plain
 from tidegate.errors import InputError, TopologyError
 from tidegate.model.topology import Operator, Topology
+from tidegate.outputs import write_output
 from tidegate.units import finite
 
 __all__ = ["load_topology", "read_yaml", "save_topology"]
+
+DEEPEST = 200
+"""Brackets in brackets of a YAML file, at most."""
 
 
 def load_topology(path: str | os.PathLike[str]) -> Topology:
@@ -47,11 +52,16 @@ def save_topology(topology: Topology, path: str | os.PathLike[str], heading: str
         "edges": [_unusual(to_plain(e), {"ratio": 1.0}) for e in topology.edges],
     }
     text = yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, allow_unicode=True)
-    try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).write_text(f"# {heading}\n{text}" if heading else text, encoding="utf-8")
-    except OSError as error:
-        raise InputError("file", str(path), "writable", error.strerror or "") from None
+    write_output(path, f"# {heading}\n{text}" if heading else text, "file")
+
+
+def _depth(text: str) -> int:
+    """Brackets that are open at the same time, at most, in a text."""
+    depth = deepest = 0
+    for bracket in re.findall(r"[\[\]{}]", text):
+        depth = depth + 1 if bracket in "[{" else max(0, depth - 1)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _unusual(plain: dict[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,7 +73,10 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
     import yaml
 
     try:
-        read = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        if _depth(text) > DEEPEST:  # the parser takes seconds to find out
+            raise RecursionError
+        read = yaml.safe_load(text)
     except OSError as error:
         raise InputError("file", str(path), "readable", error.strerror or "") from None
     except RecursionError:

@@ -21,6 +21,7 @@ A user catches `TidegateError`; the command line turns it into one sentence and 
 
 from __future__ import annotations
 
+from reprlib import Repr
 from typing import Any
 
 __all__ = [
@@ -58,12 +59,51 @@ class InputError(TidegateError, ValueError):
         self.value = value
         self.allowed = allowed
         self.remedy = remedy
-        shown = value if isinstance(value, float | int) else repr(value)
         tail = f": {remedy}" if remedy else ""
-        super().__init__(f"{key} is {shown}; it must be {allowed}{tail}")
+        super().__init__(f"{key} is {_shown(value)}; it must be {allowed}{tail}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.key, self.value, self.allowed, self.remedy)
+
+
+LONGEST_VALUE = 160
+"""Characters of a value that a message shows at most, those in its middle left out."""
+
+
+def _shown(value: Any) -> str:
+    """A value in a message.
+
+    >>> len(_shown("x" * 10_000)), _shown([1] * 10_000)[:12]
+    (160, '[1, 1, 1, 1,')
+    """
+    if isinstance(value, str):  # without writing all of it first
+        text = repr(value if len(value) <= LONGEST_VALUE else value[:100] + value[-100:])
+    elif isinstance(value, float | int):
+        text = _number(value)
+    else:
+        try:
+            text = _LIMITED.repr(value)
+        except ValueError:  # it has such a number in it
+            text = f"a {type(value).__name__}"
+    if len(text) <= LONGEST_VALUE:
+        return text
+    tail = LONGEST_VALUE // 2 - 1
+    return f"{text[: LONGEST_VALUE - tail - 1]}…{text[-tail:]}"
+
+
+def _number(value: float) -> str:
+    try:
+        return str(value)
+    except ValueError:  # Python does not write integers of more than some thousand digits
+        return "a very large number"
+
+
+_LIMITED = Repr()
+"""Writes the beginning of what is nested or long: one YAML file can describe gigabytes."""
+_LIMITED.maxlevel = 4
+for _kind in ("dict", "list", "tuple", "set", "frozenset", "deque", "array"):
+    setattr(_LIMITED, f"max{_kind}", 50)
+_LIMITED.maxstring = _LIMITED.maxother = LONGEST_VALUE
 
 
 class TopologyError(InputError):

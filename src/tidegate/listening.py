@@ -19,7 +19,15 @@ from pathlib import Path
 from tidegate.errors import InputError
 from tidegate.units import finite
 
-__all__ = ["SHORTEST_TOKEN", "Listening", "is_loopback", "read_address", "same_token"]
+__all__ = [
+    "SHORTEST_TOKEN",
+    "Listening",
+    "check_token",
+    "is_loopback",
+    "names_loopback",
+    "read_address",
+    "same_token",
+]
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +51,19 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def names_loopback(host_header: str) -> bool:
+    """Whether the header ``Host`` of a request names this machine, with or without a port.
+
+    A page of another site whose name leads to this machine (DNS rebinding) sends its own name.
+
+    >>> names_loopback("localhost:8080"), names_loopback("[::1]:80"), names_loopback("evil.example")
+    (True, True, False)
+    """
+    name = host_header.lower()
+    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+    return is_loopback(name)
+
+
 def read_address(text: str, option: str) -> tuple[str, int]:
     """Host and port of ``HOST:PORT``; the address of IPv6 is in brackets.
 
@@ -61,6 +82,13 @@ def read_address(text: str, option: str) -> tuple[str, int]:
 def same_token(given: str, token: str) -> bool:
     """Whether two tokens are the same, in a time that does not depend on where they differ."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode("utf-8", "replace"))
+
+
+def check_token(token: str, option: str) -> None:
+    """Raise InputError, which does not show it, for a token that is short or no plain text."""
+    if not (len(token) >= SHORTEST_TOKEN and token.isascii() and token.isprintable()):
+        allowed = f"at least {SHORTEST_TOKEN} characters of ASCII long"
+        raise InputError(option, "…", allowed, "generate one with openssl rand -hex 16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +116,9 @@ class Listening:
 
     def __post_init__(self) -> None:
         finite(self.port, f"{self.prefix}port", low=0, high=65_535)
-        token = self.token
-        if token is not None and not (
-            len(token) >= SHORTEST_TOKEN and token.isascii() and token.isprintable()
-        ):
-            allowed = f"at least {SHORTEST_TOKEN} characters of ASCII long"
-            raise InputError(
-                f"{self.prefix}token", "…", allowed, "generate one with openssl rand -hex 16"
-            )
-        if token is None and not is_loopback(self.host):
+        if self.token is not None:
+            check_token(self.token, f"{self.prefix}token")
+        elif not is_loopback(self.host):
             raise InputError(
                 f"{self.prefix}host",
                 self.host,
@@ -129,6 +151,10 @@ class Listening:
             return None
         certificate, key, prefix = self.certificate, self.key, self.prefix
         return _renewed(certificate, key, lambda: _context(certificate, key, prefix))
+
+    def is_named(self, host_header: str) -> bool:
+        """Whether a request with this header ``Host`` is for it; any name is, beyond loopback."""
+        return not is_loopback(self.host) or names_loopback(host_header)
 
     def admits(self, authorization: str) -> bool:
         """Whether a request with this header ``Authorization`` has the token."""

@@ -64,7 +64,7 @@ def finite(
     """
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if math.isfinite(number) and low <= number <= high and (above is None or number > above):
         return number

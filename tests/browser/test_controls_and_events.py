@@ -15,13 +15,26 @@ from tidegate.loop.controls import Control
 from tidegate.loop.journal import Journal, read_journal
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 HOUR = 3600
 
 
 def asked(journal: Path) -> list[Control]:
     return [control for turn in read_journal(journal) for control in turn.controls]
+
+
+def sign_in(screen: Screen) -> Page:
+    """Look at a run, then enter the token for its controls."""
+    page = screen.show("now")
+    panel = page.locator("section[aria-labelledby=controls]")
+    panel.get_by_text("Only who knows the token may use the controls.").wait_for()
+    assert panel.locator("fieldset:not([disabled])").count() == 0
+    panel.get_by_role("link", name="Enter the token").click()
+    page.fill("#token", TOKEN)
+    page.click("button")
+    page.locator(".figure .value").first.wait_for()
+    return page
 
 
 def confirm(screen: Screen, button: str, word: str) -> None:
@@ -35,8 +48,12 @@ def confirm(screen: Screen, button: str, word: str) -> None:
 
 def test_controls_ask_first_and_are_in_the_journal(browser: Browser, tmp_path: Path) -> None:
     journal = tmp_path / "run.jsonl"
-    with running_loop(journal), serving(journal, port=0) as url, opened(browser, url) as screen:
-        page = screen.show("now")
+    with (
+        running_loop(journal),
+        serving(journal, port=0, steering_token=TOKEN) as url,
+        opened(browser, url) as screen,
+    ):
+        page = sign_in(screen)
         page.get_by_role("button", name="Pause scale-in").wait_for()
         confirm(screen, "Pause", "Cancel")
         confirm(screen, "Pause scale-in", "Pause scale-in")
@@ -67,8 +84,12 @@ def test_controls_ask_first_and_are_in_the_journal(browser: Browser, tmp_path: P
 
 def test_the_policy_can_be_changed_while_it_runs(browser: Browser, tmp_path: Path) -> None:
     journal = tmp_path / "run.jsonl"
-    with running_loop(journal), serving(journal, port=0) as url, opened(browser, url) as screen:
-        page = screen.show("now")
+    with (
+        running_loop(journal),
+        serving(journal, port=0, steering_token=TOKEN) as url,
+        opened(browser, url) as screen,
+    ):
+        page = sign_in(screen)
         page.locator("#policy").select_option("static")
         confirm(screen, "Change …", "Change")
         page.locator("li", has_text="decide by static").wait_for()

@@ -72,6 +72,7 @@ def test_metrics_beyond_loopback_need_a_token_that_is_not_on_the_command_line(
     assert "give a --metrics-token-file" in done.stderr
     token, pair = tmp_path / "token", self_signed(tmp_path)
     token.write_text(TOKEN + "\n")
+    token.chmod(0o600)
     files = ("--metrics-token-file", token, "--metrics-certificate", pair.certificate)
     done, command, env = submitted(*given, *files, "--metrics-key", pair.key, app, "0")
     assert done.returncode == 0, done.stderr
@@ -93,6 +94,7 @@ def test_wrong_settings_of_the_metrics_end_the_command_before_spark_starts(
     monkeypatch.delenv("TIDEGATE_METRICS_TOKEN", raising=False)
     text = tmp_path / "text"
     text.write_text("short")
+    text.chmod(0o600)
     for words, said in (
         (("--metrics-address", "9464"), "HOST:PORT"),
         (("--metrics-port", "65536"), "65535"),

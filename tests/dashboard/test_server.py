@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,14 @@ import pytest
 from tests.certificates import self_signed
 from tests.cli.helpers import tidegate
 from tests.dashboard.journals import TOKEN, line
-from tidegate.dashboard import serving
+from tidegate.dashboard import limits, serving
+from tidegate.dashboard.app import NO_SIGN_IN, SIGN_IN
 from tidegate.dashboard.security import Access
 from tidegate.errors import InputError
 from tidegate.loop.controls import ControlFile
 from tidegate.policies import create
+
+BEARER = {"authorization": f"Bearer {TOKEN}"}
 
 
 class Page:
@@ -67,7 +71,7 @@ class Page:
 def page(tmp_path: Path) -> Iterator[Page]:
     path = tmp_path / "run.jsonl"
     path.write_bytes(b"".join(line(n) for n in range(1, 6)))
-    with serving(path, port=0) as url:
+    with serving(path, port=0, steering_token=TOKEN) as url:
         yield Page(path, url).await_turns(5)
 
 
@@ -155,17 +159,16 @@ def test_other_names_of_this_machine_are_refused(page: Page) -> None:
 def test_wishes_need_our_own_page_and_json(page: Page) -> None:
     path = page.url + "api/journals/0/controls"
     control = {"do": "pause", "value": "in"}
-    foreign = {"origin": "http://evil.example"}
+    foreign = {"origin": "http://evil.example"} | BEARER
     assert httpx.post(path, json=control, headers=foreign).status_code == 403
-    assert (
-        httpx.post(path, json=control, headers={"sec-fetch-site": "cross-site"}).status_code == 403
-    )
-    text = {"content-type": "text/plain"}
+    elsewhere = {"sec-fetch-site": "cross-site"} | BEARER
+    assert httpx.post(path, json=control, headers=elsewhere).status_code == 403
+    text = {"content-type": "text/plain"} | BEARER
     assert httpx.post(path, content=json.dumps(control), headers=text).status_code == 415
-    kind = {"content-type": "application/json"}
-    assert httpx.post(path, content=b"{", headers=kind).status_code == 422
-    assert httpx.post(path, content=b" " * 30_000, headers=kind).status_code == 422
-    answer = httpx.post(path, json=control)
+    kind = {"content-type": "application/json"} | BEARER
+    for body in (b"{", b" " * 30_000, b"[" * 10_000, b"[]"):
+        assert httpx.post(path, content=body, headers=kind).status_code == 422, body[:9]
+    answer = httpx.post(path, json=control, headers=BEARER)
     assert answer.status_code == 409
     assert "no loop is listening" in answer.json()["error"]
 
@@ -174,15 +177,90 @@ def test_a_wish_reaches_the_loop(page: Page) -> None:
     file = ControlFile(page.path, create("drs"))
     try:
         path = page.url + "api/journals/0/controls"
-        assert httpx.get(path).json()["enabled"] is True
-        answer = httpx.post(path, json={"do": "pause", "value": "in"})
+        assert httpx.get(path, headers=BEARER).json()["enabled"] is True
+        answer = httpx.post(path, json={"do": "pause", "value": "in"}, headers=BEARER)
         assert (answer.status_code, answer.json()) == (202, {"asked": "pause scaling in"})
         bad = {"do": "policy", "value": "drs", "parameters": {"t_max_s": "soon"}}
-        assert httpx.post(path, json=bad).status_code == 422
+        assert httpx.post(path, json=bad, headers=BEARER).status_code == 422
         (control,) = file.take()
         assert (control.do, control.value, control.asked_s > 0) == ("pause", "in", True)
     finally:
         file.close()
+
+
+def test_everybody_may_look_and_only_who_knows_the_token_may_steer(page: Page) -> None:
+    file = ControlFile(page.path, create("drs"))
+    wish = {"do": "pause", "value": "both"}
+    try:
+        path = page.url + "api/journals/0/controls"
+        port = httpx.URL(page.url).port
+        shown = httpx.get(path).json()
+        assert (shown["enabled"], shown["sign_in"], shown["why"]) == (False, True, SIGN_IN)
+        almost = {"authorization": f"Bearer {TOKEN[:-1]}"}
+        for headers in ({}, almost, {"cookie": "tidegate=x"}, {"cookie": f"tidegate-{port}=x"}):
+            refused = httpx.post(path, json=wish, headers=headers)
+            assert (refused.status_code, refused.json()) == (401, {"error": "a token is required"})
+        for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "LOCK"):
+            assert httpx.request(method, path, json=wish).status_code == 401, method
+        assert file.take() == []
+        signed = httpx.post(page.url + "login", data={"token": TOKEN})
+        cookie = signed.headers["set-cookie"].partition(";")[0]
+        assert cookie.startswith(f"tidegate-{port}="), "browsers send it to all ports"
+        assert httpx.post(path, json=wish, headers={"cookie": cookie}).status_code == 202
+        assert [control.value for control in file.take()] == ["both"]
+    finally:
+        file.close()
+
+
+def test_without_any_token_nobody_can_steer(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(line(1))
+    file = ControlFile(path, create("drs"))
+    try:
+        with serving(path, port=0) as url:
+            controls = url + "api/journals/0/controls"
+            shown = httpx.get(controls).json()
+            assert (shown["enabled"], shown["sign_in"], shown["why"]) == (False, False, NO_SIGN_IN)
+            for token in ("None", "x" * 12):
+                headers = {"authorization": f"Bearer {token}"}
+                asked = httpx.post(controls, json={"do": "pause", "value": "in"}, headers=headers)
+                assert asked.status_code == 401
+                assert (
+                    httpx.post(url + "login", data={"token": token})
+                    .headers["location"]
+                    .startswith("/login")
+                )
+        assert file.take() == []
+    finally:
+        file.close()
+
+
+def test_half_requests_and_large_headers_end_and_others_are_answered(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_CONNECTIONS", 12)
+    monkeypatch.setattr(limits, "REQUEST_S", 0.3)
+    port = httpx.URL(page.url).port
+    begun = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n"
+    halves = (b"", b"GET / HTTP/1.1\r\nHost: loc", begun + b"token=")
+    with ExitStack() as stack:
+        held = []
+        for number in range(30):
+            one = stack.enter_context(socket.create_connection(("127.0.0.1", port), 20))
+            one.sendall(halves[number % len(halves)])
+            held.append(one)
+        for one in held:  # each is closed, by the limit of connections or that of time
+            with suppress(ConnectionResetError):
+                while one.recv(4096):
+                    pass
+        # Headers that never end are refused, also if they come quickly.
+        endless = stack.enter_context(socket.create_connection(("127.0.0.1", port), 20))
+        with suppress(ConnectionResetError, BrokenPipeError):
+            endless.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
+            for number in range(2 * limits.HEADER_BYTES // 50):
+                endless.sendall(b"X-%06d: %s\r\n" % (number, b"x" * 40))
+            assert b" 400 " in endless.recv(4096)
+        assert httpx.get(page.url + "healthz").status_code == 200
 
 
 def test_a_token_is_asked_for_and_never_in_an_address(tmp_path: Path) -> None:
@@ -208,7 +286,8 @@ def test_a_token_is_asked_for_and_never_in_an_address(tmp_path: Path) -> None:
         assert TOKEN not in cookie
         jar = {"cookie": right.headers["set-cookie"].partition(";")[0]}
         assert httpx.get(url + "api/journals", headers=jar).status_code == 200
-        assert httpx.get(url + "api/journals", headers={"cookie": "tidegate=x"}).status_code == 401
+        forged = {"cookie": jar["cookie"].partition("=")[0] + "=x"}
+        assert httpx.get(url + "api/journals", headers=forged).status_code == 401
 
 
 def test_beyond_loopback_a_good_token_is_needed(tmp_path: Path) -> None:
@@ -277,13 +356,20 @@ def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "XDG_STATE_HOME": str(tmp_path / "state")},
     )
     try:
         assert process.stdout is not None
         url = process.stdout.readline().split()[-1]
+        kept = Path(process.stdout.readline().split()[-1])
+        assert kept.is_relative_to(tmp_path / "state")
+        assert kept.stat().st_mode & 0o777 == 0o600
         process.stdout.readline()  # how to end it: from here on a signal is heard
         assert httpx.get(url, timeout=20).status_code == 200
+        token = kept.read_text().strip()
+        signed = httpx.post(url + "login", data={"token": token}, timeout=20)
+        assert signed.headers["location"] == "/"
+        assert token not in Path(f"/proc/{process.pid}/cmdline").read_text()
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)
         assert (process.returncode, errors) == (0, "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import stat
 import threading
 from pathlib import Path
@@ -41,6 +43,21 @@ def test_a_socket_left_behind_is_replaced(tmp_path: Path) -> None:
     finally:
         channel.close()
     assert not (tmp_path / "control.sock").exists()
+
+
+@pytest.mark.parametrize("line", [b"[" * 100_000 + b"\n", b"x" * 1_200_000, b"\xff\n", b"\n"])
+def test_what_is_no_command_is_answered_in_a_sentence(line: bytes, tmp_path: Path) -> None:
+    channel = Channel(tmp_path, lambda request: {"done": "x"})
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(60)
+            connection.connect(str(tmp_path / "control.sock"))
+            connection.sendall(line)
+            answer = connection.makefile().readline()
+        assert json.loads(answer) == {"error": "the command is not a line of JSON"}
+        assert send(tmp_path, {"do": "x"}) == {"done": "x"}
+    finally:
+        channel.close()
 
 
 @pytest.fixture

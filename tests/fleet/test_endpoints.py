@@ -50,6 +50,7 @@ def test_a_token_comes_from_a_file_or_the_environment(
 ) -> None:
     file = tmp_path / "token"
     file.write_text("a=b;c/d\n")
+    file.chmod(0o600)
     assert channel_of(f"sc://spark.example:443/;token_file={file}").token == "a=b;c/d"
     monkeypatch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", "of the environment")
     assert channel_of("sc://spark.example:443/;use_ssl=true").token == "of the environment"

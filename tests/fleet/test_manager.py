@@ -318,6 +318,17 @@ def test_moves_wait_for_a_host_that_is_still_starting(tmp_path: Path) -> None:
     assert fleet.homes == {"a": "host-1"}
 
 
+@pytest.mark.parametrize("content", [b"", b'{"id": "\xc3', b"[]", b'{"id": 5}', b"[" * 50_000])
+def test_a_damaged_folder_is_refused_in_a_sentence_and_left_alone(
+    content: bytes, tmp_path: Path
+) -> None:
+    file = tmp_path / "fleet.json"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=r"fleet\.json is damaged: restore it"):
+        FleetFolder(tmp_path)
+    assert file.read_bytes() == content
+
+
 def test_a_second_manager_of_a_folder_is_refused(tmp_path: Path) -> None:
     first, second = FleetFolder(tmp_path), FleetFolder(tmp_path)
     first.lock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,54 @@ def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
     assert again.begin("q", "a", "b").number == 2
     again.close()
     assert len(MoveLog(log.path).path.read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    "damage", [b"\xff\xfe", b"{}", b"[1]", b"[" * 50_000, b'{"number": "x"}', '{"ü'.encode()[:-1]]
+)
+def test_a_damaged_line_is_left_out_and_the_rest_counts(
+    damage: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "moves.jsonl"
+    log = MoveLog(path)
+    log.step(log.begin("q", "a", "b"), "started", pause_s=1.0)
+    log.close()
+    first = path.read_bytes()
+    path.write_bytes(damage + b"\n" + first + damage + b"\n")
+    again = MoveLog(path)
+    assert (again.last, again.moves["q"].step) == (1, "started")
+    again.close()
+    (record,) = read_moves(path)
+    assert (record.query, record.pause_s) == ("q", 1.0)
+    assert "line 1 of" in caplog.text and "is damaged and left out" in caplog.text
+
+
+def test_a_log_torn_at_any_byte_is_continued(tmp_path: Path) -> None:
+    path = tmp_path / "moves.jsonl"
+    log = MoveLog(path)
+    log.begin("früh", "a", "b")
+    log.close()
+    whole = path.read_bytes()
+    for torn in range(len(whole)):
+        path.write_bytes(whole[:torn])
+        again = MoveLog(path)
+        again.begin("spät", "a", "b")
+        again.close()
+        assert {move.query for move in MoveLog(path).moves.values()} <= {"früh", "spät"}
+        assert "spät" in MoveLog(path).moves
+
+
+def test_a_step_is_on_the_disk_before_it_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = MoveLog(tmp_path / "moves.jsonl")
+    seen: list[int] = []
+    monkeypatch.setattr(
+        "tidegate.fleet.moves.os.fsync", lambda handle: seen.append(os.fstat(handle).st_size)
+    )
+    log.begin("q", "a", "b")
+    assert seen == [log.path.stat().st_size] and seen[0] > 0
+    log.close()
 
 
 @pytest.mark.parametrize("written", [False, True])

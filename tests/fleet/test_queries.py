@@ -118,6 +118,7 @@ def test_neighbours_become_edges_and_measured_loads_demands() -> None:
     [
         ("x = 1", "queries in it"),
         ("1 / 0", "ZeroDivisionError"),
+        ("import sys\nsys.exit(5)", "SystemExit: 5"),
         ("def f(:", "SyntaxError"),
         (
             "from tidegate.fleet import continuous_query as q\n"

@@ -10,15 +10,29 @@ import pytest
 from tidegate.testing import FakeFleet
 
 
-@pytest.mark.parametrize("policy", ["local-threshold", "global-threshold", "sarsa"])
+@pytest.mark.parametrize(
+    "policy, killable",
+    [
+        ("local-threshold", True),
+        ("global-threshold", True),
+        ("sarsa", True),
+        ("local-threshold", False),
+    ],
+)
 @pytest.mark.parametrize("seed", range(3))
-def test_after_any_faults_each_query_runs_once(tmp_path: Path, seed: int, policy: str) -> None:
+def test_after_any_faults_each_query_runs_once(
+    tmp_path: Path, seed: int, policy: str, killable: bool
+) -> None:
     rng = random.Random(seed)
     loads = {f"q{n}": rng.uniform(0.1, 0.6) for n in range(8)}
     fleet = FakeFleet(tmp_path, loads, policy, max_hosts=5)
+    fleet.provider.killable = killable
     fleet.turns(3)
     for _ in range(25):
         hosts = fleet.provider.hosts
+        for lost in fleet.provider.abandoned.values():
+            if rng.random() < 0.3:  # it continues, with the copies that it had
+                lost.hung = False
         fault = rng.choice(["load", "kill", "hang", "move", "drain", "manager", "fail", "none"])
         host = rng.choice(list(hosts)) if hosts else None
         query = rng.choice(list(loads))

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.guards.helpers import FixedTarget
 from tidegate.errors import BackendError
 from tidegate.loop.backend import Outcome
 from tidegate.loop.controller import Controller
@@ -133,3 +135,38 @@ def test_a_policy_chosen_at_run_time_is_bounded_by_the_largest_target(tmp_path: 
     submit(tmp_path / "j.jsonl", Control("policy", "drs"))
     controller.step()
     assert innermost(controller.policy) == create("drs", t_max_s=420.0)
+
+
+class Thinker(FixedTarget):
+    """A policy that waits for an event before it decides."""
+
+    ready = threading.Event()
+
+    def decide(self, snapshot: Snapshot, memory: int) -> tuple[Plan, int]:
+        assert self.ready.wait(60)
+        return super().decide(snapshot, memory)
+
+
+def test_a_decision_that_takes_too_long_fails_its_turn_and_changes_nothing() -> None:
+    world = RecordedWorld([steady_snapshot(queue_length=0, time_s=n) for n in range(3)])
+    loop = Controller(world, Thinker(hosts=3), decision_limit_s=0.05)
+    late = loop.step()
+    said = "BackendError: fixed has not decided in 0.05 s: nothing is changed"
+    assert (late.error, late.plan, late.outcome) == (said, None, None)
+    assert loop.step().error == said, "while it decides, no second decision begins"
+    Thinker.ready.set()
+    loop._deciding = None  # the machine may be slow
+    assert loop.step().plan is not None
+    assert loop.memory == 1, "what came too late is forgotten"
+
+
+def test_a_decision_in_time_is_as_without_a_limit() -> None:
+    now = steady_snapshot(queue_length=0)
+    turns = [
+        Controller(RecordedWorld([now]), FixedTarget(hosts=3), decision_limit_s=limit_s).step()
+        for limit_s in (None, 60.0)
+    ]
+    assert turns[0].plan == turns[1].plan and turns[1].error is None
+    failing = Controller(RecordedWorld([now]), Thinker(), decision_limit_s=60.0)
+    failing.memory = "no number"
+    assert "TypeError" in (failing.step().error or "")

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from tidegate.model import HostOffer, Snapshot
 from tidegate.packing import Packing
+from tidegate.packing.packing import MOST_NEW_HOSTS
 from tidegate.packing.sizing import (
     consolidate,
     fill_engine,
@@ -129,3 +130,22 @@ def test_an_engine_takes_only_what_it_has_room_for() -> None:
     assert host is not None
     fill_engine(packing, host)
     assert [i.operator for i in packing.hosts[host].values()] == ["q1"]
+
+
+def test_one_decision_leases_a_limited_number_of_hosts_and_says_so() -> None:
+    engines = Packing(steady_snapshot(hosts=2))
+    set_engines(engines, 10**9)
+    assert len(engines.hosts) == 2 + MOST_NEW_HOSTS
+    (unmet,) = engines.unmet
+    assert unmet.instances == 10**9 - 2 - MOST_NEW_HOSTS
+    assert unmet.why == "one decision leases 1000 hosts at most"
+
+    packing = Packing(station_snapshot(CHAIN, (2, 2)))  # four fit on a host
+    set_counts(packing, {"first": 10**9, "second": 3})
+    assert len(packing.hosts) == 1 + MOST_NEW_HOSTS
+    room = 4 * (1 + MOST_NEW_HOSTS)
+    assert packing.counts == {"first": room - 2, "second": 2}
+    assert [(one.operator, one.instances) for one in packing.unmet] == [
+        ("first", 10**9 - room + 2),
+        ("second", 1),
+    ]

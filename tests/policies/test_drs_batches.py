@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from tidegate.model import (
+    BatchCost,
     BatchReading,
+    Estimate,
     Host,
     HostOffer,
     InstanceReading,
@@ -157,6 +159,21 @@ def test_slots_that_save_no_round_are_not_bought() -> None:
     # On the slots between, nothing is quicker, and the estimate says so.
     between = decide(query_snapshot(100, 5, trigger_s=3.0, tasks=12), **exact)
     assert between.bounded_target == 3, "two hosts too many"
+
+
+def test_batches_that_hold_a_part_of_a_round_need_the_next_one() -> None:
+    # Load 2: 5.3 slots would do, but batches hold four of five. On 7 to 11 slots they hold no more
+    # than on 6, so that only 12 help.
+    now = query_snapshot(100, 3, trigger_s=3.0, tasks=12)
+    cost = BatchCost(
+        Estimate(0.5, 0.5, 0.5), Estimate(0, 0, 0), Estimate(0.02, 0.02, 0.02), held_share=0.8
+    )
+    batches = BatchReading(3.0, (1.0,), 0.5, cost)
+    part = replace(now, operators=(replace(now.operators[0], batches=batches),))
+    plan = decide(part, t_max_s=4.63, headroom=0)
+    assert plan.bounded_target == 6
+    assert "estimated 4.75 s" in plan.reasons[0].text  # 3 + 0.5 + 6 / 4.8
+    assert plan.predicted.sojourn_s == pytest.approx(3 + 0.5 + 6 / (0.8 * 12))
 
 
 def test_tasks_of_other_queries_fill_a_round() -> None:

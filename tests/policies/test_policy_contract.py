@@ -34,6 +34,7 @@ NAMES = {
     "dstreams-ratio",
     "ds2",
     "lag",
+    "tide",
 }
 
 

@@ -283,6 +283,21 @@ def test_a_token_without_tls_is_served_with_a_warning(
     assert TOKEN not in caplog.text
 
 
+def test_a_page_of_another_site_cannot_read_them_on_loopback(metrics: Metrics) -> None:
+    with serve_metrics(metrics, port=0) as url:
+        for host in ("evil.example", "127.0.0.1.evil.example", "evil.example:9464"):
+            with pytest.raises(HTTPError, match="421"):
+                urlopen(Request(url, headers={"Host": host}))
+        for host in ("localhost", "127.0.0.1:9464", "[::1]:9464"):
+            with urlopen(Request(url, headers={"Host": host})) as response:
+                assert response.status == 200
+    with serve_metrics(metrics, 0, "0.0.0.0", TOKEN) as url:
+        named = {"Host": "metrics.example", "Authorization": f"Bearer {TOKEN}"}
+        here = url.replace("0.0.0.0", "127.0.0.1")
+        with urlopen(Request(here, headers=named)) as response:
+            assert response.status == 200
+
+
 def test_only_reading_is_allowed(metrics: Metrics) -> None:
     with serve_metrics(metrics, port=0) as url:
         with pytest.raises(HTTPError, match="405"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tidegate.errors import CheckFailed
@@ -33,14 +35,24 @@ class FailsWithoutAReason(FakeHost):
         super().start(query, checkpoint, timeout_s)
 
 
-def check(kind: type[FakeHost]) -> None:
+class SeesAnything(FakeHost):
+    def sees(self, file: Path, text: str, timeout_s: float) -> bool:
+        return file.exists()
+
+
+class SeesNothing(FakeHost):
+    def sees(self, file: Path, text: str, timeout_s: float) -> bool:
+        return False
+
+
+def check(kind: type[FakeHost], folder: Path) -> None:
     good, bad = (ContinuousQuery(name, lambda s, c: None) for name in ("good", "bad"))
     host = kind(FakeClock(), {}, refuse={"bad": ValueError("nonsense")})
-    check_host(host, good, bad, "c", "nonsense")
+    check_host(host, good, bad, str(folder / "c"), "nonsense")
 
 
-def test_the_fake_keeps_the_contract() -> None:
-    check(FakeHost)
+def test_the_fake_keeps_the_contract(tmp_path: Path) -> None:
+    check(FakeHost, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -50,8 +62,12 @@ def test_the_fake_keeps_the_contract() -> None:
         (StartsTwice, "starting a second copy of a query is an error"),
         (StartsAnything, "a query that cannot start raises its error"),
         (FailsWithoutAReason, "with the words 'nonsense'"),
+        (SeesAnything, "a host reads what is in a file"),
+        (SeesNothing, "a host on this machine sees its files"),
     ],
 )
-def test_a_host_that_breaks_one_rule_fails_by_that_rule(broken: type[FakeHost], rule: str) -> None:
+def test_a_host_that_breaks_one_rule_fails_by_that_rule(
+    broken: type[FakeHost], rule: str, tmp_path: Path
+) -> None:
     with pytest.raises(CheckFailed, match=rule):
-        check(broken)
+        check(broken, tmp_path)

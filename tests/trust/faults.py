@@ -118,6 +118,7 @@ class Job:
                 ],
                 stdout=log,
                 stderr=log,
+                env=os.environ | self.scene.cluster.environment(),
                 cwd=self.scene.folder,
                 start_new_session=True,
             )

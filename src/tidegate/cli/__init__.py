@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -17,7 +18,9 @@ from tidegate.cli.demo import demo
 from tidegate.cli.doctor import DoctorCommand, doctor
 from tidegate.cli.fleet import fleet
 from tidegate.cli.metrics import metrics_command
+from tidegate.cli.output import plain
 from tidegate.cli.policies import policies
+from tidegate.cli.probe import probe
 from tidegate.cli.profile import profile_command
 from tidegate.cli.replay import replay
 from tidegate.cli.report import report_command
@@ -56,6 +59,7 @@ app.command(cls=DoctorCommand)(doctor)
 app.add_typer(fleet)
 app.add_typer(traces)
 app.add_typer(sweep)
+app.add_typer(probe)
 
 
 def _version(asked: bool) -> None:
@@ -83,12 +87,22 @@ def main() -> None:
         _complain(str(error))
     except typer.Abort:
         sys.exit(130)  # Ctrl-C
+    except BrokenPipeError:  # who reads the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:  # such as output to a disk that is full
+        what = error.filename or "its output"
+        _complain(f"{what} cannot be read or written: {error.strerror or error}")
     except Exception as error:  # an option that Typer could not parse
         if not hasattr(error, "format_message"):
             raise
         _complain(f"{error.format_message().rstrip('.')}. See tidegate --help.")
 
 
+LONGEST_SENTENCE = 300
+
+
 def _complain(sentence: str) -> None:
-    typer.echo(f"tidegate: {sentence}", err=True)
+    """End with a sentence, in which nothing comes from elsewhere that moves the terminal."""
+    typer.echo(f"tidegate: {plain(sentence, LONGEST_SENTENCE)}", err=True)
     sys.exit(2)

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from tidegate.cli.autoscaler_options import WithoutGuard
 from tidegate.cli.dashboard import Dashboard, attached, wait_for_the_end
-from tidegate.cli.output import console, print_json, progress_bar, table
+from tidegate.cli.output import console, print_json, progress_bar, shown, table
 from tidegate.config import load_topology
 from tidegate.errors import InputError
 from tidegate.lab.backtest import (
@@ -22,6 +21,7 @@ from tidegate.lab.backtest import (
     check_guards,
     guards_text,
     pareto,
+    suited_processes,
     suits_fluid,
     target_text,
 )
@@ -30,6 +30,7 @@ from tidegate.lab.bound import Bound
 from tidegate.lab.scenario_options import ScenarioOptions, read_scenario, recorded_world
 from tidegate.lab.tune import config_text, tune
 from tidegate.loop.stack import StackOptions
+from tidegate.outputs import check_output
 from tidegate.policies import available, policy_class
 from tidegate.simulation.calibrate import load_world
 from tidegate.simulation.scenario import Scenario
@@ -138,6 +139,10 @@ def backtest_command(
     bound_time: Annotated[
         str, typer.Option(help="Time limit for computing the hindsight bound.")
     ] = "10s",
+    processes: Annotated[
+        int | None,
+        typer.Option(help="Processes that run policies; default: one per core for long traces."),
+    ] = None,
     report: Annotated[Path, typer.Option(help="HTML report to write.")] = Path("out/backtest.html"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; write no report.")] = False,
     dashboard: Dashboard = False,
@@ -182,10 +187,13 @@ def backtest_command(
         raise InputError("--mode", mode, "auto, items or fluid")
     fluid = mode == "fluid" or (mode == "auto" and suits_fluid(scenario))
     bound_s = duration_s(bound_time, "--bound-time")
+    if processes is not None:
+        finite(processes, "--processes", low=1)
     stack = StackOptions(without=without)
     if stabilise is not None:
         stack = replace(stack, stabilise_s=duration_s(stabilise, "--stabilise"))
     if not as_json:
+        check_output(report, "--report")
         _introduce(trace.name, scenario, fluid)
     journals = report.with_suffix("") if dashboard else None
     watched = [] if journals is None else [journals / f"{name}.jsonl" for name in names]
@@ -195,8 +203,11 @@ def backtest_command(
             bound = bound_of(scenario, bound_s, fluid)
             bar.update(task, completed=1)
 
+            shares = dict.fromkeys(names, 0.0)
+
             def show(name: str, share: float) -> None:
-                bar.update(task, completed=1 + names.index(name) + share, description=name)
+                shares[name] = share
+                bar.update(task, completed=1 + sum(shares.values()), description=name)
 
             results = backtest(
                 scenario,
@@ -207,6 +218,7 @@ def backtest_command(
                 fluid=fluid,
                 progress=show,
                 journals=journals,
+                processes=processes or suited_processes(scenario, len(names)),
             )
         if as_json:
             print_json(
@@ -214,12 +226,13 @@ def backtest_command(
             )
             return
         _leaderboard(results, bound, scenario)
-        backtest_page(trace.name, scenario, results, bound).write(report)
+        backtest_page(trace.name, scenario, results, bound).write(report, "--report")
         with_topology = "" if topology is None else f" --topology {topology}"
         console().print(
             f"\nreport: {report}\n"
             f"next: tidegate backtest {trace}{with_topology} --tune {results[0].policy}",
             soft_wrap=True,
+            markup=False,
         )
         if dashboard:
             wait_for_the_end()
@@ -230,7 +243,7 @@ def _introduce(name: str, scenario: Scenario, fluid: bool) -> None:
     known = describe(scenario.workload)
     shape = sparkline(series(scenario.workload, max(known.step_s, known.duration_s / 600)), 60)
     out.print(
-        f"[bold]{name}[/bold] {shape} {show_duration(known.duration_s)}, mean "
+        f"[bold]{shown(name)}[/bold] {shape} {show_duration(known.duration_s)}, mean "
         f"{known.mean_per_s:.4g}/s, peak {known.peak_per_s:.4g}/s"
     )
     operators, rounds = len(scenario.topology.operators), scenario.rounds
@@ -265,13 +278,13 @@ def _simulation(scenario: Scenario, fluid: bool) -> str:
 def _leaderboard(results: list[Result], bound: Bound, scenario: Scenario) -> None:
     out = console()
     front = pareto(results)
-    shown = table(
+    rows = table(
         "policy", "cost", "hosts $", "in time", "p50", "p95", "p99", "rescales", "hosts",
         "over bound", numbers=" rrrrrrrrr",
     )  # fmt: skip
     for result in results:
         r = result.report
-        shown.add_row(
+        rows.add_row(
             result.policy + (" *" if result.policy in front else ""),
             f"{result.cost_usd:.2f}",
             f"{r.resource_cost_usd:.2f}",
@@ -281,8 +294,8 @@ def _leaderboard(results: list[Result], bound: Bound, scenario: Scenario) -> Non
             f"{result.mean_hosts:.1f}",
             "–" if result.regret is None else f"{result.regret:+.0%}",
         )
-    shown.add_row("[dim]hindsight bound[/dim]", f"{bound.cost_usd:.2f}", *[""] * 8, style="dim")
-    out.print(shown)
+    rows.add_row("hindsight bound", f"{bound.cost_usd:.2f}", *[""] * 8, style="dim")
+    out.print(rows)
     if scenario.batches is not None and len(scenario.topology.operators) > 1:
         _by_query(results)
     out.print(
@@ -297,17 +310,17 @@ def _leaderboard(results: list[Result], bound: Bound, scenario: Scenario) -> Non
 
 def _by_query(results: list[Result]) -> None:
     """The results of each query, by its own latency target."""
-    shown = table("policy", "query", "target", "in time", "p50", "p95", "p99", numbers="  rrrrr")
+    rows = table("policy", "query", "target", "in time", "p50", "p95", "p99", numbers="  rrrrr")
     for result in results:
         for n, o in enumerate(result.report.operators):
-            shown.add_row(
+            rows.add_row(
                 "" if n else result.policy,
-                escape(o.operator),
+                o.operator,
                 _time(o.slo_s),
                 "–" if o.in_time is None else f"{o.in_time:.1%}",
                 *(_time(v) for v in (o.p50_duration_s, o.p95_duration_s, o.p99_duration_s)),
             )
-    console().print(shown)
+    console().print(rows)
 
 
 def _time(seconds: float | None) -> str:
@@ -370,16 +383,16 @@ def _tune(scenario: Scenario, name: str, options: StackOptions, seed: int, as_js
         print_json({"policy": name, "front": [_plain(result) for result in front]})
         return
     out = console()
-    shown = table("hosts $", "in time", "p95", "rescales", "settings", numbers="rrrr ")
+    rows = table("hosts $", "in time", "p95", "rescales", "settings", numbers="rrrr ")
     for result in front:
-        shown.add_row(
+        rows.add_row(
             f"{result.report.resource_cost_usd:.2f}",
             f"{result.slo_compliance:.2%}",
             _time(result.report.latency_p95_s),
             str(result.report.rescales),
             ", ".join(f"{k}={v}" for k, v in result.settings.items()) or "defaults",
         )
-    out.print(shown)
+    out.print(rows)
     best = min(front, key=lambda result: result.cost_usd)
     out.print("\n[dim]# lowest total cost, including late items; for --config:[/dim]")
     out.print(config_text(name, best.settings), end="")

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
-from tidegate.cli.output import console, print_json, table
+from tidegate.cli.output import console, print_json, say, shown, table
 from tidegate.codec import to_plain
 from tidegate.loop.journal import read_journal
+from tidegate.outputs import check_output
 from tidegate.simulation.calibrate import Fit, calibrate, save_world
 from tidegate.units import show_duration
 
@@ -31,6 +31,8 @@ def calibrate_command(
 
     [bold]tidegate calibrate journal.jsonl --out world.yaml[/bold]
     """
+    if out is not None:
+        check_output(out, "--out")
     found = calibrate(read_journal(journal), journal.name)
     if out is not None:
         save_world(found.world, out)
@@ -39,11 +41,11 @@ def calibrate_command(
         return
     screen = console()
     said: list[str] = []
-    shown = table("quantity", "fitted", "error", "samples", numbers=" rrr")
+    rows = table("quantity", "fitted", "error", "samples", numbers=" rrr")
     for fit in found.fits:
         off = "–" if fit.residual is None else f"{fit.residual:.1%}"
-        shown.add_row(escape(fit.name), _value(fit), off, str(fit.turns) if fit.turns else "–")
-    screen.print(shown)
+        rows.add_row(fit.name, _value(fit), off, str(fit.turns) if fit.turns else "–")
+    screen.print(rows)
     screen.print(
         f"{found.turns} turns; error: deviation of single turns from the fit; samples: turns, or "
         "executors for the start-up; –: not in the journal",
@@ -55,13 +57,13 @@ def calibrate_command(
         if query not in said:
             said.append(query)
             screen.print(
-                f"{escape(query)}: few batches, or all of about the same size: fixed work and work "
+                f"{shown(query)}: few batches, or all of about the same size: fixed work and work "
                 "on items cannot be separated, and the split marked ? is one of many that fit",
                 style="dim",
             )
     world = f" --world {out}" if out is not None else ""
     target = " --slo 5s" if found.world.slo_s is None else ""
-    screen.print(f"next: tidegate backtest {journal}{world}{target}", soft_wrap=True)
+    say(f"next: tidegate backtest {journal}{world}{target}")
 
 
 def _value(fit: Fit) -> str:

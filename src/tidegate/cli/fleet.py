@@ -11,7 +11,7 @@ import typer
 
 from tidegate.cli.dashboard import Dashboard, attached
 from tidegate.cli.logs import LogFormatOption
-from tidegate.cli.output import bar, console, print_json, table
+from tidegate.cli.output import bar, console, print_json, say, table
 from tidegate.errors import InputError
 from tidegate.lifecycle import from_handler, on_signals
 from tidegate.logs import log_format as chosen_format
@@ -65,6 +65,12 @@ def run(
     move_limit: Annotated[
         str, typer.Option(help="Timeout for stopping and for starting a query in a move.")
     ] = "60s",
+    lease: Annotated[
+        str,
+        typer.Option(
+            help="Time after which the queries of an endpoint that does not answer start elsewhere."
+        ),
+    ] = "30s",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="A parameter of the policy.", metavar="KEY=VALUE"),
@@ -127,13 +133,14 @@ def run(
         silence_s=None if silence is None else duration_s(silence, "--silence"),
         moves_at_once=moves_at_once,
         move_limit_s=duration_s(move_limit, "--move-limit"),
+        lease_s=duration_s(lease, "--lease"),
     )
     world.add(query for name, query in found.items() if name not in home.removed)
     world.recover()
     manager = FleetManager(world, chosen, home, home.path / "journal.jsonl")
     channel = Channel(home.path, manager.ask)
     many = f"{len(world.queries)} quer{'y' if len(world.queries) == 1 else 'ies'}"
-    typer.echo(f"{many}, {chosen.describe()}; see tidegate fleet status")
+    say(f"{many}, {chosen.describe()}; see tidegate fleet status")
     with on_signals(lambda: from_handler(manager.stop)):
         try:
             with attached(dashboard, [home.path / "journal.jsonl"]):
@@ -266,7 +273,7 @@ def _send(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run(folder: Path, request: dict[str, Any]) -> None:
-    typer.echo(_send(folder, request)["done"])
+    say(_send(folder, request)["done"])
 
 
 def _show(answer: dict[str, Any]) -> None:
@@ -319,16 +326,17 @@ def _show(answer: dict[str, Any]) -> None:
         if query["error"]:
             out.print(f"{query['query']}: {query['error']}", soft_wrap=True, markup=False)
     out.print()
-    out.print(f"turn {answer['turn']}, {answer['policy']}, {_moves(answer)}", soft_wrap=True)
+    turn = f"turn {answer['turn']}, {answer['policy']}, {_moves(answer)}"
+    out.print(turn, soft_wrap=True, markup=False)
     if busy := [host for host in answer["hosts"] if host["utilisation"]]:
         total = sum(host["utilisation"] for host in busy)
         rest, split = (sum(h[key] for h in busy) / total for key in ("unattributed", "shared"))
         text = f"queries account for {1 - rest:.0%} of the CPU time of their hosts"
         out.print(f"{text}; {split:.0%} of it was divided by time in batches", soft_wrap=True)
     for reason in answer["reasons"]:
-        out.print(f"  {reason}", soft_wrap=True)
+        out.print(f"  {reason}", soft_wrap=True, markup=False)
     if answer["error"]:
-        out.print(f"  the last turn failed: {answer['error']}", soft_wrap=True)
+        out.print(f"  the last turn failed: {answer['error']}", soft_wrap=True, markup=False)
 
 
 def _moves(answer: dict[str, Any]) -> str:

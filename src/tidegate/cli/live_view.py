@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.output import bar, console
+from tidegate.cli.output import bar, console, plain
 from tidegate.errors import JournalError
 from tidegate.lifecycle import Service
 from tidegate.loop.journal import Turn
@@ -169,11 +169,13 @@ def view(turns: Sequence[Turn], slo_s: float, phase: str = "") -> RenderableType
         if made.refused:
             why += f" (refused: {made.refused})"
         ago = f"{made.time_s - seen[0].time_s:5.0f} s"
-        text = Text(f"{ago}  {made.before} → {made.after}  {why}", overflow="ellipsis")
+        text = Text(f"{ago}  {made.before} → {made.after}  {plain(why, 300)}", overflow="ellipsis")
         text.no_wrap = True
         parts.append(text)
     if turns[-1].error is not None:
-        parts.append(Text(f"turn {turns[-1].number} failed: {turns[-1].error}", style="red"))
+        parts.append(
+            Text(f"turn {turns[-1].number} failed: {plain(turns[-1].error, 300)}", style="red")
+        )
     return Group(*parts)
 
 
@@ -196,7 +198,7 @@ def _queries(now: Snapshot, slo_s: float) -> list[RenderableType]:
         late = judge.p95_s is not None and judge.p95_s > limit_s
         style = "bold red" if late else "green" if judge.p95_s is not None else "dim"
         rows.add_row(
-            Text(name if len(name) <= NAME else name[: NAME - 1] + "…"),
+            Text(plain(name, NAME)),
             Text(_time(delay.p95_s, delay.at_least), style=style),
             f"{bar((judge.p95_s or 0.0) / limit_s)} {show_duration(limit_s)}",
             _time(reading.event_age.p95_s, reading.event_age.at_least),
@@ -206,7 +208,7 @@ def _queries(now: Snapshot, slo_s: float) -> list[RenderableType]:
     parts: list[RenderableType] = [rows]
     for name in names[:QUERIES]:
         if limit := limit_of(now.reading[name]):
-            text = Text(f"{name}: {limit}", "dim", overflow="ellipsis")
+            text = Text(plain(f"{name}: {limit}", 300), "dim", overflow="ellipsis")
             text.no_wrap = True
             parts.append(text)
     if len(names) > QUERIES:

@@ -14,7 +14,7 @@ from tidegate.cli.logs import LogFormatOption, logs_as
 from tidegate.cli.output import console
 from tidegate.credentials import secret_from
 from tidegate.errors import InputError
-from tidegate.loop.journal import read_turn
+from tidegate.loop.journal import TurnReader
 from tidegate.loop.tail import Tail
 from tidegate.report.metrics import TOKEN_VARIABLE, Metrics, serve_metrics
 from tidegate.units import duration_s
@@ -66,11 +66,11 @@ def metrics_command(
 
 def follow(journal: Path, metrics: Metrics, ended: threading.Event) -> None:
     """Feed the turns of a journal as they are written; lines that are not turns are skipped."""
-    tail = Tail(journal, rotated=True)
+    tail, reader = Tail(journal, rotated=True), TurnReader()
     while True:
         for line in tail.lines():
             try:
-                turn, _ = read_turn(line)
+                turn, _ = reader.read(line)
             except InputError:
                 continue
             metrics.observe(turn)

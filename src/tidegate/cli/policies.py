@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tidegate.cli.output import console, print_json, table
+from tidegate.cli.output import console, print_json, shown, table
 from tidegate.codec import to_plain
 from tidegate.policies import Parameter, available, policy_class
 
@@ -28,21 +28,21 @@ def policies(
         return
     out = console()
     if name is None:
-        shown = table("policy", "source", "parameters and defaults")
+        rows = table("policy", "source", "parameters and defaults")
         for policy in described:
-            shown.add_row(policy["name"], policy["paper"], _defaults(policy["parameters"]))
-        out.print(shown)
+            rows.add_row(policy["name"], policy["paper"], _defaults(policy["parameters"]))
+        out.print(rows)
         out.print("\n[dim]tidegate policies NAME shows the details of one[/dim]")
         return
     policy = described[0]
-    out.print(f"[bold]{policy['name']}[/bold] — {policy['paper']}")
-    out.print(policy["summary"])
+    out.print(f"[bold]{shown(policy['name'])}[/bold] — {shown(policy['paper'])}")
+    out.print(policy["summary"], markup=False)
     needs = ", ".join(policy["needs"]) or "nothing"
     out.print(f"\nneeds {needs}; style: {policy['style']}\n")
-    shown = table("parameter", "default", "range", "meaning")
+    rows = table("parameter", "default", "range", "meaning")
     for each in policy_class(policy["name"]).parameters():
-        shown.add_row(each.name, describe_default(each.default), describe_range(each), each.doc)
-    out.print(shown)
+        rows.add_row(each.name, describe_default(each.default), describe_range(each), each.doc)
+    out.print(rows)
 
 
 def _described(name: str) -> dict[str, Any]:

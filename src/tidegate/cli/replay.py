@@ -11,7 +11,7 @@ from rich.progress import track
 
 from tidegate.cli.autoscaler_options import chosen_policy
 from tidegate.cli.backtest import WithoutGuard
-from tidegate.cli.output import console, print_json, table
+from tidegate.cli.output import console, print_json, shown, table
 from tidegate.codec import to_plain
 from tidegate.errors import InputError
 from tidegate.guards import EveryQueryRuns
@@ -114,11 +114,11 @@ def _show(rows: list[Comparison], other: Policy) -> None:
     out = console()
     different = [row for row in rows if not row.agrees]
     if different:
-        shown = table("turn", "time", "hosts", "other", "instances", "why", numbers="rrrr ")
+        listed = table("turn", "time", "hosts", "other", "instances", "why", numbers="rrrr ")
         for row in different:
             why = row.other.bindings[-1].why if row.other.bindings else ""
             reasons = "; ".join(reason.text for reason in row.other.reasons)
-            shown.add_row(
+            listed.add_row(
                 str(row.number),
                 f"{row.time_s:g} s",
                 str(row.recorded.bounded_target),
@@ -126,11 +126,11 @@ def _show(rows: list[Comparison], other: Policy) -> None:
                 _instances(row),
                 reasons or why or "no reason given",
             )
-        out.print(shown)
+        out.print(listed)
         out.print()
     summary = _summary(rows, other)
     out.print(
-        f"[bold]{other.describe()}[/bold] would have decided differently in "
+        f"[bold]{shown(other.describe(), 1000)}[/bold] would have decided differently in "
         f"{len(different)} of {len(rows)} turns; mean hosts: "
         f"{summary['mean_hosts_recorded']:.2f} recorded, {summary['mean_hosts_other']:.2f} replayed"
     )

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import typer
 from rich.progress import TaskID
 
-from tidegate.cli.output import console, print_json, progress_bar, table
+from tidegate.cli.output import console, print_json, progress_bar, say, styled, table
 from tidegate.errors import InputError
 from tidegate.lab.papers import PAPERS, load_paper
 from tidegate.lab.papers.claims import Experiment, claims_page
+from tidegate.outputs import check_output, write_output
 from tidegate.report import Page
 from tidegate.units import finite
 
@@ -74,6 +75,9 @@ def reproduce(
         raise InputError("paper", paper, "one of " + ", ".join((*PAPERS, "all")))
     if seeds is not None:
         finite(seeds, "--seeds", low=1, high=1000)
+    for option, file in (("--report", report), ("--claims", claims)):
+        if file is not None:
+            check_output(file, option)
     more = {"days": _read_days(paper, days)} if days else {}
     experiments = _run(PAPERS if paper == "all" else (paper,), quick, seeds, as_json, more)
     if report is not None:
@@ -83,14 +87,14 @@ def reproduce(
         words += "" if seeds is None else f" --seeds {seeds}"
         before = claims.read_text(encoding="utf-8") if paper != "all" and claims.exists() else ""
         page = claims_page(experiments, f"{words} --claims FILE", before)
-        claims.write_text(page, encoding="utf-8")
+        write_output(claims, page, "--claims")
     if as_json:
         print_json([row for experiment in experiments for row in experiment.rows()])
     else:
         _show(experiments)
         for written in (report, claims):
             if written is not None:
-                console().print(f"written: {written}")
+                say(f"written: {written}")
 
 
 def _read_days(paper: str, files: list[Path]) -> Any:
@@ -128,16 +132,16 @@ def _show(experiments: list[Experiment]) -> None:
                 row["claim"],
                 row["published"],
                 row["measured"],
-                f"[{style}]{row['verdict']}[/{style}]",
+                styled(row["verdict"], style),
             )
             counts[row["verdict"]] = counts.get(row["verdict"], 0) + 1
         out.print(f"\n[bold]{experiment.paper.name}[/bold]")
         out.print(shown)
         for row in experiment.rows():
             if row["reason"]:
-                out.print(f"[dim]{row['id']}: {row['reason']}[/dim]")
+                out.print(f"{row['id']}: {row['reason']}", style="dim", markup=False)
         for note in experiment.notes:
-            out.print(f"[dim]· {note}[/dim]")
+            out.print(f"· {note}", style="dim", markup=False)
     out.print("\n" + ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
 
 
@@ -161,4 +165,4 @@ def _write_report(experiments: list[Experiment], path: Path) -> None:
             page.text(note)
         if experiment.tables:
             page.picture(experiment.tables)
-    page.write(path)
+    page.write(path, "--report")

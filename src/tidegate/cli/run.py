@@ -273,9 +273,9 @@ def _conclude(run: LiveRun, result: LiveResult) -> None:
         _show_table(ASIDE_COLUMNS, _rejected(result.check))
     out.print()
     for sentence in run.application.tally(result.check.inputs, result.check.results):
-        out.print(sentence)
+        out.print(sentence, markup=False)
     for text, exact in _verdicts(result.check):
-        out.print(text, style="green" if exact else "red")
+        out.print(text, style="green" if exact else "red", markup=False)
 
 
 ITEM_COLUMNS = ("operator", "received", "= shed", "+ set aside", "+ processed", "rows out")

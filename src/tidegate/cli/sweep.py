@@ -14,11 +14,12 @@ import typer
 from typer.core import TyperGroup
 
 from tidegate.cli.backtest import WithoutGuard
-from tidegate.cli.output import console, print_json, table
+from tidegate.cli.output import console, print_json, say, table
 from tidegate.config import read_yaml
 from tidegate.errors import BackendError, InputError, TidegateError
 from tidegate.lab.backtest import check_guards, guards_text
 from tidegate.lifecycle import from_handler, on_signals
+from tidegate.outputs import check_output, write_output
 from tidegate.units import finite, show_duration
 
 if TYPE_CHECKING:
@@ -97,12 +98,12 @@ def run(
             trace.read()  # report a bad file now, not on the executors
         try:
             out.mkdir(parents=True, exist_ok=True)
-            (out / "grid.yaml").write_text(_effective(grid, read), encoding="utf-8")
+            write_output(out / "grid.yaml", _effective(grid, read), "--out")
         except OSError as error:
             remedy = error.strerror or "choose another folder"
             raise InputError("--out", str(out), "a folder that can be written", remedy) from None
         log = out / "driver.log"
-        console().print(f"[dim]starting Spark on {master}; its log is {log}[/dim]")
+        console().print(f"starting Spark on {master}; its log is {log}", style="dim", markup=False)
         complete = _run(read, state, out, chunk, _session(master, log, settings))
         state = sweep_state(read, out, any_code)
         if not complete:
@@ -113,7 +114,7 @@ def run(
             raise typer.Exit(INTERRUPTED)
     if not dry_run:
         _show_failed(out, state)
-        console().print(f"next: tidegate sweep report {out}", soft_wrap=True)
+        say(f"next: tidegate sweep report {out}")
 
 
 def _settings(conf: Sequence[str] | None) -> dict[str, str]:
@@ -303,6 +304,9 @@ def report_command(
         remedy = "run `tidegate sweep grid.yaml --out DIR` first"
         raise InputError("folder", str(folder), "a folder with results of a sweep", remedy)
     asked = [parse_heat(text) for text in heat or ()]
+    page = page or folder / "report.html"
+    if not as_json:
+        check_output(page, "--page")
     settings = {"spark.sql.shuffle.partitions": "4"} | _settings(conf)
     with _session(master, folder / "report.log", settings) as spark:
         figures = sweep_figures(spark, folder / "cells", asked)
@@ -310,13 +314,11 @@ def report_command(
         print_json(figures.plain())
         return
     _leaderboard(figures)
-    page = page or folder / "report.html"
     if page.suffix == ".svg" and figures.overall:
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(standalone(front_picture(figures.overall)), encoding="utf-8")
+        write_output(page, standalone(front_picture(figures.overall)), "--page")
     else:
-        sweep_page(figures).write(page)
-    console().print(f"\nreport: {page}")
+        sweep_page(figures).write(page, "--page")
+    say(f"\nreport: {page}")
 
 
 def _leaderboard(figures: SweepFigures) -> None:

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
+from rich.markup import escape
 from rich.progress import Progress
 
-from tidegate.cli.output import bar, console, print_json, progress_bar, table
+from tidegate.cli.output import bar, console, print_json, progress_bar, say, styled, table
 from tidegate.errors import InputError
+from tidegate.outputs import check_output, write_output
 from tidegate.report.page import standalone
 from tidegate.report.trace import rate_picture, trace_figures, trace_page
 from tidegate.units import duration_s, finite
@@ -138,11 +140,8 @@ def build(
     )
     if rejected:
         where = f"; see {out / REJECTED}"
-        screen.print(f"[bold]{rejected:,} rows rejected[/bold]: {reasons}{where}")
-    screen.print(
-        f"next: tidegate traces describe {out}\n      tidegate backtest {built.file} --slo 2s",
-        soft_wrap=True,
-    )
+        screen.print(f"[bold]{rejected:,} rows rejected[/bold]: {reasons}{escape(where)}")
+    say(f"next: tidegate traces describe {out}\n      tidegate backtest {built.file} --slo 2s")
 
 
 @traces.command("describe")
@@ -157,6 +156,8 @@ def describe_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; write no report.")] = False,
 ) -> None:
     """Describe a trace: rate, peak to mean, burstiness at several scales, and largest keys."""
+    if not as_json:
+        check_output(report, "--report")
     built = read_built(trace)
     if as_json:
         from tidegate.codec import to_plain
@@ -165,22 +166,20 @@ def describe_command(
         return
     _show(built, int(finite(top, "--top", low=0)))
     if report.suffix == ".svg":
-        report.parent.mkdir(parents=True, exist_ok=True)
-        report.write_text(standalone(rate_picture(built)), encoding="utf-8")
+        write_output(report, standalone(rate_picture(built)), "--report")
     else:
-        trace_page(trace.stem, built).write(report)
-    steps = f"\nreport: {report}\nnext: tidegate backtest {built.file} --slo 2s"
-    console().print(steps, soft_wrap=True)
+        trace_page(trace.stem, built).write(report, "--report")
+    say(f"\nreport: {report}\nnext: tidegate backtest {built.file} --slo 2s")
 
 
 def _show(built: BuiltTrace, top: int = 5) -> None:
     screen = console()
     screen.print(sparkline(built.trace.rate_per_s, min(100, screen.width)))
-    shown = table("", "")
-    shown.show_header = False
+    rows = table("", "")
+    rows.show_header = False
     for name, value in trace_figures(describe(built.trace)):
-        shown.add_row(name, f"[bold]{value}[/bold]")
-    screen.print(shown)
+        rows.add_row(name, styled(value, "bold"))
+    screen.print(rows)
     if not built.keys or not top:
         return
     skew = built.provenance["skew"]

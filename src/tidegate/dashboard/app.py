@@ -25,7 +25,7 @@ from fastapi.responses import (
 from fastapi.staticfiles import StaticFiles
 
 from tidegate.dashboard.journals import JournalList, WatchedJournal
-from tidegate.dashboard.security import COOKIE, Access, AccessMiddleware
+from tidegate.dashboard.security import Access, AccessMiddleware
 from tidegate.dashboard.view import columns
 from tidegate.errors import BackendError, InputError
 
@@ -39,6 +39,8 @@ KEEP_ALIVE_S = 15.0
 MOST_POINTS = 4_000
 MOST_BYTES = 20_000
 """Upper limit of a request body."""
+SIGN_IN = "Only who knows the token may use the controls."
+NO_SIGN_IN = "Controls are disabled: this dashboard was started without a token for them."
 
 
 def make_app(shown: JournalList, access: Access, closing: threading.Event | None = None) -> FastAPI:
@@ -88,7 +90,9 @@ def make_app(shown: JournalList, access: Access, closing: threading.Event | None
             return RedirectResponse("/login?wrong=true", 303)
         answer = RedirectResponse("/", 303)
         secure = request.url.scheme == "https"
-        answer.set_cookie(COOKIE, access.session, httponly=True, samesite="strict", secure=secure)
+        answer.set_cookie(
+            access.cookie, access.session, httponly=True, samesite="strict", secure=secure
+        )
         return answer
 
     @app.get("/api/journals")
@@ -109,8 +113,12 @@ def make_app(shown: JournalList, access: Access, closing: threading.Event | None
         return Response(shown.journal(number).raw(index), media_type="application/json")
 
     @app.get("/api/journals/{number}/controls")
-    def controls(number: int) -> Any:
-        return shown.journal(number).controllable()
+    def controls(number: int, request: Request) -> Any:
+        found = shown.journal(number).controllable()
+        if not found["enabled"] or access.may_steer(request.headers):
+            return {**found, "sign_in": False}
+        why = NO_SIGN_IN if not access.can_sign_in else SIGN_IN
+        return {**found, "enabled": False, "why": why, "sign_in": access.can_sign_in}
 
     @app.post("/api/journals/{number}/controls", status_code=202)
     async def ask(number: int, request: Request) -> Any:
@@ -118,7 +126,7 @@ def make_app(shown: JournalList, access: Access, closing: threading.Event | None
             return JSONResponse({"error": "the request body must be JSON"}, 415)
         try:
             plain = json.loads(await _body(request))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise InputError("request", "…", "valid JSON") from None
         if not isinstance(plain, dict):
             raise InputError("request", "…", "an object with do and value")

@@ -14,7 +14,8 @@ from tidegate.codec import to_plain
 from tidegate.dashboard.view import LOOK_AHEAD, Row, RowBuilder, columns, detail_of, thinned
 from tidegate.errors import BackendError, InputError
 from tidegate.loop.controls import Control, listener_of, submit
-from tidegate.loop.journal import FIRST_BYTES, read_turn
+from tidegate.loop.journal import FIRST_BYTES, TurnReader
+from tidegate.loop.lines import first_whole
 from tidegate.loop.tail import Tail
 from tidegate.policies import available, policy_class
 
@@ -38,6 +39,7 @@ class WatchedJournal:
         self.slo_s = slo_s
         self.tail = Tail(path, rotated=True)
         self.builder = RowBuilder(slo_s)
+        self._reader = TurnReader()
         self.rows: list[Row] = []
         self.controls: list[dict[str, Any]] = []
         """The last controls that were requested."""
@@ -74,7 +76,7 @@ class WatchedJournal:
     def _take(self, line: bytes) -> None:
         self._first = self._first or crc32(line)
         try:
-            turn, _ = read_turn(line)
+            turn, _ = self._reader.read(line)
         except InputError as error:
             self.rows.append(self.builder.skip(f"this line is not a turn: {error}"))
             return
@@ -124,7 +126,7 @@ class WatchedJournal:
 
         Its totals by query are those of the whole journal so far.
         """
-        turn, _ = read_turn(self.raw(index))
+        turn, _ = TurnReader().read(self.raw(index))
         later = self.after(index, LOOK_AHEAD)
         with self._lock:
             at = bisect_right(self.rows, index, key=lambda row: row.index) - 1
@@ -136,12 +138,12 @@ class WatchedJournal:
         return {**detail, "index": index, "totals": totals}
 
     def raw(self, index: int) -> bytes:
-        """Return the line of a turn."""
+        """Return a turn as a full line, also where the journal only has what has changed."""
         with self._lock:
             if not 0 <= index < len(self.tail.starts):
                 allowed = f"between 0 and {len(self.tail.starts) - 1}"
                 raise InputError("turn", index, allowed, "the journal has no such turn")
-            return self.tail.line(index)
+            return first_whole(self.tail.line(n) for n in range(index, -1, -1))
 
     # --- controls -----------------------------------------------------------------------------
 

@@ -1,10 +1,11 @@
 """Access control: a middleware that checks host, token and origin, and sets security headers.
 
-On loopback, every user of this machine has access, as with Spark's own pages, but pages of other
-sites do not: the Host header must name this machine, which rules out DNS rebinding, and a request
-that changes something must come from the dashboard's own page. Other addresses require a token: it
-is entered once in a form and then kept in a cookie that scripts cannot read. It is never part of a
-URL.
+On loopback, every user of this machine may look, as with Spark's own pages. To steer, one needs the
+token, since only the owner can write the control file next to the journal. Pages of other sites can
+do neither: the Host header must name this machine, which rules out DNS rebinding, and a request
+that changes something must come from the dashboard's own page. On other addresses, looking needs
+the token, too. It is entered once in a form and then kept in a cookie that scripts cannot read. It
+is never part of a URL.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
-from tidegate.listening import is_loopback, same_token
+from tidegate.listening import names_loopback, same_token
 
 __all__ = ["HEADERS", "Access", "AccessMiddleware"]
 
-COOKIE = "tidegate"
 OPEN = ("/login", "/static/login.css", "/static/base.css", "/healthz")
 HEADERS = {
     "content-security-policy": (
@@ -38,38 +38,51 @@ HEADERS = {
 class Access:
     """Decides which requests are allowed.
 
-    token: None to allow every request. loopback: whether the server listens on loopback only.
+    token: required for every request; None: everybody may look. loopback: whether the server
+    listens on loopback only. steering_token: required to steer, where looking needs no token. port:
+    of the server; browsers send a cookie to all ports of a machine, so its name has the port.
     """
 
-    def __init__(self, token: str | None, loopback: bool) -> None:
-        self._token = token
+    def __init__(
+        self,
+        token: str | None,
+        loopback: bool,
+        steering_token: str | None = None,
+        port: int = 0,
+    ) -> None:
+        self._open = token is None
+        self._token = steering_token if token is None else token
         self.loopback = loopback
+        self.cookie = f"tidegate-{port}"
         self.session = secrets.token_urlsafe(32)
+
+    @property
+    def can_sign_in(self) -> bool:
+        """Whether there is a token at all."""
+        return self._token is not None
 
     def knows(self, token: str) -> bool:
         """Return whether this is the token, in constant time."""
         return self._token is not None and same_token(token, self._token)
 
     def admits(self, headers: Mapping[str, str]) -> bool:
+        """Return whether a request may look."""
+        return self._open or self.may_steer(headers)
+
+    def may_steer(self, headers: Mapping[str, str]) -> bool:
         """Return whether a request has the token, or the cookie that was set for it."""
-        if self._token is None:
-            return True
         kind, _, word = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and self.knows(word.strip()):
             return True
         try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+            cookie = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
         except CookieError:
             return False
         return cookie is not None and same_token(cookie.value, self.session)
 
     def host_is_right(self, headers: Mapping[str, str]) -> bool:
         """Return whether the Host header names this machine; always true beyond loopback."""
-        if not self.loopback:
-            return True
-        name = headers.get("host", "").lower()
-        name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
-        return is_loopback(name)
+        return not self.loopback or names_loopback(headers.get("host", ""))
 
     def origin_is_ours(self, headers: Mapping[str, str]) -> bool:
         """Return whether a request comes from the dashboard's own page, or from no page."""
@@ -112,14 +125,21 @@ class AccessMiddleware:
         await (refusal or self.app)(scope, receive, with_headers)
 
     def _refusal(self, scope: Any, headers: Mapping[str, str]) -> Any:
-        from starlette.responses import PlainTextResponse, RedirectResponse
+        from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse
 
         if not self.access.host_is_right(headers):
             text = "This dashboard can be opened at localhost and 127.0.0.1 only."
             return PlainTextResponse(text, 421)
-        if scope["method"] not in ("GET", "HEAD") and not self.access.origin_is_ours(headers):
+        changes = scope["method"] not in ("GET", "HEAD")
+        if changes and not self.access.origin_is_ours(headers):
             return PlainTextResponse("Only the dashboard's own page may send this request.", 403)
-        if scope["path"] in OPEN or self.access.admits(headers):
+        if scope["path"] in OPEN:
+            return None
+        if changes and not self.access.may_steer(headers):
+            return JSONResponse(
+                {"error": "a token is required"}, 401, {"www-authenticate": "Bearer"}
+            )
+        if self.access.admits(headers):
             return None
         if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
             return RedirectResponse("/login", 303)

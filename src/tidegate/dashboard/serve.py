@@ -12,7 +12,7 @@ from pathlib import Path
 from tidegate.dashboard.journals import JournalList
 from tidegate.dashboard.security import Access
 from tidegate.errors import BackendError, InputError
-from tidegate.listening import Listening, is_loopback
+from tidegate.listening import Listening, check_token, is_loopback
 
 __all__ = ["is_free", "serving"]
 
@@ -26,6 +26,7 @@ def serving(
     port: int = 8080,
     host: str = "127.0.0.1",
     token: str | None = None,
+    steering_token: str | None = None,
     slo_s: float | None = None,
     certificate: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
@@ -36,7 +37,9 @@ def serving(
         journals: One or several, or folders with journals in them; they need not exist yet.
         port: 0 for any free port.
         host: An address other than loopback requires a token.
-        token: At least 12 characters, which users have to enter.
+        token: At least 12 characters, which users have to enter; None: who can connect may look.
+        steering_token: The same for the controls alone, where looking needs none. With neither of
+            the two, the controls are disabled.
         slo_s: Latency target, in seconds; None for the target in each journal.
         certificate: PEM file with a certificate, for TLS; a renewed file is noticed.
         key: PEM file with its key; None: it is in the file of the certificate.
@@ -45,16 +48,21 @@ def serving(
         import uvicorn
 
         from tidegate.dashboard.app import make_app
+        from tidegate.dashboard.limits import HEADER_BYTES, LimitedProtocol, LimitedSocket
     except ImportError as error:
         remedy = "pip install 'tidegate[dashboard]'"
         raise BackendError(f"the dashboard requires {error.name}: {remedy}") from None
 
     at = Listening(host, port, token, certificate, key)
+    if steering_token is not None:
+        check_token(steering_token, "--token")
     one = isinstance(journals, str | PathLike)
     paths = [Path(journals)] if one else [Path(path) for path in journals]  # type: ignore[arg-type, union-attr]
-    listener = _listen(host, port)
+    listener = _listen(host, port, LimitedSocket)
     closing = threading.Event()
-    app = make_app(JournalList(paths, slo_s), Access(token, is_loopback(host)), closing)
+    real_port = listener.getsockname()[1]
+    access = Access(token, is_loopback(host), steering_token, real_port)
+    app = make_app(JournalList(paths, slo_s), access, closing)
     # No access log: the terminal may be showing something else. Its warnings go where others go.
     settings = uvicorn.Config(
         app,
@@ -62,6 +70,9 @@ def serving(
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=2,
+        http=LimitedProtocol,
+        loop="asyncio",  # it accepts connections with the socket's own method
+        h11_max_incomplete_event_size=HEADER_BYTES,
         ws="none",
     )
     settings.load()
@@ -74,7 +85,7 @@ def serving(
     try:
         _await_start(server, thread)
         at.warn_if_readable("pages")
-        yield f"{at.scheme}://{at.shown_host}:{listener.getsockname()[1]}/"
+        yield f"{at.scheme}://{at.shown_host}:{real_port}/"
     finally:
         closing.set()
         server.should_exit = True
@@ -82,9 +93,9 @@ def serving(
         listener.close()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, kind: type[socket.socket] = socket.socket) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = kind(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

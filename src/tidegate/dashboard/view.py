@@ -289,7 +289,8 @@ def _sentence_case(text: str) -> str:
 def tables_of(memory: Any) -> dict[str, Any]:
     """Return what a learning policy has learnt, by host; empty for other policies.
 
-    memory: of the whole stack, with the policy inside its guards.
+    memory: of the whole stack, with the policy inside its guards. A table of another form, as a
+    plug-in may have, is left out.
 
     >>> tables_of({"own": {}, "inner": {"tables": {"host-1": {"rows": []}}}})
     {'host-1': {'rows': []}}
@@ -297,7 +298,18 @@ def tables_of(memory: Any) -> dict[str, Any]:
     while isinstance(memory, dict) and "inner" in memory:
         memory = memory["inner"]
     tables = memory.get("tables") if isinstance(memory, dict) else None
-    return tables if isinstance(tables, dict) else {}
+    return {k: t for k, t in tables.items() if _is_table(t)} if isinstance(tables, dict) else {}
+
+
+def _is_table(table: Any) -> bool:
+    """Whether it has rows with a number for each action."""
+    rows = table.get("rows") if isinstance(table, dict) else None
+    return isinstance(rows, list) and all(
+        isinstance(row, list)
+        and len(row) == len(ACTIONS)
+        and all(isinstance(value, int | float) for value in row)
+        for row in rows
+    )
 
 
 def thresholds_of(table: dict[str, Any]) -> tuple[float | None, float | None]:

@@ -20,6 +20,8 @@ __all__ = ["Channel", "send"]
 
 # The kernel's limit for the path of a socket, without the terminating zero.
 LONGEST = 107
+LONGEST_LINE = 1_000_000
+"""Characters of a command, at most."""
 
 
 def _address(folder: Path) -> str:
@@ -61,8 +63,8 @@ class Channel:
             connection.settimeout(90)
             with connection.makefile("rw", encoding="utf-8") as file:
                 try:
-                    answer = self._answer(json.loads(file.readline()))
-                except ValueError:
+                    answer = self._answer(json.loads(file.readline(LONGEST_LINE)))
+                except (ValueError, RecursionError):
                     answer = {"error": "the command is not a line of JSON"}
                 file.write(json.dumps(answer) + "\n")
                 file.flush()

@@ -18,7 +18,14 @@ from urllib.parse import quote, urlsplit
 
 from tidegate.credentials import secret_from
 from tidegate.errors import BackendError, InputError
-from tidegate.fleet.hosts import HostRefused, HostView, QueryView, bounded
+from tidegate.fleet.hosts import (
+    BackgroundCall,
+    HostRefused,
+    HostSilent,
+    HostView,
+    QueryView,
+    bounded,
+)
 from tidegate.fleet.queries import ContinuousQuery
 from tidegate.spark.autoscaler.progress import Progress, read_progress
 
@@ -68,6 +75,8 @@ def read_endpoint(text: str) -> Endpoint:
     """
     address, _, rest = text.partition("/;")
     address = address.rstrip("/")
+    if "@" in address:  # what is before it may be a password
+        raise InputError("--endpoint", "…@…", "an address without a user", REMEDY)
     try:
         parts = urlsplit(address)
         known = parts.scheme == "sc" and parts.hostname and not parts.path and parts.port != 0
@@ -167,6 +176,8 @@ class ConnectHost:
         self._session: Any = None
         self._running = running
         self._handles: dict[str, Any] = {}
+        self._seen: set[Path] = set()
+        self._late: dict[str, list[BackgroundCall[None]]] = {}
         self._stages = _Stages(ui_url) if ui_url else None
 
     @property
@@ -208,20 +219,60 @@ class ConnectHost:
     def start(self, query: ContinuousQuery, checkpoint: str, timeout_s: float) -> None:
         """Start a query; an error of the query's function is raised."""
         what = f"the start of {query.name} on {self.place}"
-        self._bounded(lambda: self._start(query, checkpoint), timeout_s, what)
+        calls: list[BackgroundCall[None]] = []
+        try:
+            self._bounded(lambda: self._start(query, checkpoint), timeout_s, what, calls.append)
+        except HostSilent:
+            self._late.setdefault(query.name, []).extend(calls)
+            raise
 
     def stop(self, name: str, timeout_s: float) -> None:
         """Stop a query after its batch, or after five seconds in the middle of one.
 
         Spark repeats an interrupted batch from its offsets, so no rows are lost.
         """
-        self._bounded(lambda: self._stop(name), timeout_s, f"the stop of {name} on {self.place}")
+        deadline_s = time.monotonic() + timeout_s
+        for call in self._late.get(name, ()):
+            if not call.done(deadline_s, lambda: self.alive) and self.alive:
+                raise HostSilent(f"an earlier start of {name} on {self.place} has not ended")
+        self._late.pop(name, None)
+        left_s = max(1.0, deadline_s - time.monotonic())
+        self._bounded(lambda: self._stop(name), left_s, f"the stop of {name} on {self.place}")
+
+    def sees(self, file: Path, text: str, timeout_s: float) -> bool:
+        """Whether the server reads this text in this file, by the path that queries use.
+
+        What it has seen once, it is not asked again for any file in the same parent folder.
+        """
+        folder = file.parent.parent
+
+        def read() -> bool:
+            try:
+                rows = self._connected().read.text(str(file)).collect()
+            except Exception as error:
+                if "PATH_NOT_FOUND" in str(error):
+                    return False
+                raise
+            return [row.value for row in rows] == [text]
+
+        if folder not in self._seen:
+            what = f"a look at the checkpoints from {self.place}"
+            if not self._bounded(read, timeout_s, what):
+                return False
+            self._seen.add(folder)
+        return True
 
     # --- inside -------------------------------------------------------------------------------
 
-    def _bounded(self, call: Callable[[], T], timeout_s: float, what: str) -> T:
+    def _bounded(
+        self,
+        call: Callable[[], T],
+        timeout_s: float,
+        what: str,
+        begun: Callable[[BackgroundCall[T]], None] | None = None,
+    ) -> T:
         try:
-            return bounded(call, timeout_s, what, lambda: self.alive)
+            return bounded(call, timeout_s, what, lambda: self.alive, begun)
         except Exception as error:
             raise explained(error, self.place) from error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
@@ -100,7 +101,14 @@ class FleetHost(Protocol):
         """Start a query from its checkpoint."""
 
     def stop(self, name: str, timeout_s: float) -> None:
-        """Stop a query between two batches. Stopping a query that does not run is no error."""
+        """Stop a query between two batches. Stopping a query that does not run is no error.
+
+        A start that got no answer in time is waited for and then stopped, so that it cannot happen
+        later. If it does not end in time either, this raises HostSilent.
+        """
+
+    def sees(self, file: Path, text: str, timeout_s: float) -> bool:
+        """Whether the host reads this text in this file, and so shares its folder with us."""
 
 
 class HostProvider(Protocol):
@@ -168,7 +176,11 @@ class BackgroundCall(Generic[T]):
 
 
 def bounded(
-    call: Callable[[], T], timeout_s: float, what: str, alive: Callable[[], bool] | None = None
+    call: Callable[[], T],
+    timeout_s: float,
+    what: str,
+    alive: Callable[[], bool] | None = None,
+    begun: Callable[[BackgroundCall[T]], None] | None = None,
 ) -> T:
     """Return the result of a call that may hang; raise HostSilent after `timeout_s` seconds.
 
@@ -176,9 +188,11 @@ def bounded(
     and a channel to a process that has ended retries for minutes.
 
     what: names the call in error messages. alive: whether an answer may still come; if not, the
-    function raises BackendError at once.
+    function raises BackendError at once. begun: receives the call, which may outlast this one.
     """
     background = BackgroundCall(call)
+    if begun is not None:
+        begun(background)
     if not background.done(monotonic() + timeout_s, alive):
         if alive is not None and not alive():
             raise BackendError(f"{what}: its host has ended")

@@ -17,10 +17,11 @@ from typing import IO, Any
 from tidegate.errors import InputError, TidegateError
 from tidegate.fleet.queries import load_queries
 from tidegate.fleet.world import FleetWorld
-from tidegate.loop.controller import Controller
+from tidegate.loop.controller import DECISION_S, Controller
 from tidegate.loop.journal import Turn
 from tidegate.loop.records import open_records
 from tidegate.loop.stack import StackOptions, build_stack
+from tidegate.outputs import write_output
 from tidegate.policies import available, policy_class
 from tidegate.policies.base import Policy, Situation
 
@@ -78,10 +79,26 @@ class FleetFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock: IO[str] | None = None
         self._file = self.path / "fleet.json"
-        known = json.loads(self._file.read_text("utf-8")) if self._file.exists() else {}
+        known = self._read()
         self.id: str = known.get("id") or str(uuid.uuid4())
         self.files: list[str] = known.get("files", [])
         self.removed: list[str] = known.get("removed", [])
+
+    def _read(self) -> dict[str, Any]:
+        if not self._file.exists():
+            return {}
+        try:
+            known = json.loads(self._file.read_bytes())
+            if isinstance(known, dict) and isinstance(known.get("id", ""), str):
+                return known
+        except (ValueError, RecursionError):
+            pass
+        except OSError as error:
+            why = error.strerror or "it cannot be read"
+            raise InputError("--folder", str(self.path), "a fleet's folder", why) from None
+        # Without its id, the manager would not know its own queries on existing servers.
+        remedy = f"{self._file} is damaged: restore it, or remove it when no query runs any more"
+        raise InputError("--folder", str(self.path), "a fleet's folder", remedy)
 
     def lock(self) -> None:
         """Lock the folder for this manager; InputError if another manager has it."""
@@ -96,9 +113,7 @@ class FleetFolder:
     def save(self) -> None:
         """Write the file atomically."""
         plain = {"id": self.id, "files": self.files, "removed": self.removed}
-        new = self._file.with_suffix(".new")
-        new.write_text(json.dumps(plain, indent=2), encoding="utf-8")
-        new.replace(self._file)
+        write_output(self._file, json.dumps(plain, indent=2), "--folder")
 
     def close(self) -> None:
         """Release the lock."""
@@ -128,7 +143,13 @@ class FleetManager:
         self.records = open_records(journal, policy)
         self.journal, self.controls = self.records.journal, self.records.controls
         self.controller = Controller(
-            world, policy, self.journal, self.records.memory, seed, self.controls
+            world,
+            policy,
+            self.journal,
+            self.records.memory,
+            seed,
+            self.controls,
+            decision_limit_s=DECISION_S,
         )
         self.last: Turn | None = None
         self.stopping = threading.Event()

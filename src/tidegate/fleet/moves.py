@@ -6,15 +6,19 @@ one learns from the log what was under way, and from the hosts which copy runs.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from tidegate.errors import BackendError
+from tidegate.fleet.fence import Fence
 from tidegate.fleet.hosts import FleetHost, HostSilent
 from tidegate.fleet.queries import ContinuousQuery
 from tidegate.loop.tail import Tail, mend
@@ -29,6 +33,8 @@ __all__ = [
     "pauses_by_state",
     "read_moves",
 ]
+
+log = logging.getLogger(__name__)
 
 SIZES = (
     (1.0, "below 1 MB"),
@@ -88,6 +94,23 @@ class MoveResult:
 
 
 MOVE_KEYS = [f.name for f in fields(Move)]
+NEEDED = {"number", "query", "origin", "host", "step", "time_s"}
+"""Keys without which a line of the log is no step."""
+
+
+def _lines(path: Path) -> Iterator[Any]:
+    """The steps in a log, in order. A damaged line is left out with a warning."""
+    tail = Tail(path)
+    for line in tail.lines():
+        try:
+            plain = json.loads(line)
+            whole = plain.keys() >= NEEDED and isinstance(plain["number"], int)
+        except (ValueError, AttributeError, RecursionError):
+            whole = False
+        if whole:
+            yield plain
+        else:
+            log.warning("line %d of %s is damaged and left out", tail.number, path)
 
 
 class MoveLog:
@@ -104,9 +127,10 @@ class MoveLog:
         self.moves: dict[str, Move] = {}
         self.last = 0
         mend(path)  # a torn line belongs to a step that was never taken
-        for plain in map(json.loads, Tail(path).lines()):
-            self.last = max(self.last, plain["number"])
-            self.moves[plain["query"]] = Move(**{key: plain[key] for key in MOVE_KEYS})
+        for plain in _lines(path):
+            move = Move(**{key: plain[key] for key in MOVE_KEYS if key in plain})
+            self.last = max(self.last, move.number)
+            self.moves[move.query] = move
         self._file = path.open("a", encoding="utf-8")
 
     def begin(
@@ -142,8 +166,12 @@ def carry_out(
     limit_s: float,
     details: Mapping[str, Any] | None = None,
     clock: Callable[[], float] = time.monotonic,
+    fence: Fence | None = None,
 ) -> MoveResult:
     """Carry out a move; if the new host fails, the query returns to the old one.
+
+    With a fence, every start has a new epoch. A start that failed or got no answer has no effect
+    if it happens late, since its epoch is over before anything else is done.
 
     Args:
         move: The move, already in the log.
@@ -155,7 +183,11 @@ def carry_out(
         limit_s: Timeout for stopping and for starting, in seconds each.
         details: More values for the log, such as the size of the state.
         clock: Seconds of a monotonic clock.
+        fence: Of the checkpoint; None if a host does not share its folder with the manager.
     """
+
+    def start_on(host: FleetHost) -> None:
+        host.start(query, checkpoint if fence is None else fence.claim(), limit_s)
 
     def ended(step: Step, where: str, why: str, doubtful: str = "") -> MoveResult:
         log.step(move, step, error=why)
@@ -171,7 +203,7 @@ def carry_out(
         stopped_s = clock()
         log.step(move, "stopped")
     try:
-        target.start(query, checkpoint, limit_s)
+        start_on(target)
     except Exception as error:
         why = f"{move.host} did not start it: {_line(error)}"
     else:
@@ -179,6 +211,9 @@ def carry_out(
         log.step(move, "started", pause_s=round(pause_s, 3), **(details or {}))
         return MoveResult(move, move.host, pause_s)
     try:
+        if fence is not None:
+            with contextlib.suppress(BackendError):  # then the next claim fails as well
+                fence.revoke()
         target.stop(query.name, limit_s)  # a start that timed out may have succeeded after all
     except Exception as error:
         if isinstance(error, HostSilent) or target.alive:
@@ -186,7 +221,7 @@ def carry_out(
     if origin is None:
         return ended("lost", "", why)
     try:
-        origin.start(query, checkpoint, limit_s)
+        start_on(origin)
     except Exception as error:
         why += f", and neither did {move.origin}: {_line(error)}"
         return ended("lost", "", why, move.origin if isinstance(error, HostSilent) else "")
@@ -241,7 +276,7 @@ def read_moves(path: Path) -> list[MoveRecord]:
             outcome="moved" if plain["step"] == "started" else plain["step"],
             **{key: plain.get(key) for key in keys},
         )
-        for plain in map(json.loads, Tail(path).lines())
+        for plain in _lines(path)
         if plain["origin"] and plain["step"] in ("started", "back", "lost")
     ]
 

@@ -216,6 +216,7 @@ class EmbeddedProvider:
             "spark.connect.grpc.binding.port": "0",
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
+            "spark.authenticate": "true",  # with a secret that Spark makes and keeps to itself
             "spark.ui.port": "0",
             "spark.ui.killEnabled": "false",
             "spark.ui.retainedJobs": "400",
@@ -250,8 +251,7 @@ class StaticProvider:
     """Existing Connect servers; leasing takes the next free one.
 
     The servers and their queries outlive the manager, and the provider cannot end a server that
-    does not answer. The checkpoint then prevents damage: of two copies of a query, only one can
-    write the offsets of the next batch there.
+    does not answer. The fence of a query's checkpoint prevents damage then.
 
     fleet: id of the fleet, from which the session ids on the servers are derived.
     endpoints: ``sc://host:port/;token=…;use_ssl=true``; the parameter ``ui=http://…`` is the web UI

@@ -171,7 +171,7 @@ def load_queries(path: str | Path) -> dict[str, ContinuousQuery]:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # it must not end the manager
         why = f"{type(error).__name__}: {error}"
         raise InputError("queries", str(path), "a Python file that runs", why) from error
     found: dict[str, ContinuousQuery] = {}

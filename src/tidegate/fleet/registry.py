@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tidegate.fleet.fence import Fence
+from tidegate.fleet.holds import Hold
 from tidegate.fleet.hosts import BackgroundCall, FleetHost, HostView, QueryView
 from tidegate.fleet.queries import ContinuousQuery
 from tidegate.model import HostStatus, OperatorReading
@@ -24,7 +26,7 @@ __all__ = [
     "shares",
 ]
 
-QueryStatus = Literal["waiting", "starting", "running", "moving", "backing off", "parked"]
+QueryStatus = Literal["waiting", "held", "starting", "running", "moving", "backing off", "parked"]
 
 SLOW_S = 60.0
 """Seconds that a host may stay silent if its process is busy or has just started."""
@@ -92,6 +94,8 @@ class QueryEntry:
         target: The host that it should run on; empty for none.
         busy: Whether it is being moved.
         parked: Whether it failed too often and is not restarted.
+        held: Why it must not start yet: a host that does not answer may still run it.
+        fence: Of its checkpoint; None if the manager and the hosts do not share its folder.
         removing: Whether it is to be stopped and forgotten.
         failures: Failures since it last ran steadily, without those of its hosts.
         retry_s: It is not started before this time.
@@ -118,6 +122,8 @@ class QueryEntry:
     target: str = ""
     busy: bool = False
     parked: bool = False
+    held: Hold | None = None
+    fence: Fence | None = None
     removing: bool = False
     failures: int = 0
     retry_s: float = 0.0
@@ -150,6 +156,8 @@ class QueryEntry:
             return "moving" if self.host else "starting"
         if self.host:
             return "running"
+        if self.held is not None:
+            return "held"
         return "backing off" if now_s < self.retry_s else "waiting"
 
     def reading(self, now_s: float) -> OperatorReading:
@@ -195,7 +203,9 @@ class QueryEntry:
             "moves": self.moves,
             "last_pause_s": self.pauses_s[-1] if self.pauses_s else None,
             "failures": self.failures,
-            "error": self.error,
+            "error": self.error if self.held is None else self.held.describe(),
+            "fenced": self.fence is not None,
+            "held_by": sorted(self.held.places) if self.held is not None else [],
         }
 
 

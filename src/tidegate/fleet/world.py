@@ -10,6 +10,7 @@ its own thread and puts its result into a queue.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import time
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tidegate.errors import BackendError, InputError
+from tidegate.fleet.fence import Fence
+from tidegate.fleet.holds import ShunnedHosts, hold_for, shared_fence
 from tidegate.fleet.hosts import (
     BackgroundCall,
     HostProvider,
@@ -42,6 +45,7 @@ from tidegate.model import (
 )
 from tidegate.model.steps import diff
 from tidegate.spark.autoscaler.meter import QueryMeter, latency_of
+from tidegate.units import finite
 
 __all__ = ["FleetWorld"]
 
@@ -71,7 +75,10 @@ class FleetWorld:
         moves_at_once: Number of moves that may be under way at a time.
         move_limit_s: Timeout for stopping and for starting a query, in seconds each.
         max_failures: A query that fails this often in a row is parked.
+        lease_s: Seconds that a host may run a query without renewing its lease. If a host can be
+            neither reached nor ended, its queries start elsewhere after this time.
         clock: Unix time in seconds.
+        steady_clock: Seconds of a clock that never jumps, for leases.
         spawn: Runs work in the background.
         move_log: The log of moves; None means ``moves.jsonl`` in the folder.
     """
@@ -86,7 +93,9 @@ class FleetWorld:
         moves_at_once: int = 2,
         move_limit_s: float = 60.0,
         max_failures: int = 3,
+        lease_s: float = 30.0,
         clock: Callable[[], float] = time.time,
+        steady_clock: Callable[[], float] = time.monotonic,
         spawn: Callable[[Callable[[], None]], None] = in_background,
         move_log: MoveLog | None = None,
     ) -> None:
@@ -97,11 +106,14 @@ class FleetWorld:
         self.moves_at_once = moves_at_once
         self.move_limit_s = move_limit_s
         self.max_failures = max_failures
+        self.lease_s = finite(lease_s, "--lease", low=1.0, remedy="give a few seconds")
         self.clock = clock
+        self.steady_clock = steady_clock
         self.spawn = spawn
         self.log = move_log or MoveLog(folder / "moves.jsonl", clock)
         self.hosts: dict[str, HostEntry] = {}
         self.queries: dict[str, QueryEntry] = {}
+        self.shunned = ShunnedHosts()
         self.leased_so_far = 0
         self._results: queue.SimpleQueue[MoveResult] = queue.SimpleQueue()
         self._startups_s: list[float] = []
@@ -192,7 +204,8 @@ class FleetWorld:
                 raise InputError("query", query.name, "new to the fleet", remedy)
             checkpoint = query.checkpoint or str(self.folder.resolve() / "checkpoints" / query.name)
             meter = QueryMeter(4 * self.interval_s)
-            self.queries[query.name] = QueryEntry(query, checkpoint, meter=meter)
+            fence = Fence.of(checkpoint, self.lease_s)
+            self.queries[query.name] = QueryEntry(query, checkpoint, fence=fence, meter=meter)
 
     def remove(self, names: Iterable[str]) -> None:
         """Stop queries and forget them; their checkpoints stay."""
@@ -260,7 +273,9 @@ class FleetWorld:
 
         Of two copies of a query, the one that the log names stays. A copy of an unknown query is
         stopped. Hosts without queries are released. A host that refuses the connection is an
-        error, since it would always refuse it. So is a new fleet of which no host answers.
+        error, since it would always refuse it. So is a new fleet of which no host answers. A host
+        that does not answer and cannot be ended may run any query that was not found elsewhere, so
+        these queries are held.
         """
         found = dict(self.provider.survivors())
         limit_s = max(self.silence_s, SLOW_S)  # a host that is abandoned here may run copies
@@ -273,7 +288,8 @@ class FleetWorld:
             if call.value is None:
                 silent.append(str(call.error or f"{host.place}: no answer in {limit_s:g} s"))
                 log.warning("%s is left out: %s", name, silent[-1])
-                self.provider.kill(name)
+                if not self.provider.kill(name) and host.alive:
+                    self.shunned.add(host)
                 continue
             entry = self.register(name)
             entry.host = host
@@ -293,6 +309,9 @@ class FleetWorld:
             if known is not None:
                 known.host = known.target = kept
                 known.since_s = self.clock()
+        if self.log.moves:  # a new fleet has no copies anywhere
+            for nowhere in [e for e in self.queries.values() if not e.host]:
+                self._hold(nowhere, self.shunned)
         for name in [name for name in self.hosts if not self._in_use(name)]:
             del self.hosts[name]
             self.provider.release(name)
@@ -332,6 +351,7 @@ class FleetWorld:
                 entry.asked_s = self.clock()
                 limit_s = max(self.silence_s, SLOW_S)
                 entry.pending = BackgroundCall(partial(entry.host.look, limit_s))
+        self.shunned.look(self.interval_s)
         for entry in up.values():
             self._take_answer(entry, deadline_s)
 
@@ -360,26 +380,56 @@ class FleetWorld:
             if entry.host is not None:
                 continue
             try:
-                entry.host = self.provider.host(name)
+                found = self.provider.host(name)
             except BackendError as error:
                 self._lose(name, str(error))
                 continue
+            if found is not None and found.place in self.shunned:
+                # It has not answered since it was abandoned, or still runs copies.
+                if self.clock() - entry.leased_s >= max(self.silence_s, SLOW_S):
+                    self._lose(name, f"{found.place} still gives no answer")
+                continue
+            entry.host = found
             if entry.host is not None:
                 entry.up_s = entry.answered_s = self.clock()
                 self._startups_s.append(entry.up_s - entry.leased_s)
 
     def _lose(self, name: str, why: str) -> None:
-        """Abandon a host; its queries start on other hosts from their checkpoints."""
+        """Abandon a host; its queries start on other hosts from their checkpoints.
+
+        If the host cannot be ended, its copies lose the checkpoint at once, and the queries are
+        held until their leases are over or the host has answered.
+        """
         if name not in self.hosts:
             return
         log.warning("%s is lost: %s", name, why)
-        del self.hosts[name]
-        self.provider.kill(name)
+        host = self.hosts.pop(name).host
+        ended = self.provider.kill(name)
+        places: list[str] = []
+        if not ended and host is not None and host.alive:
+            self.shunned.add(host)
+            places = [host.place]
         for entry in self.queries.values():
             if entry.host == name:
                 entry.host = ""
+                self._hold(entry, places)
             if entry.target == name:
                 entry.target = entry.host
+
+    def _hold(self, entry: QueryEntry, places: Iterable[str]) -> None:
+        """End the epoch of a query that may run on hosts that do not answer; hold it for them."""
+        entry.held = hold_for(entry.fence, places, self.steady_clock)
+        if entry.held is not None:
+            log.warning("%s is held: %s", entry.name, entry.held.describe())
+
+    def _still_held(self, entry: QueryEntry) -> bool:
+        if entry.held is None:
+            return False
+        if not entry.held.over(self.shunned):
+            return True
+        entry.held = None
+        log.info("%s is held no longer", entry.name)
+        return False
 
     def _take_view(self, entry: HostEntry, view: HostView) -> None:
         now_s = self.clock()
@@ -452,6 +502,8 @@ class FleetWorld:
                 break
             if entry.busy or entry.parked or entry.removing or now_s < entry.retry_s:
                 continue
+            if self._still_held(entry):
+                continue
             if target is not None and target.host is not None and entry.target != entry.host:
                 self._begin(entry, target)
                 self._take_results()  # `spawn` may have completed the move already
@@ -468,11 +520,17 @@ class FleetWorld:
         origin = self.hosts.get(entry.host)
         server = target.host
         assert server is not None
-        entry.busy = True
-        self._under_way += 1
         old = origin.host if origin is not None else None
         old_at = old.place if old is not None else ""
-        move = self.log.begin(entry.name, entry.host, target.name, old_at, server.place)
+        try:
+            move = self.log.begin(entry.name, entry.host, target.name, old_at, server.place)
+        except OSError as error:  # a full disk: nothing has begun, and it is tried again
+            entry.error = f"the log of moves cannot be written: {error}"
+            entry.retry_s = self.clock() + BACK_OFF_S
+            log.warning("%s does not go to %s: %s", entry.name, target.name, entry.error)
+            return
+        entry.busy = True
+        self._under_way += 1
         details = {}
         if entry.state_mb is not None:
             details = {"state_mb": round(entry.state_mb, 3), "state_rows": entry.state_rows}
@@ -480,8 +538,21 @@ class FleetWorld:
         def work() -> None:
             limit_s = self.move_limit_s
             try:
+                entry.fence = shared_fence(entry.fence, server, limit_s)
+            except Exception as error:  # nothing was stopped or started yet
+                self._results.put(MoveResult(move, move.origin, None, str(error)))
+                return
+            try:
                 result = carry_out(
-                    move, entry.query, entry.checkpoint, old, server, self.log, limit_s, details
+                    move,
+                    entry.query,
+                    entry.checkpoint,
+                    old,
+                    server,
+                    self.log,
+                    limit_s,
+                    details,
+                    fence=entry.fence,
                 )
             except Exception as error:
                 # The log itself failed (a full disk). `refresh` finds a copy that runs.
@@ -499,16 +570,18 @@ class FleetWorld:
                 return
             self._under_way -= 1
             entry = self.queries.get(result.move.query)
-            if entry is not None:
-                self._ended(entry, result)
             if result.doubtful:
                 self._lose(result.doubtful, "it may run a copy of a query and does not answer")
+            if entry is not None:
+                self._ended(entry, result)
 
     def _ended(self, entry: QueryEntry, result: MoveResult) -> None:
         entry.busy = False
         entry.since_s = self.clock()
         entry.host = result.where if result.where in self.hosts else ""
         move = result.move
+        if not entry.host:
+            self._hold(entry, {move.origin_at, move.host_at} & set(self.shunned))
         if result.error is None:
             entry.error = None
             entry.came_from = move.origin
@@ -532,3 +605,6 @@ class FleetWorld:
             except Exception as error:
                 message = "%s was removed, but %s did not stop it: %s"
                 log.warning(message, entry.name, host.name, error)
+        if entry.fence is not None:
+            with contextlib.suppress(BackendError):  # the next start of the query ends it, too
+                entry.fence.revoke()

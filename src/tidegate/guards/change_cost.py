@@ -271,7 +271,7 @@ class ChangeCost(Guard):
             for r in snapshot.operators
             if r.batches is not None
         )
-        hosts = len(snapshot.running_hosts)
+        hosts = snapshot.hosts_running
         calm = not overloaded(snapshot)
         requested = len(snapshot.requested.hosts)
         return replace(
@@ -285,7 +285,7 @@ class ChangeCost(Guard):
 
     def _measured(self, snapshot: Snapshot, own: ChangeCostMemory) -> ChangeCostMemory:
         """Begin, continue or end an episode."""
-        now_s, hosts = snapshot.time_s, len(snapshot.running_hosts)
+        now_s, hosts = snapshot.time_s, snapshot.hosts_running
         last, episode = own.hosts, own.episode
         if last is not None and hosts != last:
             if episode is not None and (hosts > last) != (last > episode.hosts):

@@ -62,7 +62,7 @@ class Effect(Guard):
         self, snapshot: Snapshot, plan: Plan, own: EffectMemory
     ) -> tuple[Reshaped, str, EffectMemory]:
         """Compare with the state before the last scale-out; hold if it had no effect."""
-        now_s, running = snapshot.time_s, len(snapshot.running_hosts)
+        now_s, running = snapshot.time_s, snapshot.hosts_running
         done = _throughput(snapshot)
         own = self._judged(own, snapshot, running, done)
         if not grows(snapshot, plan.deployment):

@@ -6,10 +6,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidegate.lab.bound import Bound, Demand, hindsight_bound
+from tidegate.lab.bound.whole import whole_host_bound
+from tidegate.lab.fine_demand import fine_demand
+from tidegate.lab.parallel import in_processes, usable_cores
 from tidegate.loop.journal import Journal
 from tidegate.loop.stack import StackOptions, build_stack, check_guards, suggested
 from tidegate.policies import policy_class
@@ -31,6 +35,7 @@ __all__ = [
     "pareto",
     "run_policy",
     "stack_for",
+    "suited_processes",
     "suited_settings",
     "suits_fluid",
     "target_text",
@@ -39,9 +44,13 @@ __all__ = [
 MOST_SLOTS = 360
 """Most periods of the bound's program: more take minutes and change little."""
 WHOLE_SLOTS = 150
-"""Most periods with whole hosts in the bound; with more, that takes too long for what it gains."""
+"""Most periods for which the bound is an integer program; with more, it is by prices of slots."""
 MOST_ITEMS = 2e7
 """Most items that a backtest simulates one by one by default."""
+WORTH_TURNS = 30_000
+"""Turns for which several processes pay: they take some four seconds, and starting takes two."""
+WORTH_ITEMS = 2e7
+"""The same in items."""
 
 
 @dataclass(frozen=True)
@@ -184,29 +193,32 @@ def bound_of(scenario: Scenario, time_limit_s: float = 20.0, fluid: bool = False
     their expected rate instead of at random.
     """
     period_s = max(scenario.interval_s, scenario.duration_s / MOST_SLOTS)
-    rates = series(scenario.workload, period_s)
     names = [source.name for source in scenario.topology.sources]
-    if fluid and len(names) == 1:
-        by_source = {names[0]: [float(rate) for rate in rates]}
-    else:
-        by_source = _arrived_per_s(scenario.workload, period_s, len(rates), names)
-    topology = scenario.topology
+    topology, caveat = scenario.topology, bound_caveat(scenario)
     if scenario.shared:  # an instance may be a share of a slot; the work of an item is a whole one
         whole = tuple(
             replace(o, demand=replace(o.demand, cpu_cores=1.0)) for o in topology.operators
         )
         topology = replace(topology, operators=whole)
-    demand = Demand.from_rates(
-        topology,
-        by_source,
-        period_s=period_s,
-        confidence=0.99 if bound_caveat(scenario) else None,
-    )
+    longest_s = scenario.slo_s
     if len(names) > 1:  # queries with their own targets: none is judged by a stricter one
-        longest_s = max(o.slo_s or scenario.slo_s for o in scenario.topology.operators)
+        longest_s = max(o.slo_s or scenario.slo_s for o in topology.operators)
+    expected = fluid and len(names) == 1
+    fine = None if caveat else fine_demand(scenario, topology, longest_s, expected)
+    rates = series(scenario.workload, period_s)
+    limit = scenario.offer.max_hosts
+    if fine is not None and len(rates) > WHOLE_SLOTS and (limit is None or fine.fits(limit)):
+        return Bound.by_prices(whole_host_bound(fine), fine.slot_s)
+    if expected:
+        by_source = {names[0]: [float(rate) for rate in rates]}
+    else:
+        by_source = _arrived_per_s(scenario.workload, period_s, len(rates), names)
+    confidence = 0.99 if caveat else None
+    demand = Demand.from_rates(topology, by_source, period_s=period_s, confidence=confidence)
+    if len(names) > 1:
         streams = tuple(replace(stream, slo_s=longest_s) for stream in demand.streams)
         demand = replace(demand, streams=streams)
-    return hindsight_bound(
+    bound = hindsight_bound(
         demand,
         scenario.offer,
         scenario.slo_s,
@@ -216,6 +228,10 @@ def bound_of(scenario: Scenario, time_limit_s: float = 20.0, fluid: bool = False
         whole_hosts=len(rates) <= WHOLE_SLOTS,
         time_limit_s=time_limit_s,
     )
+    if fine is None:
+        return bound
+    found = Bound.by_prices(whole_host_bound(fine), fine.slot_s)
+    return max(bound, found, key=lambda one: one.cost_usd)
 
 
 def _arrived_per_s(
@@ -271,6 +287,7 @@ def backtest(
     fluid: bool = False,
     progress: Callable[[str, float], None] | None = None,
     journals: Path | None = None,
+    processes: int = 1,
 ) -> list[Result]:
     """Run policies on one scenario, the cheapest first.
 
@@ -283,26 +300,57 @@ def backtest(
         fluid: Use the faster, approximate world.
         progress: Called with the policy's name and the completed share of its run.
         journals: Folder for the journal of each run, named after the policy.
+        processes: Processes that run policies; the results do not depend on it. With more than
+            one, a script must call this under ``if __name__ == "__main__":``.
     """
-    results = []
     for name in names:
         policy_class(name)  # refuse an unknown policy before hours of work
         if journals is not None:
             (journals / f"{name}.jsonl").unlink(missing_ok=True)  # Journal appends
-    for name in names:
-        settings, policy = stack_for(name, scenario, options)
 
-        def report_progress(share: float, name: str = name) -> None:
-            if progress is not None:
-                progress(name, share)
+    def report_progress(number: int, share: float) -> None:
+        if progress is not None:
+            progress(names[number], share)
 
-        journal = None if journals is None else journals / f"{name}.jsonl"
-        report = run_policy(scenario, policy, seed, report_progress, fluid, journal)
-        cost = report.total_cost_usd
-        regret = bound.regret(cost) if bound else None
-        results.append(Result(name, settings, report, regret, policy.describe()))
-        report_progress(1.0)
-    return sorted(results, key=lambda result: result.cost_usd)
+    jobs = [_Job(scenario, name, options, seed, fluid, journals) for name in names]
+    found: Iterable[tuple[int, Result]]
+    if processes > 1 and len(jobs) > 1:
+        found = in_processes(_result, jobs, processes, report_progress)
+    else:
+        found = ((n, _result(job, partial(report_progress, n))) for n, job in enumerate(jobs))
+    results: dict[int, Result] = {}
+    for number, result in found:
+        regret = bound.regret(result.cost_usd) if bound else None
+        results[number] = replace(result, regret=regret)
+        report_progress(number, 1.0)
+    return sorted((results[n] for n in sorted(results)), key=lambda result: result.cost_usd)
+
+
+class _Job(NamedTuple):
+    """One run; see `backtest`."""
+
+    scenario: Scenario
+    name: str
+    options: StackOptions | None
+    seed: int
+    fluid: bool
+    journals: Path | None
+
+
+def _result(job: _Job, progress: Callable[[float], None]) -> Result:
+    settings, policy = stack_for(job.name, job.scenario, job.options)
+    journal = None if job.journals is None else job.journals / f"{job.name}.jsonl"
+    report = run_policy(job.scenario, policy, job.seed, progress, job.fluid, journal)
+    return Result(job.name, settings, report, None, policy.describe())
+
+
+def suited_processes(scenario: Scenario, policies: int) -> int:
+    """Processes for a backtest: one per core where that pays for starting them, otherwise one."""
+    turns = scenario.duration_s / scenario.interval_s
+    items = min(MOST_ITEMS, describe(scenario.workload).items)
+    if policies * (turns / WORTH_TURNS + items / WORTH_ITEMS) < 1:
+        return 1
+    return max(1, min(usable_cores(), policies))
 
 
 def pareto(results: Sequence[Result]) -> list[str]:

@@ -13,11 +13,15 @@ from tidegate.loop.backend import Backend
 from tidegate.loop.controls import Control, ControlFile, ControlState, apply_controls
 from tidegate.loop.journal import Journal, Turn
 from tidegate.loop.records import Patience, Recorder
+from tidegate.model import Plan, Snapshot
 from tidegate.policies.base import Policy
 
-__all__ = ["Controller"]
+__all__ = ["DECISION_S", "Controller"]
 
 log = logging.getLogger(__name__)
+
+DECISION_S = 30.0
+"""Longest time of a decision about something that runs, in seconds."""
 
 
 class Controller:
@@ -39,6 +43,8 @@ class Controller:
         slo_s: The latency target in seconds, recorded in the journal.
         largest_slo_s: The largest target of a query in seconds, for a policy that is chosen at run
             time; None if it is `slo_s`.
+        decision_limit_s: Longest time of a decision in seconds; a turn whose decision takes longer
+            fails and changes nothing. None for no limit, as in a simulation.
 
     >>> from tidegate.policies import create
     >>> from tidegate.testing import engine_snapshot
@@ -59,6 +65,7 @@ class Controller:
         controls: ControlFile | None = None,
         slo_s: float | None = None,
         largest_slo_s: float | None = None,
+        decision_limit_s: float | None = None,
     ) -> None:
         self.backend = backend
         self.policy = policy
@@ -71,8 +78,13 @@ class Controller:
         self.in_force = ControlState()
         self._recorder = Recorder(journal)
         self._asking: Patience[list[Control]] = Patience()
+        self._deciding: Patience[tuple[Plan, Any]] | None = None
+        if decision_limit_s is not None:
+            text = f"{policy.name} has not decided in {decision_limit_s:g} s: nothing is changed"
+            self._deciding = Patience(decision_limit_s, lambda: BackendError(text))
         self._last_error: str | None = None
         self._unrecorded: tuple[Control, ...] = ()
+        self._described: tuple[Policy, str] | None = None
 
     def step(self) -> Turn:
         """One turn."""
@@ -86,7 +98,7 @@ class Controller:
         controls = self._unrecorded + attempt("controls", self._take_controls, ())
         try:
             snapshot = self.backend.observe()
-            plan, memory = self.in_force.decide(self.policy, snapshot, self.memory)
+            plan, memory = self._decide(snapshot)
             outcome = self.backend.apply(plan)
             self.memory = memory
         except NothingToScale as ended:  # no failure, and nothing to record
@@ -103,7 +115,7 @@ class Controller:
         self._unrecorded = ()
         turn = Turn(
             self.turns,
-            attempt("description of the policy", self.policy.describe, self.policy.name),
+            attempt("description of the policy", self._description, self.policy.name),
             snapshot,
             plan,
             outcome,
@@ -114,6 +126,12 @@ class Controller:
         )
         return self._recorder.write(turn)
 
+    def _decide(self, snapshot: Snapshot) -> tuple[Plan, Any]:
+        state, policy, memory = self.in_force, self.policy, self.memory
+        if self._deciding is None:
+            return state.decide(policy, snapshot, memory)
+        return self._deciding.call(lambda: state.decide(policy, snapshot, memory))
+
     def _take_controls(self) -> tuple[Control, ...]:
         asked = [control for late in self._asking.late() for control in late]
         if self.controls is not None and not asked:
@@ -122,6 +140,12 @@ class Controller:
             asked, self.in_force, self.policy, self.memory, self.largest_slo_s
         )
         return applied
+
+    def _description(self) -> str:
+        # A policy is a frozen value: it is described once.
+        if self._described is None or self._described[0] is not self.policy:
+            self._described = (self.policy, self.policy.describe())
+        return self._described[1]
 
     def _saved_memory(self) -> Any:
         return None if self.journal is None else self.policy.save_memory(self.memory)

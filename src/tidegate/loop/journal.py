@@ -1,8 +1,8 @@
 """The journal: one line of JSON per turn, for reports, replay and simulation.
 
 A line holds the snapshot, the plan with its reasons and guards, its outcome, and the memory that
-the next turn starts from. A process that dies while it writes leaves a torn last line, which
-readers skip and the next writer removes.
+the next turn starts from; a long line only what has changed (see `lines.py`). A process that dies
+while it writes leaves a torn last line, which readers skip and the next writer removes.
 
 One process writes to a journal at a time; a lock keeps others away. A journal that has become
 large or old is rotated: its file is renamed and a new one is begun (see `tail.py`). Readers read
@@ -21,16 +21,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidegate.codec import Value, from_newer_json, to_json
+from tidegate.codec import Value, from_newer_json, from_newer_plain
 from tidegate.errors import InputError, JournalError
 from tidegate.lifecycle import Closing
 from tidegate.loop.backend import Outcome
 from tidegate.loop.controls import Control
+from tidegate.loop.lines import LineReader, LineWriter, newest_first
 from tidegate.loop.lock import WriterLock
 from tidegate.loop.tail import Tail, last_lines, mend, parts_of
 from tidegate.model import Plan, Snapshot
 
-__all__ = ["Journal", "Rotation", "Turn", "last_turns", "read_journal", "read_turn"]
+__all__ = ["Journal", "Rotation", "Turn", "TurnReader", "last_turns", "read_journal"]
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +113,7 @@ class Journal(Closing):
         self.rotation = rotation
         self._torn = self._closed = self._growing = False
         self._began_s: float | None = None
+        self._lines = LineWriter()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = WriterLock(self.path)
@@ -136,14 +138,16 @@ class Journal(Closing):
         """
         if self._closed:
             raise ValueError("the journal is closed")
-        line = (to_json(turn, defaults=False) + "\n").encode()
+        line = self._lines.line(turn)
         time_s = turn.snapshot.time_s if turn.snapshot is not None else None
-        self._make_ready(len(line), time_s)
+        if self._make_ready(len(line), time_s):
+            line = self._lines.line(turn)  # the first one of another file
         self._torn = True
         rest = memoryview(line)
         while rest:
             rest = rest[self._file.write(rest) :]
         self._torn = False
+        self._lines.wrote(turn, line)
         self._began_s = time_s if self._began_s is None else self._began_s
 
     def close(self) -> None:
@@ -153,6 +157,7 @@ class Journal(Closing):
         self._lock.close()
 
     def _open(self) -> None:
+        self._lines.begin_file()
         self._file = self.path.open("ab", buffering=0)
         with self.path.open("rb") as file:
             first = FIRST_TIME.search(file.read(1 << 16))
@@ -161,8 +166,9 @@ class Journal(Closing):
             with suppress(ValueError):  # it is damaged
                 self._began_s = float(first[1])
 
-    def _make_ready(self, more: int, time_s: float | None) -> None:
-        """Make the file whole, present, and not too large or old."""
+    def _make_ready(self, more: int, time_s: float | None) -> bool:
+        """Make the file whole, present, and not too large or old; return whether it is another."""
+        before = self._file
         if self._torn:
             mend(self.path)
         if not _is_open(self._file, self.path):  # removed or renamed by somebody else
@@ -170,10 +176,11 @@ class Journal(Closing):
             self._open()
         size = os.fstat(self._file.fileno()).st_size
         if self.rotation is None or not size:
-            return
+            return self._file is not before
         age_s = 0.0 if self._began_s is None or time_s is None else time_s - self._began_s
         if size + more > self.rotation.max_mb * 1e6 or age_s >= self.rotation.max_age_s:
             self._rotate(self.rotation.keep)
+        return self._file is not before
 
     def _rotate(self, keep: int) -> None:
         parts = parts_of(self.path)
@@ -227,9 +234,27 @@ def _is_open(file: Any, path: Path) -> bool:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def read_turn(line: str | bytes) -> tuple[Turn, tuple[str, ...]]:
-    """A turn from its line, and the fields of a newer version that were passed over."""
-    return from_newer_json(Turn, line)
+class TurnReader:
+    """Reads the lines of a journal as turns, in the order of the lines.
+
+    A line may have only what has changed since an earlier one, so the reader must have seen that.
+    """
+
+    def __init__(self) -> None:
+        self._lines = LineReader()
+
+    def read(self, line: bytes) -> tuple[Turn, tuple[str, ...]]:
+        """A turn from its line, and the fields of a newer version that were passed over.
+
+        Raises InputError if the line is damaged.
+        """
+        return _turn_of(self._lines.whole(line))
+
+
+def _turn_of(whole: bytes | dict[str, Any]) -> tuple[Turn, tuple[str, ...]]:
+    if isinstance(whole, dict):
+        return from_newer_plain(Turn, whole)
+    return from_newer_json(Turn, whole)
 
 
 def read_journal(path: str | os.PathLike[str], left_out: list[str] | None = None) -> Iterator[Turn]:
@@ -247,13 +272,13 @@ def read_journal(path: str | os.PathLike[str], left_out: list[str] | None = None
     except OSError as error:
         allowed, why = "a journal that can be read", error.strerror or "unreadable"
         raise JournalError("journal", str(path), allowed, why) from None
-    tail = Tail(file_path, rotated=True)
+    tail, reader = Tail(file_path, rotated=True), TurnReader()
     turns, damaged = 0, 0
     first: JournalError | None = None
     unknown: set[str] = set()
     for line in tail.lines():
         try:
-            turn, ignored = read_turn(line)
+            turn, ignored = reader.read(line)
         except InputError as error:
             damaged += 1
             first = first or _damaged(tail, line, error)
@@ -263,7 +288,7 @@ def read_journal(path: str | os.PathLike[str], left_out: list[str] | None = None
         yield turn
     with suppress(InputError):  # torn, unless only the end of the line is missing
         if tail.rest.strip():
-            yield read_turn(tail.rest)[0]
+            yield reader.read(tail.rest)[0]
             turns += 1
     if first is not None and not turns:
         raise first
@@ -303,6 +328,6 @@ def last_turns(path: str | os.PathLike[str]) -> Iterator[Turn]:
 
 
 def _turns_from_the_end(path: Path) -> Iterator[Turn]:
-    for line in last_lines(path):
+    for whole in newest_first(last_lines(path)):
         with suppress(InputError):
-            yield read_turn(line)[0]
+            yield _turn_of(whole)[0]

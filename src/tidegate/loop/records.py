@@ -39,13 +39,20 @@ MOST_TURNS_BACK = 100
 
 
 class Patience(Generic[T]):
-    """Calls to a disk that may not answer, one at a time, none of which is waited for for long.
+    """Calls that may not return, such as to a disk, none of which is waited for for long.
 
-    While a call has not ended, others fail at once: what waits for the disk does not pile up. What
-    the late call returned is in `late` as soon as it has ended.
+    While a call has not ended, others fail at once: what waits does not pile up. What the late call
+    returned is in `late` as soon as it has ended.
+
+    limit_s: longest time to wait for a call, in seconds; None for `WRITE_S`. too_late: the error of
+    a call that takes longer.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, limit_s: float | None = None, too_late: Callable[[], Exception] | None = None
+    ) -> None:
+        self._limit_s = limit_s
+        self._too_late = too_late or _no_answer
         self._abandoned: Background[T] | None = None
 
     def late(self) -> list[T]:
@@ -56,13 +63,13 @@ class Patience(Generic[T]):
         return found
 
     def call(self, do: Callable[[], T]) -> T:
-        """The result of `do`; raises what it raises, and OSError if it takes too long."""
+        """The result of `do`; raises what it raises, and `too_late` if it takes too long."""
         if self._abandoned is not None and not self._abandoned.ended():
-            raise _no_answer()
-        work = Background(do, "tidegate-disk")
-        if not work.ended(WRITE_S):
+            raise self._too_late()
+        work = Background(do, "tidegate-patience")
+        if not work.ended(WRITE_S if self._limit_s is None else self._limit_s):
             self._abandoned = work
-            raise _no_answer()
+            raise self._too_late()
         return work.result()
 
 

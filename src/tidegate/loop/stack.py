@@ -151,6 +151,8 @@ def build_stack(
     if isinstance(policy, str):
         policy = create(policy, **suggested(policy, situation) | dict(options.parameters))
     settings: dict[str, Settings] = {name: {} for name in DEFAULTS[kind]}
+    if policy.forecasts:
+        settings.pop("trend", None)
     if "stabilisation" in settings:
         settings["stabilisation"] = {"down_s": options.stabilise_s}
         settings["first-look"] = {"wait_s": options.stabilise_s}

@@ -340,6 +340,14 @@ class Snapshot(Value):
         snapshot.__dict__.update(values)
         return snapshot
 
+    def with_operators(self, operators: tuple[OperatorReading, ...]) -> Snapshot:
+        """The snapshot with other readings of the same operators.
+
+        Hosts and instances that were not asked for so far are not computed.
+        """
+        same = {name: value for name, value in self.__dict__.items() if name != "reading"}
+        return Snapshot.unchecked(**same | {"operators": operators})
+
     def _refuse_instance(self, known: set[str]) -> None:
         names = self.topology.by_name
         seen: set[str] = set()
@@ -370,6 +378,12 @@ class Snapshot(Value):
     def running_hosts(self) -> tuple[Host, ...]:
         """Running hosts, in lease order."""
         return tuple(host for host in self.hosts if host.status == "running")
+
+    @cached_property
+    def hosts_running(self) -> int:
+        """Number of running hosts; without computing the hosts where all are known to run."""
+        known = self.__dict__.get("running")
+        return len(self.running_hosts if known is None else known.hosts)
 
     @cached_property
     def running(self) -> Deployment:

@@ -23,12 +23,14 @@ from tidegate.model import (
 from tidegate.model.topology import Resources
 from tidegate.theory.placement import Item, first_fit_decreasing
 
-__all__ = ["Measure", "Packing", "Style", "capacity_of", "sizes_of"]
+__all__ = ["MOST_NEW_HOSTS", "Measure", "Packing", "Style", "capacity_of", "most_hosts", "sizes_of"]
 
 Measure = Literal["demand", "load"]
 Style = Literal["engines", "instances", "placement"]
 
 _NOTHING = Prediction()
+MOST_NEW_HOSTS = 1_000
+"""Hosts that one decision leases at most."""
 
 
 class Packing:
@@ -136,8 +138,10 @@ class Packing:
     # --- trying -------------------------------------------------------------------------------
 
     def lease(self) -> str | None:
-        """A new, empty host, or None when the offer has no more."""
+        """A new, empty host, or None when there are no more (see `most_hosts`)."""
         offer = self.snapshot.offer
+        if len(self.hosts) >= most_hosts(self.snapshot):
+            return None
         if offer.max_hosts is not None:
             # A draining host has not been released yet, so it still counts against the offer.
             draining = sum(host.status == "draining" for host in self.snapshot.hosts)
@@ -324,6 +328,17 @@ class Packing:
             for host, placed in self.hosts.items()
         }
         return sorted(apart, key=lambda host: apart[host])
+
+
+def most_hosts(snapshot: Snapshot) -> int:
+    """The largest number of hosts that a decision may want: the offer's, or `MOST_NEW_HOSTS` more.
+
+    A measurement that is wrong by orders of magnitude must not keep the loop busy for minutes, or
+    lease a data centre. The turns after it go on where the demand is real.
+    """
+    here = len(snapshot.requested.hosts) + MOST_NEW_HOSTS
+    most = snapshot.offer.max_hosts
+    return here if most is None else min(here, most)
 
 
 def capacity_of(snapshot: Snapshot, host: str) -> Resources:

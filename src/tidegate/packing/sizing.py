@@ -7,8 +7,15 @@ from collections.abc import Mapping, Sequence
 
 from tidegate.model import Instance, Unmet
 from tidegate.packing import Packing
+from tidegate.packing.packing import MOST_NEW_HOSTS
 
 __all__ = ["consolidate", "release_empty", "set_counts", "set_engines"]
+
+NO_ROOM = "no host has room and no more can be leased"
+MOST_LISTED = 100
+"""Instances without room that are listed one by one."""
+MOST_INSTANCES = 100_000
+"""Instances of an operator that one decision starts at most, where they need no room."""
 
 
 def set_counts(packing: Packing, wanted: Mapping[str, int]) -> None:
@@ -18,16 +25,40 @@ def set_counts(packing: Packing, wanted: Mapping[str, int]) -> None:
     instances start by first fit decreasing, on new hosts where the others are full. Instances
     without room become unmet demand.
     """
-    missing: list[str] = []
+    missing: dict[str, int] = {}
     for operator, count in wanted.items():
         change = _allowed(packing, operator, count) - packing.count(operator)
         if change > 0:
-            missing += [operator] * change
+            missing[operator] = change
         for instance in _to_stop(packing, operator, packing.count(operator) - max(1, count)):
             packing.stop(instance.id)
-    missing.sort(key=lambda name: -packing.snapshot.operator(name).demand.cpu_cores)
-    for operator in missing:
-        start_somewhere(packing, operator)
+    largest = sorted(missing, key=lambda name: -packing.snapshot.operator(name).demand.cpu_cores)
+    for operator in largest:
+        _start_many(packing, operator, missing[operator])
+
+
+def _start_many(packing: Packing, operator: str, count: int) -> None:
+    """Start instances of an operator by first fit, as `start_somewhere` does one by one.
+
+    A host that is full for one of them is full for the others, so no host is looked at twice.
+    """
+    size, offered = packing.snapshot.operator(operator).demand, packing.snapshot.offer.capacity
+    hosts, at = list(packing.hosts), 0
+    for started in range(count):
+        while at < len(hosts) and not packing.fits(size, hosts[at]):
+            at += 1
+        if at == len(hosts):
+            host = packing.lease() if size.fits(offered) else None
+            if host is None or started >= MOST_INSTANCES:
+                left = count - started
+                packing.unmet += (
+                    [Unmet(operator, 1, NO_ROOM)] * left
+                    if left <= MOST_LISTED
+                    else [Unmet(operator, left, NO_ROOM)]
+                )
+                return
+            hosts.append(host)
+        packing.start(operator, hosts[at])
 
 
 def start_somewhere(packing: Packing, operator: str, lease: bool = True) -> Instance | None:
@@ -37,7 +68,7 @@ def start_somewhere(packing: Packing, operator: str, lease: bool = True) -> Inst
     if host is None and lease and size.fits(packing.snapshot.offer.capacity):
         host = packing.lease()
     if host is None:
-        packing.unmet.append(Unmet(operator, 1, "no host has room and no more can be leased"))
+        packing.unmet.append(Unmet(operator, 1, NO_ROOM))
         return None
     return packing.start(operator, host)
 
@@ -88,6 +119,8 @@ def set_engines(packing: Packing, hosts: int, victims: Sequence[str] = ()) -> No
         if host is None:
             missing = hosts - len(packing.hosts)
             why = f"the offer is exhausted at {len(packing.hosts)} hosts"
+            if packing.snapshot.offer.max_hosts is None:
+                why = f"one decision leases {MOST_NEW_HOSTS} hosts at most"
             packing.unmet.append(Unmet("", missing, why))
             break
         fill_engine(packing, host)

@@ -106,6 +106,8 @@ class Policy(ABC):
         memory_type: The type of its memory.
         picks_its_moment: Whether it chooses when to release a host, for example at the end of a
             billing unit. A guard that waits until a plan has lasted would then miss the moment.
+        forecasts: Whether it forecasts the load itself, from the measured rates. The wrapper
+            `trend`, which shows forecasts in their place, is then left out.
     """
 
     name: ClassVar[str]
@@ -114,6 +116,7 @@ class Policy(ABC):
     needs: ClassVar[tuple[str, ...]]
     memory_type: ClassVar[type] = NoMemory
     picks_its_moment: ClassVar[bool] = False
+    forecasts: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for parameter in self.parameters():
@@ -209,7 +212,8 @@ def _read(key: str, value: Any, parameter: Parameter) -> Any:
     if parameter.kind.startswith("str") and _is_int(value):
         return str(value)
     if not isinstance(value, str):
-        return float(value) if parameter.kind.startswith("float") and _is_int(value) else value
+        whole = parameter.kind.startswith("float") and _is_int(value)
+        return finite(value, key, error=SettingError) if whole else value
     if parameter.kind.startswith("bool"):
         if value.lower() in ("true", "yes", "on", "1"):
             return True

@@ -72,7 +72,9 @@ class DStreamsRatio(Policy):
         """Gather ratios; decide when the interval is over."""
         packing = Packing(snapshot)
         now = snapshot.time_s
-        decided = now - self.interval_s if memory.decided_s is None else memory.decided_s
+        decided = memory.decided_s
+        if decided is None or decided > now:  # the clock went back
+            decided = now - self.interval_s
         fresh = _ratios(snapshot)
         ratios = (*memory.ratios, *fresh)
         if now - decided < self.interval_s or not fresh:  # old measurements alone decide nothing

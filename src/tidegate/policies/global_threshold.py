@@ -61,7 +61,7 @@ class GlobalThreshold(ThreeUtilisations):
         mean = sum(measured) / len(measured)
 
         watch = memory.watch
-        quiet = snapshot.time_s < watch.quiet_until_s
+        quiet = self.is_quiet(watch.quiet_until_s, snapshot.time_s)
         over = watch.over + 1 if mean > self.upper and not quiet else 0
         under = watch.under + 1 if mean < self.lower and not quiet else 0
         if over >= self.violations:

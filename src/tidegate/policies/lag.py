@@ -79,8 +79,8 @@ class Lag(Policy):
         goal = hosts if abs(ratio - 1) <= self.tolerance else math.ceil(lag / self.threshold)
         goal = max(1, min(goal, _partitions(snapshot)))
 
-        wanted = (*_since(memory.wanted, now - self.down_window_s), (now, goal))
-        running = (*_since(memory.running, now - self.up_period_s), (now, hosts))
+        wanted = (*_since(memory.wanted, now, self.down_window_s), (now, goal))
+        running = (*_since(memory.running, now, self.up_period_s), (now, hosts))
         steady = max(count for _, count in wanted) if goal < hosts else goal
         least = min(count for _, count in running)
         allowed = min(steady, max(2 * least, least + self.up_hosts, hosts))
@@ -95,8 +95,9 @@ class Lag(Policy):
         return packing.plan(), LagMemory(wanted, running)
 
 
-def _since(past: Past, start_s: float) -> Past:
-    return tuple(entry for entry in past if entry[0] > start_s)
+def _since(past: Past, now_s: float, window_s: float) -> Past:
+    """What is within a window. After the clock went back, later entries count as of now."""
+    return tuple((min(at, now_s), count) for at, count in past if at > now_s - window_s)
 
 
 def _partitions(snapshot: Snapshot) -> int:

@@ -34,6 +34,13 @@ class ThreeUtilisations(Policy):
             shown = f"lower {self.lower:g}, target {self.target:g}, upper {self.upper:g}"
             raise SettingError(f"{self.name}: thresholds", shown, "in rising order")
 
+    def is_quiet(self, until_s: float, now_s: float) -> bool:
+        """Whether a host is left alone, until a time that is at most `grace_s` away.
+
+        One that is further away was set before the clock went back.
+        """
+        return now_s < until_s <= now_s + self.grace_s
+
     def packing(self, snapshot: Snapshot) -> Packing:
         """A packing by measured load that fills hosts no further than allowed."""
         return Packing(snapshot, "load", self.upper if self.fill is None else self.fill)
@@ -137,7 +144,7 @@ class LocalThreshold(ThreeUtilisations):
             watch = Watch() if first else Watch(quiet_until_s=now_s + self.grace_s)
         if host.utilisation is None:
             return watch  # a missing measurement neither adds to a violation nor ends it
-        if now_s < watch.quiet_until_s:
+        if self.is_quiet(watch.quiet_until_s, now_s):
             return replace(watch, over=0, under=0)
         if host.utilisation > self.upper:
             return replace(watch, over=watch.over + 1, under=0)

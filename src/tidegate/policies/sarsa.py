@@ -239,7 +239,7 @@ class Sarsa(ThreeUtilisations):
         wishes: dict[str, tuple[Host, int]] = {}
         for host in snapshot.running_hosts:
             table = tables[host.id]
-            if host.utilisation is None or now < table.quiet_until_s:
+            if host.utilisation is None or self.is_quiet(table.quiet_until_s, now):
                 continue  # nothing stable to learn from yet, and nothing to decide
             state = state_of(host.utilisation)
             wish = table.best(state)

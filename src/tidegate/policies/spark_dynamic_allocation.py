@@ -71,14 +71,15 @@ class SparkDynamicAllocation(Policy):
         now, hosts = snapshot.time_s, len(packing.hosts)
         pending = _pending_tasks(snapshot)
         idle = {
-            host.id: memory.idle_s.get(host.id, now)
+            host.id: min(now, memory.idle_s.get(host.id, now))  # the clock may have gone back
             for host in snapshot.running_hosts
             if host.utilisation == 0 or (host.utilisation is None and host.id in memory.idle_s)
         }
         if pending is None:
             return packing.plan(), SparkDynamicAllocationMemory(memory.next_add, memory.due_s, idle)
         if pending > 0:
-            due = memory.due_s if memory.due_s is not None else now + self.backlog_timeout_s
+            latest = now + self.backlog_timeout_s
+            due = latest if memory.due_s is None else min(memory.due_s, latest)
             if now < due:
                 return packing.plan(), SparkDynamicAllocationMemory(memory.next_add, due, idle)
             useful = math.ceil(self._tasks(snapshot, pending) / _slots(snapshot))

@@ -135,4 +135,4 @@ def _with_rates_times(snapshot: Snapshot, factor: float, operators: set[str]) ->
             changed.append(reading)
         else:
             changed.append(replace(reading, arrival_rate_per_s=rate * factor))
-    return replace(snapshot, operators=tuple(changed))
+    return snapshot.with_operators(tuple(changed))

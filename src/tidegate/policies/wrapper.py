@@ -56,6 +56,11 @@ class PolicyWrapper(Policy):
         """Whether the inner policy chooses when to release hosts."""
         return self.inner.picks_its_moment
 
+    @property
+    def forecasts(self) -> bool:  # type: ignore[override]
+        """Whether the inner policy forecasts the load itself."""
+        return self.inner.forecasts
+
     @classmethod
     def around(cls, inner: Policy, settings: dict[str, Any]) -> Self:
         """Wrap a policy, with settings as text or as values."""

@@ -361,6 +361,9 @@ def _serve(metrics: Metrics, at: Listening) -> _Server:
     from prometheus_client import CONTENT_TYPE_LATEST
 
     def answer(environ: dict[str, Any], start: Callable[..., Any]) -> list[bytes]:
+        if not at.is_named(environ.get("HTTP_HOST", at.shown_host)):
+            start("421 Misdirected Request", [("Content-Type", "text/plain")])
+            return [b"these metrics can be read at localhost and 127.0.0.1 only\n"]
         if not at.admits(environ.get("HTTP_AUTHORIZATION", "")):
             start("401 Unauthorized", [("WWW-Authenticate", "Bearer")])
             return [b"a token is required\n"]

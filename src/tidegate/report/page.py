@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from tidegate.outputs import write_output
+
 __all__ = ["Page", "standalone"]
 
 STYLE = """
@@ -102,12 +104,9 @@ class Page:
             + "</body></html>\n"
         )
 
-    def write(self, path: str | Path) -> Path:
-        """Write the page to a file, creating its folder."""
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(self.html(), encoding="utf-8")
-        return target
+    def write(self, path: str | Path, option: str = "report") -> Path:
+        """Write the page to a file, creating its folder. option: what names the file, in errors."""
+        return write_output(path, self.html(), option)
 
 
 def standalone(svg: str) -> str:

@@ -119,9 +119,13 @@ def _origin(page: Page, built: BuiltTrace) -> None:
     known = built.provenance
     page.section("Origin")
     shown = ("input", "format", "time", "unit", "key", "count", "rows", "rows_used", "first_step")
-    rows: list[tuple[str, object]] = [(name, str(known[name])) for name in shown if known[name]]
-    rows += [(f"rejected: {reason}", f"{n:,}") for reason, n in known["rejected"].items()]
-    page.table(["", ""], [*rows, ("built", f"{known['built']} by Tidegate {known['tidegate']}")])
+    rows = [(name, str(known[name])) for name in shown if known.get(name)]
+    rejected = known.get("rejected")
+    if isinstance(rejected, dict):
+        rows += [(f"rejected: {reason}", f"{n}") for reason, n in rejected.items()]
+    if "built" in known:
+        rows.append(("built", f"{known['built']} by Tidegate {known.get('tidegate')}"))
+    page.table(["", ""], rows)
 
 
 def _plain(cell: object) -> object:

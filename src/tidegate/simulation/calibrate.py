@@ -22,6 +22,7 @@ from tidegate.errors import InputError, JournalError
 from tidegate.loop.journal import Turn, read_journal
 from tidegate.model import HostOffer, SloByQuery, Snapshot
 from tidegate.model.topology import Operator, Topology
+from tidegate.outputs import write_output
 from tidegate.policies.base import Policy
 from tidegate.simulation import BatchSettings, CloudSettings, RunReport
 from tidegate.simulation.batch_fits import (
@@ -230,10 +231,9 @@ def save_world(world: BatchWorld, path: str | Path) -> None:
     """Write a world as YAML; creates the folder if needed."""
     import yaml
 
-    file = Path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump(to_plain(world), sort_keys=False, allow_unicode=True)
-    file.write_text("# For tidegate backtest --world; written by tidegate calibrate.\n" + text)
+    heading = "# For tidegate backtest --world; written by tidegate calibrate.\n"
+    write_output(path, heading + text, "--out")
 
 
 def load_world(path: str | Path) -> BatchWorld:

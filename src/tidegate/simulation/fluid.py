@@ -27,7 +27,12 @@ from tidegate.simulation.settings import CloudSettings
 __all__ = ["FluidCloud", "FluidEngine"]
 
 CHUNKS_AT_ONCE = 64
-"""Chunks whose expected arrivals are requested at once: each request has a fixed cost."""
+"""Most chunks whose expected arrivals are requested at once: each request has a fixed cost.
+
+The first requests are for fewer, so that a short run does not compute the arrivals of a long one.
+"""
+FIRST_CHUNKS = 4
+"""Chunks of the first request."""
 
 
 class FluidEngine(ItemEngine):
@@ -97,21 +102,26 @@ class FluidCloud(SimulatedCloud):
     """
 
     default_engine = FluidEngine
-    _rates: Floats
+    _rates: Floats = np.empty((0, 0, 0))
+    """Items per second by chunk, source and step, of the chunks before `_rates_end`."""
+    _rates_end = 0
 
     def _draw_arrivals(self) -> None:
         chunks, step_s = self._chunks, self.settings.fluid_step_s
         chunk_s, number = chunks.chunk_s, chunks.number
         steps = max(1, round(chunk_s / step_s))
         # Without expected items, arrivals are drawn chunk by chunk.
-        at_once = CHUNKS_AT_ONCE if hasattr(chunks.workload, "expected") else 1
-        place = number % at_once
-        if place == 0:
+        if number >= self._rates_end:
+            at_once = 1
+            if hasattr(chunks.workload, "expected"):
+                at_once = min(CHUNKS_AT_ONCE, max(FIRST_CHUNKS, 2 * len(self._rates)))
+            self._rates_end = number + at_once
             starts = np.arange(number, number + at_once)[:, None] * chunk_s
             self._rates = self._rates_between(starts + np.arange(steps + 1) * (chunk_s / steps))
             self._rates /= chunk_s / steps
         engine = self._engine
         assert isinstance(engine, FluidEngine)
+        place = number - self._rates_end  # from the end
         engine.set_rates(number * chunk_s, chunk_s / steps, self._rates[place])
 
     def _rates_between(self, edges: Floats) -> Floats:

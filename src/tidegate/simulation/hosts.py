@@ -79,6 +79,20 @@ class SimulatedHost:
             return "draining"
         return "starting" if self.ready_s > now_s else "running"
 
+    def copy(self) -> SimulatedHost:
+        """The host as it is now; `dataclasses.replace` takes five times as long."""
+        return SimulatedHost(
+            self.id,
+            self.number,
+            self.lease,
+            self.ready_s,
+            dict(self.images),
+            self.memory_mb,
+            self.draining,
+            self.gone_s,
+            self.leaving,
+        )
+
 
 @dataclass(slots=True)
 class SimulatedInstance:
@@ -91,6 +105,18 @@ class SimulatedInstance:
     host: str
     ready_s: float
     works_on: str  # where it still works while it moves
+
+    def copy(self) -> SimulatedInstance:
+        """The instance as it is now."""
+        return SimulatedInstance(
+            self.id,
+            self.operator,
+            self.number,
+            self.slot,
+            self.host,
+            self.ready_s,
+            self.works_on,
+        )
 
 
 def _between(bounds: tuple[float, float], rng: np.random.Generator) -> float:

@@ -82,8 +82,8 @@ class Roster:
     def __init__(self, world: SimulatedHosts, demands: Sequence[Resources]) -> None:
         hosts, instances = world.hosts.values(), world.instances.values()
         self._demands, self._capacity = demands, world.offer.capacity
-        self._hosts = [replace(h, images=dict(h.images)) for h in hosts]
-        self._instances = [replace(i) for i in instances]
+        self._hosts = [h.copy() for h in hosts]
+        self._instances = [i.copy() for i in instances]
         self.capacities = dict.fromkeys(world.hosts, self._capacity)
         ready = [h.ready_s for h in hosts] + [i.ready_s for i in instances]
         draining = any(h.draining for h in hosts)

@@ -43,13 +43,22 @@ def check_host(
         host: The host.
         query: A query that starts.
         bad: A query that fails to start.
-        checkpoint: A folder for checkpoints.
+        checkpoint: A folder for checkpoints, on this machine.
         reason: Words that the error of the bad query contains.
         timeout_s: Timeout of each call, in seconds.
     """
 
     def seen() -> QueryView | None:
         return host.look(timeout_s).queries.get(query.name)
+
+    shared = Path(f"{checkpoint}-shared") / "folder"
+    shared.mkdir(parents=True)
+    (shared / "file").write_text("seen", encoding="utf-8")
+    expect(
+        not host.sees(shared / "none", "seen", timeout_s), "a host sees no file that is not there"
+    )
+    expect(not host.sees(shared / "file", "other", timeout_s), "a host reads what is in a file")
+    expect(host.sees(shared / "file", "seen", timeout_s), "a host on this machine sees its files")
 
     expect(host.alive, "a host that is up is alive")
     expect(seen() is None, "a query that was not started is not reported")
@@ -104,6 +113,12 @@ class FakeCopy:
     active: bool = True
     progress: tuple[Progress, ...] = ()
     read_mb: float | None = None
+    checkpoint: str = ""
+
+    @property
+    def fenced_off(self) -> bool:
+        """Whether its epoch is over, so that it can neither begin a batch nor commit one."""
+        return Path(self.checkpoint).is_file()
 
 
 @dataclass
@@ -117,6 +132,7 @@ class FakeHost:
         dead: The host has ended.
         hung: The host uses no CPU and does not answer.
         slow: The host uses CPU and does not answer.
+        elsewhere: The host does not share its file system with the manager.
         refuse: Errors of queries that fail to start here, by name.
         started: Names of the queries that were started, in order.
         place: The address of the host.
@@ -128,6 +144,7 @@ class FakeHost:
     dead: bool = False
     hung: bool = False
     slow: bool = False
+    elsewhere: bool = False
     refuse: dict[str, Exception] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
     place: str = ""
@@ -179,12 +196,19 @@ class FakeHost:
         if query.name in self.copies and self.copies[query.name].active:
             raise BackendError("a query with that name is already active")
         self.started.append(query.name)
-        self.copies[query.name] = FakeCopy(f"{query.name}/{len(self.started)}/{id(self)}")
+        run = f"{query.name}/{len(self.started)}/{id(self)}"
+        self.copies[query.name] = FakeCopy(run, checkpoint=checkpoint)
 
     def stop(self, name: str, timeout_s: float) -> None:
         """Stop a query."""
         self._check()
         self.copies.pop(name, None)
+
+    def sees(self, file: Path, text: str, timeout_s: float) -> bool:
+        """Whether the host shares the folder of a file."""
+        self._check()
+        here = not self.elsewhere and file.exists()
+        return here and file.read_text("utf-8") == text
 
     def batch(self, name: str, number: int = 0) -> None:
         """Let a query complete a batch."""
@@ -199,6 +223,9 @@ class FakeHost:
 
 class FakeProvider:
     """A provider of fake hosts. Set `slow` to keep new hosts in `starting`.
+
+    Set `killable` to False for servers that the provider cannot end: an abandoned host keeps
+    running in `abandoned`, and its address is not used again.
 
     clock: the time in seconds. max_hosts: the largest number of hosts. cores: of one host.
     """
@@ -215,6 +242,8 @@ class FakeProvider:
         self.slow = False
         self.released: list[str] = []
         self.killed: list[str] = []
+        self.killable = True
+        self.abandoned: dict[str, FakeHost] = {}
 
     def lease(self, name: str) -> None:
         """Start a host."""
@@ -240,22 +269,28 @@ class FakeProvider:
     def kill(self, name: str) -> bool:
         """Abandon a host."""
         self.killed.append(name)
-        self.hosts.pop(name, None)
-        return True
+        gone = self.hosts.pop(name, None)
+        if not self.killable and gone is not None:
+            self.abandoned[name] = gone
+        return self.killable
 
     def survivors(self) -> Iterable[tuple[str, FleetHost]]:
-        """All hosts."""
+        """All hosts, also those that were abandoned and could not be ended."""
+        self.hosts, self.abandoned = {**self.abandoned, **self.hosts}, {}
         return list(self.hosts.items())
 
     def close(self) -> None:
         """Do nothing."""
 
     def copies(self, query: str) -> list[str]:
-        """Hosts on which a query runs."""
+        """Hosts on which a query runs and can use its checkpoint."""
         return [
             name
-            for name, host in self.hosts.items()
-            if query in host.copies and host.copies[query].active and not host.dead
+            for name, host in {**self.abandoned, **self.hosts}.items()
+            if query in host.copies
+            and host.copies[query].active
+            and not host.copies[query].fenced_off
+            and not host.dead
         ]
 
 
@@ -282,7 +317,12 @@ class FakeFleet:
 
     def _new_world(self, queries: Iterable[ContinuousQuery]) -> FleetWorld:
         world = FleetWorld(
-            self.provider, self.folder, clock=self.clock, spawn=lambda work: work(), moves_at_once=9
+            self.provider,
+            self.folder,
+            clock=self.clock,
+            steady_clock=self.clock,
+            spawn=lambda work: work(),
+            moves_at_once=9,
         )
         world.add(queries)
         return world

@@ -52,7 +52,7 @@ class BatchSample(Value):
         longest_s: Run time of the longest task of each stage, summed over its stages, in seconds;
             None when unknown.
         available: Task slots that it could have held, had it been alone: those of the application,
-            at most one for each of its tasks; None when unknown.
+            at most one for each of its tasks, in whole rounds; None when unknown.
     """
 
     rows: float

@@ -22,6 +22,7 @@ from tidegate.theory.greedy import Entry, Greedy
 from tidegate.units import finite
 
 __all__ = [
+    "MOST_PROCESSORS",
     "Station",
     "assign_processors",
     "erlang_b",
@@ -31,6 +32,10 @@ __all__ = [
     "sojourn_s",
     "waiting_items",
 ]
+
+
+MOST_PROCESSORS = 100_000
+"""The largest number of processors that is computed with. It bounds the time of a decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +83,13 @@ class Station(Value):
     def least_processors(self) -> int:
         """The fewest processors that keep the queue finite (and one for an idle operator).
 
-        The paper's ⌈λ/μ⌉ is one short when λ/μ is whole.
+        The paper's ⌈λ/μ⌉ is one short when λ/μ is whole. Raises NotEnoughProcessors for more than
+        `MOST_PROCESSORS`.
         """
-        return math.floor(self.load) + 1
+        load = self.load
+        if load >= MOST_PROCESSORS:
+            raise NotEnoughProcessors(_many(load), MOST_PROCESSORS)
+        return math.floor(load) + 1
 
     @property
     def variability(self) -> float:
@@ -203,6 +212,7 @@ def assign_processors(stations: Sequence[Station], processors: int) -> tuple[int
     >>> assign_processors(video, 22), assign_processors(video, 17)
     ((10, 11, 1), (8, 8, 1))
     """
+    finite(processors, "processors", high=MOST_PROCESSORS)
     needed = sum(station.least_processors for station in stations)
     if needed > processors:
         raise NotEnoughProcessors(needed, processors)
@@ -282,6 +292,10 @@ def fewest_processors(
 
 _MANY = 10**9
 """More processors than any cluster has."""
+
+
+def _many(load: float) -> int:
+    return int(min(load, _MANY))
 
 
 def machines_for(processors: int, per_machine: int, reserved: int = 0) -> int:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.errors import InputError
+from tidegate.errors import InputError, TidegateError
 from tidegate.workloads.protocol import FloatArray
 from tidegate.workloads.rates import RateTrace
 from tidegate.workloads.read import read_trace
@@ -97,13 +97,30 @@ def read_built(path: str | Path) -> BuiltTrace:
     trace = read_trace(files[0], "rate")
     assert isinstance(trace, RateTrace)
     keys: dict[str, Sequence[Any]] = {}
-    if (table_path := path / f"keys{files[0].suffix}").is_file():
-        table = read_table(table_path)
-        keys = {name: _numbers(table.column(name)) for name in KEYS[2:]}
-        keys |= {"key": [str(cell) for cell in table.column("key")]}
-        keys |= {"events": [int(cell) for cell in table.column("events")]}
-    provenance = json.loads((path / PROVENANCE).read_text(encoding="utf-8"))
-    return BuiltTrace(trace, keys, provenance, files[0])
+    try:
+        known = json.loads((path / PROVENANCE).read_bytes())
+        if not isinstance(known, dict):
+            raise ValueError("it is no object")
+        if (table_path := path / f"keys{files[0].suffix}").is_file():
+            table = read_table(table_path)
+            keys = {name: _numbers(table.column(name)) for name in KEYS[2:]}
+            keys |= {"key": [str(cell) for cell in table.column("key")]}
+            keys |= {"events": [int(cell) for cell in table.column("events")]}
+            _check_skew(known["skew"])
+    except TidegateError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        remedy = f"a file in it is damaged ({error}): build the trace again"
+        allowed = "a folder that tidegate traces build has written"
+        raise InputError("trace", str(path), allowed, remedy) from None
+    return BuiltTrace(trace, keys, known, files[0])
+
+
+def _check_skew(skew: Mapping[str, Any]) -> None:
+    """Raise ValueError, LookupError or TypeError unless the figures about the keys are there."""
+    numbers = [skew["keys"], skew["gini"], *skew["lorenz"]]
+    if len(skew["lorenz"]) < 2 or not all(isinstance(one, int | float) for one in numbers):
+        raise ValueError(f"{PROVENANCE} lacks figures about the keys")
 
 
 def _numbers(cells: Sequence[Any]) -> list[float]:

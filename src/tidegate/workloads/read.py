@@ -37,6 +37,10 @@ COUNT_NAMES = (
     *("trades", "tweets", "invocations"),
 )
 KEY_NAMES = ("key", "symbol", "isin", "product", "user", "user_id", "company", "machine", "sensor")
+MOST_PER_S = 1e12
+"""The largest rate or count of a row. Sums of larger ones lose single items."""
+MOST_STEPS = 20_000_000
+"""The largest number of steps of a trace, some hundred megabytes."""
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0}
 
 
@@ -114,6 +118,7 @@ def read_trace(
     table.refuse(np.isnan(values), column, "a number", remedy)
     table.refuse(~np.isfinite(values), column, "a finite number", "correct the row")
     table.refuse(values < 0, column, "a number of at least 0", "correct the row")
+    table.refuse(values > MOST_PER_S, column, f"at most {MOST_PER_S:g}", "correct the row")
     if len(times_s) < 2 or times_s[0] == times_s[-1]:
         remedy = "one time does not say how long a step is: add rows"
         raise table.error(None, "number of times", 1, "at least 2", remedy)
@@ -186,6 +191,11 @@ def _from_counts(
     """Counts at the same time added, on a grid of the smallest step that occurs."""
     steps = np.diff(times_s)
     step_s = float(steps[steps > 0].min())
+    if times_s[-1] / step_s > MOST_STEPS:
+        remedy = "two of its times are very close together: correct one, or count by longer steps"
+        raise table.error(
+            None, "steps", f"{times_s[-1] / step_s:.3g}", f"at most {MOST_STEPS:,}", remedy
+        )
     slot = np.rint(times_s / step_s).astype(np.int64)
     wide = np.diff(slot) > 1
     if wide.any() and gaps == "error":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import re
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -143,12 +144,20 @@ def read_table(path: str | Path) -> Table:
 
 
 def _read_csv(path: Path) -> Table:
+    try:
+        return _parsed(path)
+    except csv.Error as error:  # such as a cell of more than 131,072 characters
+        remedy = "write it as plain or gzipped UTF-8 text"
+        raise TraceError(str(path), None, "file", str(error), "readable", remedy) from None
+
+
+def _parsed(path: Path) -> Table:
     name = str(path)
     remedy = "write it as plain or gzipped UTF-8 text"
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if data.startswith(_GZIP) else data).decode("utf-8-sig")
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise TraceError(name, None, "file", str(error), "readable", remedy) from None
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     numbers = [n for n, line in enumerate(lines, 1) if line and line[0] != "#" and line.strip()]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters.agent.standalone import HOSTS, SLOTS, compiled
+from tests.clusters.agent.standalone import HOSTS, SLOTS, OpenCluster, compiled
 from tidegate.spark.local.cluster import LocalCluster
 
 
@@ -16,6 +16,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A master and its workers."""
     folder = tmp_path_factory.mktemp("cluster")
     with LocalCluster(SLOTS, 512, HOSTS, folder).start(hosts=HOSTS) as running:
+        yield running
+
+
+@pytest.fixture
+def open_cluster(cluster: LocalCluster, tmp_path: Path) -> Iterator[OpenCluster]:
+    """Another one without authentication, next to the first, which is given no application."""
+    with OpenCluster(SLOTS, 512, HOSTS, tmp_path / "open").start(hosts=HOSTS) as running:
         yield running
 
 

@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from tests.clusters.submitted import TIDEGATE, Command, Submitted
 from tidegate.loop.journal import Turn
@@ -39,9 +40,31 @@ def compiled(folder: Path) -> Path:
     return jar
 
 
-def environment() -> dict[str, str]:
-    """The environment of this process, for one that imports the same Tidegate."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(word for word in sys.path if word)}
+class OpenCluster(LocalCluster):
+    """One without authentication: Spark's cluster mode on a standalone master fails with it.
+
+    Workers take the secret out of the settings of a driver, which does not start without it.
+    """
+
+    daemon_settings: ClassVar[Mapping[str, str]] = {
+        key: value
+        for key, value in LocalCluster.daemon_settings.items()
+        if not key.startswith("spark.authenticate")
+    }
+
+    def conf(self) -> dict[str, str]:
+        """The settings of an application."""
+        every = super().conf()
+        return {k: v for k, v in every.items() if not k.startswith("spark.authenticate")}
+
+
+def environment(cluster: LocalCluster | None = None) -> dict[str, str]:
+    """The environment of this process, for one that imports the same Tidegate.
+
+    cluster: where its application runs, if it is one.
+    """
+    path = os.pathsep.join(word for word in sys.path if word)
+    return {**os.environ, "PYTHONPATH": path, **(cluster.environment() if cluster else {})}
 
 
 def spark_words(cluster: LocalCluster, **settings: str) -> list[str]:
@@ -61,7 +84,8 @@ def with_agent(cluster: LocalCluster, announce: Path, **settings: str) -> list[s
 def plain_job(cluster: LocalCluster, folder: Path) -> Submitted:
     """The job in PySpark, started by spark-submit with the agent and without a controller."""
     program = [str(spark_home() / "bin" / "spark-submit")]
-    return Submitted(folder, with_agent(cluster, folder / "agent"), environment(), program=program)
+    words = with_agent(cluster, folder / "agent")
+    return Submitted(folder, words, environment(cluster), program=program)
 
 
 def attach(agent: Path, folder: Path, name: str, *words: str) -> Command:

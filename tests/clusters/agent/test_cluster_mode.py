@@ -12,6 +12,7 @@ from tests.clusters.agent.standalone import (
     BY_LOAD,
     HOSTS,
     QUICK,
+    OpenCluster,
     controllers,
     drivers,
     environment,
@@ -23,14 +24,14 @@ from tests.clusters.agent.standalone import (
 from tests.clusters.submitted import Submitted
 from tidegate.lifecycle import wait_until
 from tidegate.spark.agent import JAR
-from tidegate.spark.local.cluster import LocalCluster
 
 pytestmark = [pytest.mark.agent, pytest.mark.java]
 
 
 def test_a_jar_on_a_worker_is_scaled_by_a_controller_beside_it(
-    cluster: LocalCluster, jar: Path, tmp_path: Path
+    open_cluster: OpenCluster, jar: Path, tmp_path: Path
 ) -> None:
+    cluster = open_cluster
     waits = {"spark.standalone.submit.waitAppCompletion": "true"}
     words = [*spark_words(cluster, **waits), "--deploy-mode", "cluster", "--driver-cores", "1"]
     words += ["--controller-python", sys.executable, "--agent-jar", str(JAR)]

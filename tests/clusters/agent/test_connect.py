@@ -82,7 +82,7 @@ def test_two_clients_are_seen_and_scaled_by_one_controller(
     words = [*with_agent(cluster, agent, **address), "--class", SERVER]
     command = [str(spark_home() / "bin" / "spark-submit"), *words]
     with ExitStack() as stack:
-        server = stack.enter_context(Command(command, tmp_path, "server", environment()))
+        server = stack.enter_context(Command(command, tmp_path, "server", environment(cluster)))
         server.until("it listens", agent.exists)
         server.until("it answers", lambda: _answers(port))
         name = json.loads(agent.read_text(encoding="utf-8"))["application"]

@@ -32,7 +32,7 @@ def submitted(cluster: LocalCluster, jar: Path, folder: Path) -> Submitted:
     """The job in Java, with an agent that announces itself in the file named agent."""
     words = spark_words(cluster, spark_tidegate_agent_announce=str(folder / "agent"))
     app = ("--class", "Job", str(jar))
-    return Submitted(folder, [*QUICK, *BY_LOAD, *words], environment(), app)
+    return Submitted(folder, [*QUICK, *BY_LOAD, *words], environment(cluster), app)
 
 
 def test_a_jar_is_scaled_with_its_load_and_its_controller_may_die(

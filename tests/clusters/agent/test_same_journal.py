@@ -94,9 +94,10 @@ def test_a_job_in_java_and_one_in_pyspark_give_the_same_journal(jar: Path, tmp_p
         small = {"spark.executor.cores": str(SLOTS), "spark.executor.memory": "512m"}
         spark = spark_words(cluster, **small, **{"spark.cores.max": str(most * SLOTS)})
         words = [*QUICK, *HALF_BUSY, *spark]
-        in_java = Submitted(tmp_path / "java", words, environment(), ("--class", "Job", str(jar)))
+        env = environment(cluster)
+        in_java = Submitted(tmp_path / "java", words, env, ("--class", "Job", str(jar)))
         stack.enter_context(in_java)
-        in_python = stack.enter_context(Submitted(tmp_path / "python", words, environment()))
+        in_python = stack.enter_context(Submitted(tmp_path / "python", words, env))
         of_java, of_python = pool.map(played, (in_java, in_python))
     for phase, other_phase in zip(of_java, of_python, strict=True):
         for one, other in zip(phase, other_phase, strict=True):

@@ -151,7 +151,7 @@ def test_a_cluster_gets_the_code_by_itself(tmp_path: Path) -> None:
         words += ["--master", cluster.url]
         for key, value in cluster.conf().items():
             words += ["--conf", f"{key}={value}"]
-        env = os.environ | {"PYSPARK_PYTHON": sys.executable}
+        env = os.environ | cluster.environment() | {"PYSPARK_PYTHON": sys.executable}
         done = subprocess.run(
             command(*words), env=env, capture_output=True, text=True, check=False, timeout=LIMIT_S
         )

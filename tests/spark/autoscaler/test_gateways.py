@@ -307,6 +307,7 @@ def test_an_address_or_a_token_that_cannot_be_is_refused(tmp_path: Path) -> None
     (tmp_path / "empty").touch()
     for text in ("", "short", "line\nline", "€" * 20):
         (tmp_path / "token").write_text(text)
+        (tmp_path / "token").chmod(0o600)
         with pytest.raises(InputError):
             agent_token(tmp_path / "token")
     with pytest.raises(InputError, match="a file that an agent wrote"):

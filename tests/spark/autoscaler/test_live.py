@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from tests.spark.autoscaler import ticks
@@ -28,6 +29,16 @@ from tests.spark.autoscaler.live import (
     running,
     stream,
     until,
+)
+from tests.spark.local.doors import (
+    answer_to_submission,
+    answer_without_secret,
+    command_lines,
+    doors,
+    files_with,
+    groups,
+    is_refused,
+    other_addresses,
 )
 from tests.spark.streams.chains import kafka_jars
 from tidegate.errors import SettingError
@@ -131,6 +142,28 @@ def test_the_live_world_keeps_the_contract_of_backends(live: Live, stream: Strea
     autoscaler.stop()
 
 
+def test_nobody_else_can_use_the_cluster_or_the_driver(live: Live) -> None:
+    cluster = live.cluster
+    (secret,) = cluster.environment().values()
+    assert cluster._master is not None
+    leaders = [cluster._master.pid, *(worker.pid for worker in cluster.workers.values())]
+    driver = SparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    here = doors([*groups(leaders), driver])
+    assert {door.pid for door in here} >= {*leaders, driver}
+    assert [door for door in here if not door.address.is_loopback] == []
+    reached = [(at, d.port) for at in other_addresses() for d in here if not is_refused(at, d.port)]
+    assert reached == []
+    daemons = [door.port for door in here if door.pid in leaders]
+    assert [port for port in daemons if b"Submission" in answer_to_submission(port)] == []
+    # Web pages do not understand the call; the remaining ports demand the secret.
+    ports = [int(cluster.url.rpartition(":")[2])]
+    ports += [int(live.spark.conf.get("spark.driver.port") or 0)]
+    for port in ports:
+        assert b"SaslMessage" in answer_without_secret(port)
+    assert [pid for pid, line in command_lines().items() if secret.encode() in line] == []
+    assert files_with(cluster.folder, secret) == []
+
+
 def test_killed_executors_and_workers_lose_and_repeat_nothing(live: Live, stream: Stream) -> None:
     stream.feed(2)
     with Autoscaler(
@@ -201,6 +234,7 @@ def submit(live: Live, folder: Path, files: int) -> subprocess.Popen[str]:
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        env=os.environ | live.cluster.environment(),
         text=True,
         start_new_session=True,
     )

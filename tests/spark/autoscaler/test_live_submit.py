@@ -95,6 +95,7 @@ def record(lines: Queue[str], pattern: str) -> dict[str, object]:
 def test_metrics_are_scraped_with_a_token_over_tls_and_logs_are_json(tmp_path: Path) -> None:
     pair, token = self_signed(tmp_path), tmp_path / "token"
     token.write_text(TOKEN + "\n")
+    token.chmod(0o600)
     files = ("--metrics-token-file", token, "--metrics-certificate", pair.certificate)
     words = ("--metrics-address", "0.0.0.0:0", *files, "--metrics-key", pair.key)
     with submitted(tmp_path, *words, "--log-format", "json") as lines:

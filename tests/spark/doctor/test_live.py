@@ -72,7 +72,7 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wrong]:
         words = ["--master", cluster.url, "--jars", str(agent_jar())]
         words += [word for pair in settings.items() for word in ("--conf", "=".join(pair))]
         program = str(spark_home() / "bin" / "spark-submit")
-        env = dict(os.environ, PYSPARK_PYTHON=sys.executable)
+        env = os.environ | cluster.environment() | {"PYSPARK_PYTHON": sys.executable}
         script = str(Path(wrong_job.__file__))
         process = Process([program, *words, script, str(folder)], folder / "log", env)
         job = Wrong([*words, script, str(folder)], folder, process)

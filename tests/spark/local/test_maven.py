@@ -76,7 +76,7 @@ def test_without_a_network_the_reason_is_told(
 ) -> None:
     with_ivy(monkeypatch)
     with pytest.raises(BackendError, match=r"could not be downloaded .*one;1.0: not found"):
-        fetch_jars("the jars", tmp_path / "kept", WANTED)
+        fetch_jars("the jars", tmp_path / "kept", WANTED, DIGESTS)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -55,6 +55,7 @@ def shown(error: BaseException) -> str:
 def secret(tmp_path: Path) -> str:
     path = tmp_path / "password"
     path.write_text(PASSWORD + "\n")
+    path.chmod(0o600)
     return str(path)
 
 
@@ -224,6 +225,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     files = tmp_path_factory.mktemp("kafka-security")
     for name, text in (("shop", PASSWORD), ("depot", SCRAM_PASSWORD), ("store", STORE_PASSWORD)):
         (files / name).write_text(text + "\n")
+        (files / name).chmod(0o600)
     opens = ("-storetype", "PKCS12", "-storepass:file", files / "store")
     own = ("-alias", "broker", "-keystore", files / "broker.p12", *opens)
     keytool(
@@ -358,6 +360,7 @@ def test_what_the_broker_refuses_is_one_sentence(
     files = secured.files
     wrong = tmp_path / "wrong"
     wrong.write_text("wrong-and-wrong")
+    wrong.chmod(0o600)
     shop = {"mechanism": "PLAIN", "user": USER}
     trust = {"truststore": files / "trust.p12", "truststore_password_file": files / "store"}
     other = self_signed(tmp_path, "other")

@@ -55,7 +55,8 @@ export function controls(root, store) {
     const key = JSON.stringify(state);
     if (key === drawn || (edited && state.enabled)) return;
     drawn = key;
-    swap(body, !state.enabled && h("p", { class: "note muted" }, state.why), pauses(), dry(), policy(), heard());
+    const sign = state.sign_in && h("a", { href: "/login" }, "Enter the token");
+    swap(body, !state.enabled && h("p", { class: "note muted" }, state.why, sign && " ", sign), pauses(), dry(), policy(), heard());
   }
 
   function pauses() {

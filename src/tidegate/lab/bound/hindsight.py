@@ -35,7 +35,8 @@ class Bound(Value):
 
     Args:
         cost_usd: No policy costs less.
-        method: ``milp`` (whole hosts), ``lp`` (fractions of hosts) or ``dp``.
+        method: ``milp`` (whole hosts), ``lp`` (fractions of hosts), ``dp``, or ``prices`` (whole
+            hosts, by prices of slots; without a plan).
         gap: Distance from `cost_usd` to `plan_usd`, as a share of `plan_usd`; None without a plan.
         plan_usd: Cost of the plan; None if the solver found none in time.
         resource_usd: Cost of the plan's hosts.
@@ -45,7 +46,7 @@ class Bound(Value):
     """
 
     cost_usd: float
-    method: Literal["milp", "lp", "dp"]
+    method: Literal["milp", "lp", "dp", "prices"]
     gap: float | None
     plan_usd: float | None
     resource_usd: float | None
@@ -58,6 +59,11 @@ class Bound(Value):
         if self.cost_usd > 0:
             return cost_usd / self.cost_usd - 1
         return 0.0 if cost_usd <= 0 else math.inf
+
+    @classmethod
+    def by_prices(cls, cost_usd: float, slot_s: float) -> Bound:
+        """A bound by prices of slots; see `whole_host_bound`."""
+        return cls(_safe(cost_usd), "prices", None, None, None, None, (), slot_s)
 
 
 def hindsight_bound(
@@ -90,8 +96,8 @@ def hindsight_bound(
         billed_from: Leases are paid from the request, or from when the host runs. ``running`` is a
             bound for both.
         initial_hosts: Hosts that run at time zero; None: any number.
-        whole_hosts: False allows fractions of hosts, which is faster and gives a slightly lower
-            bound. With more than a few hundred slots, whole hosts gain little.
+        whole_hosts: False allows fractions of hosts, which is faster and gives a lower bound, far
+            lower where few hosts do. `whole_host_bound` has whole hosts for any number of slots.
         time_limit_s: Time limit of the solver, in seconds.
         gap: Relative gap at which the solver may stop.
         method: ``dp`` requires the dynamic program.

@@ -69,6 +69,10 @@ KEYS = {
 }
 """The fields of `ScenarioOptions` that have another name in a grid."""
 
+MOST_SEEDS = 100_000
+MOST_STEPS = 10_000
+"""Seeds of a grid, and steps of a range, at most: more are a mistake and would fill the memory."""
+
 
 @dataclass(frozen=True)
 class RecordedTrace:
@@ -409,7 +413,9 @@ def grid_from(plain: Mapping[str, Any], folder: Path = Path()) -> SweepGrid:
     read["policies"] = [{"name": p} if isinstance(p, str) else p for p in read.get("policies", [])]
     read["traces"] = [{"workload": t} if isinstance(t, str) else t for t in read.get("traces", [])]
     if isinstance(read.get("seeds"), int) and not isinstance(read["seeds"], bool):
-        read["seeds"] = list(range(1, int(finite(read["seeds"], "seeds", low=1)) + 1))
+        read["seeds"] = list(
+            range(1, int(finite(read["seeds"], "seeds", low=1, high=MOST_SEEDS)) + 1)
+        )
     if isinstance(read.get("topology"), str):
         read["topology"] = load_topology(folder / read["topology"])
     grid = from_plain(SweepGrid, read)
@@ -435,7 +441,7 @@ def _values(key: str, given: Any) -> list[Any]:
     low, high = (
         finite(given[end], f"{key}: {end}", above=0 if log else None) for end in ("from", "to")
     )
-    steps = int(finite(given["steps"], f"{key}: steps", low=2))
+    steps = int(finite(given["steps"], f"{key}: steps", low=2, high=MOST_STEPS))
     if log:
         low, high = math.log(low), math.log(high)
     found = [low + (high - low) * n / (steps - 1) for n in range(steps)]

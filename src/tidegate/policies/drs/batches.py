@@ -163,12 +163,14 @@ class BatchJob:
         raise what is held.
         """
         equal = 1 / max(1, len(self.queries))
-        for query, slots, share in zip(self.queries, sizing.slots, self.shares, strict=True):
-            if share is not None:
-                yield min(slots / max(share, equal / 2), query.max_processors or math.inf)
-        for slots, tasks in zip(sizing.slots, self.tasks, strict=True):
+        for query, slots, share, tasks in zip(
+            self.queries, sizing.slots, self.shares, self.tasks, strict=True
+        ):
+            needed = slots if share is None else slots / max(share, equal / 2)
             if tasks is not None:
-                yield microbatch.slots_for_rounds(slots, tasks)
+                yield microbatch.slots_for_rounds(needed, tasks)
+            elif share is not None:
+                yield min(needed, query.max_processors or math.inf)
 
     def _cores(self, hosts: int) -> float:
         """Cores of a number of hosts: of those that are there, and of further ones."""
@@ -192,10 +194,11 @@ class BatchJob:
             self.queries, wanted.slots, self.shares, self.tasks, strict=True
         ):
             most = math.inf if query.max_processors is None else query.max_processors
-            if tasks is not None:
-                most = min(most, microbatch.in_rounds(room, tasks))
-            needed = slots / total if total else 1.0
-            found.append(min(room * (needed if share is None else share), most))
+            part = share
+            if part is None:
+                part = slots / total if total else 1.0
+            usable = room if tasks is None else microbatch.in_rounds(room, tasks)
+            found.append(min(usable * part, most))
         return tuple(found)
 
     def counts(self, hosts: int) -> tuple[int, ...]:

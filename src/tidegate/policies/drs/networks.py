@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tidegate.model import Snapshot
+from tidegate.errors import Infeasible, LatencyUnreachable, NotEnoughProcessors
+from tidegate.model import Snapshot, Unmet
 from tidegate.model.topology import Operator
+from tidegate.packing.packing import most_hosts
 from tidegate.theory import queueing
-from tidegate.theory.queueing import Station
+from tidegate.theory.queueing import MOST_PROCESSORS, Station, machines_for
 
-__all__ = ["JacksonNetwork", "read_network"]
+__all__ = ["JacksonNetwork", "assigned", "fewest_hosts", "read_network", "slots_of_host"]
+
+NEAR_BEST = 1.05
+"""Multiple of the best latency of queues that replaces a bound that cannot be met."""
 
 
 @dataclass(frozen=True)
@@ -124,3 +130,80 @@ def _station(
         service_scv if general else 1.0,
         operator.max_instances,
     )
+
+
+def fewest_hosts(
+    snapshot: Snapshot,
+    network: JacksonNetwork,
+    bound_s: float,
+    slots: int,
+    taken: int,
+    correction: float = 1.0,
+) -> tuple[int, list[Unmet]]:
+    """Number of hosts for the fewest processors, and unmet demand.
+
+    Args:
+        snapshot: What was measured.
+        network: The operators.
+        bound_s: Bound on the mean latency, in seconds.
+        slots: Processors of a host.
+        taken: Processors that are not for the operators of the network.
+        correction: Measured over estimated latency.
+    """
+    unmet = []
+    fewest: tuple[int, ...] = ()
+    try:
+        while not fewest and network.stations:
+            try:
+                fewest = network.fewest(bound_s, correction)
+            except LatencyUnreachable as error:
+                # Close to the best latency; its last millisecond would cost too much.
+                unmet.append(Unmet("", 0, str(error)))
+                bound_s = NEAR_BEST * error.floor_s
+    except NotEnoughProcessors as error:
+        # An operator may not have as many instances as it needs: use its maximum.
+        unmet.append(Unmet("", error.needed - error.available, str(error)))
+        least = (math.floor(min(load, MOST_PROCESSORS)) + 1 for load in network.loads)
+        fewest = tuple(min(k, limit or k) for k, limit in zip(least, network.limits, strict=True))
+    hosts = max(1, machines_for(sum(fewest), slots, taken))
+    most = most_hosts(snapshot)
+    if hosts > most:
+        short = sum(fewest) - (most * slots - taken)
+        unmet.append(Unmet("", short, f"at most {most} hosts are available"))
+        hosts = most
+    return hosts, unmet
+
+
+def assigned(network: JacksonNetwork, processors: int) -> tuple[int, ...]:
+    """The best distribution, or one by load where a queue grows in any case."""
+    if not network.stations:
+        return ()
+    try:
+        return network.assign(processors)
+    except Infeasible:
+        return _by_load(network.loads, processors)
+
+
+def slots_of_host(snapshot: Snapshot) -> int:
+    """Number of instances of any operators that fit on a new host."""
+    capacity = snapshot.offer.capacity
+    rooms = [
+        math.floor(have / want + 1e-9)
+        for operator in snapshot.topology.operators
+        for have, want in (
+            (capacity.cpu_cores, operator.demand.cpu_cores),
+            (capacity.memory_mb, operator.demand.memory_mb),
+            (capacity.network_mbps, operator.demand.network_mbps),
+        )
+        if want > 0
+    ]
+    return max(1, min(rooms, default=1))
+
+
+def _by_load(loads: Sequence[float], processors: int) -> tuple[int, ...]:
+    """One processor for each operator, and the others in proportion to the load."""
+    counts = [1] * len(loads)
+    for _ in range(processors - len(loads)):
+        neediest = max(range(len(loads)), key=lambda i: loads[i] / counts[i])
+        counts[neediest] += 1
+    return tuple(counts)

@@ -7,21 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from tidegate.errors import Infeasible, LatencyUnreachable, NotEnoughProcessors
 from tidegate.model import Plan, Prediction, Snapshot, Unmet
 from tidegate.packing import Packing
+from tidegate.packing.packing import most_hosts
 from tidegate.packing.sizing import consolidate, set_counts
 from tidegate.policies.base import NoMemory, Policy, Situation, Style, setting
 from tidegate.policies.drs.batches import BatchJob, read_job
-from tidegate.policies.drs.networks import JacksonNetwork, read_network
+from tidegate.policies.drs.networks import (
+    JacksonNetwork,
+    assigned,
+    fewest_hosts,
+    read_network,
+    slots_of_host,
+)
 from tidegate.theory import microbatch
-from tidegate.theory.queueing import machines_for
 from tidegate.units import show_duration
 
 __all__ = ["Drs"]
-
-NEAR_BEST = 1.05
-"""Multiple of the best latency of queues that replaces a bound that cannot be met."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ class Drs(Policy):
 
     def _decide_batches(self, packing: Packing, job: BatchJob) -> Plan:
         if self.reserved:
-            _set_aside(packing, self.reserved, _slots(packing.snapshot))
+            _set_aside(packing, self.reserved, slots_of_host(packing.snapshot))
         hosts_now = len(packing.hosts)
         hosts, unmet = self._hosts_for_batches(packing, job, hosts_now)
         packing.unmet.extend(unmet)
@@ -179,10 +181,10 @@ class Drs(Policy):
                 safe = hosts_now - 1
             need = replace(need, hosts=min(safe, hosts_now))
         unmet = list(need.unmet)
-        most = packing.snapshot.offer.max_hosts
-        if most is not None and need.hosts > most:
+        most = most_hosts(packing.snapshot)
+        if need.hosts > most:
             unmet.append(Unmet("", need.hosts - most, f"at most {most} hosts are available"))
-        return need.hosts if most is None else min(need.hosts, most), unmet
+        return min(need.hosts, most), unmet
 
     def _worth(self, job: BatchJob, counts: Mapping[str, int], now_s: float, then_s: float) -> bool:
         """Whether to change the instances on the hosts there are.
@@ -198,7 +200,7 @@ class Drs(Policy):
     # --- queues -------------------------------------------------------------------------------
 
     def _decide_queues(self, packing: Packing, network: JacksonNetwork) -> Plan:
-        snapshot, slots = packing.snapshot, _slots(packing.snapshot)
+        snapshot, slots = packing.snapshot, slots_of_host(packing.snapshot)
         if self.reserved:
             _set_aside(packing, self.reserved, slots)
         taken = self.reserved + sum(network.kept.values())
@@ -206,15 +208,15 @@ class Drs(Policy):
         now_s = network.sojourn_s([counts[name] for name in network.names])
         estimated_s = network.sojourn_s([running[name] for name in network.names])
         correction = self._correction(snapshot.latency.mean_s, estimated_s)
-        hosts, unmet = self._fewest_hosts(snapshot, network, correction, slots, taken)
+        hosts, unmet = fewest_hosts(snapshot, network, self.t_max_s, slots, taken, correction)
         hosts_now = len(packing.hosts)
         packing.unmet.extend(unmet)
 
         if hosts < hosts_now:  # hosts that are not safe to release are used as well as possible
-            then_s = network.sojourn_s(_assigned(network, hosts * slots - taken))
+            then_s = network.sojourn_s(assigned(network, hosts * slots - taken))
             if correction * then_s > self.t_max_s * (1 - self.min_gain):
                 hosts = hosts_now
-        wanted = _assigned(network, hosts * slots - taken)
+        wanted = assigned(network, hosts * slots - taken)
         then_s = network.sojourn_s(wanted)
         worth = then_s <= now_s * (1 - self.min_gain) if math.isfinite(now_s) else True
         if hosts == hosts_now and not worth:
@@ -254,70 +256,6 @@ class Drs(Policy):
             return 1.0
         return min(self.max_correction, max(1.0, measured_s / estimated_s))
 
-    def _fewest_hosts(
-        self,
-        snapshot: Snapshot,
-        network: JacksonNetwork,
-        correction: float,
-        slots: int,
-        taken: int,
-    ) -> tuple[int, list[Unmet]]:
-        """Number of hosts for the fewest processors, and unmet demand.
-
-        taken: processors that are not for the operators of the network.
-        """
-        unmet = []
-        bound_s = self.t_max_s
-        fewest: tuple[int, ...] = ()
-        try:
-            while not fewest and network.stations:
-                try:
-                    fewest = network.fewest(bound_s, correction)
-                except LatencyUnreachable as error:
-                    # Close to the best latency; its last millisecond would cost too much.
-                    unmet.append(Unmet("", 0, str(error)))
-                    bound_s = NEAR_BEST * error.floor_s
-        except NotEnoughProcessors as error:
-            # An operator may not have as many instances as it needs: use its maximum.
-            unmet.append(Unmet("", error.needed - error.available, str(error)))
-            least = (math.floor(load) + 1 for load in network.loads)
-            fewest = tuple(
-                min(k, limit or k) for k, limit in zip(least, network.limits, strict=True)
-            )
-        hosts = max(1, machines_for(sum(fewest), slots, taken))
-        most = snapshot.offer.max_hosts
-        if most is not None and hosts > most:
-            short = sum(fewest) - (most * slots - taken)
-            unmet.append(Unmet("", short, f"at most {most} hosts are available"))
-            hosts = most
-        return hosts, unmet
-
-
-def _assigned(network: JacksonNetwork, processors: int) -> tuple[int, ...]:
-    """The best distribution, or one by load where a queue grows in any case."""
-    if not network.stations:
-        return ()
-    try:
-        return network.assign(processors)
-    except Infeasible:
-        return _by_load(network.loads, processors)
-
-
-def _slots(snapshot: Snapshot) -> int:
-    """Number of instances of any operators that fit on a new host."""
-    capacity = snapshot.offer.capacity
-    rooms = [
-        math.floor(have / want + 1e-9)
-        for operator in snapshot.topology.operators
-        for have, want in (
-            (capacity.cpu_cores, operator.demand.cpu_cores),
-            (capacity.memory_mb, operator.demand.memory_mb),
-            (capacity.network_mbps, operator.demand.network_mbps),
-        )
-        if want > 0
-    ]
-    return max(1, min(rooms, default=1))
-
 
 def _set_aside(packing: Packing, reserved: int, slots: int) -> None:
     """Reserve processors for other programs, on the oldest hosts with room."""
@@ -327,15 +265,6 @@ def _set_aside(packing: Packing, reserved: int, slots: int) -> None:
         if taken > 0:
             left[0] -= taken * slot
             reserved -= taken
-
-
-def _by_load(loads: Sequence[float], processors: int) -> tuple[int, ...]:
-    """One processor for each operator, and the others in proportion to the load."""
-    counts = [1] * len(loads)
-    for _ in range(processors - len(loads)):
-        neediest = max(range(len(loads)), key=lambda i: loads[i] / counts[i])
-        counts[neediest] += 1
-    return tuple(counts)
 
 
 def _known(seconds: float) -> float | None:

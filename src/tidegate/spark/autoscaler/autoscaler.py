@@ -19,7 +19,7 @@ from tidegate.errors import TidegateError
 from tidegate.lifecycle import Service, within
 from tidegate.logs import log_fields
 from tidegate.loop.billing import Bill
-from tidegate.loop.controller import Controller
+from tidegate.loop.controller import DECISION_S, Controller
 from tidegate.loop.journal import Turn
 from tidegate.loop.records import open_records
 from tidegate.loop.stack import StackOptions, build_stack, wrapped
@@ -307,6 +307,7 @@ class Autoscaler(Service):
             self.records.controls,
             self.slo_s,
             self.slo.largest_s,
+            DECISION_S,
         )
         self.dry_run_account = DryRunAccount() if dry_run else None
         """What the plans of a dry run would have used; None without a dry run."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from tidegate.theory.microbatch import in_rounds
+
 __all__ = [
     "JobWork",
     "StageWork",
@@ -227,14 +229,16 @@ def held_slots(stages: Sequence[StageWork], most: int) -> float | None:
 def available_slots(stages: Sequence[StageWork], most: int) -> float | None:
     """Task slots that a batch could have held, had it been alone; None without any work.
 
-    most: slots of the application. A stage holds at most one slot for each of its tasks, so a batch
-    with a narrow stage holds fewer on average.
+    most: slots of the application. A stage holds at most one slot for each of its tasks and runs in
+    rounds of them, so a batch with a narrow stage holds fewer on average.
 
     >>> available_slots([StageWork(0, 2, 8, 8, longest_s=1), StageWork(2, 4, 2, 1, 2)], most=8)
     3.3333333333333335
+    >>> available_slots([StageWork(0, 2, 12, 12, longest_s=1)], most=8)
+    6.0
     """
     work_s = math.fsum(stage.run_s for stage in stages)
-    least_s = math.fsum(stage.run_s / min(stage.tasks, max(1, most)) for stage in stages)
+    least_s = math.fsum(stage.run_s / in_rounds(max(1, most), stage.tasks) for stage in stages)
     return work_s / least_s if least_s > 0 else None
 
 

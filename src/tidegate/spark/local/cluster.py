@@ -2,19 +2,24 @@
 
 All processes start from the installed `pyspark` package. A worker carries one executor. Leasing a
 host starts a worker, and returning it stops the worker.
+
+Every user of a machine can connect to loopback, so its processes authenticate each other with a
+secret. It goes by environment only, because a command line is visible to all.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tidegate.lifecycle import Service
 from tidegate.spark.local.processes import (
@@ -33,12 +38,17 @@ if TYPE_CHECKING:
 __all__ = ["LocalCluster"]
 
 START_S = 120.0
+SECRET = "spark.authenticate.secret"
+SECRET_VARIABLE = "_SPARK_AUTH_SECRET"
+"""Spark's variable for the secret. It precedes the setting, which a driver needs all the same."""
 
 
 class LocalCluster(Service):
     """A master and workers, as processes on this machine.
 
     `lease` starts a host and `give_back` stops it; the end of a ``with`` block stops all of them.
+    Only applications with its secret can use it: those of `session`, and others with `conf` and
+    `environment`.
 
     cores: task slots of a host; more than the machine's cores are useful for work that mostly
         waits, such as calls of a service.
@@ -46,6 +56,16 @@ class LocalCluster(Service):
     max_hosts: limit on the number of hosts; None: as many as fit into the machine's memory.
     folder: for logs and scratch files; None: a temporary folder, removed at the end.
     """
+
+    daemon_settings: ClassVar[Mapping[str, str]] = {
+        "spark.authenticate": "true",
+        # It runs what anybody sends to it, pages of other sites included, without authentication.
+        "spark.master.rest.enabled": "false",
+        # Their own pages have no authentication: they may show, and change nothing.
+        "spark.ui.killEnabled": "false",
+        "spark.master.ui.decommission.allow.mode": "DENY",
+    }
+    """Spark settings of the master and the workers."""
 
     def __init__(
         self,
@@ -63,6 +83,7 @@ class LocalCluster(Service):
         self.folder = Path(folder or tempfile.mkdtemp(prefix="tidegate-"))
         self.workers: dict[str, Process] = {}
         self._master: Process | None = None
+        self._secret = os.environ.get(SECRET_VARIABLE) or secrets.token_hex(32)
         self.url = ""
 
     def start(self, hosts: int = 0) -> Self:
@@ -134,18 +155,31 @@ class LocalCluster(Service):
 
         settings: Spark settings, with underscores for dots or in a dictionary as ``**{...}``.
         """
+        from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
 
         # Only spark-submit reads the setting of the same name.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        every = self.conf() | settings
+        shown = {key: str(v).lower() if isinstance(v, bool) else str(v) for key, v in every.items()}
+        shown |= {"spark.master": self.url, "spark.app.name": app_name}
+        # PySpark puts settings on the command line of the JVM, so it starts without the secret.
+        start = SparkConf(loadDefaults=False).setAll(list(shown.items()))
+        SparkContext._ensure_initialized(conf=start)
         builder = SparkSession.builder.appName(app_name).master(self.url)
-        for key, value in (self.conf() | settings).items():
+        for key, value in (every | {SECRET: self._secret}).items():
             builder = builder.config(key, value)
         return builder.getOrCreate()
 
+    def environment(self) -> dict[str, str]:
+        """What the environment of an application in another process needs, next to `conf`."""
+        return {SECRET_VARIABLE: self._secret}
+
     def conf(self) -> dict[str, str]:
-        """The Spark settings that an application on this cluster needs."""
+        """The Spark settings that an application on this cluster needs; none of them is secret."""
         return {
+            "spark.authenticate": "true",
+            SECRET: f"in {SECRET_VARIABLE}",  # a driver of Spark does not start without the setting
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
             "spark.executor.cores": str(self.cores),
@@ -181,10 +215,12 @@ class LocalCluster(Service):
             *("--host", LOOPBACK, "--webui-port", "0"),
             *arguments,
         ]
+        doors = " ".join(f"-D{key}={value}" for key, value in self.daemon_settings.items())
         env = spark_environment(
             self.folder,
+            **self.environment(),
             SPARK_DAEMON_MEMORY="256m",
-            SPARK_DAEMON_JAVA_OPTS="-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            SPARK_DAEMON_JAVA_OPTS=f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {doors}",
             SPARK_WORKER_OPTS="-Dspark.decommission.enabled=true",
         )
         env.pop("SPARK_MASTER_HOST", None)

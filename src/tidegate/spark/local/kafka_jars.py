@@ -27,6 +27,8 @@ _WANTED = {
     ),
     "broker->default": (("org.apache.kafka", "kafka_2.13", "4.1.1"),),
 }
+DIGESTS = Path(__file__).with_suffix(".sha256")
+"""The SHA-256 of each jar, as ``sha256sum`` prints it: what is downloaded must be exactly these."""
 SCALA = "2.13"
 """The version of Scala that the connector is for."""
 
@@ -72,10 +74,12 @@ def _jars(part: str) -> list[Path]:
 def fetch() -> Path:
     """Download the jars from Maven Central if the folder does not exist; return the folder.
 
-    Raises BackendError when Maven Central cannot be reached. The folder is created as a whole or
-    not at all.
+    Raises BackendError when Maven Central cannot be reached, or delivers other jars than those in
+    `DIGESTS`. The folder is created as a whole or not at all.
     """
-    return fetch_jars("Kafka's jars", jar_folder(), _WANTED)
+    lines = DIGESTS.read_text(encoding="ascii").splitlines()
+    digests = {name: digest for digest, name in map(str.split, lines)}
+    return fetch_jars("Kafka's jars", jar_folder(), _WANTED, digests)
 
 
 if __name__ == "__main__":

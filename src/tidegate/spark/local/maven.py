@@ -1,4 +1,4 @@
-"""Jars from Maven Central, by name and version, kept in the user's cache.
+"""Jars from Maven Central, by name, version and SHA-256, kept in the user's cache.
 
 Ivy downloads them. It is part of the `pyspark` package, so nothing else has to be installed.
 Mirrors and proxies are configured for Java (``-Dhttps.proxyHost`` in ``JAVA_TOOL_OPTIONS``).
@@ -38,7 +38,7 @@ def fetch_jars(
     title: str,
     folder: Path,
     wanted: Mapping[str, Sequence[Artifact]],
-    digests: Mapping[str, str] | None = None,
+    digests: Mapping[str, str],
 ) -> Path:
     """Download jars if their folder does not exist; return the folder.
 
@@ -47,7 +47,7 @@ def fetch_jars(
 
     title: what the jars are, for messages. folder: where they are kept. wanted: jars by subfolder;
     ``name->master`` leaves out what a jar depends on, ``name->default`` includes it. digests:
-    SHA-256 by file name. If they are given, there must be one for each jar.
+    SHA-256 by file name, one for each jar.
     """
     if folder.exists():
         return folder
@@ -67,8 +67,7 @@ def fetch_jars(
                 f"{title} could not be downloaded from Maven Central ({why[0]}): check the "
                 "network; a proxy is set with JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…"
             )
-        if digests is not None:
-            _check(title, jars, digests)
+        _check(title, jars, digests)
         if not folder.exists():  # another process may have been faster
             shutil.move(jars, folder)
     return folder

@@ -91,6 +91,8 @@ def session_on(
         heap_mb = int(max(1024, min(4096, (memory_available_mb() or 4096.0) * 0.4)))
         quiet |= dict.fromkeys(("spark.driver.host", "spark.driver.bindAddress"), LOOPBACK)
         quiet["spark.driver.memory"] = f"{heap_mb}m"
+        # Every user can connect to loopback. Spark makes a secret for its own processes.
+        quiet["spark.authenticate"] = "true"
 
     def open_session() -> SparkSession:
         from pyspark.sql import SparkSession

@@ -1,0 +1,341 @@
+"""Benchmark of policies: ``make bench-policies TRACES=folder``.
+
+Every policy, with the parameters that it suggests and the default guards, on open traces of event
+rates and on generated exchange days. For each run: the share of items in time, the cost (hosts and
+late items at the default price) over the hindsight bound, and the number of rescales. `tide` runs
+once for each share in --shares; the other policies know none.
+
+FOLDER holds ``<family>/*_rate.csv`` or ``.csv.gz``, with the columns t_s and rate. Without it, only
+generated days run. The settings of `tide` were chosen on the traces in `CHOSEN_ON`; the others are
+reported apart. Runs are kept in --out and not repeated: stop it and start it again at any time.
+After a change of a policy, use --again with its name.
+
+    python benchmarks/policies.py [FOLDER] [--world queues] [--only xetra_2018] [--days 1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from tidegate.lab.backtest import bound_of, run_policy, stack_for
+from tidegate.lab.scenario_options import ScenarioOptions
+from tidegate.loop.stack import StackOptions
+from tidegate.model import OperatorReading
+from tidegate.policies import available, create
+from tidegate.simulation import RunReport
+from tidegate.simulation.scenario import Scenario
+from tidegate.testing import steady_snapshot
+from tidegate.workloads import ExchangeDay, RateTrace, Workload, read_trace, series
+
+WORLDS = {
+    "queues": ScenarioOptions(slo_s=2.0),
+    "hourly": ScenarioOptions(slo_s=2.0, billing_unit_s=3600.0, startup_s=180.0),
+}
+"""Queues with hosts that start in 45 s and are paid by the minute, or in 3 min and by the hour."""
+
+CHOSEN_ON = (
+    "xetra_2017-07", "xetra_2018-02-14", "eurex", "gold_ticks_2014-05-02", "us_ticks_2013-10-07",
+    "twitter_stream_2021-08_day01", "twitter_stream_2021-08_day08", "nab_tweets_AAPL",
+    "nab_tweets_FB", "worldcup98_1998-05-12", "worldcup98_1998-06-10", "worldcup98_1998-06-15",
+    "ms_ingress-02", "ms_ingress-03", "ms_mongo-03", "nab_nyc_taxi", "azure_llm",
+)  # fmt: skip
+"""Beginnings of the names of the traces on which settings may be chosen."""
+
+DERIVED = ("step15m",)
+"""Parts of the names of traces that repeat others."""
+
+DAY_S = 86_400.0
+SHORTEST_S = 1800.0
+MOST_ITEMS = 2e6
+"""Items from which the fluid world is used."""
+LEARNING_S = 3 * 3600.0
+"""Time after which the share is counted once more."""
+GENERATED_SEEDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The result of one policy on one trace.
+
+    Attributes:
+        world: Name of the world.
+        trace: Name of the trace.
+        days: Days of the trace that were used.
+        policy: Name of the policy, with the share for `tide`.
+        in_time: Share of the items in time.
+        in_time_later: The same after the first three hours; None for shorter traces.
+        cost_usd: Hosts and late items.
+        hosts_usd: Hosts alone.
+        bound_usd: No policy costs less.
+        rescales: Number of plans that changed something.
+    """
+
+    world: str
+    trace: str
+    days: float
+    policy: str
+    in_time: float
+    in_time_later: float | None
+    cost_usd: float
+    hosts_usd: float
+    bound_usd: float
+    rescales: int
+
+    @property
+    def ratio(self) -> float:
+        """Cost over the bound."""
+        return self.cost_usd / self.bound_usd
+
+    @property
+    def chosen_on(self) -> bool:
+        """Whether settings were chosen on this trace."""
+        return self.trace.startswith(CHOSEN_ON)
+
+
+# --- traces ---------------------------------------------------------------------------------------
+
+
+def workloads(folder: Path | None, days: float, only: str) -> Iterator[tuple[str, Workload]]:
+    """The traces by name, each cut to its first days."""
+    files = sorted(folder.glob("*/*_rate.csv*")) if folder is not None else []
+    for path in files:
+        name = path.name.split("_rate.csv")[0]
+        if not matches(only, name) or any(part in name for part in DERIVED):
+            continue
+        trace = cut(read_trace(path), days * DAY_S)
+        if trace.duration_s >= SHORTEST_S:
+            yield name, trace
+    for seed in GENERATED_SEEDS:
+        if matches(only, name := f"generated-{seed}"):
+            yield name, ExchangeDay(seed=seed)
+
+
+def matches(only: str, name: str) -> bool:
+    """Whether a name has one of the parts that are separated by commas."""
+    return any(part in name for part in only.split(","))
+
+
+def cut(trace: Workload, most_s: float) -> Workload:
+    """The first part of a trace of rates."""
+    if not isinstance(trace, RateTrace) or trace.duration_s <= most_s:
+        return trace
+    kept = trace.t_s < most_s
+    return RateTrace(trace.t_s[kept], trace.rate_per_s[kept], end_s=most_s)
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+def in_time_after(report: RunReport, start_s: float) -> float | None:
+    """Share of the items finished after a time that were in time; None without items."""
+    good = total = 0.0
+    times = (0.0, *(t or 0.0 for t in report.series.time_s))
+    rows = zip(
+        times, times[1:], report.series.finished_per_s, report.series.compliance, strict=False
+    )
+    for begin_s, end_s, per_s, share in rows:
+        if end_s > start_s and per_s is not None and share is not None:
+            total += per_s * (end_s - begin_s)
+            good += per_s * (end_s - begin_s) * share
+    return good / total if total else None
+
+
+def run_one(
+    world: str, trace: str, scenario: Scenario, policy: str, bound_usd: float, fluid: bool
+) -> Run:
+    name, _, share = policy.partition(" ")
+    parameters = {"share": float(share.rstrip("%")) / 100} if share else {}
+    _, stack = stack_for(name, scenario, StackOptions(parameters=parameters))
+    report = run_policy(scenario, stack, fluid=fluid)
+    in_time = report.items_out * (report.slo_compliance or 0.0) / max(1, report.items_in)
+    later = in_time_after(report, LEARNING_S) if scenario.duration_s > 2 * LEARNING_S else None
+    return Run(
+        world,
+        trace,
+        round(scenario.duration_s / DAY_S, 4),
+        policy,
+        in_time,
+        later,
+        report.total_cost_usd,
+        report.resource_cost_usd,
+        bound_usd,
+        report.rescales,
+    )
+
+
+def run_all(given: argparse.Namespace) -> list[Run]:
+    """All runs, those that are kept and new ones."""
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    kept: list[Run] = []
+    if given.out.exists():
+        kept = [Run(**json.loads(line)) for line in given.out.read_text().splitlines()]
+    kept = [run for run in kept if run.policy.split(" ")[0] not in given.again]
+    given.out.write_text("".join(json.dumps(asdict(run)) + "\n" for run in kept))
+    shares = [f"tide {100 * float(share):g}%" for share in given.shares.split(",")]
+    names = [p for name in available() for p in (shares if name == "tide" else [name])]
+    if given.policies:
+        names = [p for p in names if p.split(" ")[0] in given.policies.split(",")]
+    for trace, workload in workloads(given.folder, given.days, given.only):
+        scenario = WORLDS[given.world].build(workload)
+        days = round(scenario.duration_s / DAY_S, 4)
+        same = [r for r in kept if (r.world, r.trace, r.days) == (given.world, trace, days)]
+        todo = [p for p in names if p not in {r.policy for r in same}]
+        if not todo:
+            continue
+        rates = series(workload, min(60.0, workload.duration_s))
+        fluid = float(np.sum(rates)) * 60.0 > MOST_ITEMS
+        bound_usd = same[0].bound_usd if same else bound_of(scenario, 20.0, fluid).cost_usd
+        for policy in todo:
+            begun = time.perf_counter()
+            run = run_one(given.world, trace, scenario, policy, bound_usd, fluid)
+            kept.append(run)
+            with given.out.open("a") as file:
+                file.write(json.dumps(asdict(run)) + "\n")
+            took_s = time.perf_counter() - begun
+            print(
+                f"{trace}: {policy}: {run.ratio:.2f} x, {run.in_time:.2%} ({took_s:.0f} s)",
+                flush=True,
+            )
+    return [
+        r
+        for r in kept
+        if r.world == given.world and r.policy in names and matches(given.only, r.trace)
+    ]
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def tables(runs: list[Run], world: str) -> str:
+    """The tables of a world in Markdown: the traces that were not chosen on, then the others."""
+    parts = []
+    for title, chosen in (("reported", False), ("settings were chosen on", True)):
+        part = [run for run in runs if run.chosen_on == chosen]
+        traces = sorted({run.trace for run in part})
+        if not part:
+            continue
+        parts.append(f"### {world}: {len(traces)} traces ({title})\n")
+        parts.append(summary(part, traces))
+        parts.append("\nTraces: " + ", ".join(traces) + ".\n")
+        parts.append(by_trace(part, traces))
+    return "\n".join(parts)
+
+
+def summary(runs: list[Run], traces: list[str]) -> str:
+    """One line a policy, the cheapest first; only policies that ran on all traces."""
+    lines = [
+        "| policy | cost over the bound | in time, mean | after 3 h, least | rescales a day "
+        "| undominated |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    rows = []
+    for policy in sorted({run.policy for run in runs}):
+        mine = {run.trace: run for run in runs if run.policy == policy}
+        if len(mine) < len(traces):
+            continue
+        ratio = math.exp(statistics.fmean(math.log(run.ratio) for run in mine.values()))
+        in_time = statistics.fmean(run.in_time for run in mine.values())
+        later = min(
+            (r.in_time_later for r in mine.values() if r.in_time_later is not None), default=None
+        )
+        rescales = sum(r.rescales for r in mine.values()) / sum(r.days for r in mine.values())
+        best = sum(not dominated(mine[trace], runs) for trace in traces)
+        shown = "–" if later is None else f"{later:.1%}"
+        rows.append(
+            (ratio, f"| {policy} | {ratio:.2f} | {in_time:.1%} | {shown} | {rescales:.0f} "
+             f"| {best} of {len(traces)} |")
+        )  # fmt: skip
+    return "\n".join([*lines, *(line for _, line in sorted(rows))])
+
+
+def dominated(mine: Run, runs: list[Run]) -> bool:
+    """Whether another policy was cheaper on the trace and at least as often in time."""
+    return any(
+        other.trace == mine.trace
+        and other.policy.split(" ")[0] != mine.policy.split(" ")[0]
+        and other.cost_usd < mine.cost_usd
+        and other.in_time >= mine.in_time
+        for other in runs
+    )
+
+
+def by_trace(runs: list[Run], traces: list[str]) -> str:
+    """One line a trace: `drs`, `tide` and the cheapest of the others.
+
+    Each cell has the cost over the bound and the share in time (and after the first 3 h).
+    """
+    shown = [p for p in sorted({run.policy for run in runs}) if p.split(" ")[0] in ("drs", "tide")]
+    lines = [
+        "| trace | " + " | ".join(shown) + " | cheapest of the others |",
+        "|---|" + "---|" * (len(shown) + 1),
+    ]
+    for trace in traces:
+        here = {run.policy: run for run in runs if run.trace == trace}
+        cells = [_cell(here.get(policy)) for policy in shown]
+        others = [run for name, run in here.items() if name not in shown]
+        best = min(others, key=lambda run: run.cost_usd, default=None)
+        cells.append("–" if best is None else f"{best.policy} {_cell(best)}")
+        lines.append(f"| {trace} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(run: Run | None) -> str:
+    if run is None:
+        return "–"
+    later = "" if run.in_time_later is None else f" ({run.in_time_later:.1%})"
+    return f"{run.ratio:.2f}, {run.in_time:.1%}{later}"
+
+
+# --- time of a turn -------------------------------------------------------------------------------
+
+
+def turn_ms(turns: int = 2000) -> float:
+    """CPU time of a decision of `tide` with a full memory, in ms: the best mean of 5 rounds."""
+    policy, rng = create("tide", slo_s=2.0), np.random.default_rng(1)
+    memory = policy.initial_memory()
+    snapshot = replace(steady_snapshot(hosts=2, queue_length=0), interval_s=15.0)
+    took_s = []
+    for turn, rate in enumerate(5 * rng.lognormal(0, 0.4, turns)):
+        measured = OperatorReading("work", float(rate), float(rate), queue_length=0.0)
+        moment = replace(snapshot, time_s=15.0 * turn, operators=(measured,))
+        begun_s = time.process_time()
+        _, memory = policy.decide(moment, memory)
+        took_s.append(time.process_time() - begun_s)
+    fifth = turns // 5
+    return 1000 * min(statistics.fmean(took_s[n * fifth : (n + 1) * fifth]) for n in range(5))
+
+
+def main() -> None:
+    reader = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    reader.add_argument(
+        "folder", type=Path, nargs="?", help="traces; only generated days without it"
+    )
+    reader.add_argument("--world", choices=tuple(WORLDS), default="queues")
+    reader.add_argument(
+        "--only", default="", help="parts of the names of traces, separated by commas"
+    )
+    reader.add_argument("--policies", default="", help="comma-separated names; default: all")
+    reader.add_argument("--shares", default="0.95,0.99,0.999", help="promised shares of tide")
+    reader.add_argument("--days", type=float, default=1.0, help="first days of each trace")
+    reader.add_argument("--out", type=Path, default=Path("out/bench-policies/runs.jsonl"))
+    reader.add_argument("--again", default=(), nargs="*", help="policies to run again")
+    given = reader.parse_args()
+    print(f"a turn of tide: {turn_ms():.3f} ms (goal: 0.5 ms)", flush=True)
+    text = tables(run_all(given), given.world)
+    given.out.with_name(f"{given.world}.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""What each part of the policy `tide` is worth: the policy with one part changed at a time.
+
+    python benchmarks/tide_variants.py FOLDER [--only xetra]
+
+FOLDER holds the traces of `benchmarks/policies.py`. Only traces on which settings may be chosen are
+used, so the numbers say why a part is as it is, and not how good the policy is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from policies import CHOSEN_ON, WORLDS, workloads
+from tidegate.lab.backtest import bound_of, run_policy, stack_for
+from tidegate.loop.stack import StackOptions
+from tidegate.policies.tide import forecast as forecasts
+from tidegate.policies.tide import policy as decisions
+from tidegate.policies.tide.forecast import FORECASTERS, Ensemble, Values
+
+TRACES = (
+    "xetra_2017-07-03",
+    "xetra_2018-02-14",
+    "eurex_2017-07-28",
+    "azure_llm_conv_2023-11-16_1s",
+)
+
+
+def mean(weights: Sequence[float], values: Values) -> float:
+    pairs = zip(weights, values, strict=True)
+    return math.fsum(w * value for w, value in pairs if value is not None)
+
+
+def only(name: str) -> Callable[[Ensemble, Values], tuple[float, ...]]:
+    return lambda self, values: tuple(float(n == name) for n in FORECASTERS)
+
+
+def no_memory(snapshot: Any, needs: Any, hosts: int, lead_s: float) -> Any:
+    return ((snapshot.time_s, hosts),)
+
+
+Changes = list[tuple[Any, str, Any]]
+
+VARIANTS: dict[str, tuple[dict[str, float], Changes]] = {
+    "as it is": ({}, []),
+    "weighted mean of the forecasts": ({}, [(forecasts, "_median", mean)]),
+    "the last rate as only forecaster": ({}, [(Ensemble, "weights", only("last"))]),
+    "the maximum of 5 min as only forecaster": ({}, [(Ensemble, "weights", only("max-5m"))]),
+    "a fixed price of late items": ({"most": 1.0}, []),
+    "up to ten times the price of late items": ({"most": 10.0}, []),
+    "no spike is out of reach": ({}, [(decisions, "SPIKE", math.inf)]),
+    "all items are late while a host is missing": ({}, [(decisions, "PART_LATE", 1.0)]),
+    "released as soon as not needed": ({}, [(decisions, "_remembered", no_memory)]),
+    "no spare hosts for a backlog": (
+        {},
+        [(decisions.Tide, "_spare", lambda *given: 0.0)],
+    ),
+}
+
+
+def main() -> None:
+    reader = argparse.ArgumentParser(description=__doc__)
+    reader.add_argument("folder", type=Path)
+    reader.add_argument("--only", default="", help="part of the names of traces")
+    given = reader.parse_args()
+    found = [(n, w) for n, w in workloads(given.folder, 1.0, given.only) if n in TRACES]
+    scenarios = [(name, WORLDS["queues"].build(workload)) for name, workload in found]
+    assert all(name.startswith(CHOSEN_ON) for name, _ in scenarios)
+    bounds = {name: bound_of(scenario).cost_usd for name, scenario in scenarios}
+    print("| variant | cost over the bound | in time, mean | " + " | ".join(bounds) + " |")
+    print("|---|---:|---:|" + "---|" * len(bounds), flush=True)
+    for variant, (parameters, changes) in VARIANTS.items():
+        ratios, shares, cells = [], [], []
+        for name, scenario in scenarios:
+            _, stack = stack_for("tide", scenario, StackOptions(parameters=parameters))
+            patches = [patch.object(*change) for change in changes]
+            for one in patches:
+                one.start()
+            report = run_policy(scenario, stack)
+            for one in patches:
+                one.stop()
+            ratios.append(report.total_cost_usd / bounds[name])
+            shares.append(report.items_out * (report.slo_compliance or 0.0) / report.items_in)
+            cells.append(f"{ratios[-1]:.2f}, {shares[-1]:.1%}")
+        whole = math.exp(statistics.fmean(map(math.log, ratios)))
+        row = f"| {variant} | {whole:.2f} | {statistics.fmean(shares):.1%} | "
+        print(row + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Runs of policies in several processes.
+
+Each run depends on its scenario, policy and random seed alone, so the results are the same as in
+one process. Processes are started afresh (*spawn*): a copy of this process could inherit a lock
+that one of its threads holds.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from tidegate.errors import BackendError
+
+__all__ = ["in_processes", "usable_cores"]
+
+LOOK_S = 0.2
+"""Time between two looks at the progress, in seconds."""
+
+Job = TypeVar("Job")
+Done = TypeVar("Done")
+
+_shares: list[Any] = []
+"""In a process of the pool: the completed shares of all jobs, shared with the main process."""
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def in_processes(
+    work: Callable[[Job, Callable[[float], None]], Done],
+    jobs: Sequence[Job],
+    processes: int,
+    progress: Callable[[int, float], None],
+) -> Iterator[tuple[int, Done]]:
+    """Yield the number and the result of each job, as they end.
+
+    Args:
+        work: A function of a module; gets a job and a function to report its completed share to.
+        jobs: What to do; jobs and results must be picklable.
+        processes: Number of processes.
+        progress: Called with the number of a job and its completed share.
+
+    Raises what `work` raises, and BackendError if a process dies.
+    """
+    context = multiprocessing.get_context("spawn")
+    shares = context.Array("d", len(jobs), lock=False)
+    pool = ProcessPoolExecutor(
+        min(processes, len(jobs)), context, initializer=_begin, initargs=(shares,)
+    )
+    try:
+        waiting = {pool.submit(_run, work, job, n): n for n, job in enumerate(jobs)}
+        while waiting:
+            done, _ = wait(waiting, LOOK_S, FIRST_COMPLETED)
+            for n in waiting.values():
+                progress(n, shares[n])
+            for future in done:
+                yield waiting.pop(future), future.result()
+    except BrokenProcessPool:
+        raise BackendError(
+            "a process that simulated a policy has died, perhaps for lack of memory: "
+            "use fewer processes"
+        ) from None
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin(shares: Any) -> None:
+    _shares[:] = [shares]
+
+
+def _run(work: Callable[[Any, Callable[[float], None]], Any], job: Any, number: int) -> Any:
+    def report(share: float) -> None:
+        _shares[0][number] = share
+
+    return work(job, report)

@@ -1,0 +1,96 @@
+"""Files that commands write: checked before the work begins, and whole or not there at all.
+
+A quarter of an hour of work must not be lost because its result goes to a folder, and a reader must
+never see half a file. A text is written to a hidden file next to the target, which then takes its
+name.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from os import PathLike
+from pathlib import Path
+from secrets import token_hex
+
+from tidegate.errors import InputError
+
+__all__ = ["check_output", "write_output"]
+
+
+def check_output(path: str | PathLike[str], option: str) -> Path:
+    """Raise InputError if a file cannot be written; return it. Its folder is made.
+
+    Call it before the work whose result goes there. option: how the file was given, for errors.
+    """
+    target = Path(path)
+    try:
+        if not _is_special(target):
+            _make_folder(target)
+            hidden = _hidden(target)
+            hidden.touch(exist_ok=False)
+            hidden.unlink()
+    except (OSError, ValueError) as error:
+        raise _unwritable(target, option, error) from None
+    return target
+
+
+def write_output(path: str | PathLike[str], text: str, option: str) -> Path:
+    """Write a text to a file as a whole, in UTF-8; return the file.
+
+    An existing file keeps its permissions. Raises InputError, and leaves what was there before, if
+    it cannot be written. option: how the file was given, for errors.
+    """
+    target = Path(path)
+    try:
+        if _is_special(target):
+            with target.open("w", encoding="utf-8") as special:
+                special.write(text)
+            return target
+        _make_folder(target)
+        _replace(target.resolve(), text)
+    except (OSError, ValueError) as error:
+        raise _unwritable(target, option, error) from None
+    return target
+
+
+def _replace(target: Path, text: str) -> None:
+    hidden = _hidden(target)
+    try:
+        with hidden.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileNotFoundError):
+            hidden.chmod(stat.S_IMODE(target.stat().st_mode))
+        hidden.replace(target)
+    except BaseException:
+        with suppress(OSError):
+            hidden.unlink()
+        raise
+
+
+def _is_special(target: Path) -> bool:
+    """Whether it is a device or a pipe, such as /dev/stdout, which cannot be replaced."""
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        return False
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(21, "it is a folder")
+    return not stat.S_ISREG(mode)
+
+
+def _make_folder(target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _hidden(target: Path) -> Path:
+    name = target.resolve().name[:100]  # names have 255 bytes at most
+    return target.resolve().with_name(f".{name}.{token_hex(4)}")
+
+
+def _unwritable(target: Path, option: str, error: OSError | ValueError) -> InputError:
+    why = getattr(error, "strerror", None) or str(error)
+    return InputError(option, str(target), "a file that can be written", why)

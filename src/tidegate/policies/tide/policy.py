@@ -1,0 +1,277 @@
+"""Tide: a latency and a share of the items within it, for the least money."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from tidegate.codec import Value
+from tidegate.model import Host, Plan, Prediction, Snapshot, Unmet
+from tidegate.packing import Packing
+from tidegate.packing.sizing import set_counts
+from tidegate.policies.base import Policy, Situation, Style, setting
+from tidegate.policies.tide.forecast import Ensemble, Forecast
+from tidegate.policies.tide.need import Need, read_need
+from tidegate.policies.tide.promise import Promise, late_now
+from tidegate.units import show_duration
+
+__all__ = ["Tide", "TideMemory"]
+
+PART_LATE = 0.4
+"""Part of the items that are late while a host is missing: most shortages are small or short."""
+LEAST_BUSY = 0.1
+"""Smallest number of busy hosts that a missing host is weighed with."""
+SPIKE = 1.5
+"""A rate above the forecast at the largest care times this was out of reach."""
+
+Needs = tuple[tuple[float, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TideMemory(Value):
+    """What the policy remembers between turns.
+
+    Attributes:
+        promise: How the promised share was kept.
+        ensemble: What the forecasters remember.
+        needs: (time, hosts) of the needs within the last billing unit that no later one reaches.
+        per_host: Items per second that keep a host busy, as last measured.
+        excused: Whether the present late items are due to a rate that was out of reach.
+    """
+
+    promise: Promise = field(default_factory=Promise)
+    ensemble: Ensemble = field(default_factory=Ensemble)
+    needs: Needs = ()
+    per_host: float | None = None
+    excused: bool = False
+
+
+@dataclass(frozen=True)
+class Tide(Policy):
+    """Keep a share of the items within a latency, for the least money.
+
+    **What will come**: an ensemble of simple forecasters, with weights that follow their scores,
+    forecasts the largest rate from when a host leased now runs until its successor would.
+
+    **How sure to be**: while a host is missing, items are late, which costs `late_price` for each;
+    a host that nobody needs costs its price. The newsvendor's quantile weighs the two. If fewer
+    items than `share` are in time, the price of a late item is raised step by step, at most to
+    `most` times what it is (adaptive conformal inference), and lowered again when more are.
+
+    **What it takes**: the models of `drs`, for queues and for micro-batches, say how many hosts the
+    forecast rate needs. Waiting items add spare hosts, as far as they are worth their price.
+
+    **When to let go**: a host is released when its paid unit ends before the next decision, and
+    only if it was not needed for a whole unit: keeping it that long costs as much as leasing it
+    again.
+
+    Late items after a rate that not even the largest price would have covered are counted as out of
+    reach, and change nothing.
+
+    10 items/s keep half a host busy. At first the margin is 30 %:
+
+    >>> from tidegate.testing import station_snapshot
+    >>> now = station_snapshot({"work": (10, 5)}, allocation=(4,), cores_per_host=4)
+    >>> policy = Tide(slo_s=1.0)
+    >>> plan, memory = policy.decide(now, policy.initial_memory())
+    >>> plan.reasons[0].text
+    '13/s at most in 0 s (66.7 % sure, mostly by last): 1 host; a missing one costs 2 times its
+    price'
+
+    I. Gibbs and E. Candès, *Adaptive conformal inference under distribution shift*, NeurIPS 2021;
+    K. Rzadca et al., *Autopilot: workload autoscaling at Google*, EuroSys 2020.
+    """
+
+    name: ClassVar[str] = "tide"
+    paper: ClassVar[str] = "Tidegate: conformal forecasts (Gibbs, Candès 2021), newsvendor's rule"
+    style: ClassVar[Style] = "instances"
+    needs: ClassVar[tuple[str, ...]] = ("operator.arrival_rate_per_s", "operator.service_time_s")
+    memory_type: ClassVar[type] = TideMemory
+    picks_its_moment: ClassVar[bool] = True
+    forecasts: ClassVar[bool] = True
+
+    slo_s: float = setting(1.0, "latency target, s", low=1e-6)
+    share: float = setting(0.99, "share of the items to keep within it", low=0.5, high=0.9999)
+    late_price: float = setting(
+        10.0, "price of a late item, in prices of processing one on a busy host", low=0.01
+    )
+    most: float = setting(
+        5.0, "largest multiple of that price that is paid to keep the promise", low=1
+    )
+    step: float = setting(
+        0.1, "rise of that multiple's logarithm after a turn in which all items are late", low=1e-6
+    )
+
+    @classmethod
+    def suggested(cls, situation: Situation) -> dict[str, Any]:
+        """The latency target as it is: the share says how much of it has to be kept."""
+        return {} if situation.slo_s is None else {"slo_s": situation.slo_s}
+
+    def decide(self, snapshot: Snapshot, memory: TideMemory) -> tuple[Plan, TideMemory]:
+        """Account for what came, forecast what comes, and lease or release."""
+        packing = Packing(snapshot)
+        outside = snapshot.external_rates()
+        need = None if outside is None else read_need(snapshot, self.slo_s)
+        if outside is None or need is None:
+            packing.because("missing", "an arrival rate or service time is unknown: no change")
+            return packing.plan(), memory
+        rate = math.fsum(outside.values())
+        memory = self._accounted(snapshot, memory, rate, need)
+        lead_s = snapshot.offer.startup_s + (snapshot.interval_s or 0.0)
+        price = self._price(memory.promise.care, need)
+        sure, surest = _sure(price), _sure(self._price(math.log(self.most), need))
+        forecast, ensemble = memory.ensemble.forecast(lead_s, sure, surest)
+        hosts, unmet = self._hosts(packing, need, forecast, rate, memory)
+        spare = self._spare(snapshot, need, price, len(packing.hosts), rate)
+        if spare:
+            hosts = max(hosts, math.ceil(need.busy + spare))
+        most = snapshot.offer.max_hosts
+        hosts = hosts if most is None else min(hosts, most)
+        memory = replace(
+            memory,
+            ensemble=ensemble,
+            needs=_remembered(snapshot, memory.needs, hosts, lead_s),
+        )
+        packing.because("forecast", _sentence(forecast, lead_s, hosts, price, spare))
+        self._say_what_is_out_of_reach(packing, memory)
+        packing.unmet.extend(unmet)
+        if hosts > len(packing.hosts):
+            set_counts(packing, need.counts(hosts))
+        else:
+            self._release(packing, need, forecast, rate, memory.needs)
+        can = None if memory.per_host is None else memory.per_host * len(packing.hosts)
+        return packing.plan(Prediction(capacity_per_s=can)), memory
+
+    # --- the past -----------------------------------------------------------------------------
+
+    def _accounted(
+        self, snapshot: Snapshot, memory: TideMemory, rate: float, need: Need
+    ) -> TideMemory:
+        """The memory after what was measured since the last turn."""
+        now_s, promise, excused = snapshot.time_s, memory.promise, memory.excused
+        done = late_now(snapshot, self.slo_s)
+        if done is not None and now_s != memory.ensemble.seen_s:
+            items, late = done
+            reach = [d.reach_per_s for d in memory.ensemble.due_at(now_s)]
+            surprised = bool(reach) and rate > SPIKE * max(reach)
+            excused = surprised or (excused and late > 1 - self.share)
+            if excused:
+                promise = promise.excuse(items, late)
+            else:
+                most = math.log(self.most)
+                promise = promise.after(items, late, self.share, self.step, most)
+        return replace(
+            memory,
+            promise=promise,
+            ensemble=memory.ensemble.observe(now_s, rate),
+            per_host=rate / need.busy if need.busy > 0 and rate > 0 else memory.per_host,
+            excused=excused,
+        )
+
+    def _say_what_is_out_of_reach(self, packing: Packing, memory: TideMemory) -> None:
+        """A reason after a spike, and while the promise costs more than is allowed."""
+        promise, in_time = memory.promise, memory.promise.in_time
+        if memory.excused:
+            why = "the rate was beyond what the largest price would have covered"
+            packing.because("out-of-reach", f"{why}: late items are counted apart")
+        if self.most == 1 or in_time is None or promise.care < math.log(self.most):
+            return
+        kept = f"{in_time:.1%} in time so far, {self.share:.1%} promised"
+        limit = f"more than {self.most:g} times the price of a late item"
+        packing.because("out-of-reach", f"{kept}: to keep the promise would cost {limit}")
+
+    # --- what it takes ------------------------------------------------------------------------
+
+    def _price(self, care: float, need: Need) -> float:
+        """What a missing host costs in late items, in prices of a host.
+
+        The queue grows meanwhile, so that items of all hosts are late, not only its own.
+        """
+        busy = max(need.busy, LEAST_BUSY)
+        return PART_LATE * self.late_price * math.exp(care) * busy
+
+    def _hosts(
+        self, packing: Packing, need: Need, forecast: Forecast, rate: float, memory: TideMemory
+    ) -> tuple[int, list[Unmet]]:
+        """Hosts for the forecast, and demand that no number of hosts meets."""
+        if rate > 0:
+            return need.hosts(forecast.rate_per_s / rate, forecast.quantile)
+        if memory.per_host is None:  # nothing has ever arrived
+            return 1, []
+        return max(1, math.ceil(forecast.rate_per_s / memory.per_host)), []
+
+    def _spare(
+        self, snapshot: Snapshot, need: Need, price: float, hosts: int, rate: float
+    ) -> float:
+        """Spare hosts that are worth their price while too many items wait, a real number.
+
+        With x spare hosts, b host-seconds of waiting work are done after b/x seconds, in which all
+        items are late. A second of that costs `price`, and a host is paid for a unit of U seconds:
+        x·U + price·b/x is least at x = √(price·b/U).
+        """
+        if rate <= 0:
+            return 0.0
+        waiting = math.fsum(snapshot.backlog(name) or 0.0 for name in snapshot.topology.entries)
+        work_s = (waiting / rate - self.slo_s) * need.busy
+        # What the hosts that are there do until further ones run.
+        left_s = work_s - max(0.0, hosts - need.busy) * snapshot.offer.startup_s
+        if left_s <= 0:
+            return 0.0
+        unit_s = max(snapshot.offer.billing_unit_s, snapshot.interval_s or 0.0)
+        return math.sqrt(price * left_s / unit_s)
+
+    # --- letting go ---------------------------------------------------------------------------
+
+    def _release(
+        self, packing: Packing, need: Need, forecast: Forecast, rate: float, needs: Needs
+    ) -> None:
+        """Release hosts whose paid unit ends and that were not needed for a unit."""
+        now, snapshot = len(packing.hosts), packing.snapshot
+        keep = max(count for _, count in needs)
+        if keep >= now:
+            return
+        if need.held:
+            packing.because("held", f"{need.held}: nothing is released")
+            return
+        if rate > 0:
+            keep = max(keep, need.safe_hosts(forecast.rate_per_s / rate, forecast.quantile))
+        ending = [h for h in snapshot.hosts if h.id in packing.hosts and _ends(snapshot, h)]
+        released = ending[::-1][: max(0, now - keep)]
+        for host in released:
+            packing.because("spare", f"the paid unit of {host.id} ends, and it is not needed")
+            if not packing.evacuate(host.id):
+                packing.release(host.id)
+        if released:
+            set_counts(packing, need.counts(len(packing.hosts)))
+
+
+def _sure(price: float) -> float:
+    """The newsvendor's quantile: a missing host costs `price` times as much as an idle one."""
+    return price / (1 + price)
+
+
+def _ends(snapshot: Snapshot, host: Host) -> bool:
+    """Whether the paid unit of a host ends before the next decision; always if it is free."""
+    if host.lease is None:
+        return True
+    return host.lease.time_left_s(snapshot.time_s) <= (snapshot.interval_s or 0.0) + 1e-9
+
+
+def _remembered(snapshot: Snapshot, needs: Needs, hosts: int, lead_s: float) -> Needs:
+    """The needs of the last unit, or of the time until a host runs, that no later one reaches."""
+    now_s, offer = snapshot.time_s, snapshot.offer
+    paid_s = offer.billing_unit_s if offer.price_per_unit_usd > 0 else 0.0
+    since_s = now_s - max(paid_s, lead_s)
+    return (*(n for n in needs if since_s < n[0] < now_s and n[1] > hosts), (now_s, hosts))
+
+
+def _sentence(forecast: Forecast, lead_s: float, hosts: int, price: float, spare: float) -> str:
+    """The forecast, the quantile, the need and the price of being wrong."""
+    sure = f"{100 * forecast.quantile:.1f} % sure, mostly by {forecast.best}"
+    backlog = f", {spare:.2g} of them for the backlog" if spare else ""
+    return (
+        f"{forecast.rate_per_s:.4g}/s at most in {show_duration(lead_s)} ({sure}): "
+        f"{hosts} host{'s' * (hosts != 1)}{backlog}; a missing one costs {price:.3g} times its "
+        "price"
+    )

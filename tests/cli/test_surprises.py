@@ -1,0 +1,234 @@
+"""Nothing in and nothing out that surprises: names, outputs and files that nobody intended."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import COMMAND, Done, tidegate
+from tidegate.cli.output import console, plain, print_json, shown, table
+from tidegate.loop.journal import Journal, Turn
+from tidegate.testing import steady_snapshot
+
+ESCAPES = "\x1b[31mred\x07\u202e"
+NAMES = ("[/x]", "[red]", "[bold", ESCAPES, "a\nb", "x" * 4000)
+
+
+def one_sentence(done: Done) -> str:
+    """Checks the rule for wrong input and returns the sentence."""
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.startswith("tidegate: ") and done.stderr.count("\n") == 1
+    assert len(done.stderr) <= 311
+    assert "\x1b" not in done.stderr
+    return done.stderr
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_shown_as_it_is_without_control_characters(name: str) -> None:
+    done = tidegate("allocate", f"{name}:13:5", "b:13:20", "--processors", "9")
+    assert done.returncode == 0, done.stderr
+    assert not {"\x1b", "\x07", "\u202e"} & set(done.stdout)
+    if name.startswith("["):
+        assert name in done.stdout
+    rows = [line for line in done.stdout.splitlines() if "13" in line and "%" in line]
+    assert len(rows) == 2, "a name makes no lines of its own"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_in_an_error_makes_one_short_line(name: str) -> None:
+    one_sentence(tidegate("allocate", f"{name}:13", "--processors", "9"))
+    one_sentence(tidegate("allocate", f"{name}:-1:5", "--processors", "9"))
+    one_sentence(tidegate("policies", name))
+
+
+def test_markup_that_is_none_is_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = table("name")
+    rows.add_row("[bold]literal[/bold]")
+    console().print(rows)
+    console().print("[/nothing] was opened")
+    console().print(f"[dim]{shown('[/x]')}[/dim] {plain(ESCAPES)}", soft_wrap=True)
+    out = capsys.readouterr().out
+    assert "[bold]literal[/bold]" in out
+    assert "[/nothing] was opened" in out
+    assert "[/x] �[31mred��" in out
+
+
+def test_json_has_no_words_of_its_own_for_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"a": float("nan"), "b": [float("inf"), 1.5, {"c": float("-inf")}]})
+    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [None, 1.5, {"c": None}]}
+
+
+# --- outputs --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    path = tmp_path / "run.jsonl"
+    with Journal(path) as written:
+        for number in range(1, 4):
+            written.write(Turn(number, "static", steady_snapshot(time_s=10.0 * number)))
+    return path
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.csv"
+    path.write_text("t_s,rate\n0,10\n60,30\n120,20\n")
+    return path
+
+
+@pytest.mark.parametrize("where", ["folder", "plain/report.html", "/dev/full"])
+def test_an_output_that_cannot_be_written_is_one_sentence(
+    where: str, tmp_path: Path, journal: Path, trace: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "plain").touch()
+    for command, option in (
+        (("report", journal, "--out"), "--out"),
+        (("traces", "describe", trace, "--report"), "--report"),
+        (("calibrate", journal, "--out"), "--out"),
+    ):
+        said = one_sentence(tidegate(*command, tmp_path / where))
+        assert option in said or "calibrate" in command
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("reproduce", "all", "--claims"), "--claims"),
+        (("reproduce", "drs", "--report"), "--report"),
+        (("backtest", "TRACE", "--report"), "--report"),
+    ],
+)
+def test_an_output_is_checked_before_the_work(
+    words: tuple[str, ...],
+    option: str,
+    tmp_path: Path,
+    trace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def work(*_: object, **__: object) -> None:
+        raise AssertionError("it began to work")
+
+    monkeypatch.setattr(import_module("tidegate.cli.reproduce"), "load_paper", work)
+    monkeypatch.setattr(import_module("tidegate.cli.backtest"), "bound_of", work)
+    given = [trace if word == "TRACE" else word for word in words]
+    assert f"{option} is" in one_sentence(tidegate(*given, tmp_path))
+
+
+def test_a_full_disk_behind_the_output_is_one_sentence() -> None:
+    command = [sys.executable, "-c", COMMAND, "policies", "--json"]
+    with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "tidegate: its output cannot be read or written: " \
+        "No space left on device\n"  # fmt: skip
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def flipped(path: Path) -> None:
+    rows = b"".join(b"%d,%d\n" % (n, n % 7) for n in range(500))
+    packed = bytearray(gzip.compress(b"t_s,rate\n" + rows))
+    packed[len(packed) // 2] ^= 0x10
+    path.write_bytes(packed)
+
+
+def written(text: str) -> Callable[[Path], object]:
+    return lambda path: path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("bit.csv.gz", flipped),
+        ("cell.csv", written('t_s,rate\n0,"' + "1" * 140_000 + '"\n60,3\n')),
+        ("digits.csv", written("t_s,rate\n0," + "1" * 140_000 + "\n60,3\n")),
+        ("huge.csv", written("t_s,rate\n0,1e300\n60,1e308\n120,1e308\n")),
+        ("close.csv", written("t_s,count\n0,1\n0.000000001,1\n100000,1\n")),
+    ],
+)
+def test_a_trace_that_cannot_be_used_is_one_sentence(
+    name: str, write: Callable[[Path], object], tmp_path: Path
+) -> None:
+    write(tmp_path / name)
+    one_sentence(tidegate("traces", "describe", tmp_path / name, "--json"))
+
+
+@pytest.mark.parametrize("provenance", ['{"a', "[]", "[" * 100_000, "\xff", "{}"])
+def test_a_built_trace_that_is_torn_is_one_sentence(provenance: str, tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("t_s,rate\n0,10\n60,30\n")
+    keys = "key,events,rate_per_s,share,peak_to_mean,cv,dispersion,hurst\n[/x],3,1,1,1,1,1,\n"
+    (tmp_path / "keys.csv").write_text(keys)
+    (tmp_path / "provenance.json").write_text(provenance, encoding="latin-1")
+    one_sentence(tidegate("traces", "describe", tmp_path, "--json"))
+    (tmp_path / "provenance.json").write_text(
+        '{"skew": {"keys": 1, "gini": 0.5, "lorenz": [0, 1]}}'
+    )
+    done = tidegate("traces", "describe", tmp_path, "--report", tmp_path / "out.html")
+    assert done.returncode == 0 and "[/x]" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "operators: 5",
+        "operators: [[[[",
+        "[" * 5000,
+        "{a: " * 5000,
+        "a: 2026-99-99",
+        "operators:\n" + "- " * 2000,
+        "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\n"
+        "c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n"
+        "e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\noperators: *e\n",
+        "operators: {1: 2}",
+        "operators: [{name: a, service_time_s: 1e-320}]",
+        "operators: [{name: a, service_time_s: " + "9" * 5000 + "}]",
+    ],
+)
+def test_a_settings_file_that_cannot_be_used_is_one_sentence(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text(text)
+    one_sentence(tidegate("allocate", "--topology", file, "--processors", "3"))
+    one_sentence(tidegate("sweep", file, "--out", tmp_path / "out", "--dry-run"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("a:1e308:1e-300", "--processors", "9"),
+        ("a:1e9:1", "--t-max", "2s"),
+        ("a:13:5", "--processors", "100000000"),
+        ("a:13:5", "--processors", "9" * 400),
+    ],
+)
+def test_numbers_beyond_any_cluster_end_soon_and_in_one_sentence(words: tuple[str, ...]) -> None:
+    one_sentence(tidegate("allocate", *words))
+
+
+def test_a_pipe_that_nobody_reads_any_more_ends_the_command_quietly() -> None:
+    command = f"import io, sys; sys.stdout = io.TextIOWrapper(open(1, 'wb', 0)); {COMMAND}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", command, "policies", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    _, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (1, b"")

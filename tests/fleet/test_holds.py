@@ -1,0 +1,276 @@
+"""Hosts that can be neither reached nor ended: their queries wait, their copies are fenced off."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.errors import BackendError, InputError
+from tidegate.fleet.connect import ConnectHost
+from tidegate.fleet.fence import Fence
+from tidegate.fleet.holds import ShunnedHosts
+from tidegate.fleet.hosts import HostSilent
+from tidegate.fleet.moves import Move, MoveLog, carry_out
+from tidegate.fleet.queries import ContinuousQuery
+from tidegate.fleet.world import FleetWorld
+from tidegate.testing import FakeClock, FakeFleet, FakeHost, FakeProvider
+
+
+class Now:
+    """A call that is made at once."""
+
+    def __init__(self, call: Any) -> None:
+        self.value, self.error = None, None
+        try:
+            self.value = call()
+        except Exception as error:
+            self.error = error
+
+    def done(self, deadline_s: float) -> bool:
+        return True
+
+
+def fleet_of_endpoints(folder: Path, **more: Any) -> FakeFleet:
+    """A fleet whose hosts cannot be killed. Each turn takes five seconds; the lease is 30 s."""
+    fleet = FakeFleet(folder, {"a": 1.0, "b": 0.9}, **more)
+    fleet.provider.killable = False
+    fleet.world.shunned = ShunnedHosts(Now)  # type: ignore[arg-type]
+    fleet.turns(3)
+    assert fleet.homes == {"a": "host-1", "b": "host-2"}
+    return fleet
+
+
+def status(fleet: FakeFleet, query: str = "a") -> dict[str, Any]:
+    rows = fleet.manager.command({"do": "status"})["queries"]
+    return next(row for row in rows if row["query"] == query)
+
+
+def test_a_host_that_is_silent_is_not_replaced_before_its_lease_is_over(tmp_path: Path) -> None:
+    fleet = fleet_of_endpoints(tmp_path)
+    old = fleet.provider.hosts["host-1"]
+    old.hung = True
+    fleet.turns(2)
+    assert fleet.provider.killed == ["host-1"]
+    # Its copy has lost the checkpoint already, and still runs.
+    assert old.copies["a"].active and old.copies["a"].fenced_off
+    row = status(fleet)
+    assert row["status"] == "held" and row["held_by"] == ["host-1"] and "lease" in row["error"]
+    fleet.turns(6)
+    assert fleet.homes["a"] == "" and fleet.homes["b"] == "host-2"
+    fleet.turns(2)
+    assert fleet.homes["a"] not in ("", "host-1")
+    assert status(fleet)["status"] == "running" and status(fleet)["error"] is None
+
+    assert "host-1" in fleet.world.shunned
+    old.hung = False  # it continues, and its copy is stopped
+    fleet.turns(2)
+    assert not old.copies and "host-1" not in fleet.world.shunned
+
+
+def test_a_host_that_answers_again_frees_its_queries_at_once(tmp_path: Path) -> None:
+    fleet = fleet_of_endpoints(tmp_path)
+    old = fleet.provider.hosts["host-1"]
+    old.hung = True
+    fleet.turns(2)
+    old.hung = False
+    fleet.turns(3)
+    assert not old.copies and fleet.homes["a"] not in ("", "host-1")
+
+
+def test_a_lease_that_is_released_frees_a_query_at_once(tmp_path: Path) -> None:
+    fleet = fleet_of_endpoints(tmp_path)
+    fleet.provider.hosts["host-1"].hung = True
+    fleet.turns(2)
+    fence = fleet.world.queries["a"].fence
+    assert fence is not None
+    (fence.folder / f"epoch-{fence.latest()}.lease").write_text('{"state": "released"}')
+    fleet.turns(1)
+    assert fleet.homes["a"] not in ("", "host-1")
+
+
+def test_a_host_that_is_killed_is_replaced_at_once(tmp_path: Path) -> None:
+    fleet = fleet_of_endpoints(tmp_path)
+    fleet.provider.killable = True
+    fleet.provider.hosts["host-1"].hung = True
+    fleet.turns(3)
+    assert fleet.homes["a"] not in ("", "host-1") and not fleet.world.shunned
+
+
+def test_without_a_fence_a_query_waits_until_its_host_has_answered(tmp_path: Path) -> None:
+    fleet = FakeFleet(tmp_path, {"a": 1.0})
+    fleet.provider.killable = False
+    fleet.world.shunned = ShunnedHosts(Now)  # type: ignore[arg-type]
+    fleet.provider.lease("host-1")
+    old = fleet.provider.hosts["host-1"]
+    old.elsewhere = True
+    fleet.world.register("host-1")
+    fleet.turns(2)
+    assert old.copies["a"].checkpoint == fleet.world.queries["a"].checkpoint
+    assert status(fleet)["fenced"] is False
+    old.hung = True
+    fleet.turns(40)
+    assert fleet.world.queries["a"].host == "" and "it has no fence" in status(fleet)["error"]
+    old.hung = False
+    fleet.turns(3)
+    assert not old.copies and fleet.homes["a"] not in ("", "host-1")
+
+
+def test_a_host_without_the_checkpoint_is_refused_if_others_have_it(tmp_path: Path) -> None:
+    fleet = fleet_of_endpoints(tmp_path)
+    fleet.provider.hosts["host-2"].elsewhere = True
+    fleet.manager.command({"do": "move", "query": "a", "host": "host-2"})
+    fleet.turns(1)
+    assert fleet.homes["a"] == "host-1" and "mount the folder" in str(status(fleet)["error"])
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_a_new_manager_holds_what_a_silent_host_may_run(tmp_path: Path, fenced: bool) -> None:
+    fleet = fleet_of_endpoints(tmp_path)
+    entry = fleet.world.queries["a"]
+    assert entry.fence is not None
+    if not fenced:
+        entry.fence.disuse()
+    fleet.provider.hosts["host-1"].hung = True
+    fleet.restart()
+    held = {name: e.held for name, e in fleet.world.queries.items()}
+    assert held["b"] is None and held["a"] is not None
+    assert held["a"].places == {"host-1"} and (held["a"].watch is not None) == fenced
+    fleet.turns(5)
+    assert fleet.world.queries["a"].host == ""
+    fleet.turns(4)
+    assert bool(fleet.world.queries["a"].host) == fenced
+
+
+def test_a_target_that_goes_silent_in_a_move_holds_the_query(tmp_path: Path) -> None:
+    fleet = fleet_of_endpoints(tmp_path)
+    target = fleet.provider.hosts["host-2"]
+    real = target.start
+
+    def start(query: ContinuousQuery, checkpoint: str, timeout_s: float) -> None:
+        real(query, checkpoint, timeout_s)
+        target.hung = True  # it has started, and nobody hears of it
+        raise HostSilent("no answer")
+
+    target.start = start  # type: ignore[method-assign]
+    fleet.manager.command({"do": "move", "query": "a", "host": "host-2"})
+    fleet.turns(1)
+    assert target.copies["a"].fenced_off and status(fleet)["status"] == "held"
+    fleet.turns(5)
+    assert fleet.homes["a"] == "" and fleet.homes["b"] == ""
+    fleet.turns(4)
+    assert "host-2" not in fleet.homes.values() and all(fleet.homes.values())
+
+
+def test_a_removed_query_loses_its_checkpoint(tmp_path: Path) -> None:
+    fleet = fleet_of_endpoints(tmp_path)
+    old = fleet.provider.hosts["host-1"]
+    old.hung = True
+    fleet.turns(2)
+    fleet.manager.command({"do": "remove", "queries": ["a"]})
+    fleet.turns(1)
+    assert old.copies["a"].fenced_off
+    old.hung = False
+    fleet.turns(2)
+    assert not old.copies
+
+
+def test_a_full_disk_at_the_begin_of_a_move_delays_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = FakeFleet(tmp_path, {"a": 0.5, "b": 0.5}, min_hosts=2)
+    fleet.turns(3)
+
+    def full(self: MoveLog, move: Move, step: Any, **more: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as context:
+        context.setattr(MoveLog, "step", full)
+        for query in ("a", "b"):
+            fleet.manager.command({"do": "move", "query": query, "host": "host-2"})
+        fleet.turns(3)
+        assert fleet.homes == {"a": "host-1", "b": "host-1"}
+        assert "No space left" in str(status(fleet)["error"])
+    fleet.turns(3)
+    assert fleet.homes == {"a": "host-2", "b": "host-2"}
+
+
+def test_a_start_that_happens_late_finds_its_epoch_over(tmp_path: Path) -> None:
+    clock = FakeClock()
+    query = ContinuousQuery("q", lambda session, checkpoint: None)
+    old, new = FakeHost(clock, {}), FakeHost(clock, {})
+    fence = Fence(tmp_path / "q")
+    old.start(query, fence.claim(), 1)
+    asked: list[str] = []
+
+    def late(query: ContinuousQuery, checkpoint: str, timeout_s: float) -> None:
+        asked.append(checkpoint)
+        raise HostSilent("no answer")
+
+    new.start = late  # type: ignore[method-assign]
+    log = MoveLog(tmp_path / "moves.jsonl")
+    moved = carry_out(log.begin("q", "a", "b"), query, "c", old, new, log, 1, fence=fence)
+    assert moved.where == "a" and Path(asked[0]).is_file()  # Spark cannot use it
+    assert Path(old.copies["q"].checkpoint).is_dir()
+
+
+def test_a_lease_has_at_least_a_second(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--lease is 0\.5; it must be a number of at least 1"):
+        FleetWorld(FakeProvider(FakeClock()), tmp_path, lease_s=0.5)
+
+
+class Session:
+    """A session whose stream starts only when the test allows it."""
+
+    def __init__(self) -> None:
+        self.go, self.active = threading.Event(), []  # type: ignore[var-annotated]
+        self.streams = self
+
+    def begin(self) -> Any:
+        self.go.wait(30)
+        session = self
+
+        class Stream:
+            name, runId, status, lastProgress = "q", "1", {"isTriggerActive": False}, None  # noqa: N815
+
+            def stop(self) -> None:
+                session.active.remove(self)
+
+        stream = Stream()
+        self.active.append(stream)
+        return stream
+
+
+def test_a_stop_waits_for_a_start_that_is_still_under_way() -> None:
+    session = Session()
+    host = ConnectHost("sc://x:1", "s")
+    host._session = session
+    query = ContinuousQuery("q", lambda session, checkpoint: session.begin())
+    with pytest.raises(HostSilent):
+        host.start(query, "c", 0.05)
+    with pytest.raises(HostSilent, match="earlier start"):
+        host.stop("q", 0.05)
+    session.go.set()
+    host.stop("q", 30)
+    assert session.active == []
+
+
+def test_a_shunned_host_is_asked_less_and_less_often_and_forgotten_when_it_ends() -> None:
+    limits: list[float] = []
+    host = FakeHost(FakeClock(), {}, place="sc://x:1")
+
+    def look(timeout_s: float) -> Any:
+        limits.append(timeout_s)
+        raise BackendError("unreachable")
+
+    host.look = look  # type: ignore[method-assign]
+    shunned = ShunnedHosts(Now)  # type: ignore[arg-type]
+    shunned.add(host)
+    for _ in range(20):
+        shunned.look(5.0)
+    assert limits[:3] == [5.0, 10.0, 20.0] and limits[-1] == 600.0
+    host.dead = True
+    shunned.look(5.0)
+    assert not shunned

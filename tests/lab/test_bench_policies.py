@@ -1,0 +1,87 @@
+"""What `benchmarks/policies.py` keeps, resumes and compares, on traces of half an hour."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The benchmark as a module."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    yield importlib.import_module("policies")
+    sys.modules.pop("policies", None)
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> argparse.Namespace:
+    """Two real-looking traces, one of which is derived, and one that is too short."""
+    for name, minutes in (("xetra_2018-02-01", 60), ("day_step15m", 60), ("short", 5)):
+        path = tmp_path / "traces" / "family" / f"{name}_rate.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = [f"{60 * m},{10 + 5 * (m % 3)}" for m in range(minutes)]
+        path.write_text("\n".join(["t_s,rate", *rows]) + "\n")
+    return argparse.Namespace(
+        folder=tmp_path / "traces",
+        world="queues",
+        only="xetra",
+        policies="static,tide",
+        shares="0.95,0.99",
+        days=1800 / 86_400,
+        out=tmp_path / "out" / "runs.jsonl",
+        again=(),
+    )
+
+
+def test_runs_are_kept_and_not_repeated(
+    bench: Any, given: argparse.Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = bench.run_all(given)
+    assert [run.policy for run in first] == ["static", "tide 95%", "tide 99%"]
+    assert {run.trace for run in first} == {"xetra_2018-02-01"}
+    assert all(run.ratio >= 1 and 0 < run.in_time <= 1 for run in first)
+    assert all(run.days == pytest.approx(1800 / 86_400, abs=1e-4) for run in first)
+
+    def never(*_: Any) -> Any:
+        raise AssertionError("it ran again")
+
+    monkeypatch.setattr(bench, "run_one", never)
+    assert bench.run_all(given) == first
+    with pytest.raises(AssertionError, match="it ran again"):
+        bench.run_all(argparse.Namespace(**{**vars(given), "again": ["tide"]}))
+    kept = given.out.read_text().splitlines()
+    assert len(kept) == 1 and '"static"' in kept[0]
+
+
+def test_short_and_derived_traces_are_left_out(bench: Any, given: argparse.Namespace) -> None:
+    names = [name for name, _ in bench.workloads(given.folder, 1.0, "")]
+    assert names == ["xetra_2018-02-01", *(f"generated-{seed}" for seed in range(1, 11))]
+
+
+def test_tables_separate_what_settings_were_chosen_on(bench: Any) -> None:
+    cheap = bench.Run("queues", "xetra_2018-02-01", 0.5, "tide 99%", 0.99, 0.995, 2.0, 2.0, 1.0, 7)
+    dear = replace(cheap, policy="drs", cost_usd=3.0, in_time=0.9)
+    safe = replace(cheap, policy="static", cost_usd=5.0, in_time=1.0)
+    runs = [cheap, dear, safe]
+    assert [bench.dominated(run, runs) for run in runs] == [False, True, False]
+    seen = [replace(run, trace="xetra_2017-07-03") for run in runs]
+    text = bench.tables([*runs, *seen], "queues")
+    reported, chosen = text.split("### ")[1:]
+    assert reported.startswith("queues: 1 traces (reported)")
+    assert chosen.startswith("queues: 1 traces (settings were chosen on)")
+    assert "| tide 99% | 2.00 | 99.0% | 99.5% | 14 | 1 of 1 |" in reported
+    assert "| 3.00, 90.0% (99.5%) | 2.00, 99.0% (99.5%) | static 5.00, 100.0% (99.5%) |" in reported
+
+
+def test_a_turn_is_timed(bench: Any) -> None:
+    assert bench.turn_ms(turns=50) > 0

@@ -1,0 +1,69 @@
+"""Policies that run in several processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.helpers import tidegate
+from tidegate.errors import BackendError, InputError
+from tidegate.lab.backtest import backtest, suited_processes
+from tidegate.lab.parallel import in_processes
+from tidegate.lab.scenario_options import ScenarioOptions
+from tidegate.loop.journal import read_journal
+from tidegate.workloads import RateTrace
+
+TRACE = RateTrace(np.array([0.0, 300.0]), np.array([20.0, 60.0]), seed=5)
+
+
+def half(job: int, report: Callable[[float], None]) -> float:
+    report(0.5)
+    if job == 13:
+        raise InputError("job", job, "a lucky number")
+    if job == 99:
+        os._exit(9)
+    return job / 2
+
+
+def test_results_in_two_processes_are_the_same_as_in_one(tmp_path: Path) -> None:
+    scenario = ScenarioOptions(slo_s=2.0).build(TRACE)
+    names = ["drs", "sarsa", "static"]
+    shares: dict[str, float] = {}
+    apart = backtest(
+        scenario, names, processes=2, progress=shares.__setitem__, journals=tmp_path, fluid=True
+    )
+    together = backtest(scenario, names, fluid=True)
+    assert apart == together
+    assert shares == dict.fromkeys(names, 1.0)
+    assert len(list(read_journal(tmp_path / "drs.jsonl"))) == 40
+
+
+def test_what_a_job_raises_is_raised_and_a_process_that_dies_is_said() -> None:
+    seen: list[int] = []
+    found = dict(in_processes(half, [4, 6], 2, lambda n, share: seen.append(n)))
+    assert found == {0: 2.0, 1: 3.0} and set(seen) <= {0, 1}
+    with pytest.raises(InputError, match="lucky"):
+        list(in_processes(half, [4, 13], 2, lambda n, share: None))
+    with pytest.raises(BackendError, match="use fewer processes"):
+        list(in_processes(half, [99], 1, lambda n, share: None))
+
+
+def test_short_backtests_stay_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.lab.backtest.usable_cores", lambda: 8)
+    short = ScenarioOptions(slo_s=2.0).build(TRACE)
+    assert suited_processes(short, 12) == 1
+    times = np.arange(0, 86_400 * 3, 300.0)
+    long = ScenarioOptions(slo_s=2.0).build(RateTrace(times, np.full(len(times), 9.0), seed=1))
+    assert suited_processes(long, 12) == 8 and suited_processes(long, 3) == 3
+
+
+def test_the_command_takes_a_number_of_processes(tmp_path: Path) -> None:
+    trace = tmp_path / "t.csv"
+    trace.write_text("t_s,rate\n0,20\n300,60\n")
+    given = ["backtest", str(trace), "--policies", "static,lag", "--json", "--processes"]
+    wrong = tidegate(*given, "0")
+    assert wrong.returncode == 2 and "--processes is 0" in wrong.stderr

@@ -1,0 +1,366 @@
+"""The difference between two documents, and turns that are written as such differences."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.codec import from_plain, to_json, to_plain
+from tidegate.dashboard.journals import WatchedJournal
+from tidegate.errors import InputError
+from tidegate.loop.backend import Outcome
+from tidegate.loop.changes import changed, changes
+from tidegate.loop.journal import Journal, Rotation, Turn, TurnReader, last_turns, read_journal
+from tidegate.loop.lines import MOST_SINCE, SHORT
+from tidegate.loop.records import remembered
+from tidegate.loop.tail import parts_of
+from tidegate.model import Deployment, Plan
+from tidegate.model.leases import HostOffer, Lease
+from tidegate.model.plan import Reason
+from tidegate.model.snapshot import (
+    BatchReading,
+    Host,
+    InstanceReading,
+    Latency,
+    OperatorReading,
+    Snapshot,
+)
+from tidegate.model.topology import Operator, Resources, Topology
+from tidegate.policies import create
+from tidegate.testing.turns import large_turn
+
+scalars = (
+    st.none() | st.booleans() | st.integers(-2, 2) | st.floats(-2, 2) | st.text("a/~0", max_size=2)
+)
+keys = st.sampled_from(["id", "name", "a", "b/c", "~", "", "0"])
+documents = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(keys, inner, max_size=4),
+    max_leaves=25,
+)
+
+
+def copy(document: Any) -> Any:
+    return json.loads(json.dumps(document))
+
+
+# --- documents ----------------------------------------------------------------------------------
+
+
+def applied(old: Turn, new: Turn) -> Turn:
+    found = copy(changes(old, new))
+    return from_plain(Turn, changed(copy(to_plain(old, defaults=False)), found))
+
+
+@given(old=documents, new=documents)
+def test_the_changes_lead_from_one_memory_to_the_other(old: Any, new: Any) -> None:
+    result = applied(Turn(1, "p", memory=old), Turn(1, "p", memory=new))
+    # Text tells 1 from 1.0 and True, and shows the order of keys.
+    assert json.dumps(result.memory) == json.dumps(new)
+    assert changes(Turn(1, "p", memory=new), Turn(1, "p", memory=copy(new))) == {}
+
+
+hosts = st.builds(
+    Host,
+    st.sampled_from([f"h{n}" for n in range(9)]),
+    st.builds(Resources, st.sampled_from([1.0, 2.0]), st.sampled_from([0.0, 5.0])),
+    st.sampled_from(["running", "starting"]),
+    st.none() | st.sampled_from([0.0, 0.25]),
+    st.none() | st.builds(Lease, st.just(60.0), st.just(0.1), st.sampled_from([1.0, 2.0])),
+    st.frozensets(st.sampled_from("abc")),
+)
+latencies = st.builds(Latency, st.none() | st.just(1.0), p99_s=st.none() | st.just(2.0))
+readings = st.builds(
+    OperatorReading,
+    st.sampled_from("uvwxyz"),
+    st.none() | st.floats(0, 9),
+    recent_durations_s=st.none() | st.just((1.0, 2.0)) | st.just((2.0, 3.0)),
+    batches=st.none()
+    | st.builds(BatchReading, st.just(1.0), st.just((1.0,)), st.none() | st.just(0.1)),
+    delay=latencies,
+)
+
+
+@st.composite
+def turns(draw: st.DrawFn) -> Turn:
+    leased = tuple(draw(st.lists(hosts, unique_by=lambda host: host.id, max_size=7)))
+    seen = tuple(draw(st.lists(readings, unique_by=lambda one: one.operator, max_size=6)))
+    work = [draw(st.integers(0, 2)) for _ in leased]
+    instances = tuple(
+        InstanceReading(f"{h.id}-{n}", "u", h.id, load=draw(st.none() | st.just(h.capacity)))
+        for h, count in zip(leased, work, strict=True)
+        for n in range(count)
+    )
+    topology = Topology(tuple(Operator(name) for name in "uvwxyz"))
+    snapshot = Snapshot(
+        draw(st.floats(0, 9)),
+        topology,
+        HostOffer(Resources(1.0)),
+        leased,
+        instances,
+        seen,
+        draw(latencies),
+        event_age=draw(latencies),
+    )
+    plan = Plan(
+        Deployment(tuple(host.id for host in leased)),
+        tuple(draw(st.lists(st.builds(Reason, st.sampled_from("ab"), st.just("t")), max_size=4))),
+        raw=draw(st.none() | st.just(snapshot.requested)),
+    )
+    return Turn(
+        draw(st.integers(1, 9)),
+        "p",
+        draw(st.none() | st.just(snapshot)),
+        draw(st.none() | st.just(plan)),
+        draw(st.none() | st.just(Outcome())),
+        slo_s=draw(st.none() | st.just(1.0)),
+        notes=tuple(draw(st.lists(st.just("n"), max_size=2))),
+    )
+
+
+@given(old=turns(), new=turns())
+def test_the_changes_lead_from_one_turn_to_the_other(old: Turn, new: Turn) -> None:
+    assert applied(old, new) == new
+    assert changes(new, applied(old, new)) == {}
+
+
+def test_equal_values_of_a_column_are_written_once() -> None:
+    def snapshot(shift: float) -> Snapshot:
+        leased = tuple(
+            Host(f"h{n}", Resources(n % 2 + shift), utilisation=n // 4 + shift) for n in range(8)
+        )
+        return Snapshot(0.0, Topology((Operator("u"),)), HostOffer(Resources(1.0)), leased)
+
+    assert changes(snapshot(0.25), snapshot(0.5))["columns"]["hosts"] == {
+        "capacity/cpu_cores": {"values": [0.5, 1.5], "which": [0, 1] * 4},
+        "utilisation": {"like": ["hosts", "capacity/cpu_cores"], "counts": [4, 4]},
+    }
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rows": {"t": [[0, 9]]}},
+        {"rows": {"none": []}},
+        {"columns": {"t": {"v": {"values": [1]}}}},
+        {"set": {"t/9/v": 1}},
+        {"drop": ["u"]},
+    ],
+)
+def test_changes_that_do_not_fit_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises((LookupError, TypeError, ValueError)):
+        changed({"t": [{"v": 1}, {"v": 2}]}, wrong)
+
+
+# --- turns --------------------------------------------------------------------------------------
+
+
+def write(path: Path, turns: list[Turn], rotation: Rotation | None = None) -> list[bytes]:
+    with Journal(path, rotation) as journal:
+        for turn in turns:
+            journal.write(turn)
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def test_a_turn_of_fifty_executors_takes_four_kilobytes(tmp_path: Path) -> None:
+    turns = [large_turn(n) for n in range(1, 2 * MOST_SINCE)]
+    lines = write(tmp_path / "j.jsonl", turns)
+    assert len(to_json(turns[-1], defaults=False)) > 40_000
+    assert sum(map(len, lines)) / len(lines) < 4_000
+    assert list(read_journal(tmp_path / "j.jsonl")) == turns
+    assert list(last_turns(tmp_path / "j.jsonl")) == turns[::-1]
+    full = [n for n, line in enumerate(lines) if b'"since":' not in line[:80]]
+    assert full == [0, MOST_SINCE + 1]
+
+
+def test_hosts_that_come_and_go_are_written_as_such(tmp_path: Path) -> None:
+    sizes = [50, 50, 51, 53, 53, 48, 48, 50]
+    turns = [large_turn(n, hosts) for n, hosts in enumerate(sizes, 1)]
+    lines = write(tmp_path / "j.jsonl", turns)
+    assert list(read_journal(tmp_path / "j.jsonl")) == turns
+    assert max(map(len, lines[1:])) < len(lines[0]) / 2
+    assert b'"rows":' in lines[2]
+
+
+def test_a_fleet_that_became_another_one_is_written_in_full(tmp_path: Path) -> None:
+    turns = [large_turn(1, 50), large_turn(2, 120), large_turn(3, 120)]
+    lines = write(tmp_path / "j.jsonl", turns)
+    assert [b'"since":' in line[:80] for line in lines] == [False, False, True]
+    assert list(read_journal(tmp_path / "j.jsonl")) == turns
+
+
+def test_when_turns_have_drifted_far_the_next_one_is_full(tmp_path: Path) -> None:
+    turns = [large_turn(1, 50), *(large_turn(n, 60) for n in range(2, 60))]
+    turns.insert(1, large_turn(1, 50))
+    lines = write(tmp_path / "j.jsonl", turns)
+    full = [n for n, line in enumerate(lines) if b'"since":' not in line[:80]]
+    assert len(full) == 2 and 5 < full[1] < 40
+    assert list(read_journal(tmp_path / "j.jsonl")) == turns
+
+
+def test_short_turns_are_written_in_full(tmp_path: Path) -> None:
+    turns = [large_turn(n, 5) for n in range(1, 9)]
+    lines = write(tmp_path / "j.jsonl", turns)
+    assert max(map(len, lines)) < SHORT
+    assert [json.loads(line)["snapshot"]["time_s"] for line in lines] == [
+        10.0 * n for n in range(1, 9)
+    ]
+
+
+def test_what_the_memory_holds_is_kept_to_the_type_and_the_order(tmp_path: Path) -> None:
+    memories: list[Any] = [
+        {"a": 1, "b": 2},
+        {"b": 2, "a": 1},
+        {"a": 1.0, "b": 2},
+        {"a": True, "b": None},
+        {"a": -0.0},
+        {"a": 0.0},
+        [0, 1],
+        None,
+        {"x": [[1.5, 2], [2.5, 3]]},
+        {"x": [[2.5, 3], [3.5, 4]]},
+    ]
+    turns = [replace(large_turn(n), memory=memory) for n, memory in enumerate(memories, 1)]
+    write(tmp_path / "j.jsonl", turns)
+    read = list(read_journal(tmp_path / "j.jsonl"))
+    assert [json.dumps(turn.memory) for turn in read] == [json.dumps(m) for m in memories]
+
+
+def test_a_damaged_line_costs_no_other_turn(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    lines = write(path, [large_turn(n) for n in range(1, 8)])
+    for damage in (lines[2][:100], b"garbage\n", b"x" * 2 * SHORT, lines[0][:-500]):
+        path.write_bytes(b"".join([*lines[:2], damage.rstrip(b"\n") + b"\n", *lines[3:]]))
+        assert [turn.number for turn in read_journal(path, [])] == [1, 2, 4, 5, 6, 7]
+        assert [turn.number for turn in last_turns(path)] == [7, 6, 5, 4, 2, 1]
+
+
+def test_turns_whose_full_line_is_damaged_are_left_out_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    lines = write(path, [large_turn(n) for n in range(1, 4)])
+    with Journal(path) as journal:  # another process: it begins with a full line
+        for number in (1, 2):
+            journal.write(large_turn(number))
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0].replace(b"9", b"8", 1), *lines[1:]]))
+    said: list[str] = []
+    assert [turn.number for turn in read_journal(path, said)] == [1, 1, 2]
+    assert "2 lines are damaged" in said[0]
+    assert "turn is 2; it must be based on turn 1: that line is damaged or missing" in said[0]
+    with pytest.raises(InputError, match="based on turn 1"):
+        TurnReader().read(lines[1])
+
+
+def test_a_rotated_part_can_be_read_alone(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    turns = [large_turn(n) for n in range(1, 60)]
+    write(path, turns, Rotation(max_mb=0.1, keep=100))
+    parts = parts_of(path)
+    assert len(parts) >= 2
+    read = [list(read_journal(part)) for part in parts]
+    before = [turn for part in read for turn in part]
+    assert before == turns[: len(before)] and list(read_journal(path)) == turns
+    parts[0].unlink()
+    assert list(read_journal(path)) == turns[len(read[0]) :]
+
+
+def test_a_file_that_was_removed_begins_with_a_full_line(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    with Journal(path) as journal:
+        journal.write(large_turn(1))
+        journal.write(large_turn(2))
+        path.unlink()
+        journal.write(large_turn(3))
+        journal.write(large_turn(4))
+    assert [turn.number for turn in read_journal(path)] == [3, 4]
+
+
+def test_a_torn_line_is_removed_and_the_next_ones_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    lines = write(path, [large_turn(n) for n in range(1, 4)])
+    path.write_bytes(b"".join(lines)[:-30])
+    with Journal(path) as journal:
+        assert journal.torn_bytes > 0
+        journal.write(large_turn(4))
+        journal.write(large_turn(5))
+    assert [turn.number for turn in read_journal(path)] == [1, 2, 4, 5]
+
+
+def test_a_write_that_failed_is_no_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "j.jsonl"
+    with Journal(path) as journal:
+        file = journal._file
+
+        class Full:
+            def write(self, data: bytes) -> int:
+                file.write(data[:20])
+                raise OSError(28, "No space left on device")
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(file, name)
+
+        monkeypatch.setattr(journal, "_file", Full())
+        with pytest.raises(OSError, match="No space"):
+            journal.write(large_turn(1))
+        monkeypatch.setattr(journal, "_file", file)
+        journal.write(large_turn(2))
+        journal.write(large_turn(3))
+    assert [turn.number for turn in read_journal(path)] == [2, 3]
+
+
+def test_the_dashboard_opens_any_turn_in_full(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    turns = [large_turn(n) for n in range(1, 8)]
+    write(path, turns)
+    watched = WatchedJournal(path, "j")
+    while watched.refresh():
+        pass
+    assert [row.number for row in watched.rows] == list(range(1, 8))
+    assert watched.turn(5)["number"] == 6
+    assert TurnReader().read(watched.raw(5))[0] == turns[5]
+
+
+def test_a_loop_continues_with_the_memory_of_a_line_with_changes(tmp_path: Path) -> None:
+    path, policy = tmp_path / "j.jsonl", create("static")
+    memory = policy.save_memory(policy.initial_memory(0))
+    turns = [replace(large_turn(n), policy=policy.describe(), memory=memory) for n in (1, 2)]
+    write(path, turns)
+    assert policy.save_memory(remembered(path, policy)) == memory
+
+
+def test_instances_with_readings_in_a_plan_are_written_as_instances(tmp_path: Path) -> None:
+    first, second = large_turn(1), large_turn(2)
+    assert second.snapshot is not None and second.plan is not None
+    unusual = Plan(Deployment(second.plan.deployment.hosts, second.snapshot.instances))
+    lines = write(tmp_path / "j.jsonl", [first, replace(second, plan=unusual)])
+    assert b'"since":' not in lines[1][:80]
+    read = list(read_journal(tmp_path / "j.jsonl"))
+    assert read[1].plan is not None and read[1].plan.deployment == second.plan.deployment
+
+
+def test_a_memory_that_a_policy_changes_in_place_is_written_as_it_was(tmp_path: Path) -> None:
+    memory = {"count": 1}
+    with Journal(tmp_path / "j.jsonl") as journal:
+        for number in (1, 2, 3):
+            memory["count"] = number
+            journal.write(replace(large_turn(number), memory=memory))
+    read = list(read_journal(tmp_path / "j.jsonl"))
+    assert [turn.memory for turn in read] == [{"count": 1}, {"count": 2}, {"count": 3}]
+
+
+def test_a_field_of_a_newer_version_is_passed_over_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    turns = [large_turn(n) for n in (1, 2)]
+    full, based = write(path, turns)
+    later = json.loads(based)
+    later["changes"]["set"]["mood"] = "calm"
+    path.write_bytes(full + json.dumps(later, separators=(",", ":")).encode() + b"\n")
+    said: list[str] = []
+    assert list(read_journal(path, said)) == turns
+    assert said == ["j.jsonl was written by a newer version, whose fields are left out: mood"]

@@ -1,0 +1,405 @@
+"""Tide: forecasts with scores, a promise that is kept in the long run, and prices."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.policies.batch_world import BatchWorld, Query
+from tidegate.loop.stack import build_stack
+from tidegate.model import (
+    Host,
+    HostOffer,
+    InstanceReading,
+    Latency,
+    Lease,
+    OperatorReading,
+    Plan,
+    Snapshot,
+)
+from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.policies import Situation, create
+from tidegate.policies.tide import Tide, TideMemory
+from tidegate.policies.tide.forecast import FORECASTERS, Ensemble, Histogram
+from tidegate.policies.tide.promise import Promise, late_now, late_share
+from tidegate.policies.wrapper import innermost
+from tidegate.testing import check_policy
+
+TEN_SEEDS = range(10)
+QUICK = Latency(mean_s=0.3, p50_s=0.3, p95_s=0.5, p99_s=0.6)
+SLOW = Latency(mean_s=9.0, p50_s=9.0, p95_s=9.5, p99_s=9.9)
+LEAD_S = 60.0
+
+
+def moment(
+    time_s: float,
+    rate: float | None,
+    hosts: int = 2,
+    *,
+    waiting: float = 0.0,
+    latency: Latency = QUICK,
+    leased_s: float = 0.0,
+    unit_s: float = 60.0,
+) -> Snapshot:
+    """One operator of 0.25 s an item on hosts with four slots: 16 items/s keep a host busy."""
+    capacity = Resources(4, 8192)
+    names = [f"host-{n}" for n in range(1, hosts + 1)]
+    return Snapshot(
+        time_s=time_s,
+        topology=Topology(
+            (Operator("work", Resources(1, 256), service_time_s=0.25),),
+            (Source("input"),),
+            (Edge("input", "work"),),
+        ),
+        offer=HostOffer(capacity, unit_s, unit_s / 3600, startup_s=45.0),
+        hosts=tuple(Host(n, capacity, lease=Lease(unit_s, 0.1, leased_s)) for n in names),
+        instances=tuple(
+            InstanceReading(f"work-{4 * h + n + 1}", "work", name)
+            for h, name in enumerate(names)
+            for n in range(4)
+        ),
+        operators=(OperatorReading("work", rate, rate, queue_length=waiting),),
+        latency=latency,
+        interval_s=15.0,
+        leased_so_far=hosts,
+    )
+
+
+class Story:
+    """The policy, turn after turn. The number of hosts follows the plans at once."""
+
+    def __init__(self, hosts: int = 2, **settings: float) -> None:
+        self.policy = Tide(**{"slo_s": 2.0, **settings})
+        self.memory: TideMemory = self.policy.initial_memory()
+        self.hosts, self.time_s = hosts, 0.0
+
+    def turn(self, rate: float | None, **measured: float | Latency) -> Plan:
+        now = moment(self.time_s, rate, self.hosts, **measured)  # type: ignore[arg-type]
+        plan, self.memory = self.policy.decide(now, self.memory)
+        self.hosts = plan.bounded_target
+        self.time_s += 15.0
+        return plan
+
+
+# --- the promise ----------------------------------------------------------------------------------
+
+
+Adversary = Callable[[Promise, random.Random, int], tuple[float, float]]
+
+
+def against_the_careless(promise: Promise, rng: random.Random, turn: int) -> tuple[float, float]:
+    """All items are late as soon as the care is low, else as many as are allowed."""
+    return rng.uniform(50, 150), 1.0 if promise.care < 1.0 else 0.01
+
+
+def in_bursts(promise: Promise, rng: random.Random, turn: int) -> tuple[float, float]:
+    """Long calm times, then many more items than usual that are all late."""
+    return (1000.0, 1.0) if turn % 200 > 190 else (rng.uniform(1, 100), 0.0)
+
+
+def at_random(promise: Promise, rng: random.Random, turn: int) -> tuple[float, float]:
+    """Shares and numbers of items without any order."""
+    return rng.expovariate(0.01), rng.random() ** 4
+
+
+def always(promise: Promise, rng: random.Random, turn: int) -> tuple[float, float]:
+    """Everything is late, whatever is done."""
+    return 100.0, 1.0
+
+
+@pytest.mark.parametrize("seed", TEN_SEEDS)
+@pytest.mark.parametrize("adversary", [against_the_careless, in_bursts, at_random, always])
+def test_late_items_are_allowed_or_counted_as_out_of_reach(adversary: Adversary, seed: int) -> None:
+    """The theorem of designs/020-tide.md, for any series and in every turn."""
+    rng, promise = random.Random(seed), Promise(0.3)
+    share, step, most = 0.95, 0.1, math.log(5)
+    late = allowed = beyond = 0.0
+    for turn in range(1500):
+        items, part = adversary(promise, rng, turn)
+        usual = (promise.items + items) / (promise.turns + 1)
+        before = promise.out_of_reach
+        promise = promise.after(items, part, share, step, most)
+        late += items / usual * part
+        allowed += items / usual * (1 - share)
+        beyond += (promise.out_of_reach - before) / usual
+        assert 0 <= promise.care <= most
+        assert late <= allowed + (most - 0.3) / step + beyond + 1e-6
+    if adversary is always:  # it is not claimed that the promise was kept
+        assert beyond > 0.9 * 0.95 * 1500
+
+
+@pytest.mark.parametrize("seed", TEN_SEEDS)
+@pytest.mark.parametrize("delay", [1, 5])
+def test_what_can_be_kept_is_kept_although_effects_come_late(delay: int, seed: int) -> None:
+    """An adversary makes items late whenever the care of some turns ago was below a limit."""
+    rng, promise = random.Random(seed), Promise(0.0)
+    share, step, most = 0.99, 0.05, math.log(10)
+    cares = [0.0] * delay
+    limit = 0.0
+    for turn in range(20_000):
+        if turn % 500 == 0:
+            limit = rng.uniform(0.0, 1.9)  # at most the largest care minus the delay's steps
+        late = 1.0 if cares[-delay] < limit else 0.0
+        promise = promise.after(100.0, late, share, step, most)
+        cares.append(promise.care)
+    assert promise.out_of_reach == 0
+    bound = (1 - share) + most / step / 20_000
+    assert promise.in_time is not None and promise.in_time >= 1 - bound
+
+
+def test_unused_allowance_makes_it_cheaper_again() -> None:
+    promise = Promise(1.0)
+    for _ in range(1000):
+        promise = promise.after(100.0, 0.0, 0.95, 0.1, 2.0)
+    assert promise.care == 0
+
+
+def test_a_turn_with_many_items_counts_for_more() -> None:
+    steady = Promise(0.0, turns=100, items=10_000.0)
+    few = steady.after(10.0, 1.0, 0.99, 0.1, 5.0)
+    many = steady.after(1000.0, 1.0, 0.99, 0.1, 5.0)
+    assert many.care > 50 * few.care
+
+
+def test_a_turn_without_items_changes_nothing() -> None:
+    assert Promise(0.5).after(0.0, 0.0, 0.99, 0.1, 1.0) == Promise(0.5)
+
+
+@pytest.mark.parametrize(
+    ("latency", "late"),
+    [
+        (Latency(), None),
+        (Latency(mean_s=1.0), 0.0),
+        (Latency(mean_s=3.0), 1.0),
+        (Latency(p50_s=1.0, p95_s=1.5, p99_s=1.9), 0.0),
+        (Latency(p50_s=1.0, p95_s=3.0), 0.275),
+        (Latency(p50_s=2.5, p95_s=3.0, p99_s=3.0), 1.0),
+        (Latency(p95_s=2.5), 0.05),
+    ],
+)
+def test_the_late_share_is_read_from_the_percentiles(latency: Latency, late: float | None) -> None:
+    assert late_share(latency, 2.0) == pytest.approx(late)
+
+
+def test_queries_with_a_delay_are_judged_by_their_own_target() -> None:
+    now = moment(0.0, 20.0, latency=QUICK)
+    work = replace(now.topology.operators[0], slo_s=0.4)
+    delayed = replace(now.operators[0], delay=Latency(p50_s=0.5))
+    topology = replace(now.topology, operators=(work,))
+    assert late_now(replace(now, topology=topology, operators=(delayed,)), 2.0) == (300.0, 1.0)
+    assert late_now(now, 2.0) == (300.0, 0.0)
+
+
+# --- forecasts ------------------------------------------------------------------------------------
+
+
+def fed(rates: Iterator[float] | list[float], quantile: float) -> tuple[Ensemble, list[bool]]:
+    """An ensemble after these rates, every 15 s, and whether each forecast held."""
+    ensemble, held = Ensemble(), []
+    waiting: list[float] = []
+    for turn, rate in enumerate(rates):
+        ensemble = ensemble.observe(15.0 * turn, rate)
+        if len(waiting) == 4:
+            held.append(rate <= waiting.pop(0))
+        forecast, ensemble = ensemble.forecast(LEAD_S, quantile, 0.99)
+        waiting.append(forecast.rate_per_s)
+    return ensemble, held
+
+
+@pytest.mark.parametrize("seed", TEN_SEEDS)
+def test_a_quantile_is_not_exceeded_more_often_than_it_says(seed: int) -> None:
+    rng = random.Random(seed)
+    rates = [100 * rng.lognormvariate(0, 0.4) for _ in range(2500)]
+    _, held = fed(rates, 0.9)
+    assert 0.88 <= sum(held[500:]) / len(held[500:]) <= 0.95
+
+
+def test_weights_follow_the_scores_and_a_loser_is_demoted() -> None:
+    """The rate alternates each minute: the last value is always wrong, the maximum never."""
+    ensemble, _ = fed([100.0 if turn // 4 % 2 else 10.0 for turn in range(800)], 0.9)
+    forecast, _ = ensemble.forecast(LEAD_S, 0.9, 0.99)
+    weights = dict(zip(FORECASTERS, ensemble.weights(ensemble.due[-1].values), strict=True))
+    assert math.isclose(sum(weights.values()), 1)
+    assert weights["max-5m"] > 10 * weights["trend"]
+    assert "trend" in forecast.demoted
+    assert 100 <= forecast.rate_per_s < 110
+
+
+def test_the_opening_of_yesterday_is_expected_today() -> None:
+    """900/s from 9:00 to 17:00, 10/s at night. The day before shows what 9:00 brings."""
+    nine, five = 9 * 240, 17 * 240
+    day = [900.0 if nine <= turn < five else 10.0 for turn in range(5760)]
+    before, _ = fed(day[: nine - 2], 0.9)
+    after, _ = fed(day + day[: nine - 2], 0.9)
+    (first, _), (second, _) = (e.forecast(LEAD_S, 0.9, 0.99) for e in (before, after))
+    assert before.due[-1].values[FORECASTERS.index("day")] is None
+    assert after.due[-1].values[FORECASTERS.index("day")] == 900.0
+    assert second.rate_per_s > 2 * first.rate_per_s
+
+
+def test_a_histogram_forgets_and_returns_its_quantiles() -> None:
+    histogram = Histogram()
+    for _ in range(5000):
+        histogram = histogram.add(4.0)
+    for _ in range(5000):
+        histogram = histogram.add(1.05)
+    assert histogram.seen <= 2000
+    assert histogram.ratio(0.5) == pytest.approx(1.05, rel=0.05)
+    assert histogram.ratio(0.99) < 4.5
+    assert Histogram().add(0.0).add(1e9).seen == 2
+
+
+def test_a_clock_that_goes_back_and_a_gap_lose_no_margin() -> None:
+    ensemble, _ = fed([50.0] * 100, 0.9)
+    back = ensemble.observe(5.0, 60.0)
+    assert back.seen_s == 5.0 and back.histograms == ensemble.histograms and not back.due
+    later = ensemble.observe(1e6, 60.0)
+    assert later.histograms == ensemble.histograms  # nobody knows what came in the gap
+    assert later.minutes == (60.0,)
+    assert ensemble.observe(99 * 15.0, 70.0) == ensemble  # the same moment, asked again
+
+
+# --- decisions ------------------------------------------------------------------------------------
+
+
+def test_every_decision_says_forecast_quantile_need_and_price() -> None:
+    story = Story()
+    for _ in range(30):
+        plan = story.turn(20.0)
+    reason = plan.reasons[0]
+    assert reason.code == "forecast"
+    assert reason.text.startswith("2")
+    for part in ("/s at most in 1 min", "% sure, mostly by", "host", "a missing one costs"):
+        assert part in reason.text
+
+
+def test_more_input_leases_and_late_items_make_it_more_careful() -> None:
+    calm, late = Story(), Story()
+    for turn in range(40):
+        calm.turn(30.0 + 5 * (turn % 3))
+        late.turn(30.0 + 5 * (turn % 3), latency=SLOW)
+    assert late.memory.promise.care > calm.memory.promise.care == 0
+    assert late.hosts > calm.hosts >= 3
+    before = calm.hosts
+    calm.turn(100.0)
+    assert calm.hosts > before
+
+
+def test_hosts_are_released_when_their_unit_ends_and_they_were_not_needed_for_one() -> None:
+    story = Story(hosts=8)
+    seen = []
+    for turn in range(12):
+        plan = story.turn(10.0)
+        seen.append(plan.bounded_target)
+        if plan.bounded_target < 8:
+            assert (15 * turn) % 60 == 45  # leased at 0: the unit ends before the next turn
+            break
+    assert seen[-1] < 8
+
+
+def test_a_host_that_was_needed_within_the_last_unit_is_kept() -> None:
+    hourly, by_minute = Story(hosts=1), Story(hosts=1)
+    for story, unit_s in ((hourly, 3600.0), (by_minute, 60.0)):
+        for _ in range(20):
+            story.turn(10.0, unit_s=unit_s)
+        story.turn(60.0, unit_s=unit_s)
+        for _ in range(60):
+            story.turn(10.0, unit_s=unit_s)
+    assert hourly.hosts > by_minute.hosts
+
+
+def test_waiting_items_add_spare_hosts() -> None:
+    quiet, behind = Story(), Story()
+    for _ in range(20):
+        quiet.turn(20.0)
+        behind.turn(20.0)
+    quiet.turn(20.0)
+    plan = behind.turn(20.0, waiting=2000.0)
+    assert behind.hosts > quiet.hosts
+    assert "for the backlog" in plan.reasons[0].text
+
+
+def test_a_spike_that_no_price_would_have_covered_is_counted_apart() -> None:
+    story = Story()
+    for _ in range(60):
+        story.turn(20.0)
+    assert "out-of-reach" in [r.code for r in story.turn(200.0, latency=SLOW).reasons]
+    for _ in range(4):
+        story.turn(20.0, latency=SLOW)
+    promise = story.memory.promise
+    assert promise.care == 0
+    assert promise.out_of_reach == promise.late > 0
+    story.turn(20.0)
+    story.turn(20.0, latency=SLOW)  # a new one is not excused
+    assert story.memory.promise.care > 0
+
+
+def test_a_promise_that_costs_too_much_is_said_to_be_out_of_reach() -> None:
+    story = Story()
+    for _ in range(40):
+        plan = story.turn(20.0, latency=SLOW)
+    assert story.memory.promise.care == math.log(5)
+    assert [r.text for r in plan.reasons if r.code == "out-of-reach"] == [
+        "0.0% in time so far, 99.0% promised: to keep the promise would cost more than 5 times the "
+        "price of a late item"
+    ]
+
+
+def test_unknown_input_changes_nothing() -> None:
+    story = Story(hosts=3)
+    story.turn(20.0)
+    memory = story.memory
+    plan = story.turn(None)
+    assert plan.bounded_target == story.hosts and plan.reasons[0].code == "missing"
+    assert story.memory == memory
+
+
+def test_silence_needs_one_host_and_a_higher_price_never_fewer() -> None:
+    story = Story(hosts=1)
+    for _ in range(5):
+        plan = story.turn(0.0)
+    assert plan.bounded_target == 1
+    wanted = []
+    for late_price in (1, 10, 100):
+        priced = Story(late_price=late_price)
+        for turn in range(80):
+            priced.turn(40.0 + 20 * (turn % 5 == 0))
+        wanted.append(priced.hosts)
+    assert wanted == sorted(wanted) and wanted[0] < wanted[-1]
+
+
+def test_micro_batches_are_sized_by_their_model() -> None:
+    """The load grows from two busy slots to eight, and goes back."""
+    query = Query("q", lambda t: 4000.0 if 300 < t < 1500 else 1000.0, 12.0, service_s=0.002)
+    world = BatchWorld([query], slots=4, most=20, hosts=2)
+    hosts = world.run(Tide(slo_s=12.0), turns=400)
+    assert max(hosts[:25]) < hosts[140] == max(hosts[130:145])
+    assert hosts[-1] < hosts[140]
+    assert not [at_s for at_s, *_ in world.late if 600.0 < at_s < 1500.0]
+
+
+def test_the_memory_is_bounded_and_survives_json() -> None:
+    rng, story = random.Random(1), Story()
+    for _ in range(3000):
+        story.turn(20 * rng.lognormvariate(0, 0.5))
+    saved = json.dumps(story.policy.save_memory(story.memory))
+    assert len(saved) < 20_000
+    assert story.policy.load_memory(json.loads(saved)) == story.memory
+
+
+def test_its_forecasts_replace_the_trend_of_the_stack() -> None:
+    stack = build_stack("tide", Situation(slo_s=2.0))
+    assert stack.describe().startswith("tide → missing-metrics() → first-look(")
+    assert innermost(stack) == create("tide", slo_s=2.0)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"share": 0.95}, {"slo_s": "100ms"}, {"late_price": 1000, "most": 1}]
+)
+def test_it_keeps_the_contract_in_its_variants(settings: dict[str, object]) -> None:
+    check_policy(create("tide", **settings), seed=8)

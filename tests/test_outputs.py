@@ -1,0 +1,69 @@
+"""Files that commands write are checked first, and are whole or not there at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tidegate.errors import InputError
+from tidegate.outputs import check_output, write_output
+
+
+def test_a_file_is_written_with_its_folder_and_keeps_its_permissions(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "folder" / "report.html"
+    assert check_output(file, "--out") == file
+    assert list(file.parent.iterdir()) == [], "the check leaves nothing"
+    assert write_output(file, "first\n", "--out") == file
+    file.chmod(0o640)
+    write_output(file, "second ü\n", "--out")
+    assert file.read_text(encoding="utf-8") == "second ü\n"
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert [one.name for one in file.parent.iterdir()] == ["report.html"]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    write_output(tmp_path / "link", "new", "--out")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text() == "new"
+
+
+@pytest.mark.parametrize("name", ["", "plain/report.html", "x" * 300, "nul\0nul"])
+def test_what_cannot_be_a_file_is_one_sentence_before_and_after_the_work(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "plain").touch()
+    path = f"{tmp_path}/{name}"
+    said = r"^--out is .*; it must be a file that can be written"
+    with pytest.raises(InputError, match=said):
+        check_output(path, "--out")
+    with pytest.raises(InputError, match=said):
+        write_output(path, "", "--out")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["plain"]
+
+
+def test_devices_are_written_to_and_not_replaced(tmp_path: Path) -> None:
+    assert check_output("/dev/null", "--out") == Path("/dev/null")
+    write_output("/dev/null", "text", "--out")
+    assert Path("/dev/null").is_char_device()
+    with pytest.raises(InputError, match="No space left on device"):
+        write_output("/dev/full", "text", "--out")
+
+
+def test_a_disk_that_is_full_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text("before")
+
+    def full(_: int) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr("tidegate.outputs.os.fsync", full)
+    with pytest.raises(InputError, match="No space left on device"):
+        write_output(file, "after", "--out")
+    assert file.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [file]
