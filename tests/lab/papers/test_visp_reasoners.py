@@ -11,8 +11,8 @@ from tidegate.codec import from_json, to_json
 from tidegate.lab.papers.visp.reasoners import (
     CODE_NAMES,
     BaselineReasoner,
-    Records,
     BtuReasoner,
+    Records,
     java_order,
 )
 from tidegate.lab.papers.visp.world import CODE_HOST, make_topology

@@ -1,9 +1,9 @@
 """The two reasoners of the authors of VISP, retold from their public code.
 
 `OriginalBtu` adds differences of the code to the published algorithms one by one. The policies here
-are the code's own procedures, with everything that follows from how it keeps its records: an instance
-that was stopped serves until the next turn, a host that was marked leaves a turn later, and a lease
-is prolonged within the last window of a billing unit, so that unit is paid even if the run ends.
+are the code's own procedures, with everything that follows from its records: an instance that was
+stopped serves until the next turn, a host that was marked leaves a turn later, and a lease is
+prolonged within the last window of a billing unit, so that unit is paid even if the run ends.
 
 Read in github.com/visp-streaming/runtime: ReasonerBTU, ReasonerBasic, ReasonerUtility and Monitor.
 """
@@ -26,8 +26,8 @@ from tidegate.policies.base import Policy, Style, setting
 __all__ = [
     "CODE_NAMES",
     "BaselineReasoner",
-    "Records",
     "BtuReasoner",
+    "Records",
     "java_order",
 ]
 

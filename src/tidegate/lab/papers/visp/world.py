@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tidegate.lab.papers.visp.original import OriginalBtu
-from tidegate.lab.papers.visp.reasoners import BaselineReasoner, Records, BtuReasoner
+from tidegate.lab.papers.visp.reasoners import BaselineReasoner, BtuReasoner, Records
 from tidegate.loop.backend import Outcome
 from tidegate.loop.controller import Controller
 from tidegate.model import HostOffer, Plan, Snapshot
