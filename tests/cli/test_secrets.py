@@ -60,7 +60,6 @@ COMMANDS = (
     "fleet status",
     "fleet moves",
     f"fleet run queries.py --endpoint sc://h:1/;token={SECRET}",
-    f"fleet run queries.py --endpoint sc://h:1/;tokn={SECRET}",
     f"fleet run queries.py --endpoint sc://h:port/;token={SECRET}",
     f"fleet run queries.py --endpoint sc://{SECRET}@h:1/;use_ssl=perhaps",
     f"fleet run queries.py --endpoint h:1/;{SECRET}",

@@ -103,7 +103,7 @@ class Scheduler:
         self.mine = threading.local()
 
     def pause(self) -> None:
-        """Called in a thread of its own before each step."""
+        """Called in one of the threads before each step."""
         number = getattr(self.mine, "number", None)
         if number is not None:
             self.back.release()

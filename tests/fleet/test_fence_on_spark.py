@@ -14,7 +14,7 @@ from tidegate.lifecycle import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 
 
 def add_file(folder: Path, number: int) -> None:

@@ -152,8 +152,10 @@ def bare(name: str) -> Policy:
 
 
 def stacked(name: str) -> Policy:
-    kind = "fleet" if policy_class(name).style == "placement" else "application"
-    return build_stack(name, Situation(slo_s=1.0), StackOptions(max_hosts=MOST), kind=kind)
+    options, situation = StackOptions(max_hosts=MOST), Situation(slo_s=1.0)
+    if policy_class(name).style == "placement":
+        return build_stack(name, situation, options, kind="fleet")
+    return build_stack(name, situation, options)
 
 
 def guarded(guard: type[Guard]) -> Callable[[bool], Policy]:

@@ -75,6 +75,8 @@ def read_endpoint(text: str) -> Endpoint:
     """
     address, _, rest = text.partition("/;")
     address = address.rstrip("/")
+    if "@" in address:  # what is before it may be a password
+        raise InputError("--endpoint", "…@…", "an address without a user", REMEDY)
     try:
         parts = urlsplit(address)
         known = parts.scheme == "sc" and parts.hostname and not parts.path and parts.port != 0

@@ -11,7 +11,7 @@ from tidegate.codec import from_json, to_json
 from tidegate.lab.papers.visp.reasoners import (
     CODE_NAMES,
     BaselineReasoner,
-    Books,
+    Records,
     BtuReasoner,
     java_order,
 )
@@ -75,33 +75,33 @@ def test_names_come_in_the_order_of_javas_map() -> None:
     ],
 )
 def test_algorithm_1_as_coded(reading: tuple[float, tuple[float, ...]], more: int) -> None:
-    plan, _ = BtuReasoner().decide(world({"host-1": ALL}, {"O6": reading}), Books())
+    plan, _ = BtuReasoner().decide(world({"host-1": ALL}, {"O6": reading}), Records())
     assert counts(plan, "O6") == 1 + more
 
 
 def test_a_stopped_instance_serves_until_the_next_turn() -> None:
     hosts = {"host-1": ALL, "host-2": ["O6"]}
-    plan, books = BaselineReasoner().decide(world(hosts, {"O6": (5.0, ())}), Books())
-    assert counts(plan, "O6") == 2 and list(books.stopping) == ["O6-2"]
-    plan, books = BaselineReasoner().decide(world(hosts, {"O6": (100.0, ())}, 120.0), books)
-    assert counts(plan, "O6") == 1 and not books.stopping
-    assert plan.deployment.hosts == ("host-1", "host-2") and list(books.marked) == ["host-2"]
+    plan, records = BaselineReasoner().decide(world(hosts, {"O6": (5.0, ())}), Records())
+    assert counts(plan, "O6") == 2 and list(records.stopping) == ["O6-2"]
+    plan, records = BaselineReasoner().decide(world(hosts, {"O6": (100.0, ())}, 120.0), records)
+    assert counts(plan, "O6") == 1 and not records.stopping
+    assert plan.deployment.hosts == ("host-1", "host-2") and list(records.marked) == ["host-2"]
     left = {"host-1": ALL, "host-2": []}
-    plan, books = BaselineReasoner().decide(world(left, {"O6": (100.0, ())}, 180.0), books)
+    plan, records = BaselineReasoner().decide(world(left, {"O6": (100.0, ())}, 180.0), records)
     assert plan.deployment.hosts == ("host-1",)
 
 
 def test_the_baseline_stops_the_instance_on_the_emptiest_host() -> None:
     hosts = {"host-1": ALL, "host-2": ["O6", "O1", "O1"], "host-3": ["O6"]}
     waiting = dict.fromkeys(ALL, (100.0, ())) | {"O6": (5.0, ())}
-    _, books = BaselineReasoner().decide(world(hosts, waiting), Books())
-    assert list(books.stopping) == ["O6-3"]
+    _, records = BaselineReasoner().decide(world(hosts, waiting), Records())
+    assert list(records.stopping) == ["O6-3"]
 
 
 def test_a_host_is_leased_although_scaling_down_made_room() -> None:
     hosts = {"host-1": ALL, "host-2": ["O1"] * 4 + ["O6"]}
     seen = world(hosts, {"O1": (0.0, (0.1,) * 5), "O6": BUSY}, 540.0)
-    plan, after = BtuReasoner().decide(seen, Books(activities=10))
+    plan, after = BtuReasoner().decide(seen, Records(activities=10))
     assert len(plan.deployment.hosts) == 3
     assert {name.split("-")[0] for name in after.stopping} == {"O1"}
 
@@ -109,8 +109,8 @@ def test_a_host_is_leased_although_scaling_down_made_room() -> None:
 def test_a_young_host_prolongs_one_other_and_ends_the_look() -> None:
     hosts = {"host-1": ALL, "host-2": ["O6"], "host-3": ["O6"]}
     ends = {"host-1": 610.0, "host-2": 610.0, "host-3": 1100.0}
-    books = Books(unit_ends_s=ends, started_s=500.0, units=3)
-    plan, after = BtuReasoner().decide(world(hosts, {}, 590.0), books)
+    records = Records(unit_ends_s=ends, started_s=500.0, units=3)
+    plan, after = BtuReasoner().decide(world(hosts, {}, 590.0), records)
     assert [reason.subject for reason in plan.reasons] == ["host-1"]
     assert (after.units, after.unit_ends_s["host-2"]) == (4, 610.0)
 
@@ -119,17 +119,17 @@ def test_a_host_whose_instances_can_be_spared_leaves_a_turn_later() -> None:
     hosts = {"host-1": ALL, "host-2": ["O6"]}
     ends = {"host-1": 1100.0, "host-2": 610.0}
     seen = world(hosts, {"O6": (0.0, (0.1,) * 5)}, 590.0)
-    plan, books = BtuReasoner().decide(seen, Books(unit_ends_s=ends, started_s=0.0, units=2))
-    assert list(books.marked) == ["host-2"] and list(books.stopping) == ["O6-2"]
-    assert books.units == 2
-    plan, books = BtuReasoner().decide(replace(seen, time_s=650.0), books)
+    plan, records = BtuReasoner().decide(seen, Records(unit_ends_s=ends, started_s=0.0, units=2))
+    assert list(records.marked) == ["host-2"] and list(records.stopping) == ["O6-2"]
+    assert records.units == 2
+    plan, records = BtuReasoner().decide(replace(seen, time_s=650.0), records)
     assert plan.deployment.hosts == ("host-1",) and counts(plan, "O6") == 1
 
 
 def test_the_last_host_is_neither_released_nor_prolonged() -> None:
-    books = Books(unit_ends_s={"host-1": 610.0}, units=1)
+    records = Records(unit_ends_s={"host-1": 610.0}, units=1)
     for policy in (BtuReasoner(), BaselineReasoner()):
-        plan, after = policy.decide(world({"host-1": ALL}, {}, 700.0), books)
+        plan, after = policy.decide(world({"host-1": ALL}, {}, 700.0), records)
         assert (plan.deployment.hosts, after.units) == (("host-1",), 1)
 
 
@@ -138,10 +138,10 @@ def test_a_decision_is_pure_and_the_books_survive_json(
     policy: BtuReasoner | BaselineReasoner,
 ) -> None:
     hosts = {"host-1": ALL, "host-2": ["O6", "O6"]}
-    seen, books = world(hosts, {"O6": BUSY, "O2": (300.0, (2.0,) * 5)}, 590.0), Books(seed=3)
-    first, again = policy.decide(seen, books), policy.decide(seen, books)
+    seen, records = world(hosts, {"O6": BUSY, "O2": (300.0, (2.0,) * 5)}, 590.0), Records(seed=3)
+    first, again = policy.decide(seen, records), policy.decide(seen, records)
     assert first == again
-    assert from_json(Books, to_json(first[1])) == first[1]
+    assert from_json(Records, to_json(first[1])) == first[1]
     blind = replace(seen, time_s=300.0, operators=tuple(OperatorReading(name) for name in ALL))
-    plan, after = policy.decide(blind, Books())
+    plan, after = policy.decide(blind, Records())
     assert plan.deployment == blind.requested and not after.stopping

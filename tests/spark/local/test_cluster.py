@@ -102,7 +102,9 @@ def test_the_jvm_of_a_session_starts_without_the_secret(
 
     monkeypatch.setattr(SparkContext, "_ensure_initialized", start)
     monkeypatch.setattr(SparkSession, "builder", Builder())
-    assert cluster.session(**{"spark.eventLog.enabled": False}) == "session"  # type: ignore[comparison-overlap]
+    settings: dict[str, Any] = {"spark.eventLog.enabled": False}
+    session: Any = cluster.session(**settings)
+    assert session == "session"
     (conf,) = started
     first = dict(conf.getAll())
     assert first["spark.eventLog.enabled"] == "false" and first["spark.master"] == cluster.url

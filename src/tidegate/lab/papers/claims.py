@@ -212,7 +212,7 @@ class Paper(Generic[R]):
 
 # Where a paper leaves something open, more than one world is run. The *primary* world of a paper
 # decides: the one that is consistent with most of the numbers that the paper prints. What holds
-# elsewhere stands beside it. A verdict is *not clear* when chance could have decided it.
+# elsewhere is shown next to it. A verdict is *not clear* when chance could have decided it.
 
 
 def judged(values: Sequence[float], low: float = -math.inf, high: float = math.inf) -> Verdict:
@@ -250,7 +250,7 @@ def split(
     primary: Sequence[str],
     why: str = "",
 ) -> Answer:
-    """The answer of the primary worlds, with that of the others beside it.
+    """The answer of the primary worlds, with that of the others next to it.
 
     holds: whether the criterion holds, by world and seed; parts: the figures by world; primary: the
     worlds that decide, all of them if none of these was run; why: the reason if it does not hold.

@@ -366,7 +366,7 @@ class SparkWorld:
         return replace(self.offer, startup_s=sum(seen) / len(seen)) if seen else self.offer
 
     def _note_shed(self) -> None:
-        """Tell the meters which rows were shed: before batches settle, and for new queries."""
+        """Give the meters the rows that were shed: before batches settle, and for new queries."""
         for name, meter in self._queries.meters.items():
             if self.live_settings is not None:
                 meter.shed = self.live_settings.shed_rows(name)

@@ -174,7 +174,7 @@ def shedding(
 
 
 def beyond(buffer_rows: int, rows: int) -> float:
-    """The share of a batch that a buffer of so many rows has no room for.
+    """The share of a batch that a buffer of `buffer_rows` has no room for.
 
     >>> beyond(500, 2000), beyond(500, 400)
     (0.75, 0.0)

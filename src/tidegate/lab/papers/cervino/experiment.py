@@ -138,9 +138,9 @@ def notes(results: CervinoResults) -> tuple[str, ...]:
         "rates of the last second (the paper: the current processing rate), service times are "
         "constant, two tuples may wait and engines shed what finds the queue full. It was found "
         "after results had been seen, by varying the length of the queue, the variation of "
-        "service times and what a rate is, one at a time; its neighbours stand beside it. Where "
-        f"service times vary, it is by half of their mean (squared variation {SERVICE_SCV:g}, "
-        "lognormal). Drops are counted exactly.",
+        "service times and what a rate is, one at a time; its neighbours are shown next to it. "
+        "Where service times vary, it is by half of their mean (squared variation "
+        f"{SERVICE_SCV:g}, lognormal). Drops are counted exactly.",
         "The algorithm is invoked every 30 s, at a phase that differs between seeds and does not "
         f"coincide with the steps. It forgives {TOLERANCE:.0%} of the input under way; as printed "
         "(0 %) is run too. The tolerance was added after the printed form had been seen to "

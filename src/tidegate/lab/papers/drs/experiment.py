@@ -34,11 +34,11 @@ NOTES = (
     "ms). At 13 frames/s no service rates are. It was searched over loads from 5.0 to 6.4 and "
     "bursts of 0.5 to 1 s with seeds 1 to 4, after results had been seen; the runs here have "
     "seeds from 11.",
-    "Beside it: the same with Poisson arrivals; 13 frames/s (μ 5, 4.407, 1300) with exponential "
-    "and with steady service times; 40 frames/s (μ 5.714, 5.333, 400). Frequent patterns (λ 640, "
-    "1920, 640; μ 142.2, 178.6, 336.8): primary with one candidate that goes round the "
-    "detector's loop three times on average, beside it two at once that go round 1.5 times each. "
-    "A sojourn ends when all items that result from it are done.",
+    "Other worlds: the same with Poisson arrivals; 13 frames/s (μ 5, 4.407, 1300) with "
+    "exponential and with steady service times; 40 frames/s (μ 5.714, 5.333, 400). Frequent "
+    "patterns (λ 640, 1920, 640; μ 142.2, 178.6, 336.8): primary with one candidate that goes "
+    "round the detector's loop three times on average, another world has two at once that go "
+    "round 1.5 times each. A sojourn ends when all items that result from it are done.",
     f"The network, of which the model knows nothing, costs {HOP_S * 1000:g} ms on each way into an "
     "operator (assumed; Figs. 6 to 8). Runs with the scheduler on (Figs. 9, 10) have no network.",
     "Video: 1 to 25 frames a second, uniform, in bursts at its beginning (of 0.2 s at 13 "

@@ -2,7 +2,7 @@
 
 The primary reading decides on the verdicts: the authors' reasoners in the world of their code. A
 verdict is clear if it is the same in 19 of 20 samples of the seeds. The published algorithms in the
-same world, and the readings that were tried first, stand beside it.
+same world, and the readings that were tried first, are shown next to it.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def _assumed() -> tuple[str, ...]:
         f"its sleep, {1000 * RECEIVE_S:g} ms to receive, {1000 * KEY_VALUE_S:g} ms for each call "
         "of the key-value store, and a new connection to the broker for each message that is "
         "sent and for one report of a duration in ten items. O7 and O8 read their queues on "
-        f"channels of their own, so that the largest queue counts. That keeps {ours:.0f} "
+        f"channels separate, so that the largest queue counts. That keeps {ours:.0f} "
         "instances busy (stepwise, mean); the first reading, the published duration less half a "
         f"second, {first:.0f}.",
         f"Fitted, not measured: {1000 * CONNECTION_S:g} ms for a connection, {CODE_OCR_S:g} s for "
@@ -104,7 +104,7 @@ def _assumed() -> tuple[str, ...]:
         "would end at a turn. The phase of the two data jobs is random.",
         "The baseline ignores the billing unit: one run prices its three columns, each "
         "host by its length of lease, as the authors presumably did. BTU-based hosts cost what the "
-        "books of the code say: a unit that is prolonged within the last window is paid.",
+        "records of the code say: a unit that is prolonged within the last window is paid.",
     )
 
 

@@ -1,7 +1,7 @@
 """The two reasoners of the authors of VISP, retold from their public code.
 
 `OriginalBtu` adds differences of the code to the published algorithms one by one. The policies here
-are the code's own procedures, with everything that follows from how it keeps its books: an instance
+are the code's own procedures, with everything that follows from how it keeps its records: an instance
 that was stopped serves until the next turn, a host that was marked leaves a turn later, and a lease
 is prolonged within the last window of a billing unit, so that unit is paid even if the run ends.
 
@@ -26,7 +26,7 @@ from tidegate.policies.base import Policy, Style, setting
 __all__ = [
     "CODE_NAMES",
     "BaselineReasoner",
-    "Books",
+    "Records",
     "BtuReasoner",
     "java_order",
 ]
@@ -51,7 +51,7 @@ POSSIBLE_ANYWAY = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Books(Value):
+class Records(Value):
     """What a reasoner keeps between turns.
 
     Args:
@@ -96,20 +96,24 @@ def java_order(names: Sequence[str]) -> list[str]:
 
 
 class Turn:
-    """One turn of a reasoner: the deployment as it changes, and the books."""
+    """One turn of a reasoner: the deployment as it changes, and the records."""
 
-    def __init__(self, snapshot: Snapshot, books: Books) -> None:
+    def __init__(self, snapshot: Snapshot, records: Records) -> None:
         self.snapshot, self.now_s = snapshot, snapshot.time_s
         deployment = snapshot.requested
         self.hosts = sorted(deployment.hosts, key=_number)
         self.instances = {
             i.id: i for i in sorted(deployment.instances, key=lambda i: _number(i.id))
         }
-        self.stopping = {i: t for i, t in books.stopping.items() if i in self.instances}
-        self.marked = {h: t for h, t in books.marked.items() if h in self.hosts}
-        self.unit_ends_s = {h: t for h, t in books.unit_ends_s.items() if h in self.hosts}
-        self.scaled_up_s, self.scalings = dict(books.scaled_up_s), dict(books.scalings)
-        self.activities, self.started_s, self.units = books.activities, books.started_s, books.units
+        self.stopping = {i: t for i, t in records.stopping.items() if i in self.instances}
+        self.marked = {h: t for h, t in records.marked.items() if h in self.hosts}
+        self.unit_ends_s = {h: t for h, t in records.unit_ends_s.items() if h in self.hosts}
+        self.scaled_up_s, self.scalings = dict(records.scaled_up_s), dict(records.scalings)
+        self.activities, self.started_s, self.units = (
+            records.activities,
+            records.started_s,
+            records.units,
+        )
         self.leased = max(snapshot.leased_so_far, *map(_number, self.hosts), 0)
         self.highest = dict.fromkeys(snapshot.topology.by_name, 0)
         for instance in self.instances.values():
@@ -121,12 +125,12 @@ class Turn:
             if host not in self.unit_ends_s:  # the hosts of the beginning
                 self.unit_ends_s[host] = self.now_s - self.now_s % self.unit_s + self.unit_s
                 self.units += 1
-        self.rng = random.Random(f"{books.seed}:{books.turn}")
-        self._books = books
+        self.rng = random.Random(f"{records.seed}:{records.turn}")
+        self._books = records
 
-    def done(self) -> tuple[Plan, Books]:
-        """The plan and the books for the next turn."""
-        books = Books(
+    def done(self) -> tuple[Plan, Records]:
+        """The plan and the records for the next turn."""
+        records = Records(
             self.stopping,
             self.marked,
             self.unit_ends_s,
@@ -139,7 +143,7 @@ class Turn:
             self._books.seed,
         )
         deployment = Deployment(tuple(self.hosts), tuple(self.instances.values()))
-        return Plan(deployment, tuple(self.reasons)), books
+        return Plan(deployment, tuple(self.reasons)), records
 
     # --- what is there ------------------------------------------------------------------------
 
@@ -247,13 +251,13 @@ class Reasoner(Policy):
 
     style: ClassVar[Style] = "instances"
     needs: ClassVar[tuple[str, ...]] = ("operator.queue_length",)
-    memory_type: ClassVar[type] = Books
+    memory_type: ClassVar[type] = Records
 
-    def initial_memory(self, seed: int = 0) -> Books:
-        """Empty books."""
-        return Books(seed=seed)
+    def initial_memory(self, seed: int = 0) -> Records:
+        """Empty records."""
+        return Records(seed=seed)
 
-    def decide(self, snapshot: Snapshot, memory: Books) -> tuple[Plan, Books]:
+    def decide(self, snapshot: Snapshot, memory: Records) -> tuple[Plan, Records]:
         """One turn."""
         turn = Turn(snapshot, memory)
         turn.clean_up()

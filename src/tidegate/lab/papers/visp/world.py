@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tidegate.lab.papers.visp.original import OriginalBtu
-from tidegate.lab.papers.visp.reasoners import BaselineReasoner, Books, BtuReasoner
+from tidegate.lab.papers.visp.reasoners import BaselineReasoner, Records, BtuReasoner
 from tidegate.loop.backend import Outcome
 from tidegate.loop.controller import Controller
 from tidegate.model import HostOffer, Plan, Snapshot
@@ -75,7 +75,7 @@ CONNECTION_S, CODE_OCR_S, SPREAD_S = 0.02, 1.2, 0.3
 arrivals spreads, in seconds. All three were fitted on the stepwise pattern, after results had been
 seen; the patterns two-level and both walks were not used."""
 REPORTED = 0.1
-"""Share of the items whose duration is reported, over a connection of its own."""
+"""Share of the items whose duration is reported, over a separate connection."""
 
 PATTERNS: tuple[Pattern, ...] = ("stepwise", "two_level", "random_walk_1", "random_walk_2")
 
@@ -91,10 +91,10 @@ class OperatorFacts:
         code_cores: CPU cores that its code requests.
         code_memory_mb: Memory that its code requests.
         code_sleep_s: Time that its code sleeps, in seconds; O1 reads an image, see `OCR_S`.
-        emitted: Messages that its code sends for an item; each opens a connection of its own.
+        emitted: Messages that its code sends for an item; each opens a separate connection.
         key_value_calls: Calls of the key-value store for an item.
-        largest_queue: Share of its items in the largest of its queues. Each queue has a channel of
-            its own, so the largest one decides how long an instance is busy.
+        largest_queue: Share of its items in the largest of its queues. Each queue has a separate
+            channel, so the largest one decides how long an instance is busy.
     """
 
     slo_s: float
@@ -173,7 +173,7 @@ class Variant:
             in the last 5 % of its billing unit even if no turn falls into them.
         penalty: P of Algorithm 3.
         retold: Both policies are the authors' reasoners, see `tidegate.lab.papers.visp.reasoners`,
-            and hosts cost what their books say.
+            and hosts cost what their records say.
         largest_queue: Policies see the largest queue of an operator, not the sum.
         spread_s: Time over which the items of a burst arrive, in seconds.
     """
@@ -298,7 +298,7 @@ class Run:
     """One evaluation run.
 
     leases_s: duration of each lease, in the retold code up to the last turn that could prolong it;
-    reasons: number of reasons by code; paid: billing units by the books of the retold code.
+    reasons: number of reasons by code; paid: billing units by the records of the retold code.
     """
 
     report: RunReport
@@ -368,7 +368,10 @@ def drive(
         before_s = now_s
     until_s = before_s if variant.retold else end_s
     spans += [until_s - since_s for since_s in leased_s.values()]
-    books = controller.memory
+    records = controller.memory
     return Run(
-        world.report(), tuple(spans), reasons, books.units if isinstance(books, Books) else None
+        world.report(),
+        tuple(spans),
+        reasons,
+        records.units if isinstance(records, Records) else None,
     )
