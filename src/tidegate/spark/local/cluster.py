@@ -179,7 +179,7 @@ class LocalCluster(Service):
         """The Spark settings that an application on this cluster needs; none of them is secret."""
         return {
             "spark.authenticate": "true",
-            SECRET: f"in {SECRET_VARIABLE}",  # a driver of Spark does not start without the setting
+            SECRET: f"see:{SECRET_VARIABLE}",  # a driver of Spark does not start without it
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
             "spark.executor.cores": str(self.cores),
