@@ -6,6 +6,7 @@ import json
 import socket
 import stat
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,8 @@ def test_what_is_no_command_is_answered_in_a_sentence(line: bytes, tmp_path: Pat
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(60)
             connection.connect(str(tmp_path / "control.sock"))
-            connection.sendall(line)
+            with suppress(BrokenPipeError):  # it hangs up when a line becomes too long
+                connection.sendall(line)
             answer = connection.makefile().readline()
         assert json.loads(answer) == {"error": "the command is not a line of JSON"}
         assert send(tmp_path, {"do": "x"}) == {"done": "x"}

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Item", "first_fit_decreasing", "select_to_move"]
 
+MOST_STEPS = 1_000_000
+"""Steps into which all loads together are divided at most, by `select_to_move`."""
+
 _COMPILED_FROM = 20_000
 """Items times bins from which the compiled kernel pays for its start (measured: `make bench`)."""
 
@@ -27,7 +30,8 @@ def select_to_move(
 ) -> tuple[str, ...]:
     """The operators whose total load is the smallest that is at least `needed`.
 
-    An exact subset sum over loads in whole steps of `resolution`, as a dynamic program whose
+    An exact subset sum over loads in whole steps of `resolution` (longer ones where that would be
+    more than `MOST_STEPS`), as a dynamic program whose
     table is one big integer a row: bit t is set when the load t can be reached. Loads are rounded
     down and the need up, so that what is chosen is always enough; where even all of it is too
     little, all of it is chosen.
@@ -40,6 +44,8 @@ def select_to_move(
     """
     if needed <= 0:
         return ()
+    # The table has a bit for each step: loads that are wrong by orders of magnitude get long steps.
+    resolution = max(resolution, math.fsum(loads.values()) / MOST_STEPS)
     steps = {name: math.floor(load / resolution + 1e-6) for name, load in loads.items()}
     # Ascending, so that going back through the rows meets the largest first: fewer moves.
     names = sorted((name for name in steps if steps[name] > 0), key=lambda name: steps[name])

@@ -97,6 +97,8 @@ def mean_for(slo_s: float, floor_s: float, share: float) -> float:
     """
     if floor_s >= slo_s:
         return slo_s
+    if share >= 1:
+        return floor_s
     return floor_s + (slo_s - floor_s) / -math.log(1 - share)
 
 

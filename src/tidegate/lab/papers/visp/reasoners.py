@@ -83,7 +83,7 @@ def java_order(names: Sequence[str]) -> list[str]:
     """Names in the order in which Java's HashMap lists up to twelve of them, put in as given.
 
     >>> java_order(["warning", "availability", "temperature"])
-    ['availability', 'warning', 'temperature']
+    ['temperature', 'warning', 'availability']
     """
 
     def bucket(name: str) -> int:
