@@ -21,7 +21,8 @@ import sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
-spark.sparkContext.parallelize([1], 1).foreach(lambda _: Path(sys.argv[1]).touch())
+file = sys.argv[1]  # executors have other arguments
+spark.sparkContext.parallelize([1], 1).foreach(lambda _: Path(file).touch())
 """
 REST_PORT = 6066
 
