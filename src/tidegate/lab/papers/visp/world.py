@@ -340,8 +340,8 @@ def drive(
         quantise_timestamps=variant.whole_seconds,
         penalty_usd=PENALTY,
     )
-    lots = generator(seed, 0)
-    phase_s = float(lots.uniform(0, TICK_S - variant.spread_s))
+    rng = generator(seed, 0)
+    phase_s = float(rng.uniform(0, TICK_S - variant.spread_s))
     workload = VispPattern(pattern, phase_s=phase_s, spread_s=variant.spread_s, seed=seed)
     world = SimulatedCloud(topology, offer, workload, seed=seed, settings=settings)
     backend = Broker(world, variant.largest_queue) if variant.unacknowledged else world
@@ -353,7 +353,7 @@ def drive(
     before_s = 0.0  # the turn before, the last that could prolong a lease that ends now
 
     def due_s(turns: int) -> float:
-        return turns * PROVISIONING_S + float(lots.uniform(0, variant.turn_delay_s))
+        return turns * PROVISIONING_S + float(rng.uniform(0, variant.turn_delay_s))
 
     for turn in simulate(world, controller, end_s=end_s, interval_s=due_s):
         assert turn.snapshot is not None and turn.plan is not None and turn.outcome is not None
