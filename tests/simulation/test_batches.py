@@ -305,3 +305,22 @@ def test_what_cannot_be_simulated_is_refused() -> None:
         MicroBatchCloud(unknown, OFFER, even(), seed=0)
     with pytest.raises(InputError, match="source of the topology"):
         MicroBatchCloud(topology(0.1), OFFER, Poisson({"nobody": 1.0}), seed=0).advance(1)
+
+
+def test_slots_that_save_no_round_of_tasks_shorten_no_batch() -> None:
+    def lasts_s(hosts: int) -> float:
+        settings = BatchSettings(overhead_s=0.5, trigger_interval_s=3.0)
+        cloud = MicroBatchCloud(
+            topology(0.02, tasks=12),
+            OFFER,
+            even(100.0),
+            seed=0,
+            initial=executors(hosts),
+            settings=settings,
+        )
+        cloud.advance(300)
+        return cloud.batch_durations_s(since_s=60.0)["a"][-1]
+
+    three, four, five, six = map(lasts_s, (3, 4, 5, 6))
+    assert three == four == five == pytest.approx(0.5 + 300 * 0.02 / 6)
+    assert six == pytest.approx(0.5 + 300 * 0.02 / 12)

@@ -58,7 +58,7 @@ def test_the_terms_of_each_query_are_recovered(recorded: tuple[Path, RunReport])
     settings, operators = found.world.settings, found.world.topology.by_name
     truth = {"totals": (0.8, 6.0, 0.01), "enriched": (0.3, 0.5, 0.1), "limited": (0.5, 0.0, 0.02)}
     for name, (overhead_s, fixed_s, service_s) in truth.items():
-        # Over four seeds the fit is 1 to 15 % too high: arrivals that vary within a turn count as it.
+        # Over four seeds the fit is 1 to 15 % too high: arrivals that vary within a turn do that.
         assert settings.overheads_s[name] == pytest.approx(overhead_s, rel=0.15)
         assert settings.fixed_works_s.get(name, 0.0) == pytest.approx(fixed_s, rel=0.05, abs=0.02)
         assert operators[name].service_time_s == pytest.approx(service_s, rel=0.03)
