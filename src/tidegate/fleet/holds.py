@@ -31,11 +31,18 @@ class Hold:
     """Why a query must not start: hosts that do not answer may run a copy of it.
 
     places: the addresses of these hosts. watch: of the query's lease; None if it has no fence, so
-    that the hold lasts until all of these hosts have answered.
+    that the hold lasts until all of these hosts have answered. error: why its epoch could not be
+    ended, so that it has to be tried again; None if it was ended, or there is none.
     """
 
     places: frozenset[str]
     watch: LeaseWatch | None = None
+    error: str | None = None
+
+    @property
+    def reason(self) -> tuple[frozenset[str], str | None]:
+        """What differs between two holds that are worth two lines in the log."""
+        return self.places, self.error
 
     def over(self, shunned: Mapping[str, object]) -> bool:
         """Whether the query may start. shunned: the hosts that have not answered, by address."""
@@ -46,6 +53,8 @@ class Hold:
     def describe(self) -> str:
         """What the query waits for, in one line."""
         who = ", ".join(sorted(self.places))
+        if self.error is not None:
+            return f"{who} may still run it, and its epoch cannot be ended yet: {self.error}"
         if self.watch is None:
             return f"{who} may still run it and must answer first: it has no fence"
         return f"{who} may still run it; its lease is over in {self.watch.left_s:.0f} s"
@@ -53,6 +62,8 @@ class Hold:
 
 def hold_for(fence: Fence | None, places: Iterable[str], clock: Callable[[], float]) -> Hold | None:
     """End the epoch of a query that may run at these places; return its hold, None without places.
+
+    If the fence cannot be written, the hold has the error; call this again.
 
     fence: of the query, None for none. clock: seconds of a monotonic clock.
     """
@@ -63,7 +74,7 @@ def hold_for(fence: Fence | None, places: Iterable[str], clock: Callable[[], flo
         if fence is not None and fence.in_use:
             return Hold(where, LeaseWatch(fence, fence.revoke(), clock))
     except BackendError as error:
-        log.warning("an epoch has not ended: %s", error)
+        return Hold(where, error=str(error))
     return Hold(where)
 
 

@@ -328,14 +328,28 @@ class FleetWorld:
             self._take_results()
             time.sleep(0.05)
         if not (leave_queries and self.provider.outlive):
-            stops = [
-                partial(host.host.stop, entry.name, self.move_limit_s)
-                for entry in self.queries.values()
-                if (host := self.hosts.get(entry.host)) is not None and host.host is not None
-            ]
-            call_all(stops, self.move_limit_s)
+            self._stop_all()
         self.provider.close()
         self.log.close()
+
+    def _stop_all(self) -> None:
+        """Stop all queries; one that may run on loses its checkpoint, and the log names it."""
+        running = [
+            (entry, host.host)
+            for entry in self.queries.values()
+            if (host := self.hosts.get(entry.host)) is not None and host.host is not None
+        ]
+        stops = [partial(host.stop, entry.name, self.move_limit_s) for entry, host in running]
+        for (entry, host), call in zip(running, call_all(stops, self.move_limit_s), strict=True):
+            if call.done(0.0) and call.error is None:
+                continue
+            why = call.error or f"no answer in {self.move_limit_s:g} s"
+            log.warning("%s may still run: %s did not stop it: %s", entry.name, host.place, why)
+            if entry.fence is not None:
+                try:
+                    entry.fence.revoke()
+                except BackendError as error:
+                    log.warning("%s keeps its checkpoint: %s", entry.name, error)
 
     # --- measuring ----------------------------------------------------------------------------
 
@@ -426,14 +440,17 @@ class FleetWorld:
 
     def _hold(self, entry: QueryEntry, places: Iterable[str]) -> None:
         """End the epoch of a query that may run on hosts that do not answer; hold it for them."""
-        entry.held = hold_for(entry.fence, places, self.steady_clock)
-        if entry.held is not None:
-            log.warning("%s is held: %s", entry.name, entry.held.describe())
+        before, now = entry.held, hold_for(entry.fence, places, self.steady_clock)
+        entry.held = now
+        if now is not None and (before is None or before.reason != now.reason):
+            log.warning("%s is held: %s", entry.name, now.describe())
 
     def _still_held(self, entry: QueryEntry) -> bool:
         if entry.held is None:
             return False
-        if not entry.held.over(self.shunned):
+        if entry.held.error is not None:  # its epoch could not be ended, for example: a full disk
+            self._hold(entry, entry.held.places & set(self.shunned))
+        if entry.held is not None and not entry.held.over(self.shunned):
             return True
         entry.held = None
         log.info("%s is held no longer", entry.name)
