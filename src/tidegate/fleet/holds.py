@@ -10,15 +10,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from tidegate.errors import BackendError
 from tidegate.fleet.fence import Fence, LeaseWatch
-from tidegate.fleet.hosts import BackgroundCall, FleetHost
+from tidegate.fleet.hosts import BackgroundCall, FleetHost, call_all
 
-__all__ = ["Hold", "ShunnedHosts", "hold_for", "shared_fence", "stop_copies"]
+__all__ = [
+    "Hold",
+    "ShunnedHosts",
+    "hold_for",
+    "shared_fence",
+    "stop_copies",
+    "stop_or_fence_off",
+]
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +125,26 @@ def stop_copies(host: FleetHost, timeout_s: float) -> bool:
             log.warning("%s answers again; its copy of %s is stopped", host.place, name)
             host.stop(name, timeout_s)
     return not any(seen.active for seen in host.look(timeout_s).queries.values())
+
+
+def stop_or_fence_off(
+    running: Sequence[tuple[str, Fence | None, FleetHost]], timeout_s: float
+) -> None:
+    """Stop queries; one that may run on loses its checkpoint, and the log names it.
+
+    running: name, fence and host of each query. timeout_s: timeout of all calls, in seconds.
+    """
+    stops = [partial(host.stop, name, timeout_s) for name, _, host in running]
+    for (name, fence, host), call in zip(running, call_all(stops, timeout_s), strict=True):
+        if call.done(0.0) and call.error is None:
+            continue
+        why = call.error or f"no answer in {timeout_s:g} s"
+        log.warning("%s may still run: %s did not stop it: %s", name, host.place, why)
+        if fence is not None:
+            try:
+                fence.revoke()
+            except BackendError as error:
+                log.warning("%s keeps its checkpoint: %s", name, error)
 
 
 class ShunnedHosts(Mapping[str, FleetHost]):

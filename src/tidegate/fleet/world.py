@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from tidegate.errors import BackendError, InputError
 from tidegate.fleet.fence import Fence
-from tidegate.fleet.holds import ShunnedHosts, hold_for, shared_fence
+from tidegate.fleet.holds import ShunnedHosts, hold_for, shared_fence, stop_or_fence_off
 from tidegate.fleet.hosts import (
     BackgroundCall,
     HostProvider,
@@ -328,28 +328,14 @@ class FleetWorld:
             self._take_results()
             time.sleep(0.05)
         if not (leave_queries and self.provider.outlive):
-            self._stop_all()
+            running = [
+                (entry.name, entry.fence, host.host)
+                for entry in self.queries.values()
+                if (host := self.hosts.get(entry.host)) is not None and host.host is not None
+            ]
+            stop_or_fence_off(running, self.move_limit_s)
         self.provider.close()
         self.log.close()
-
-    def _stop_all(self) -> None:
-        """Stop all queries; one that may run on loses its checkpoint, and the log names it."""
-        running = [
-            (entry, host.host)
-            for entry in self.queries.values()
-            if (host := self.hosts.get(entry.host)) is not None and host.host is not None
-        ]
-        stops = [partial(host.stop, entry.name, self.move_limit_s) for entry, host in running]
-        for (entry, host), call in zip(running, call_all(stops, self.move_limit_s), strict=True):
-            if call.done(0.0) and call.error is None:
-                continue
-            why = call.error or f"no answer in {self.move_limit_s:g} s"
-            log.warning("%s may still run: %s did not stop it: %s", entry.name, host.place, why)
-            if entry.fence is not None:
-                try:
-                    entry.fence.revoke()
-                except BackendError as error:
-                    log.warning("%s keeps its checkpoint: %s", entry.name, error)
 
     # --- measuring ----------------------------------------------------------------------------
 

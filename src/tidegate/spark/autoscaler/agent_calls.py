@@ -27,7 +27,7 @@ REFUSED_S = 10.0
 """An address elsewhere is abandoned when it refuses connections for this time, in seconds."""
 CLOSED = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 """How a connection fails that the agent has closed because it was idle."""
-UNANSWERED = (TimeoutError, ConnectionError, http.client.IncompleteRead)
+UNANSWERED = (TimeoutError, ConnectionError, http.client.IncompleteRead, ssl.SSLEOFError)
 """How a request fails whose driver is suspended, or dies before it has answered."""
 
 

@@ -133,7 +133,7 @@ def _await(
                 certificate=at.certificate,
             )
         except NotInControl as error:
-            # A request without an answer may have taken control: it is given up after a while.
+            # A request without an answer may have taken control; that lease ends after a while.
             if not standby and (not unanswered or time.monotonic() >= end_s):
                 raise
             if standby:
