@@ -134,7 +134,7 @@ class Tail:
     def _listed(self) -> list[_File]:
         # The file comes last and is looked at first: one that is rotated meanwhile is then a part.
         last = _looked_at(self.path)
-        parts = map(_looked_at, parts_of(self.path) if self.rotated else ())
+        parts = map(_looked_at, parts_of(self.path) if self.rotated else [])
         found = [part for part in parts if part is not None]
         if last is not None and last.inode not in [part.inode for part in found]:
             found.append(last)
