@@ -67,7 +67,8 @@ def metrics_command(
 def follow(journal: Path, metrics: Metrics, ended: threading.Event) -> None:
     """Feed the turns of a journal as they are written; lines that are not turns are skipped.
 
-    A journal that is read from its start again, because it was replaced or emptied, counts from zero.
+    When a journal is read from its start again, because it was replaced or emptied, the figures
+    start from zero.
     """
     tail, reader = Tail(journal, rotated=True), TurnReader()
     generation = tail.generation
