@@ -382,8 +382,8 @@ def _equal_tasks(
 ) -> Iterator[int | None]:
     """The tasks of each query that run in rounds: those of an only query, unless one is far longer.
 
-    Where queries share the slots, the tasks of one may fill what those of another leave. Nothing
-    of that is foretold; the share of the slots that batches hold shows it.
+    Where queries share the slots, the tasks of one may fill what those of another leave. The
+    model does not predict that; the share of the slots that batches hold shows it.
     """
     for query, own in zip(queries, whole, strict=True):
         tasks = snapshot.operator(query.name).max_instances
