@@ -2,8 +2,8 @@
 
 A backtest runs every policy with its defaults. Here, policies that promise a share run with several
 shares and `static` with several numbers of hosts, and the cheapest that had a share in time is what
-this share costs. Two yardsticks stand beside it: the least that any policy pays for hosts, by the
-hindsight bound, and rules of thumb whose settings are chosen after the fact.
+this share costs. It is compared with the least that any policy pays for hosts, by the hindsight
+bound, and with rules of thumb whose settings are chosen after the fact.
 """
 
 from __future__ import annotations
