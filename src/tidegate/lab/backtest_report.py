@@ -142,8 +142,8 @@ def _prices(page: Page, scenario: Scenario, advice: Advice) -> None:
     if any(max(curve.x) > 0 for curve in curves):
         page.picture(
             lines(curves, "Price of hosts and items in time", "$", "% in time", y_from_zero=False),
-            "Each line connects the settings with more in time than every cheaper one. Those of "
-            "rules of thumb are chosen in hindsight; no policy is left of the dashed line.",
+            "Each step is a setting with more in time than every cheaper one. Those of rules of "
+            "thumb are chosen in hindsight. No policy is to the left of the dashed line.",
         )
     page.table(COLUMNS, advice_rows(advice))
     page.text(notes(advice))
@@ -154,7 +154,8 @@ def _prices(page: Page, scenario: Scenario, advice: Advice) -> None:
 
 def _curve(name: str, options: Sequence[Option]) -> Series:
     shown = [one for one in front(options) if one.in_time >= LOWEST_SHOWN]
-    return Series(name, [one.hosts_usd for one in shown], [100 * one.in_time for one in shown])
+    money, shares = [one.hosts_usd for one in shown], [100 * one.in_time for one in shown]
+    return Series(name, money, shares, step=True)
 
 
 def _settings(result: Result) -> str:

@@ -40,6 +40,8 @@ __all__ = ["FAMILIES", "SHARES", "Advice", "Option", "advise", "front", "in_time
 
 SHARES = (0.95, 0.99, 0.999)
 """Shares of items in time whose price is shown."""
+CURVE = tuple(n / 200 for n in range(160, 200))
+"""Further shares of the curve of the bound."""
 DEFAULT_SHARE = 0.99
 """The share that a recommendation is for, unless a user names one."""
 FAMILIES = ("static", "headroom", "window")
@@ -210,12 +212,12 @@ def advise(
     make = partial(_Job, scenario=scenario, options=stack, seed=seed, fluid=fluid)
     jobs = [make(*one) for one in (*_settings(results, wanted), *_rules(scenario))]
     done: dict[int, Result] = {}
-    shares = [0.0] * len(jobs)
+    parts = [0.0] * len(jobs)
 
     def report(number: int, part: float) -> None:
-        shares[number] = part
+        parts[number] = part
         if progress is not None:
-            progress(math.fsum(shares) / len(jobs))
+            progress(math.fsum(parts) / len(jobs))
 
     if processes > 1 and len(jobs) > 1:
         for number, result in in_processes(_run, jobs, processes, report):
@@ -234,7 +236,8 @@ def advise(
     )
     found = Advice(wanted, tuple(known), rules, None if bound is None else bound.cost_usd)
     items = max(result.report.items_in for result in results)
-    return replace(found, least_usd=least_hosts_usd(scenario, found.shares, items, fluid))
+    shares = sorted({*found.shares, *CURVE})
+    return replace(found, least_usd=least_hosts_usd(scenario, shares, items, fluid))
 
 
 def _settings(
