@@ -104,12 +104,12 @@ def share_of(value: str | float, key: str = "share") -> float:
 
 
 def show_share(share: float) -> str:
-    """A share as text, with as many digits as it has.
+    """A share as text, with as many digits as it has; 100 % only if nothing is missing.
 
-    >>> show_share(0.999), show_share(0.95), show_share(0.97214)
-    ('99.9 %', '95 %', '97.21 %')
+    >>> show_share(0.999), show_share(0.95), show_share(0.97214), show_share(0.999996)
+    ('99.9 %', '95 %', '97.21 %', '99.99 %')
     """
-    return f"{100 * share:.4g} %"
+    return f"{100 * share if share >= 1 else min(100 * share, 99.99):.4g} %"
 
 
 def show_duration(seconds: float, digits: int = 3) -> str:

@@ -167,7 +167,7 @@ def backtest_command(
         bool,
         typer.Option(
             "--recommend/--no-recommend",
-            help="Say what each share of items in time costs; runs each of some thirty settings.",
+            help="Say what each share of items in time costs; this takes some thirty more runs.",
         ),
     ] = True,
     report: Annotated[Path, typer.Option(help="HTML report to write.")] = Path("out/backtest.html"),
