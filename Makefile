@@ -109,8 +109,8 @@ bench-apps: setup java ## every application at full speed and its profile, into 
 bench-sweep: setup java ## 10,000 fluid trading days on Spark compared with one process (minutes)
 	$(BIN)/python benchmarks/sweep.py
 
-bench-policies: setup ## every policy on open traces and generated days (hours; resumes; TRACES=folder, ONLY=name)
-	$(BIN)/python benchmarks/policies.py $(TRACES) $(if $(ONLY),--only $(ONLY))
+bench-policies: setup ## every policy on open traces and generated days (hours; resumes; TRACES=folder, ONLY=name, WORLD=batches)
+	$(BIN)/python benchmarks/policies.py $(TRACES) $(if $(ONLY),--only $(ONLY)) $(if $(WORLD),--world $(WORLD))
 
 storm: setup java ## inject random faults into a fleet of real hosts (minutes; SEED=1 FAULTS=10)
 	$(BIN)/python -m tests.fleet.storm --seed $(or $(SEED),1) --faults $(or $(FAULTS),10)

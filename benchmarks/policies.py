@@ -1,7 +1,8 @@
 """Benchmark of policies: ``make bench-policies TRACES=folder``.
 
 Every policy, with the parameters that it suggests and the default guards, on open traces of event
-rates and on generated exchange days. For each run: the share of items in time, the cost (hosts and
+rates and on generated exchange days, in one of three worlds (queues, micro-batches of a recorded
+Spark application, hourly billing). For each run: the share of items in time, the cost (hosts and
 late items at the default price) over the hindsight bound, and the number of rescales. `tide` runs
 once for each share in --shares; the other policies know none.
 
@@ -20,27 +21,39 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from tidegate.lab.backtest import bound_of, run_policy, stack_for
 from tidegate.lab.scenario_options import ScenarioOptions
+from tidegate.loop.journal import read_journal
 from tidegate.loop.stack import StackOptions
 from tidegate.model import OperatorReading
+from tidegate.model.topology import Edge, Source, Topology
 from tidegate.policies import available, create
 from tidegate.simulation import RunReport
+from tidegate.simulation.calibrate import BatchWorld, calibrate
 from tidegate.simulation.scenario import Scenario
 from tidegate.testing import steady_snapshot
-from tidegate.workloads import ExchangeDay, RateTrace, Workload, read_trace, series
+from tidegate.workloads import ExchangeDay, RateTrace, Workload, peak_per_s, read_trace, series
 
-WORLDS = {
-    "queues": ScenarioOptions(slo_s=2.0),
-    "hourly": ScenarioOptions(slo_s=2.0, billing_unit_s=3600.0, startup_s=180.0),
-}
-"""Queues with hosts that start in 45 s and are paid by the minute, or in 3 min and by the hour."""
+QUEUES = ScenarioOptions(slo_s=2.0)
+"""Queues with hosts that start in 45 s and are paid by the minute."""
+HOURLY = ScenarioOptions(slo_s=2.0, billing_unit_s=3600.0, startup_s=180.0)
+"""The same with hosts that start in 3 min and are paid by the hour."""
+RECORDED = Path(__file__).parents[1] / "tests/fixtures/journals-0.1.0/live.jsonl"
+"""A live run of the demo on a Spark cluster, for the world of micro-batches."""
+HOSTS_AT_PEAK, LOAD_AT_PEAK = 10, 0.7
+"""Executors that process the peak of a trace, and their utilisation, as in the queues."""
+QUERY = "query"
+"""Name of the recorded query here: a source may have the name that it has in the journal."""
+BATCH_SLO_S = 30.0
+"""Latency target in micro-batches. With an overhead of 3.4 s, a batch takes 11 s at a utilisation
+of 70 %, and a row waits for the end of one batch and is processed in the next."""
 
 CHOSEN_ON = (
     "xetra_2017-07", "xetra_2018-02-14", "eurex", "gold_ticks_2014-05-02", "us_ticks_2013-10-07",
@@ -99,6 +112,44 @@ class Run:
     def chosen_on(self) -> bool:
         """Whether settings were chosen on this trace."""
         return self.trace.startswith(CHOSEN_ON)
+
+
+# --- worlds ---------------------------------------------------------------------------------------
+
+
+@cache
+def recorded_application() -> BatchWorld:
+    """The application of the recorded run: overhead, trigger, slots, start-up time and price."""
+    return calibrate(read_journal(RECORDED), RECORDED.name).world
+
+
+def batches(workload: Workload) -> Scenario:
+    """The recorded application on a trace.
+
+    A row takes as long as it must for ten executors to process the peak at 70 % utilisation.
+    """
+    world, peak = recorded_application(), peak_per_s(workload)
+    source = next(iter(workload.arrivals(0.0, min(1.0, workload.duration_s))))
+    slots = HOSTS_AT_PEAK * LOAD_AT_PEAK * world.offer.capacity.cpu_cores
+    (query,) = world.topology.operators
+    query = replace(query, name=QUERY, service_time_s=slots / peak, max_instances=None, slo_s=None)
+    world = replace(
+        world,
+        settings=replace(world.settings, overheads_s={}),  # the one of its query is that of all
+        topology=Topology((query,), (Source(source),), (Edge(source, query.name),)),
+        offer=replace(world.offer, max_hosts=None),
+        interval_s=QUEUES.interval_s,
+        initial_hosts=max(1, math.ceil(HOSTS_AT_PEAK * workload.rate(0.0) / peak)),
+    )
+    return ScenarioOptions(slo_s=BATCH_SLO_S, world=world).build(workload)
+
+
+WORLDS: dict[str, Callable[[Workload], Scenario]] = {
+    "queues": QUEUES.build,
+    "batches": batches,
+    "hourly": HOURLY.build,
+}
+"""The worlds in which policies are compared, by name."""
 
 
 # --- traces ---------------------------------------------------------------------------------------
@@ -185,7 +236,7 @@ def run_all(given: argparse.Namespace) -> list[Run]:
     if given.policies:
         names = [p for p in names if p.split(" ")[0] in given.policies.split(",")]
     for trace, workload in workloads(given.folder, given.days, given.only):
-        scenario = WORLDS[given.world].build(workload)
+        scenario = WORLDS[given.world](workload)
         days = round(scenario.duration_s / DAY_S, 4)
         same = [r for r in kept if (r.world, r.trace, r.days) == (given.world, trace, days)]
         todo = [p for p in names if p not in {r.policy for r in same}]

@@ -69,7 +69,7 @@ def main() -> None:
     reader.add_argument("--only", default="", help="part of the names of traces")
     given = reader.parse_args()
     found = [(n, w) for n, w in workloads(given.folder, 1.0, given.only) if n in TRACES]
-    scenarios = [(name, WORLDS["queues"].build(workload)) for name, workload in found]
+    scenarios = [(name, WORLDS["queues"](workload)) for name, workload in found]
     assert all(name.startswith(CHOSEN_ON) for name, _ in scenarios)
     bounds = {name: bound_of(scenario).cost_usd for name, scenario in scenarios}
     print("| variant | cost over the bound | in time, mean | " + " | ".join(bounds) + " |")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tidegate.errors import InputError, SettingError
-from tidegate.units import duration_s, finite, show_duration
+from tidegate.units import duration_s, finite, share_of, show_duration
 
 
 @pytest.mark.parametrize(
@@ -80,3 +80,20 @@ def test_bounds_are_allowed_themselves_except_an_excluded_one() -> None:
 )
 def test_durations_are_shown_in_the_unit_that_suits(seconds: float, shown: str) -> None:
     assert show_duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("written", "share"),
+    [("99%", 0.99), ("99.9 %", 0.999), (" 95% ", 0.95), ("0.99", 0.99), (0.5, 0.5), ("1%", 0.01)],
+)
+def test_a_share_is_read_as_people_write_it(written: str | float, share: float) -> None:
+    assert share_of(written) == share
+
+
+@pytest.mark.parametrize(
+    "written", ["99", 99, "100%", 1, 0, "0%", "-5%", "most", "", "%", "nan", "9 9%", True, math.inf]
+)
+def test_what_is_no_share_is_refused_by_its_key(written: Any) -> None:
+    with pytest.raises(InputError, match="write it as 99%") as caught:
+        share_of(written, key="--share")
+    assert caught.value.key == "--share"

@@ -1,4 +1,4 @@
-"""Parse and format durations such as ``500ms``, numbers and weekly periods."""
+"""Parse and format durations such as ``500ms``, shares, numbers and weekly periods."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 from tidegate.errors import InputError, SettingError
 
-__all__ = ["duration_s", "finite", "show_duration", "weekly_period"]
+__all__ = ["duration_s", "finite", "share_of", "show_duration", "show_share", "weekly_period"]
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*([a-zµ]*)\s*")
@@ -79,6 +79,37 @@ def finite(
     else:
         allowed = f"a number of at least {low:g}"
     raise error(key, value, allowed, remedy)
+
+
+def share_of(value: str | float, key: str = "share") -> float:
+    """A share of a whole, above 0 and below 1, from ``"99%"``, ``"99.9 %"`` or 0.99.
+
+    >>> share_of("99.9%"), share_of(0.95)
+    (0.999, 0.95)
+    >>> share_of(99, key="--share")
+    Traceback (most recent call last):
+    tidegate.errors.InputError: --share is 99; it must be a share above 0 and below 100%: write it
+    as 99% or 0.99
+    """
+    text = str(value).strip()
+    try:
+        # Rounded, so that 99.9% is what 0.999 is.
+        number = round(float(text[:-1]) / 100, 12) if text.endswith("%") else float(text)
+    except ValueError:
+        number = math.nan
+    if isinstance(value, bool) or not 0 < number < 1:
+        remedy = "write it as 99% or 0.99"
+        raise InputError(key, value, "a share above 0 and below 100%", remedy)
+    return number
+
+
+def show_share(share: float) -> str:
+    """A share as text, with as many digits as it has; 100 % only if nothing is missing.
+
+    >>> show_share(0.999), show_share(0.95), show_share(0.97214), show_share(0.999996)
+    ('99.9 %', '95 %', '97.21 %', '99.99 %')
+    """
+    return f"{100 * share if share >= 1 else min(100 * share, 99.99):.4g} %"
 
 
 def show_duration(seconds: float, digits: int = 3) -> str:

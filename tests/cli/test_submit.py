@@ -203,6 +203,22 @@ def test_a_policy_with_parameters_by_name_or_from_a_file(app: Path, tmp_path: Pa
     read.check()
 
 
+def test_a_promised_share_reaches_the_policy_in_the_driver(app: Path, tmp_path: Path) -> None:
+    words = ("--slo", "5s", "--share", "99.9%", "--policy", "tide", "--set", "late_price=20")
+    _, command, _ = submitted(*words, app)
+    read = from_json(Attachment, command[-2])
+    assert read.parameters == {"late_price": "20", "share": 0.999}
+    read.check()
+    file = tmp_path / "run.yaml"
+    file.write_text("policy: tide\nparameters: {most: 9}\n")
+    _, command, _ = submitted("--slo", "5s", "--share", "95%", "--config", file, app)
+    assert from_json(Attachment, command[-2]).parameters == {"most": 9, "share": 0.95}
+    file.write_text("policy: tide\nparameters: {share: 0.9}\n")
+    done, command, _ = submitted("--slo", "5s", "--share", "95%", "--config", file, app)
+    assert (done.returncode, command) == (2, [])
+    assert "--share is '95%'; it must be given once" in done.stderr
+
+
 def test_settings_for_when_nothing_is_known_reach_the_driver(app: Path) -> None:
     _, command, _ = submitted(
         *("--slo", "alerts=2s,30s", "--max-executors", "8", "--when-blind", "maximum"),
@@ -270,6 +286,14 @@ def test_spark_home_and_its_defaults_are_respected(
         (("--slo", "5s", "--policy", "dsr", "app.py"), "did you mean"),
         (("--slo", "5s", "--set", "t_max_s", "app.py"), "parameter=value"),
         (("--slo", "5s", "--set", "t=1", "app.py"), "it takes t_max_s"),
+        (("--slo", "5s", "--share", "99%", "app.py"), "--share is '99%'; it must be left out"),
+        (("--slo", "5s", "--policy", "tide", "--share", "99", "app.py"), "write it as 99% or 0.99"),
+        (("--slo", "5s", "--policy", "tide", "--share", "9%", "app.py"), "between 0.5 and 0.9999"),
+        (("--slo", "5s", "--policy", "tid", "--share", "99%", "app.py"), "did you mean tide"),
+        (
+            ("--slo", "5s", "--policy", "tide", "--set", "share=0.9", "--share", "99%", "app.py"),
+            "--share is '99%'; it must be given once",
+        ),
         (("--slo", "5s", "--min-executors", "0", "app.py"), "--min-executors is 0"),
         (
             ("--slo", "5s", "--min-executors", "3", "--max-executors", "2", "app.py"),

@@ -131,7 +131,7 @@ def test_the_command_prints_a_leaderboard_and_writes_pictures(trace: Path, tmp_p
     costs = [float(row[-9]) for row in rows if row and row[0] in ("drs", "static")]
     assert len(costs) == 2 and costs == sorted(costs)
     html = page.read_text()
-    assert html.count("<svg") == 1 + 2 * 2
+    assert html.count("<svg") == 2 + 2 * 2
     assert len(html) < 2_000_000 and "http" not in html.replace("http://www.w3.org", "")
 
 

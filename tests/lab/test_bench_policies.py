@@ -83,5 +83,30 @@ def test_tables_separate_what_settings_were_chosen_on(bench: Any) -> None:
     assert "| 3.00, 90.0% (99.5%) | 2.00, 99.0% (99.5%) | static 5.00, 100.0% (99.5%) |" in reported
 
 
+@pytest.mark.parametrize("world", ["batches", "hourly"])
+def test_other_worlds_are_compared_with_their_own_bound(
+    bench: Any, given: argparse.Namespace, world: str
+) -> None:
+    chosen = argparse.Namespace(**{**vars(given), "world": world, "policies": "static"})
+    (found,) = bench.run_all(chosen)
+    assert found.world == world and found.ratio >= 1 and found.in_time > 0.9
+    assert bench.run_all(chosen) == [found], "it is kept, apart from those of other worlds"
+
+
+def test_the_world_of_micro_batches_is_a_recorded_application_scaled_to_the_trace(
+    bench: Any, given: argparse.Namespace
+) -> None:
+    ((_, trace),) = [w for w in bench.workloads(given.folder, 1.0, "xetra") if "xetra" in w[0]]
+    recorded, scenario = bench.recorded_application(), bench.batches(trace)
+    assert scenario.batches is not None and scenario.batches.overhead_s > 1
+    assert scenario.batches.overhead_s == recorded.settings.overhead_s
+    assert scenario.offer.startup_s == recorded.offer.startup_s
+    assert (scenario.slo_s, scenario.offer.max_hosts) == (bench.BATCH_SLO_S, None)
+    busy = bench.peak_per_s(trace) * scenario.work_s / scenario.offer.capacity.cpu_cores
+    assert busy == pytest.approx(7.0)
+    generated = bench.batches(bench.ExchangeDay(seed=1))
+    assert generated.topology.sources[0].name in generated.workload.arrivals(0.0, 1.0)
+
+
 def test_a_turn_is_timed(bench: Any) -> None:
     assert bench.turn_ms(turns=50) > 0

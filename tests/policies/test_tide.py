@@ -276,6 +276,13 @@ def test_every_decision_says_forecast_quantile_need_and_price() -> None:
     assert reason.text.startswith("2")
     for part in ("/s at most in 1 min", "% sure, mostly by", "host", "a missing one costs"):
         assert part in reason.text
+    assert reason.text.endswith("; promised: 99 % in time, so far 100 %")
+
+
+def test_every_decision_says_the_promise_and_what_was_kept_of_it() -> None:
+    story = Story(share=0.95)
+    text = story.turn(20.0, latency=SLOW).reasons[0].text
+    assert text.endswith("; promised: 95 % in time, so far 0 %")
 
 
 def test_more_input_leases_and_late_items_make_it_more_careful() -> None:

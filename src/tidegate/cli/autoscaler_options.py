@@ -20,12 +20,12 @@ from tidegate.cli.listening import (
 )
 from tidegate.config import read_yaml
 from tidegate.errors import InputError
-from tidegate.loop.stack import check_guards, policy_from
+from tidegate.loop.stack import check_guards, policy_from, with_share
 
 if TYPE_CHECKING:
     from tidegate.spark.autoscaler.attachment import Attachment
 
-__all__ = ["WithoutGuard", "attachment_from", "chosen_policy", "with_autoscaler_options"]
+__all__ = ["Share", "WithoutGuard", "attachment_from", "chosen_policy", "with_autoscaler_options"]
 
 WithoutGuard = Annotated[
     list[str] | None,
@@ -33,6 +33,17 @@ WithoutGuard = Annotated[
         "--without-guard",
         help="Switch off a default guard (all: every one); repeatable.",
         metavar="NAME",
+    ),
+]
+
+Share = Annotated[
+    str | None,
+    typer.Option(
+        "--share",
+        help="Share of the items to keep within the target, such as 99%; for policies that promise "
+        "one, such as tide. Default: the policy's own.",
+        metavar="SHARE",
+        show_default=False,
     ),
 ]
 
@@ -45,6 +56,7 @@ def attachment_from(
             metavar="TIME",
         ),
     ],
+    share: Share = None,
     policy: Annotated[
         str | None,
         typer.Option(help="Name of a policy, see tidegate policies; default: drs.", metavar="NAME"),
@@ -105,7 +117,7 @@ def attachment_from(
     """The settings of an autoscaler from options; InputError when one of them is wrong."""
     from tidegate.spark.autoscaler.attachment import Attachment
 
-    chosen = chosen_policy(policy, settings or [], config)
+    chosen = chosen_policy(policy, settings or [], config, share)
     attachment = Attachment(
         slo=slo,
         **chosen,
@@ -162,8 +174,13 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     return get_type_hints(function, localns=inside, include_extras=True)
 
 
-def chosen_policy(name: str | None, settings: list[str], config: Path | None) -> dict[str, Any]:
-    """Policy, parameters and guards, from a name and ``--set`` pairs or from a file."""
+def chosen_policy(
+    name: str | None, settings: list[str], config: Path | None, share: str | None = None
+) -> dict[str, Any]:
+    """Policy, parameters and guards, from a name and ``--set`` pairs or from a file.
+
+    share: that the policy has to keep within the latency target; with either of them.
+    """
     if config is None:
         pairs = {}
         for word in settings:
@@ -171,10 +188,15 @@ def chosen_policy(name: str | None, settings: list[str], config: Path | None) ->
             if not equals:
                 raise InputError("--set", word, "a pair", "write it as parameter=value")
             pairs[key] = value
-        return {"policy": name or "drs", "parameters": pairs}
+        policy = name or "drs"
+        return {"policy": policy, "parameters": with_share(policy, pairs, share, "--share")}
     if name is not None or settings:
         key, value = ("--policy", name) if name is not None else ("--set", settings[0])
         raise InputError(key, value, "left out with --config", "write it into the file")
     read = read_yaml(config)
     policy_from(read)  # raises the same errors as elsewhere
-    return {key: value for key, value in read.items() if value is not None}
+    chosen = {key: value for key, value in read.items() if value is not None}
+    if share is not None:
+        policy, own = str(read["policy"]), chosen.get("parameters")
+        chosen["parameters"] = with_share(policy, own, share, "--share")
+    return chosen

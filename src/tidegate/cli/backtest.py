@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tidegate.cli.autoscaler_options import WithoutGuard
+from tidegate.cli.autoscaler_options import Share, WithoutGuard
 from tidegate.cli.dashboard import Dashboard, attached, wait_for_the_end
 from tidegate.cli.output import console, print_json, progress_bar, shown, table
 from tidegate.config import load_topology
 from tidegate.errors import InputError
+from tidegate.lab.advice_text import (
+    COLUMNS,
+    advice_plain,
+    advice_rows,
+    foresight,
+    half_check,
+    notes,
+    recommendation,
+    what_other_shares_cost,
+)
 from tidegate.lab.backtest import (
     Result,
     backtest,
@@ -27,12 +37,16 @@ from tidegate.lab.backtest import (
 )
 from tidegate.lab.backtest_report import backtest_page
 from tidegate.lab.bound import Bound
+from tidegate.lab.month import Recorded, Saving, recorded_run, saving
+from tidegate.lab.recommend import Advice, advise
 from tidegate.lab.scenario_options import ScenarioOptions, read_scenario, recorded_world
 from tidegate.lab.tune import config_text, tune
-from tidegate.loop.stack import StackOptions
+from tidegate.loop.journal import read_journal
+from tidegate.loop.stack import SHARE, StackOptions, with_share
+from tidegate.model import HostOffer, SloByQuery
 from tidegate.outputs import check_output
 from tidegate.policies import available, policy_class
-from tidegate.simulation.calibrate import load_world
+from tidegate.simulation.calibrate import BatchWorld, load_world
 from tidegate.simulation.scenario import Scenario
 from tidegate.units import duration_s, finite, show_duration
 from tidegate.workloads import describe, series, sparkline
@@ -54,6 +68,8 @@ NAMES = {
     "world": "--world",
 }
 """The fields of `ScenarioOptions` as they are written on the command line."""
+MORE_RUNS = 27
+"""Runs of a recommendation, about: what decides on the number of processes."""
 
 
 def backtest_command(
@@ -70,11 +86,15 @@ def backtest_command(
             "alerts=2s,30s. Default: the recorded one of a journal, otherwise 2s."
         ),
     ] = None,
+    share: Share = None,
     btu: Annotated[str, typer.Option(help="Billing time unit of a host.")] = "60s",
     policies: Annotated[
         str, typer.Option(help="Comma-separated names, or all.", metavar="NAMES")
     ] = "all",
-    price: Annotated[float, typer.Option(help="Price of a host, $/h.")] = 1.0,
+    price: Annotated[
+        float | None,
+        typer.Option(help="Price of a host, $/h; default: 1, or what a Spark application has."),
+    ] = None,
     penalty: Annotated[
         float | None,
         typer.Option(help="Cost of a late item, $; default: ten times the cost of processing it."),
@@ -143,6 +163,13 @@ def backtest_command(
         int | None,
         typer.Option(help="Processes that run policies; default: one per core for long traces."),
     ] = None,
+    recommend: Annotated[
+        bool,
+        typer.Option(
+            "--recommend/--no-recommend",
+            help="Say what each share of items in time costs; this takes some thirty more runs.",
+        ),
+    ] = True,
     report: Annotated[Path, typer.Option(help="HTML report to write.")] = Path("out/backtest.html"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; write no report.")] = False,
     dashboard: Dashboard = False,
@@ -157,15 +184,16 @@ def backtest_command(
     for name in (*names, *([tune_policy] if tune_policy else [])):
         policy_class(name)
     without = check_guards(without_guard or (), "--without-guard")
+    promised = _promised(names, share, tune_policy)
     application = recorded_world(trace) if world is None else load_world(world)
-    if slo is None:
-        recorded_s = application.slo_s if application is not None else None
-        slo = "2s" if recorded_s is None else f"{recorded_s:g}s"
+    if application is not None and price is not None:
+        application = replace(application, offer=_priced(application.offer, price))
+    own_slo, slo = slo, _usual_slo(application) if slo is None else slo
     options = ScenarioOptions.read(
         {
             "slo_s": slo,
             "billing_unit_s": btu,
-            "usd_per_h": price,
+            "usd_per_h": 1.0 if price is None else price,
             "startup_s": startup,
             "interval_s": interval,
             "max_hosts": max_hosts,
@@ -187,8 +215,7 @@ def backtest_command(
         raise InputError("--mode", mode, "auto, items or fluid")
     fluid = mode == "fluid" or (mode == "auto" and suits_fluid(scenario))
     bound_s = duration_s(bound_time, "--bound-time")
-    if processes is not None:
-        finite(processes, "--processes", low=1)
+    finite(1 if processes is None else processes, "--processes", low=1)
     stack = StackOptions(without=without)
     if stabilise is not None:
         stack = replace(stack, stabilise_s=duration_s(stabilise, "--stabilise"))
@@ -199,7 +226,7 @@ def backtest_command(
     watched = [] if journals is None else [journals / f"{name}.jsonl" for name in names]
     with attached(dashboard and not as_json, watched, scenario.slo_s):
         with progress_bar(as_json) as bar:
-            task = bar.add_task("hindsight bound", total=len(names) + 1)
+            task = bar.add_task("hindsight bound", total=1 + len(names) * (1 + recommend))
             bound = bound_of(scenario, bound_s, fluid)
             bar.update(task, completed=1)
 
@@ -214,19 +241,35 @@ def backtest_command(
                 names,
                 bound=bound,
                 options=stack,
+                parameters=promised,
                 seed=seed,
                 fluid=fluid,
                 progress=show,
                 journals=journals,
                 processes=processes or suited_processes(scenario, len(names)),
             )
+            advice = None
+            if recommend:
+                advice = advise(
+                    scenario,
+                    results,
+                    share=next((float(p[SHARE]) for p in promised.values()), None),
+                    bound=bound,
+                    options=stack,
+                    seed=seed,
+                    fluid=fluid,
+                    progress=lambda part: bar.update(
+                        task, completed=1 + len(names) * (1 + part), description="more settings"
+                    ),
+                    processes=processes or suited_processes(scenario, MORE_RUNS),
+                )
+        savings = _savings(_recorded(trace, scenario, own_slo), results, advice, scenario)
         if as_json:
-            print_json(
-                {"bound": _bound_plain(bound, scenario), "results": [_plain(r) for r in results]}
-            )
+            print_json(_answer(scenario, results, bound, advice, savings))
             return
-        _leaderboard(results, bound, scenario)
-        backtest_page(trace.name, scenario, results, bound).write(report, "--report")
+        _show(scenario, results, bound, advice, savings)
+        said = [one.text() for one in savings]
+        backtest_page(trace.name, scenario, results, bound, advice, said).write(report, "--report")
         with_topology = "" if topology is None else f" --topology {topology}"
         console().print(
             f"\nreport: {report}\n"
@@ -236,6 +279,97 @@ def backtest_command(
         )
         if dashboard:
             wait_for_the_end()
+
+
+def _usual_slo(application: BatchWorld | None) -> str:
+    """The latency target of a Spark application, otherwise 2 s."""
+    recorded_s = application.slo_s if application is not None else None
+    return "2s" if recorded_s is None else f"{recorded_s:g}s"
+
+
+def _promised(names: list[str], share: str | None, tuned: str | None) -> dict[str, dict[str, Any]]:
+    """The parameters of the policies that promise a share; InputError if none of them does."""
+    if share is None:
+        return {}
+    if tuned is not None:
+        raise InputError("--share", share, "left out with --tune", "the search varies the share")
+    able = [n for n in names if SHARE in {p.name for p in policy_class(n).parameters()}]
+    if not able:
+        remedy = "none of these policies promises a share: add tide to --policies"
+        raise InputError("--share", share, f"left out with {', '.join(names)}", remedy)
+    return {name: with_share(name, {}, share, "--share") for name in able}
+
+
+def _priced(offer: HostOffer, usd_per_h: float) -> HostOffer:
+    finite(usd_per_h, "--price", low=0)
+    return replace(offer, price_per_unit_usd=usd_per_h * offer.billing_unit_s / 3600)
+
+
+def _recorded(trace: Path, scenario: Scenario, slo: str | None) -> Recorded | None:
+    """The recorded run of a Spark application; None for another input."""
+    if trace.suffix != ".jsonl" or scenario.batches is None:
+        return None
+    slo_s = None if slo is None else SloByQuery.read(slo, "--slo").default_s
+    return recorded_run(list(read_journal(trace)), scenario.offer, slo_s)
+
+
+def _savings(
+    recorded: Recorded | None, results: list[Result], advice: Advice | None, scenario: Scenario
+) -> list[Recorded | Saving]:
+    """What the recorded run costs in a month, then what policies would have saved."""
+    if recorded is None:
+        return []
+    found = [(r.policy, r) for r in results if r.policy == recorded.policy]
+    best = None if advice is None else advice.best
+    if best is not None and best.result not in [result for _, result in found]:
+        found.append((best.text(), best.result))
+    return [recorded, *(saving(recorded, name, run, scenario.offer) for name, run in found)]
+
+
+def _show(
+    scenario: Scenario,
+    results: list[Result],
+    bound: Bound,
+    advice: Advice | None,
+    savings: list[Recorded | Saving],
+) -> None:
+    """Print tables and sentences."""
+    _leaderboard(results, bound, scenario)
+    if advice is not None:
+        _recommend(advice, scenario)
+    for one in savings:
+        console().print(one.text(), markup=False)
+
+
+def _answer(
+    scenario: Scenario,
+    results: list[Result],
+    bound: Bound,
+    advice: Advice | None,
+    savings: list[Recorded | Saving],
+) -> dict[str, Any]:
+    """The same as plain values."""
+    return {
+        "bound": _bound_plain(bound, scenario),
+        "results": [_plain(result) for result in results],
+        "recommendation": None if advice is None else advice_plain(advice, scenario),
+        "in_a_month": [asdict(one) | {"sentence": one.text()} for one in savings],
+    }
+
+
+def _recommend(advice: Advice, scenario: Scenario) -> None:
+    """The table of prices, and the sentences that a person needs."""
+    out = console()
+    rows = table(*COLUMNS, numbers="r rrrrrr")
+    for row in advice_rows(advice):
+        rows.add_row(*row)
+    out.print()
+    out.print(rows)
+    out.print(notes(advice), style="dim", markup=False)
+    out.print(f"\n{recommendation(advice, scenario)}", style="bold", markup=False)
+    for sentence in (what_other_shares_cost(advice), foresight(advice), half_check(advice)):
+        if sentence:
+            out.print(sentence, markup=False)
 
 
 def _introduce(name: str, scenario: Scenario, fluid: bool) -> None:

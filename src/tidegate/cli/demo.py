@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from tidegate.cli.autoscaler_options import Share, chosen_policy
 from tidegate.cli.dashboard import Dashboard, attached
 from tidegate.cli.lifecycle import cleared, executors_that_fit
 from tidegate.cli.output import console
@@ -28,6 +29,7 @@ def demo(
         str, typer.Option(help="Policy that scales; see tidegate policies.", metavar="NAME")
     ] = "drs",
     slo: Annotated[str, typer.Option(help="Latency target of a tick, event to commit.")] = "10s",
+    share: Share = None,
     rate: Annotated[float, typer.Option(help="Ticks per second, on average.")] = 250.0,
     executors: Annotated[int, typer.Option(help="Maximum number of executors.")] = 4,
     out: Annotated[
@@ -50,13 +52,14 @@ def demo(
     finite(executors, "--executors", low=1)
     duration_s(slo, "--slo")
     policy_class(policy)
+    chosen = chosen_policy(policy, [], None, share)
     fit = executors_that_fit(executors, LiveRun.memory_mb)
     # Two tasks for each slot: with one, three executors would need as many rounds as two.
     tasks = max(8, 2 * fit * LiveRun.slots)
     app = application("exchange-day", rate_per_s=rate, partitions=tasks)
     run = LiveRun(
         app, cleared(out), seconds=seconds, warm_up_s=min(20.0, seconds / 4), slo=slo,
-        policy=policy, max_hosts=fit, trigger_s=2.0,
+        **chosen, max_hosts=fit, trigger_s=2.0,
     )  # fmt: skip
     # The day begins with its busiest minutes; executors for them are there before it begins.
     busy_slots = run.steady("opening").rate(0.0) * ENRICH_MS / 1000

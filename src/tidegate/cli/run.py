@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.apps import APPLICATIONS
-from tidegate.cli.autoscaler_options import chosen_policy
+from tidegate.cli.autoscaler_options import Share, chosen_policy
 from tidegate.cli.dashboard import Dashboard, attached
 from tidegate.cli.lifecycle import (
     INTERRUPTED,
@@ -67,6 +67,7 @@ def run_command(
             help="Latency target, or by operator: alerts=2s,30s; default: the application's own."
         ),
     ] = None,
+    share: Share = None,
     rate: Rate = 1.0,
     minutes: Annotated[float, typer.Option(help="Duration of the input, in minutes.")] = 2.0,
     executors: Annotated[
@@ -128,7 +129,7 @@ def run_command(
     if slo is not None:
         SloByQuery.read(slo, "--slo")
     app = the_application(name, replay)
-    chosen = chosen_policy(policy, settings or [], None)
+    chosen = chosen_policy(policy, settings or [], None, share)
     known = None
     if topology is not None:
         from tidegate.config import load_topology

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidegate.lab.bound import Bound, Demand, hindsight_bound
-from tidegate.lab.bound.whole import whole_host_bound
+from tidegate.lab.bound.whole import FineDemand, whole_host_bound
 from tidegate.lab.fine_demand import fine_demand
 from tidegate.lab.parallel import in_processes, usable_cores
 from tidegate.loop.journal import Journal
 from tidegate.loop.stack import StackOptions, build_stack, check_guards, suggested
+from tidegate.model.topology import Topology
 from tidegate.policies import policy_class
 from tidegate.policies.base import Policy, Situation
 from tidegate.simulation import RunReport
@@ -30,10 +31,15 @@ __all__ = [
     "bound_caveat",
     "bound_of",
     "check_guards",
+    "fine_demand_of",
+    "fixed_load",
     "guards_text",
     "host_rate_per_s",
+    "hosts_at_the_peak",
+    "instances_on_a_host",
     "pareto",
     "run_policy",
+    "situation_of",
     "stack_for",
     "suited_processes",
     "suited_settings",
@@ -114,14 +120,19 @@ def situation_of(scenario: Scenario) -> Situation:
         micro_batches=scenario.batches is not None,
         floor_s=scenario.work_s,
         peak_instances=_busiest(scenario),
-        instances_per_host=_on_a_host(scenario),
+        instances_per_host=instances_on_a_host(scenario),
         host_rate_per_s=host_rate_per_s(scenario),
     )
 
 
 def host_rate_per_s(scenario: Scenario) -> float:
     """Items per second that a full host can process."""
-    return _on_a_host(scenario) / _busiest_s(scenario)
+    return instances_on_a_host(scenario) / _busiest_s(scenario)
+
+
+def hosts_at_the_peak(scenario: Scenario) -> float:
+    """Hosts that the items of the fullest minute keep busy, a real number."""
+    return _busiest(scenario) / instances_on_a_host(scenario)
 
 
 def target_text(scenario: Scenario) -> str:
@@ -143,7 +154,7 @@ def _busiest_s(scenario: Scenario) -> float:
     return scenario.work_s if scenario.shared else scenario.bottleneck_s
 
 
-def _on_a_host(scenario: Scenario) -> int:
+def instances_on_a_host(scenario: Scenario) -> int:
     """Instances of each operator on a host; all slots where the operators share them."""
     return int(scenario.offer.capacity.cpu_cores) if scenario.shared else scenario.rounds
 
@@ -153,10 +164,10 @@ def _busiest(scenario: Scenario) -> float:
     step_s = max(60.0, scenario.duration_s / 5000)
     rates = series(scenario.workload, min(step_s, scenario.duration_s))
     busy = max((float(rate) * _busiest_s(scenario) for rate in rates), default=0.0)
-    return busy + _fixed_load(scenario)
+    return busy + fixed_load(scenario)
 
 
-def _fixed_load(scenario: Scenario) -> float:
+def fixed_load(scenario: Scenario) -> float:
     """Instances that the fixed work of batches keeps busy; a third of the SLO is a long period."""
     batches = scenario.batches
     if batches is None:
@@ -194,15 +205,8 @@ def bound_of(scenario: Scenario, time_limit_s: float = 20.0, fluid: bool = False
     """
     period_s = max(scenario.interval_s, scenario.duration_s / MOST_SLOTS)
     names = [source.name for source in scenario.topology.sources]
-    topology, caveat = scenario.topology, bound_caveat(scenario)
-    if scenario.shared:  # an instance may be a share of a slot; the work of an item is a whole one
-        whole = tuple(
-            replace(o, demand=replace(o.demand, cpu_cores=1.0)) for o in topology.operators
-        )
-        topology = replace(topology, operators=whole)
-    longest_s = scenario.slo_s
-    if len(names) > 1:  # queries with their own targets: none is judged by a stricter one
-        longest_s = max(o.slo_s or scenario.slo_s for o in topology.operators)
+    caveat = bound_caveat(scenario)
+    topology, longest_s = _judged(scenario)
     expected = fluid and len(names) == 1
     fine = None if caveat else fine_demand(scenario, topology, longest_s, expected)
     rates = series(scenario.workload, period_s)
@@ -232,6 +236,28 @@ def bound_of(scenario: Scenario, time_limit_s: float = 20.0, fluid: bool = False
         return bound
     found = Bound.by_prices(whole_host_bound(fine), fine.slot_s)
     return max(bound, found, key=lambda one: one.cost_usd)
+
+
+def fine_demand_of(scenario: Scenario, fluid: bool = False) -> FineDemand | None:
+    """The work of a scenario in short slots; None if nothing arrives, or nothing can be late.
+
+    fluid: for the fluid world, as in `bound_of`.
+    """
+    expected = fluid and len(scenario.topology.sources) == 1
+    return fine_demand(scenario, *_judged(scenario), expected)
+
+
+def _judged(scenario: Scenario) -> tuple[Topology, float]:
+    """The operators as a bound counts their work, and the latency target that it judges by."""
+    topology, longest_s = scenario.topology, scenario.slo_s
+    if scenario.shared:  # an instance may be a share of a slot; the work of an item is a whole one
+        whole = tuple(
+            replace(o, demand=replace(o.demand, cpu_cores=1.0)) for o in topology.operators
+        )
+        topology = replace(topology, operators=whole)
+    if len(topology.sources) > 1:  # no query is judged by a stricter target than its own
+        longest_s = max(o.slo_s or scenario.slo_s for o in topology.operators)
+    return topology, longest_s
 
 
 def _arrived_per_s(
@@ -283,6 +309,7 @@ def backtest(
     *,
     bound: Bound | None = None,
     options: StackOptions | None = None,
+    parameters: Mapping[str, Mapping[str, Any]] | None = None,
     seed: int = 0,
     fluid: bool = False,
     progress: Callable[[str, float], None] | None = None,
@@ -296,6 +323,7 @@ def backtest(
         names: Policies; each gets the parameters that the scenario suggests.
         bound: Lower bound of the cost that results are compared with.
         options: Guards of every policy; the default ones if None.
+        parameters: More parameters of some policies, by the policy's name.
         seed: Random seed of service times and start-up times.
         fluid: Use the faster, approximate world.
         progress: Called with the policy's name and the completed share of its run.
@@ -312,7 +340,12 @@ def backtest(
         if progress is not None:
             progress(names[number], share)
 
-    jobs = [_Job(scenario, name, options, seed, fluid, journals) for name in names]
+    chosen = options or StackOptions()
+    more = {name: {**chosen.parameters, **(parameters or {}).get(name, {})} for name in names}
+    jobs = [
+        _Job(scenario, name, replace(chosen, parameters=more[name]), seed, fluid, journals)
+        for name in names
+    ]
     found: Iterable[tuple[int, Result]]
     if processes > 1 and len(jobs) > 1:
         found = in_processes(_result, jobs, processes, report_progress)

@@ -1,21 +1,48 @@
-"""The HTML page of a backtest: summary, Pareto front, table, then rate and latency by policy."""
+"""The HTML page of a backtest: summary, Pareto front, prices of shares, then rate and latency."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tidegate.lab.advice_text import (
+    COLUMNS,
+    advice_rows,
+    foresight,
+    half_check,
+    notes,
+    recommendation,
+)
 from tidegate.lab.backtest import Result, bound_caveat, host_rate_per_s, pareto, target_text
 from tidegate.lab.bound import Bound
+from tidegate.lab.recommend import FAMILIES, Advice, Option, front
 from tidegate.report import Page, Series, lines, scatter
 from tidegate.simulation.scenario import Scenario
 
 __all__ = ["backtest_page"]
 
 
+LOWEST_SHOWN = 0.8
+"""Shares in time below this are left out of the curves."""
+
+
 def backtest_page(
-    name: str, scenario: Scenario, results: Sequence[Result], bound: Bound | None
+    name: str,
+    scenario: Scenario,
+    results: Sequence[Result],
+    bound: Bound | None,
+    advice: Advice | None = None,
+    savings: Sequence[str] = (),
 ) -> Page:
-    """The page of one backtest. results: the cheapest first."""
+    """The page of one backtest.
+
+    Args:
+        name: Name of the trace.
+        scenario: What the policies were tested against.
+        results: Their runs, the cheapest first.
+        bound: The hindsight bound, if there is one.
+        advice: What to run, and what each share costs; None to leave it out.
+        savings: Sentences about what a recorded run costs in a month.
+    """
     best = results[0]
     over = f", {best.regret:.0%} above the hindsight bound" if best.regret is not None else ""
     page = Page(
@@ -74,6 +101,12 @@ def backtest_page(
             if not caveat
             else f"Hindsight bound: ${bound.cost_usd:.2f} ({bound.method}{gap}). {caveat}"
         )
+    if advice is not None:
+        _prices(page, scenario, advice)
+    if savings:
+        page.section("In a month")
+        for sentence in savings:
+            page.text(sentence)
     per_host = host_rate_per_s(scenario)
     for result in results:
         s = result.report.series
@@ -94,6 +127,35 @@ def backtest_page(
         slo = Series("SLO", [hours[0], hours[-1]], [scenario.slo_s] * 2, dashed=True)
         page.picture(lines([Series("p95", hours, s.latency_p95_s), slo], "Latency", "hours", "s"))
     return page
+
+
+def _prices(page: Page, scenario: Scenario, advice: Advice) -> None:
+    """The section about the price of each share: the sentence, the curves and the table."""
+    page.section("What each share costs", recommendation(advice, scenario))
+    curves = [_curve("policies", advice.options)]
+    curves += [_curve(family, advice.family(family)) for family in FAMILIES]
+    known = sorted(advice.least_usd.items(), key=lambda pair: pair[1])
+    if len(known) > 1:
+        shares = [100 * share for share, _ in known]
+        curves.append(Series("at least", [usd for _, usd in known], shares, dashed=True))
+    curves = [curve for curve in curves if curve.x]
+    if any(max(curve.x) > 0 for curve in curves):
+        page.picture(
+            lines(curves, "Price of hosts and items in time", "$", "% in time", y_from_zero=False),
+            "Each step is a setting with more in time than every cheaper one. Those of rules of "
+            "thumb are chosen in hindsight. No policy is to the left of the dashed line.",
+        )
+    page.table(COLUMNS, advice_rows(advice))
+    page.text(notes(advice))
+    for sentence in (foresight(advice), half_check(advice)):
+        if sentence:
+            page.text(sentence)
+
+
+def _curve(name: str, options: Sequence[Option]) -> Series:
+    shown = [one for one in front(options) if one.in_time >= LOWEST_SHOWN]
+    money, shares = [one.hosts_usd for one in shown], [100 * one.in_time for one in shown]
+    return Series(name, money, shares, step=True)
 
 
 def _settings(result: Result) -> str:

@@ -23,12 +23,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tidegate.config import read_yaml
-from tidegate.errors import SettingError
+from tidegate.errors import InputError, SettingError
 from tidegate.guards import GUARDS
 from tidegate.policies import Situation, create, policy_class
 from tidegate.policies.base import Policy
 from tidegate.policies.trend import Trend
 from tidegate.policies.wrapper import PolicyWrapper
+from tidegate.units import finite, share_of
 
 __all__ = [
     "ALL",
@@ -39,6 +40,7 @@ __all__ = [
     "check_guards",
     "load_policy",
     "policy_from",
+    "with_share",
     "wrapped",
 ]
 
@@ -66,6 +68,9 @@ Settings = Mapping[str, Any]
 
 ALL = "all"
 """In place of a name: all default wrappers."""
+
+SHARE = "share"
+"""The parameter of policies that keep a share of the items within the latency target."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +194,44 @@ def suggested(name: str, situation: Situation) -> dict[str, Any]:
     {'t_max_s': 7.0}
     """
     return policy_class(name).suggested(situation)
+
+
+def with_share(
+    policy: str | Policy,
+    parameters: Settings | None,
+    share: str | float | None,
+    key: str = "share",
+) -> dict[str, Any]:
+    """The parameters of a policy with the share of items that it has to keep within the latency.
+
+    policy: its name; a policy object has its own share. share: such as ``99%`` or 0.99, None for
+    the default of the policy. key: name of the setting, for error messages.
+
+    >>> with_share("tide", {"late_price": 20}, "99.9%")
+    {'late_price': 20, 'share': 0.999}
+    >>> with_share("drs", {}, "99%", "--share")
+    Traceback (most recent call last):
+    tidegate.errors.InputError: --share is '99%'; it must be left out with drs: only a policy with
+    the parameter share keeps one, such as tide
+    """
+    given = dict(parameters or {})
+    if share is None:
+        return given
+    if not isinstance(policy, str):
+        remedy = "set the share where the policy is made"
+        raise InputError(key, share, "left out with a policy object", remedy)
+    known = {parameter.name: parameter for parameter in policy_class(policy).parameters()}
+    if SHARE not in known:
+        remedy = f"only a policy with the parameter {SHARE} keeps one, such as tide"
+        raise InputError(key, share, f"left out with {policy}", remedy)
+    if SHARE in given:
+        remedy = f"the parameters have it too: {given[SHARE]!r}"
+        raise InputError(key, share, "given once", remedy)
+    read, allowed = share_of(share, key), known[SHARE]
+    low = 0.0 if allowed.low is None else allowed.low
+    high = 1.0 if allowed.high is None else allowed.high
+    finite(read, key, low=low, high=high, remedy=f"{policy} promises {allowed.doc}")
+    return given | {SHARE: read}
 
 
 def wrapped(policy: Policy, wrappers: Mapping[str, Settings]) -> Policy:

@@ -14,7 +14,7 @@ from tidegate.policies.base import Policy, Situation, Style, setting
 from tidegate.policies.tide.forecast import Ensemble, Forecast
 from tidegate.policies.tide.need import Need, read_need
 from tidegate.policies.tide.promise import Promise, late_now
-from tidegate.units import show_duration
+from tidegate.units import show_duration, show_share
 
 __all__ = ["Tide", "TideMemory"]
 
@@ -77,7 +77,7 @@ class Tide(Policy):
     >>> plan, memory = policy.decide(now, policy.initial_memory())
     >>> plan.reasons[0].text
     '13/s at most in 0 s (66.7 % sure, mostly by last): 1 host; a missing one costs 2 times its
-    price'
+    price; promised: 99 % in time'
 
     I. Gibbs and E. Candès, *Adaptive conformal inference under distribution shift*, NeurIPS 2021;
     K. Rzadca et al., *Autopilot: workload autoscaling at Google*, EuroSys 2020.
@@ -132,7 +132,8 @@ class Tide(Policy):
             ensemble=ensemble,
             needs=_remembered(snapshot, memory.needs, hosts, lead_s),
         )
-        packing.because("forecast", _sentence(forecast, lead_s, hosts, price, spare))
+        said = _sentence(forecast, lead_s, hosts, price, spare)
+        packing.because("forecast", f"{said}; {self._promised(memory.promise)}")
         for sentence in need.ceilings:
             packing.because("ceiling", sentence)
         self._say_what_is_out_of_reach(packing, memory)
@@ -169,6 +170,11 @@ class Tide(Policy):
             per_host=rate / need.busy if need.busy > 0 and rate > 0 else memory.per_host,
             excused=excused,
         )
+
+    def _promised(self, promise: Promise) -> str:
+        """The promised share, and what was kept of it so far."""
+        kept = "" if promise.in_time is None else f", so far {show_share(promise.in_time)}"
+        return f"promised: {show_share(self.share)} in time{kept}"
 
     def _say_what_is_out_of_reach(self, packing: Packing, memory: TideMemory) -> None:
         """A reason after a spike, and while the promise costs more than is allowed."""
@@ -278,7 +284,7 @@ def _remembered(snapshot: Snapshot, needs: Needs, hosts: int, lead_s: float) -> 
 
 
 def _sentence(forecast: Forecast, lead_s: float, hosts: int, price: float, spare: float) -> str:
-    """The forecast, the quantile, the need and the price of being wrong."""
+    """The forecast, how sure it is, the need and the price of being wrong."""
     sure = f"{100 * forecast.quantile:.1f} % sure, mostly by {forecast.best}"
     backlog = f", {spare:.2g} of them for the backlog" if spare else ""
     return (

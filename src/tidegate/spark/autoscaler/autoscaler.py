@@ -22,7 +22,7 @@ from tidegate.loop.billing import Bill
 from tidegate.loop.controller import DECISION_S, Controller
 from tidegate.loop.journal import Turn
 from tidegate.loop.records import open_records
-from tidegate.loop.stack import StackOptions, build_stack, wrapped
+from tidegate.loop.stack import StackOptions, build_stack, with_share, wrapped
 from tidegate.model import HostOffer, SloByQuery
 from tidegate.model.topology import Topology
 from tidegate.policies.base import Policy, Situation
@@ -180,6 +180,8 @@ class Autoscaler(Service):
         slo: Latency target from arrival to result: a duration such as ``"5s"`` or in seconds. For
             several queries, a mapping of their names, with ``*`` for all others, such as
             ``{"alerts": "2s", "*": "30s"}``, or the text ``"alerts=2s,30s"``.
+        share: Share of the items to keep within the target, such as ``"99%"`` or 0.99; for policies
+            that promise one, such as ``tide``. Default: the policy's own.
         policy: Name of a policy (see ``tidegate policies``), or a policy object. Default: ``drs``.
         parameters: Parameters of the policy by name. Default: the policy's defaults.
         guards: Further guards by name, each with its settings. Default: none.
@@ -225,6 +227,7 @@ class Autoscaler(Service):
         spark: SparkSession | Gateway,
         *,
         slo: str | float | Mapping[str, str | float] | SloByQuery,
+        share: str | float | None = None,
         policy: str | Policy = "drs",
         parameters: Mapping[str, Any] | None = None,
         guards: Mapping[str, Mapping[str, Any]] | None = None,
@@ -258,7 +261,7 @@ class Autoscaler(Service):
         billing_unit_s = duration_s(billing_unit, "billing_unit")
         finite(price_per_hour, "price_per_hour", low=0)
         options = StackOptions(
-            parameters or {},
+            with_share(policy, parameters, share),
             guards or {},
             without_guards,
             min_hosts=min_executors,
