@@ -2,8 +2,8 @@
 
 The packages in which a mistake loses data, money or control are mutated: the loop, the journal, the
 guards, moves, security and billing. A mutant is one small change, such as ``<`` in place of ``<=``,
-a statement that is left out, or a condition that is negated. Texts and log messages below warnings
-are left alone.
+a statement that is left out, or a condition that is negated. Texts, log messages below warnings and
+named constants, whose values are a choice, are left alone.
 
     python scripts/mutants.py                       # a sample of 200; also: make mutants
     python scripts/mutants.py --sample 0            # all
@@ -92,7 +92,8 @@ class Mutant:
     """One change of one file.
 
     file: in src/tidegate. line: its first line. start, end: what is replaced, in characters. old,
-    new: the code before and after.
+    new: the code before and after. at_import: whether it runs when the file is imported, and not in
+    a function.
     """
 
     file: str
@@ -101,6 +102,7 @@ class Mutant:
     end: int
     old: str
     new: str
+    at_import: bool = False
 
     def key(self, source: str) -> str:
         """A name that changes with the file."""
@@ -137,36 +139,38 @@ def mutants_of(source: str, file: str) -> list[Mutant]:
         return starts[line - 1] + len(lines[line - 1].encode()[:column].decode())
 
     found: dict[tuple[int, int, str], Mutant] = {}
-    for node, new in _changes(tree):
+    for node, new, at_import in _changes(tree):
         start = position(node.lineno, node.col_offset)
         end = position(node.end_lineno or node.lineno, node.end_col_offset or 0)
         old = source[start:end]
         if old != new:
-            found[start, end, new] = Mutant(file, node.lineno, start, end, old, new)
+            found[start, end, new] = Mutant(file, node.lineno, start, end, old, new, at_import)
     return sorted(found.values(), key=lambda mutant: (mutant.start, -mutant.end, mutant.new))
 
 
-def _changes(tree: ast.AST) -> Iterator[tuple[Any, str]]:
-    """Nodes and the code to replace each with."""
-    pending: list[tuple[ast.AST, bool]] = [(tree, False)]
+def _changes(tree: ast.AST) -> Iterator[tuple[Any, str, bool]]:
+    """Nodes, the code to replace each with, and whether it runs at import."""
+    pending: list[tuple[ast.AST, bool]] = [(tree, True)]
     while pending:
-        node, inside_text = pending.pop()
+        node, at_import = pending.pop()
+        yield from ((where, new, at_import) for where, new in _of_node(node))
         if isinstance(node, ast.JoinedStr):
-            inside_text = True  # its parts have no position of the file in Python 3.11
+            continue  # its parts have no position in the file in Python 3.11
+        function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for name, value in ast.iter_fields(node):
             if name in ("decorator_list", "annotation", "returns"):
                 continue
+            later = function and name == "body"
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST) and not _is_no_code(child):
-                    pending.append((child, inside_text))
-        if not inside_text:
-            yield from _of_node(node)
+                    pending.append((child, at_import and not later))
 
 
 def _is_no_code(node: ast.AST) -> bool:
-    """Whether a node is the list of public names, a type alias or a message nobody relies on."""
+    """Whether a node is the list of public names, a constant or a message nobody relies on."""
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-        return node.targets[0].id in ("__all__", "log")
+        name = node.targets[0].id
+        return name in ("__all__", "log") or name.isupper()
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         return ast.unparse(node.value.func) in ("log.debug", "log.info")
     return isinstance(node, ast.Import | ast.ImportFrom)
@@ -239,15 +243,16 @@ class Coverage:
     seconds: dict[str, float] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
 
-    def tests_of(self, file: str, first: int, last: int) -> list[str]:
-        """The tests of some lines, the fastest first.
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        """The tests that execute a mutant, the fastest first.
 
-        Lines that run at import, and only then, have all tests of the file.
+        A line that runs at import has all tests of the file.
         """
-        of_file = self.lines.get(file, {})
-        names = {test for line in range(first, last + 1) for test in of_file.get(str(line), ())}
-        if not names:
-            names = {test for tests in of_file.values() for test in tests}
+        of_file = self.lines.get(mutant.file, {})
+        lines = map(str, range(mutant.line, mutant.line + mutant.old.count("\n") + 1))
+        if mutant.at_import:
+            lines = iter(of_file)
+        names = {test for line in lines for test in of_file.get(line, ())}
         return sorted(names - set(self.failed), key=lambda test: (self.seconds[test], test))
 
 
@@ -526,6 +531,7 @@ def main() -> None:
     parser.add_argument("--project", type=Path, default=ROOT, help="where src and tests are")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads do not survive a fork
     for name in PRELOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -556,8 +562,7 @@ def main() -> None:
 
 def _judged(laboratory: Laboratory, group: str, mutant: Mutant) -> str:
     coverage = laboratory.coverage(group)
-    last = mutant.line + mutant.old.count("\n")
-    tests = coverage.tests_of(mutant.file, mutant.line, last)
+    tests = coverage.tests_of(mutant)
     if not tests:
         return "survived"
     return laboratory.try_out(mutant, tests, sum(coverage.seconds[test] for test in tests))

@@ -51,6 +51,7 @@ def changes(mutants: ModuleType, source: str) -> list[tuple[str, str]]:
         ("for a in b:\n    break", [("break", "continue")]),
         ('"""A text, 1."""', []),
         ("__all__ = [1]", []),
+        ("LONGEST_S = 4 + 1", []),
         ('a = f"{x + 1}"', []),
     ],
 )
@@ -96,15 +97,12 @@ def test_accepted_survivors_name_code_that_exists(mutants: ModuleType) -> None:
 
 CODE = '''"""A sum that is limited."""
 
-MOST = 10
 
-
-def limited(a: int, b: int) -> int:
-    """The sum, at most 10."""
-    if a + b > MOST:
-        return MOST
+def limited(a: int, b: int, most: int = 10) -> int:
+    """The sum, limited."""
+    if a + b > most:
+        return most
     return a + b
-
 '''
 TESTS = """from tidegate.loop.sums import limited
 
@@ -150,11 +148,11 @@ def test_a_small_project(tmp_path: Path) -> None:
     first = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     lines = (folder / "results.jsonl").read_text(encoding="utf-8").splitlines()
     verdicts = {(r["old"], r["new"]): r["verdict"] for r in map(json.loads, lines)}
-    assert verdicts["a + b > MOST", "(a + b >= MOST)"] == "survived", "no test adds up to 10"
+    assert verdicts["a + b > most", "(a + b >= most)"] == "survived", "no test adds up to 10"
     assert verdicts["10", "11"] == "killed", "it runs at import"
-    assert verdicts["return MOST", "return None"] == "killed"
+    assert verdicts["return most", "return None"] == "killed"
     assert (project / "src/tidegate/loop/sums.py").read_text(encoding="utf-8") == CODE
-    assert "sums.py:8  a + b > MOST  →  (a + b >= MOST)" in first.stdout
+    assert "sums.py:6  a + b > most  →  (a + b >= most)" in first.stdout
     assert "test_that_fails_anyway" not in str(verdicts)
     again = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert again.stdout.splitlines()[0].startswith("| package"), "nothing is tried twice"

@@ -55,6 +55,7 @@ class Fault:
         killed_at: Turn before which the controller is killed in addition, 0 for none.
         mark: Turns written before it began.
         before_s: Time of the wall clock then.
+        problems: Problems found before it began.
         seconds: By how much the clock jumps.
     """
 
@@ -65,6 +66,7 @@ class Fault:
     killed_at: int = 0
     mark: int = 0
     before_s: float = 0.0
+    problems: int = 0
     seconds: float = 0.0
 
     @property

@@ -123,7 +123,6 @@ class Soak:
         self.counts: Counter[str] = Counter()
         self.problems: list[str] = []
         self.results: list[DayResult] = []
-        self.objects: list[int] = []
         self.entries: deque[Entry] = deque(maxlen=12)
         self.faults = deque(faults_of_day(seed, 0, self.turns_a_day))
         self.active: Fault | None = None
@@ -133,6 +132,7 @@ class Soak:
         """What belongs to this process and not to the state."""
         self.today = DayResult(len(self.results) + 1)
         self.messages: list[str] = []
+        self.objects: list[int] = []
         self.torn = 0
         self.ending = ""
         self.twin: Any = None
@@ -213,7 +213,7 @@ class Soak:
 
     def _damage(self) -> None:
         """Damage the end of the journal, if the controller ended so; say what must be left."""
-        status = self.path.stat()
+        status, self.seen = self.path.stat(), (0, 0)
         size = status.st_size
         here = [entry for entry in self.entries if entry.inode == status.st_ino][-3:]
         self.torn = size - (here[-1].end if here else 0)  # a full disk had no room for the rest
@@ -227,9 +227,8 @@ class Soak:
                 file.seek(cut)
                 file.write(bytes(size - cut))
         end = cut if self.ending == "torn journal" else size
-        whole = (
-            cut + 1 if self.ending == "torn journal" else cut
-        )  # the end of a line may be lacking
+        # A line that lacks only its end is whole; one that ends with zeros is not.
+        whole = cut + 1 if self.ending == "torn journal" else cut
         lost = [entry for entry in here if entry.end > whole]
         for _ in lost:
             self.entries.pop()
@@ -288,7 +287,9 @@ class Soak:
         failing = job.silent or bool(job.refusing) or job.wrong in IMPOSSIBLE
         if failing != (turn.error is not None):
             self._problem(f"the error of the turn is {turn.error!r}")
-        if not in_journal and not self._is("full disk"):
+        fault = self.active
+        full = fault is not None and fault.kind == "full disk" and self.turn <= fault.last
+        if not in_journal and not full:
             self._problem("the turn is not in the journal")
         expected = []
         if self.first_of_life and self.torn:
@@ -322,9 +323,6 @@ class Soak:
         if turn.error is None:
             self.twin = memory
 
-    def _is(self, kind: str) -> bool:
-        return self.active is not None and self.active.kind == kind
-
     # --- faults -----------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
@@ -333,6 +331,7 @@ class Soak:
         if self.active is None and self.faults and self.faults[0].turn == coming:
             self.active = self.faults.popleft()
             self.active.mark, self.active.before_s = self.written, self.job.wall_s
+            self.active.problems = len(self.problems)
             self._begin(self.active)
         fault = self.active
         if fault is None:
@@ -375,18 +374,19 @@ class Soak:
         self.active = None
         count = self.written - fault.mark
         turns = list(islice(last_turns(self.path), count))[::-1]
-        if len(turns) < count:
-            lacking = f"{count - len(turns)} turns cannot be read"
+        if len(turns) < max(1, count):
+            lacking = f"{count} turns were written, {len(turns)} can be read"
         else:
             lacking = not_shown(fault, turns)
         if lacking:
             self._problem(f"{fault.kind} ({fault.detail}): {lacking}")
         self.counts[fault.kind] += 1
         self.today.faults += 1
-        lasted = f", {fault.turns} turns" if fault.kind in LASTING else ""
-        killed = ", killed meanwhile" if fault.killed_at else ""
-        verdict = f"NOT NOTICED: {lacking}" if lacking else "noticed"
-        self.say(f"{self._now()}  {fault.kind:17} {fault.detail}{lasted}{killed}: {verdict}")
+        parts = [fault.kind, fault.detail]
+        parts += [f"{fault.turns} turns"] * (fault.kind in LASTING)
+        parts += ["killed meanwhile"] * bool(fault.killed_at)
+        verdict = "PROBLEM" if len(self.problems) > fault.problems else "noticed"
+        self.say(f"{self._now()}  {', '.join(part for part in parts if part)}: {verdict}")
 
     # --- days -------------------------------------------------------------------------------------
 
@@ -425,13 +425,9 @@ class Soak:
         half = len(looks) // 2
         if half and max(looks[half:]) - max(looks[:half]) > MOST_OBJECTS:
             self._problem(f"objects grow: {looks}")
-        third = len(mine) // 3
-        if third:
-            growth = max(d.rss_mb for d in mine[-third:]) - max(
-                d.rss_mb for d in mine[third:-third]
-            )
-            if third > 1 and growth > MOST_MB:
-                self._problem(f"memory grows: {[round(day.rss_mb) for day in mine]} MB")
+        third, memory = len(mine) // 3, [round(day.rss_mb) for day in mine]
+        if third > 1 and max(memory[-third:]) - max(memory[third:-third]) > MOST_MB:
+            self._problem(f"memory grows: {memory} MB")
 
     def _problem(self, text: str) -> None:
         self.problems.append(f"{self._now()}: {text} ({self.policy_name}, turn {self.turn})")
