@@ -46,14 +46,38 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 GROUPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "loop": (("loop",), ("loop",)),
-    "guards": (("guards",), ("guards", "loop")),
+    "loop": (
+        ("loop/controller.py", "loop/controls.py", "loop/stack.py", "loop/replay.py"),
+        (
+            "loop/test_controller.py",
+            "loop/test_controls.py",
+            "loop/test_stack.py",
+            "loop/test_journal.py",
+        ),
+    ),
+    "journal": (
+        (
+            "loop/journal.py",
+            "loop/lines.py",
+            "loop/changes.py",
+            "loop/tail.py",
+            "loop/lock.py",
+            "loop/records.py",
+        ),
+        (
+            "loop/test_journal.py",
+            "loop/test_changes.py",
+            "loop/test_records.py",
+            "loop/test_rotation.py",
+        ),
+    ),
+    "guards": (("guards",), ("guards", "loop/test_stack.py")),
     "moves": (("fleet/moves.py", "fleet/holds.py", "fleet/fence.py"), ("fleet",)),
     "security": (
         ("dashboard/security.py", "dashboard/limits.py", "credentials.py", "listening.py"),
         ("dashboard", "test_credentials.py", "test_listening.py"),
     ),
-    "billing": (("model/leases.py",), ("model", "loop", "guards")),
+    "billing": (("loop/billing.py", "model/leases.py"), ("loop/test_billing.py", "model")),
 }
 """What is mutated, in src/tidegate, and the tests that may notice it, in tests."""
 MARKERS = "not (java or browser or kubernetes or agent or trust or yarn)"
@@ -408,23 +432,24 @@ class Laboratory:
         if pid == 0:
             os.setsid()
             self._become_child(Path(f"{log}.log"))
-            code = 70
+            failed = 70
             with contextlib.suppress(BaseException):
-                code = do()
+                failed = do()
             sys.stdout.flush()
-            os._exit(code)
+            os._exit(failed)
         end_s = time.monotonic() + limit_s
         code: int | None = None
-        while time.monotonic() < end_s:
-            done, status = os.waitpid(pid, os.WNOHANG)
-            if done:
-                code = os.waitstatus_to_exitcode(status)
-                break
-            time.sleep(0.02)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)  # what the tests started, too
-        if code is None:
-            os.waitpid(pid, 0)
+        try:
+            while code is None and time.monotonic() < end_s:
+                done, status = os.waitpid(pid, os.WNOHANG)
+                code = os.waitstatus_to_exitcode(status) if done else None
+                time.sleep(0.0 if done else 0.02)
+        finally:  # also when this program is interrupted
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)  # what the tests started, too
+            if code is None:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
         return code
 
     def _become_child(self, log: Path) -> None:
@@ -530,6 +555,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=ROOT / "out/mutants")
     parser.add_argument("--project", type=Path, default=ROOT, help="where src and tests are")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # still cleans up
     options.folder.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads do not survive a fork
     for name in PRELOADED:
