@@ -273,9 +273,10 @@ class Coverage:
         A line that runs at import has all tests of the file.
         """
         of_file = self.lines.get(mutant.file, {})
-        lines = map(str, range(mutant.line, mutant.line + mutant.old.count("\n") + 1))
+        last = mutant.line + mutant.old.count("\n")
+        lines = [str(line) for line in range(mutant.line, last + 1)]
         if mutant.at_import:
-            lines = iter(of_file)
+            lines = list(of_file)
         names = {test for line in lines for test in of_file.get(line, ())}
         return sorted(names - set(self.failed), key=lambda test: (self.seconds[test], test))
 
@@ -314,7 +315,7 @@ class Tracer:
             return (yield)
         finally:
             sys.settrace(None)
-            threading.settrace(None)  # type: ignore[arg-type]
+            threading.settrace(None)
             self.coverage.seconds[item.nodeid] = time.monotonic() - began_s
             for path, line in self._seen:
                 lines = self.coverage.lines.setdefault(self._names[path], {})

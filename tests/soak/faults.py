@@ -85,7 +85,7 @@ def faults_of_day(seed: int, day: int, turns: int) -> list[Fault]:
     width = (turns - 2 * LONGEST - 10) // PER_DAY
     if width < LONGEST + 5:
         raise ValueError(f"a day of {turns} turns is too short for {PER_DAY} faults")
-    found = []
+    found: list[Fault] = []
     for n, kind in enumerate(drawn):
         at = day * turns + LONGEST + n * width + choice.randrange(1, width - LONGEST - 3)
         fault = Fault(kind, at)

@@ -475,6 +475,7 @@ class Soak:
 
 def continued(folder: Path, seed: int, days: int, say: Callable[[str], object]) -> Soak:
     """A run that continues after its last whole day, or a new one."""
+    soak: Soak
     try:
         soak, newest, size = pickle.loads((folder / "state").read_bytes())
     except FileNotFoundError:
