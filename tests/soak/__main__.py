@@ -41,7 +41,7 @@ def table(folder: Path) -> str:
             f"| {run.seed} | {len(days)} | {run.turn:,} | {sum(run.counts.values())} "
             f"| {run.restarts} | {run.compared:,} | {len(run.problems)} | {fewest} to {most} "
             f"| {days[0].rss_mb:.0f}, {days[-1].rss_mb:.0f} "
-            f"| {largest.journal_mb:.0f} ({max(day.parts for day in days) + 1}) |"
+            f"| {largest.journal_mb:.1f} ({max(day.parts for day in days) + 1}) |"
         )
     rows += ["", "| fault | times | how the journal shows it |", "|---|---:|---|"]
     for kind, how in (RESTARTS | OTHERS).items():
