@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup agent test test-trust test-agent test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-agent bench-apps bench-fleet bench-traces bench-sweep bench-policies storm fuzz claims java clean clean-all
+.PHONY: help setup agent test test-trust test-agent test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-agent bench-apps bench-fleet bench-traces bench-sweep bench-policies storm soak fuzz mutants claims java clean clean-all
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -117,6 +117,12 @@ storm: setup java ## inject random faults into a fleet of real hosts (minutes; S
 
 fuzz: setup ## random words, files and requests, other ones each time (minutes; CASES=5000)
 	TIDEGATE_FUZZ=$(or $(CASES),5000) $(BIN)/pytest --durations=10 tests/fuzz tests/guards/test_clock_properties.py
+
+soak: setup ## thirty simulated days of the control loop with faults (ten minutes; resumes; SEED=1 SEEDS=1 DAYS=30)
+	$(BIN)/python -m tests.soak --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1) --days $(or $(DAYS),30)
+
+mutants: setup ## change the code in one place, and see whether a test fails (hours; resumes; SAMPLE=200 SEED=1 ONLY=loop)
+	$(BIN)/python scripts/mutants.py --sample $(or $(SAMPLE),200) --seed $(or $(SEED),1) $(if $(ONLY),--only $(ONLY))
 
 bench-fleet: setup java ## the FUGU experiment on real hosts and in the simulator (about twenty minutes)
 	$(BIN)/python benchmarks/fleet.py

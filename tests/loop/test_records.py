@@ -196,6 +196,21 @@ def test_wherever_a_journal_ends_the_memory_is_that_of_its_last_whole_turn(
     assert works(path)[:2] == (path, expected)
 
 
+def test_the_first_turn_after_a_torn_line_says_so(
+    recorded: tuple[bytes, list[Turn]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, policy = tmp_path / "j.jsonl", create("static")
+    path.write_bytes(recorded[0][:-40])
+    torn = len(recorded[0]) - 40 - ends(recorded[0])[-2] - 1
+    with open_records(path, policy) as records:
+        loop = Controller(RecordedWorld([steady_snapshot()] * 2), policy, records.journal)
+        assert loop.step().notes == (
+            f"the journal ended with {torn} bytes of a torn line: removed",
+        )
+        assert loop.step().notes == ()
+    assert len([text for text in caplog.messages if "of a torn line" in text]) == 1
+
+
 # --- two applications in one folder ---------------------------------------------------------------
 
 

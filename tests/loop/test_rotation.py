@@ -67,6 +67,14 @@ def test_a_journal_is_rotated_by_the_age_of_its_first_turn(tmp_path: Path) -> No
     assert numbers(path) == [1, 2, 3, 4, 5]
 
 
+def test_a_clock_that_goes_back_does_not_delay_the_next_rotation(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    with Journal(path, Rotation(max_age_s=100)) as journal:
+        for number, time_s in enumerate([1e6, 1e6 + 10, 50, 60, 149, 150], 1):
+            journal.write(turn(number, time_s))
+    assert [numbers(part) for part in parts_of(path)] == [[1, 2, 3, 4, 5]]
+
+
 def test_the_oldest_parts_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     write(path, 20, Rotation(max_mb=0.0015, keep=2))

@@ -183,7 +183,10 @@ class Journal(Closing):
         size = os.fstat(self._file.fileno()).st_size
         if self.rotation is None or not size:
             return self._file is not before
-        age_s = 0.0 if self._began_s is None or time_s is None else time_s - self._began_s
+        age_s = 0.0
+        if self._began_s is not None and time_s is not None:
+            self._began_s = min(self._began_s, time_s)  # later than now: the clock went back
+            age_s = time_s - self._began_s
         if size + more > self.rotation.max_mb * 1e6 or age_s >= self.rotation.max_age_s:
             self._rotate(self.rotation.keep)
         return self._file is not before

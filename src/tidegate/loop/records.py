@@ -95,6 +95,10 @@ class Recorder:
         self._notes: list[str] = []
         self._failing: set[str] = set()
         self._disk: Patience[None] = Patience()
+        if journal is not None and journal.torn_bytes:
+            note = f"the journal ended with {journal.torn_bytes} bytes of a torn line: removed"
+            self._notes.append(note)
+            log.warning("%s: %s", journal.path, note)
 
     def attempt(self, what: str, do: Callable[[], T], otherwise: Other) -> T | Other:
         """The result of `do`, or `otherwise` if it fails. what: for the note, such as "memory"."""

@@ -1,0 +1,162 @@
+"""Mutation testing finds the tests of a line, and a mutant that no test notices."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def mutants(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import mutants
+
+    return mutants
+
+
+def changes(mutants: ModuleType, source: str) -> list[tuple[str, str]]:
+    return [(one.old, one.new) for one in mutants.mutants_of(source, "f.py")]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("a = x < y", [("x < y", "(x <= y)")]),
+        ("a = 0 < y", [("0 < y", "(0 <= y)"), ("0", "1")]),
+        ("a = x and y", [("x and y", "(x or y)")]),
+        ("a = not x", [("not x", "(x)")]),
+        ("a = x is None", [("x is None", "(x is not None)")]),
+        ("a = x + y", [("x + y", "(x - y)")]),
+        ("a += 1", [("a += 1", "a -= 1"), ("a += 1", "pass"), ("1", "2")]),
+        ("a = max(x, y)", [("max", "min")]),
+        ("a = True", [("True", "False")]),
+        ("a = 0.5", [("0.5", "2.0")]),
+        ("self.a = b", [("self.a = b", "pass")]),
+        ("f(x)", [("f(x)", "pass")]),
+        ("log.info(x)", []),
+        ("log.warning(x)", [("log.warning(x)", "pass")]),
+        ("raise x", [("raise x", "pass")]),
+        ("if f(x):\n    y", [("f(x)", "(not f(x))")]),
+        ("def f(x: int = 1):\n    return x", [("1", "2"), ("return x", "return None")]),
+        ("def f():\n    return None", []),
+        ("for a in b:\n    break", [("break", "continue")]),
+        ('"""A text, 1."""', []),
+        ("__all__ = [1]", []),
+        ("LONGEST_S = 4 + 1", []),
+        ('a = f"{x + 1}"', []),
+    ],
+)
+def test_what_a_mutant_changes(
+    source: str, expected: list[tuple[str, str]], mutants: ModuleType
+) -> None:
+    assert changes(mutants, source) == expected
+
+
+def test_mutants_of_our_own_code_are_programs(mutants: ModuleType) -> None:
+    for file in ("loop/journal.py", "loop/controller.py", "guards/pace.py"):
+        source = (ROOT / "src/tidegate" / file).read_text(encoding="utf-8")
+        found = mutants.mutants_of(source, file)
+        assert len(found) > 20
+        for one in found:
+            assert source[one.start : one.end] == one.old
+            compile(one.applied(source), file, "exec")
+        assert len({one.key(source) for one in found}) == len(found)
+
+
+def test_a_name_outside_of_ascii_does_not_shift_a_mutant(mutants: ModuleType) -> None:
+    (one,) = mutants.mutants_of('a = ("µ → Λ", x < y)\n', "f.py")
+    assert one.applied('a = ("µ → Λ", x < y)\n') == 'a = ("µ → Λ", (x <= y))\n'
+
+
+def test_survivors_with_a_reason_do_not_count(mutants: ModuleType) -> None:
+    same, other = (mutants.Mutant("f.py", n, 0, 1, "a", f"b{n}") for n in (1, 2))
+    judged = [("p", same, "survived"), ("p", other, "survived"), ("p", other, "killed")]
+    known = [mutants.Accepted("f.py", "a", "b1", "it is never larger")]
+    text, score = mutants.summary(judged, known)
+    assert score == 50.0
+    assert "| p | 3 | 1 | 0 | 1 | 1 | 50.0 % |" in text
+    assert "f.py:2" in text and "f.py:1 " not in text
+
+
+def test_accepted_survivors_name_code_that_exists(mutants: ModuleType) -> None:
+    for one in mutants.accepted(ROOT / "scripts/mutants.toml"):
+        source = (ROOT / "src/tidegate" / one.file).read_text(encoding="utf-8")
+        found = changes(mutants, source)
+        assert (one.old, one.new) in found, f"{one.file}: {one.old}"
+        assert len(one.reason) > 20
+
+
+CODE = '''"""A sum that is limited."""
+
+
+def limited(a: int, b: int, most: int = 10) -> int:
+    """The sum, limited."""
+    if a + b > most:
+        return most
+    return a + b
+'''
+TESTS = """from tidegate.loop.sums import limited
+
+
+def test_a_sum():
+    assert limited(1, 2) == 3
+
+
+def test_a_limit():
+    assert limited(9, 9) == 10
+
+
+def test_that_fails_anyway():
+    limited(1, 1)
+    assert False
+"""
+
+
+def test_a_mutant_that_does_not_end_is_ended(mutants: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "src/tidegate").mkdir(parents=True)
+    laboratory = mutants.Laboratory(tmp_path, {}, tmp_path / "out")
+    assert laboratory._forked(threading.Event().wait, 0.1, tmp_path / "log") is None
+    assert laboratory._forked(lambda: 3, 600.0, tmp_path / "log") == 3
+
+
+def test_a_small_project(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    for file in ("tidegate/__init__.py", "tidegate/loop/__init__.py"):
+        (project / "src" / file).parent.mkdir(parents=True, exist_ok=True)
+        (project / "src" / file).touch()
+    (project / "src/tidegate/loop/sums.py").write_text(CODE, encoding="utf-8")
+    (project / "tests/loop").mkdir(parents=True)
+    (project / "tests/loop/test_sums.py").write_text(TESTS, encoding="utf-8")
+    (project / "pyproject.toml").write_text("[tool.pytest.ini_options]\n", encoding="utf-8")
+    program = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "scripts")!r})
+import mutants
+mutants.GROUPS = {{"loop": (("loop/sums.py",), ("loop",))}}
+mutants.main()
+"""
+    folder = tmp_path / "out"
+    command = [sys.executable, "-c", program, "--project", str(project)]
+    command += ["--folder", str(folder), "--sample", "0"]
+    environment = os.environ | {"PYTHONPATH": ""}
+    first = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    lines = (folder / "results.jsonl").read_text(encoding="utf-8").splitlines()
+    verdicts = {(r["old"], r["new"]): r["verdict"] for r in map(json.loads, lines)}
+    assert verdicts["a + b > most", "(a + b >= most)"] == "survived", "no test adds up to 10"
+    assert verdicts["10", "11"] == "killed", "it runs at import"
+    assert verdicts["return most", "return None"] == "killed"
+    assert (project / "src/tidegate/loop/sums.py").read_text(encoding="utf-8") == CODE
+    assert "sums.py:6  a + b > most  →  (a + b >= most)" in first.stdout
+    assert "test_that_fails_anyway" not in str(verdicts)
+    again = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert again.stdout.splitlines()[0].startswith("| package"), "nothing is tried twice"
+    assert again.stdout in first.stdout
