@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup agent test test-trust test-agent test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-agent bench-apps bench-fleet bench-traces bench-sweep bench-policies storm fuzz claims java clean
+.PHONY: help setup agent test test-trust test-agent test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-agent bench-apps bench-fleet bench-traces bench-sweep bench-policies storm fuzz claims java clean clean-all
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -127,5 +127,10 @@ bench-traces: setup java ## logs to traces: rows a second and core, and linearit
 claims: setup ## repeat the papers' experiments and write docs/measured/claims.md (a quarter of an hour)
 	$(BIN)/tidegate reproduce all --claims docs/measured/claims.md --report out/papers.html
 
-clean: ## remove the files that setup and tests created
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist out
+clean: ## remove the files that setup and tests created; out/bench-* stays, which took hours
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -f src/tidegate/spark/agent/tidegate-agent.jar
+	if [ -d out ]; then find out -mindepth 1 -maxdepth 1 ! -name 'bench-*' -exec rm -rf {} +; fi
+
+clean-all: clean ## the same, and what the benchmarks measured
+	rm -rf out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from docs_reference import PageError, check_rendered, generated
+from docs_reference import PageError, check_rendered, generated, with_site_links
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -18,6 +18,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let links to design notes lead to their copies in the site."""
+    return with_site_links(page.file.src_uri, markdown)
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import posixpath
 import re
 import shutil
 import sys
@@ -59,9 +60,22 @@ def generated() -> dict[str, str]:
     return pages
 
 
+def with_site_links(path: str, text: str) -> str:
+    """A page whose links to design notes lead to their pages in the site.
+
+    In the repository they lead to the folder `designs`, so that they work there as well. path: of
+    the page in `docs`.
+    """
+    notes = posixpath.relpath("background/designs", posixpath.dirname(path))
+    return text.replace("](../../designs/", f"]({notes}/")
+
+
 def write_pages(folder: Path) -> None:
     """Write all pages, with pictures, into a folder that any site generator can build."""
     shutil.copytree(ROOT / "docs", folder, dirs_exist_ok=True)
+    for page in folder.rglob("*.md"):
+        path = page.relative_to(folder).as_posix()
+        page.write_text(with_site_links(path, page.read_text("utf-8")), "utf-8")
     for path, text in generated().items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,24 @@ def test_a_secret_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) ->
     (tmp_path / "plain").touch()
     with pytest.raises(InputError, match=r"token is .*a readable file"):
         kept_secret(tmp_path / "plain" / "token", "token")
+
+
+def test_a_secret_that_was_not_written_to_its_end_leaves_no_file_or_can_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+
+    def full(descriptor: int, mode: str) -> None:
+        os.close(descriptor)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "fdopen", full)
+        with pytest.raises(InputError, match="No space left on device"):
+            kept_secret(file, "token")
+    assert not file.exists()
+    file.touch(mode=0o600)  # as a process leaves it that is killed before it has written
+    with pytest.raises(InputError, match=r"token is .*: remove it, and a new one is made"):
+        kept_secret(file, "token")
+    file.unlink()
+    assert kept_secret(file, "token")[1]

@@ -63,13 +63,30 @@ def kept_secret(file: Path, option: str) -> tuple[str, bool]:
     made = secrets.token_urlsafe(24)
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
-            opened.write(made + "\n")
+        opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        found = secret_from(file, "", option)
-        assert found is not None
-        return found, False
+        return _found(file, option), False
     except OSError as error:
         why = error.strerror or "it cannot be made"
         raise InputError(option, str(file), "a file that can be made", why) from None
+    try:
+        with os.fdopen(opened, "w") as new:
+            new.write(made + "\n")
+    except BaseException as error:
+        file.unlink(missing_ok=True)
+        if isinstance(error, OSError):  # a full disk
+            why = error.strerror or "it cannot be written"
+            raise InputError(option, str(file), "a file that can be written", why) from None
+        raise
     return made, True
+
+
+def _found(file: Path, option: str) -> str:
+    """The secret in a file that is there; an empty one was left by a process that died."""
+    found = None
+    if not file.is_file() or file.stat().st_size:
+        found = secret_from(file, "", option)
+    if found is None:
+        remedy = "remove it, and a new one is made"
+        raise InputError(option, str(file), "a file with one line", remedy)
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,25 @@ def test_only_whole_lines_are_read(tmp_path: Path) -> None:
     assert list(tail.lines()) == [b"two", b"three"]
     assert tail.line(1) == b"two\n"
     assert tail.generation == 1
+
+
+def test_one_file_that_cannot_be_read_does_not_hide_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    link, journal = tmp_path / "a.jsonl", tmp_path / "c.jsonl"
+    link.symlink_to(tmp_path / "elsewhere")
+    os.mkfifo(tmp_path / "b.jsonl")
+    journal.write_bytes(line(1))
+    shown = JournalList([tmp_path])
+    with journal.open("ab") as file:
+        file.write(line(2))
+    assert shown.refresh() and shown.refresh() is False
+    (watched,) = shown.journals
+    assert [row.number for row in watched.rows] == [1, 2]
+    assert caplog.messages == [f"{link} is left out: No such file or directory"]
+    (tmp_path / "elsewhere").write_bytes(line(1))
+    shown.refresh()
+    assert [known.path for known in shown.journals] == [journal, link]
 
 
 def test_a_shorter_file_is_begun_again(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ from tidegate.loop.controls import ControlFile
 from tidegate.policies import create
 
 BEARER = {"authorization": f"Bearer {TOKEN}"}
+ODD = 'json={"a": 1, "b": [2]}; a[b]=c; alone; s=a b'
+"""Cookies as other servers on this machine set them."""
 
 
 class Page:
@@ -73,6 +75,15 @@ def page(tmp_path: Path) -> Iterator[Page]:
     path.write_bytes(b"".join(line(n) for n in range(1, 6)))
     with serving(path, port=0, steering_token=TOKEN) as url:
         yield Page(path, url).await_turns(5)
+
+
+@pytest.mark.parametrize("form", ["{}", ODD + "; {}", "{}; " + ODD])
+def test_the_cookies_of_other_servers_do_not_hide_the_one_of_the_dashboard(form: str) -> None:
+    access = Access(None, loopback=True, steering_token=TOKEN, port=8080)
+    right = form.replace("{}", f"tidegate-8080={access.session}")
+    assert access.may_steer({"cookie": right})
+    assert not access.may_steer({"cookie": right.replace(access.session, "x")})
+    assert not access.may_steer({"cookie": right.replace("8080", "8081")})
 
 
 def numbers(page: Page, want: int, after: str = "", header: str = "") -> list[int]:

@@ -45,7 +45,7 @@ class Storm:
 
     def calm(self) -> None:
         """Wait until all hosts have answered and every query runs on its target."""
-        began_s = time.time()
+        began_s = time.monotonic()
 
         def seen() -> bool:
             world = self.fleet.world

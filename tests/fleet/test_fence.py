@@ -89,6 +89,13 @@ def test_the_folders_can_be_written_by_those_who_write_next_to_them(tmp_path: Pa
     assert {path.stat().st_mode & 0o7777 for path in (fence.checkpoint, fence.folder)} == {0o2770}
 
 
+def test_in_a_folder_like_tmp_they_belong_to_one_user(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    fence = Fence(tmp_path / "q")
+    fence.claim()
+    assert [path.stat().st_mode & 0o002 for path in (fence.checkpoint, fence.folder)] == [0, 0]
+
+
 # --- two claims -------------------------------------------------------------------------------
 
 

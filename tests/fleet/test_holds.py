@@ -197,6 +197,55 @@ def test_a_full_disk_at_the_begin_of_a_move_delays_it(
     assert fleet.homes == {"a": "host-2", "b": "host-2"}
 
 
+def test_an_epoch_that_cannot_be_ended_on_a_full_disk_is_ended_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet = fleet_of_endpoints(tmp_path)
+    old = fleet.provider.hosts["host-1"]
+    old.hung = True
+
+    def full(self: Fence, text: str, name: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as context:
+        context.setattr(Fence, "_replace", full)
+        fleet.turns(5)
+        assert not old.copies["a"].fenced_off and fleet.world.queries["a"].host == ""
+        assert status(fleet)["status"] == "held" and "No space left" in status(fleet)["error"]
+        assert len([text for text in caplog.messages if "a is held" in text]) == 1
+    fleet.turns(1)
+    assert old.copies["a"].fenced_off and "lease is over" in status(fleet)["error"]
+    fleet.turns(5)
+    assert fleet.homes["a"] == ""
+    fleet.turns(3)
+    assert old.hung and fleet.homes["a"] not in ("", "host-1")
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_query_that_is_not_stopped_at_the_end_is_named_and_loses_its_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, answers: bool
+) -> None:
+    fleet = fleet_of_endpoints(tmp_path)
+    one, two = fleet.provider.hosts["host-1"], fleet.provider.hosts["host-2"]
+    ended = threading.Event()
+
+    def stop(name: str, timeout_s: float) -> None:
+        if answers:
+            raise BackendError("the stream does not stop")
+        ended.wait(30)
+
+    one.stop = stop  # type: ignore[method-assign]
+    fleet.world.move_limit_s = 30.0 if answers else 0.2
+    try:
+        fleet.manager.shut_down()
+    finally:
+        ended.set()
+    (said,) = [text for text in caplog.messages if "may still run" in text]
+    why = "the stream does not stop" if answers else "no answer in 0.2 s"
+    assert said == f"a may still run: host-1 did not stop it: {why}"
+    assert one.copies["a"].fenced_off and not two.copies
+
+
 def test_a_start_that_happens_late_finds_its_epoch_over(tmp_path: Path) -> None:
     clock = FakeClock()
     query = ContinuousQuery("q", lambda session, checkpoint: None)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tidegate.errors import BackendError, InputError
-from tidegate.fleet.hosts import HostView
+from tidegate.fleet.hosts import HostView, QueryView
 from tidegate.fleet.manager import FleetFolder, FleetManager, fleet_policy
 from tidegate.model import Plan
 from tidegate.testing import FakeFleet, FakeHost
@@ -132,6 +134,53 @@ def test_an_answer_that_comes_late_counts_and_tells_nothing_of_what_has_moved_si
     fleet.turns(1)  # seen before the move, so that the query is not in it
     assert fleet.homes == {"a": "host-2"} and fleet.world.queries["a"].failures == 0
     assert entry.answered_s == fleet.clock() - 5
+
+
+def test_a_clock_that_is_set_back_blinds_nobody(tmp_path: Path) -> None:
+    fleet = FakeFleet(tmp_path, {"a": 1.0, "b": 0.9})
+    fleet.turns(3)
+    assert fleet.homes == {"a": "host-1", "b": "host-2"}
+    age_s = fleet.world.status()["hosts"][0]["age_s"]
+    fleet.world.clock = lambda: fleet.clock() - 3600.0
+    assert fleet.world.status()["hosts"][0]["age_s"] == age_s
+    fleet.provider.hosts["host-2"].fail("b", "division by zero")
+    fleet.manager.turn()
+    assert fleet.world.status()["queries"][1]["status"] == "backing off"
+    fleet.turns(3)
+    assert fleet.homes["b"] == "host-2"
+    fleet.provider.hosts["host-1"].hung = True
+    fleet.turns(2)
+    assert fleet.provider.killed == ["host-1"]
+
+
+def test_a_manager_that_was_paused_reads_the_answers_before_it_gives_up_a_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = FakeFleet(tmp_path, {"a": 1.0})
+    fleet.turns(3)
+    monkeypatch.setattr(
+        "tidegate.fleet.world.time", SimpleNamespace(monotonic=fleet.clock, sleep=time.sleep)
+    )
+
+    class Paused(Late):
+        """The process stops while it waits; the answer is there a moment after it continues."""
+
+        stopped = False
+
+        def done(self, end_s: float) -> bool:
+            if not self.stopped:
+                self.stopped = True
+                fleet.clock.now_s += 600
+                return False
+            if end_s > fleet.clock():
+                self.value = HostView({"a": QueryView("a/1")}, cpu_s=1.0)
+            return self.value is not None
+
+    entry = fleet.world.hosts["host-1"]
+    entry.pending = Paused()  # type: ignore[assignment]
+    entry.asked_s = fleet.clock()
+    fleet.world.refresh()
+    assert fleet.provider.killed == [] and entry.answered_s == fleet.clock()
 
 
 def test_a_query_that_dies_in_its_first_batch_after_a_move_goes_back(tmp_path: Path) -> None:

@@ -140,6 +140,48 @@ def test_a_file_that_somebody_removed_is_begun_again(tmp_path: Path) -> None:
         assert numbers(path) == [2]
 
 
+@pytest.mark.parametrize("left", [0, 100])
+@pytest.mark.parametrize("rotation", [None, Rotation()])
+def test_turns_after_a_truncation_can_be_read(
+    tmp_path: Path, left: int, rotation: Rotation | None
+) -> None:
+    path = tmp_path / "j.jsonl"
+    learnt = "x" * 9_000  # so long that later lines have only what has changed
+
+    def long(number: int) -> Turn:
+        return Turn(number, "static", steady_snapshot(time_s=number), memory=[learnt, number])
+
+    with Journal(path, rotation) as journal:
+        for number in range(1, 4):
+            journal.write(long(number))
+        assert path.stat().st_size < 2 * len(learnt)
+        os.truncate(path, left)  # as `> FILE` and `logrotate` with copytruncate do
+        for number in range(4, 7):
+            journal.write(long(number))
+        assert path.stat().st_size < 2 * len(learnt), "the others are based on the first one"
+    assert numbers(path) == [4, 5, 6]
+    assert next(last_turns(path)).memory == [learnt, 6]
+
+
+def test_a_journal_that_could_not_be_opened_again_is_opened_at_the_next_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "j.jsonl"
+
+    def refuse(self: Path, *given: object, **more: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    with Journal(path) as journal:
+        journal.write(turn(1))
+        path.unlink()
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "open", refuse)
+            with pytest.raises(OSError, match="Too many open files"):
+                journal.write(turn(2))
+        journal.write(turn(3))
+    assert numbers(path) == [3]
+
+
 # --- readers that follow --------------------------------------------------------------------------
 
 
@@ -184,6 +226,54 @@ def test_a_rotation_between_listing_and_opening_is_noticed(
     assert tail.generation == 1
 
 
+@pytest.mark.parametrize("sooner", [True, False])
+def test_a_rotation_while_the_parts_are_listed_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sooner: bool
+) -> None:
+    path = tmp_path / "j.jsonl"
+    path.write_bytes(b"one\ntwo\n")
+    tail = Tail(path, rotated=True)
+    rotated: list[bool] = []
+
+    def rotate() -> None:
+        if not rotated:
+            rotated.append(True)
+            path.rename(tmp_path / "j.jsonl.000001")
+            path.write_bytes(b"three\n")
+
+    def listed(given: Path) -> list[Path]:
+        if sooner:
+            rotate()
+        found = parts_of(given)
+        rotate()
+        return found
+
+    monkeypatch.setattr("tidegate.loop.tail.parts_of", listed)
+    assert [*tail.lines(), *tail.lines()] == [b"one", b"two", b"three"]
+    assert tail.generation == 1
+
+
+def test_a_turn_is_not_taken_from_a_new_file_with_the_inode_of_a_removed_one(
+    tmp_path: Path,
+) -> None:
+    path, first = tmp_path / "j.jsonl", tmp_path / "j.jsonl.000001"
+    first.write_bytes(b"one\n")
+    path.write_bytes(b"two\n")
+    tail = Tail(path, rotated=True)
+    assert list(tail.lines()) == [b"one", b"two"]
+    inode = first.stat().st_ino
+    path.rename(tmp_path / "j.jsonl.000002")
+    first.write_bytes(b"six\n")
+    first.rename(path)  # as if it was removed, and the new file had its inode
+    assert path.stat().st_ino == inode
+    for _ in range(2):
+        with pytest.raises(InputError, match="rotation has removed"):
+            tail.line(0)
+        assert tail.line(1) == b"two\n"
+        list(tail.lines())
+    assert tail.line(2) == b"six\n"
+
+
 def test_a_part_without_an_end_is_read_to_its_last_byte(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     (tmp_path / "j.jsonl.000002").write_bytes(b"one\ntw")
@@ -224,6 +314,25 @@ def test_metrics_follow_a_rotated_journal(tmp_path: Path) -> None:
     ended.set()
     follow(path, metrics, ended)
     assert "tidegate_turns_total 9.0" in metrics.text().decode()
+
+
+def test_metrics_of_a_journal_that_was_replaced_begin_again(tmp_path: Path) -> None:
+    path, metrics = tmp_path / "j.jsonl", Metrics()
+    write(path, 9, Rotation())
+
+    class Replaced(threading.Event):
+        """It ends after the second look; between the two, another run begins the journal anew."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            if not self.is_set():
+                self.set()
+                path.unlink()
+                write(path, 2, Rotation())
+                return False
+            return True
+
+    follow(path, metrics, Replaced())
+    assert "tidegate_turns_total 2.0" in metrics.text().decode()
 
 
 # --- the end of a file ----------------------------------------------------------------------------

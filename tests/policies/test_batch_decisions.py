@@ -19,6 +19,7 @@ from tidegate.model import HostOffer, Latency
 from tidegate.model.topology import Resources
 from tidegate.policies.base import NoMemory, Policy, Situation
 from tidegate.policies.drs import Drs
+from tidegate.theory.batch_cost import BatchSample
 
 
 def stack(slo_s: float, most: int = 20) -> Policy:
@@ -249,3 +250,73 @@ def test_a_light_query_that_rises_does_not_inflate_a_heavy_one() -> None:
         return max(BatchWorld([heavy, light], 6, 4, 30).run(policy, 90, interval_s=5.0)[20:])
 
     assert run() == run("trend")
+
+
+def test_more_queries_than_slots_get_the_hosts_that_their_tasks_fill() -> None:
+    """An instance is a quarter of a slot here, and a query has at most four of them."""
+    queries = [
+        Query(name, constant(2_000), 6, 0.3, service_s=0.001, trigger_s=0, tasks=4)
+        for name in "abcd"
+    ]
+    world = BatchWorld(queries, 2, 1, 20)
+    assert world.run(stack(6), 40)[-1] > 8
+    assert not [late for late in world.late if late[0] > 150]
+
+
+@pytest.mark.parametrize("policy", ["drs", "tide"])
+def test_a_query_has_its_own_bound_when_the_one_with_the_largest_slo_is_gone(policy: str) -> None:
+    """`slo={"alerts": "2s", "*": "30s"}`, and only alerts runs."""
+    alerts = Query("alerts", constant(2_000), 2, 0.3, service_s=0.001, trigger_s=0)
+    world = BatchWorld([alerts], 3, 1, 20)
+    world.run(build_stack(policy, Situation(30.0), StackOptions(max_hosts=20)), 60)
+    assert not [late for late in world.late if late[0] > 100]
+
+
+def test_hosts_that_save_no_round_are_not_requested_at_the_maximum() -> None:
+    """Twelve tasks take two rounds on six slots as on eight, and there are no more than eight."""
+    query = Query("q", constant(4_000), 4, 0.5, service_s=0.001, trigger_s=0, tasks=12)
+    world = BatchWorld([query], 6, 1, 8)
+    world.run_batches(30)
+    plan, _ = Drs(t_max_s=2.0).decide(world.snapshot(10), NoMemory())
+    assert len(plan.deployment.hosts) == 6
+    assert "at most 8 hosts" in plan.unmet[0].why
+
+
+def test_a_bound_that_the_plan_meets_is_not_called_out_of_reach() -> None:
+    """With the headroom of a scale-out it could not be met, but that is a margin only."""
+    query = Query("q", constant(3_000), 6, 0.5, service_s=0.001, trigger_s=0, tasks=4)
+    world = BatchWorld([query], 2, 1, 8)
+    world.run_batches(30)
+    plan, _ = Drs(t_max_s=4.2).decide(world.snapshot(10), NoMemory())
+    assert len(plan.deployment.hosts) == 4
+    assert not plan.unmet
+
+
+def test_the_empty_part_of_a_round_is_not_held_by_several_queries_either() -> None:
+    """Twelve equal tasks hold six of eight slots, and the other query needs next to none."""
+    heavy = Query("heavy", constant(5_000), 4, service_s=0.001, trigger_s=0, tasks=12)
+    light = Query("light", constant(5), 60)
+    world = BatchWorld([heavy, light], 4, 2, 20)
+    for rows in (3_000.0, 6_000.0, 9_000.0, 12_000.0):
+        work_s = rows * heavy.service_s
+        heavy.samples.add(BatchSample(rows, 0.5 + work_s / 6, work_s, 6.0, available=6.0))
+    heavy.durations_s, heavy.delays_s = [2.5], [5.0]
+    light.samples.add(BatchSample(5, 0.5, 0.01, 1.0, available=1.0))
+    light.durations_s, light.delays_s = [0.5], [5.5]
+    plan, _ = Drs(t_max_s=2.8).decide(world.snapshot(10), NoMemory())
+    assert len(plan.deployment.hosts) > 4
+
+
+def test_tide_buys_nothing_for_a_backlog_that_the_source_does_not_admit() -> None:
+    query = Query("q", constant(400), 30, trigger_s=10, max_rows=5_000, queue=2_000_000)
+    world = BatchWorld([query], 1, 4, 20)
+    policy = build_stack("tide", Situation(30.0), StackOptions(max_hosts=20))
+    assert max(world.run(policy, 30)) == 1
+
+
+def test_tide_follows_a_query_beside_one_of_which_nothing_is_heard() -> None:
+    busy = Query("busy", constant(9_000), 12, service_s=0.001)
+    first = Query("first", constant(0), 12, heard=False)
+    world = BatchWorld([busy, first], 2, 2, 20)
+    policy = build_stack("tide", Situation(12.0), StackOptions(max_hosts=20))
+    assert world.run(policy, 30)[-1] >= 5

@@ -97,7 +97,7 @@ def test_gaps(tmp_path: Path) -> None:
     assert (caught.value.line, caught.value.column) == (5, "t_s")
     assert str(caught.value).endswith(
         "trace.csv, line 5: t_s is '300'; it must be about 60 s after the line above it, not 180 "
-        "s: fill the gap, or say what it means with gaps='hold' or gaps='zero'"
+        "s: fill the gap, or set gaps to hold or zero"
     )
     assert rates_of(path, gaps="hold")[:2] == ([0, 60, 120, 300, 360], [10, 20, 30, 40, 50])
     zero = ([0, 60, 120, 180, 300, 360], [10, 20, 30, 0, 40, 50], 420)
@@ -130,7 +130,7 @@ def test_sorting_moves_lines_along(tmp_path: Path) -> None:
         ("t_s,rate\n0,1\n", None, "add rows"),
         ("when,what\n0,1\n", None, "columns is 'when, what'.*call the column t_s"),
         ("1,2,3\n4,5,6\n", 1, "name the columns"),
-        ("t_s,rate\n0,1\n1,nan\n2,3\n", 3, "rate is 'nan'.*gaps='hold'"),
+        ("t_s,rate\n0,1\n1,nan\n2,3\n", 3, "rate is 'nan'.*hold or zero"),
         ("t_s,rate\n0,1\n1,inf\n2,3\n", 3, "rate is 'inf'"),
         ("t_s,rate\n0,1\n1,-0.5\n2,3\n", 3, "rate is '-0.5'.*at least 0"),
         ("t_s,rate\n0,1\n1,many\n2,3\n", 3, "rate is 'many'.*a number"),

@@ -65,10 +65,18 @@ def metrics_command(
 
 
 def follow(journal: Path, metrics: Metrics, ended: threading.Event) -> None:
-    """Feed the turns of a journal as they are written; lines that are not turns are skipped."""
+    """Feed the turns of a journal as they are written; lines that are not turns are skipped.
+
+    When a journal is read from its start again, because it was replaced or emptied, the figures
+    start from zero.
+    """
     tail, reader = Tail(journal, rotated=True), TurnReader()
+    generation = tail.generation
     while True:
         for line in tail.lines():
+            if tail.generation != generation:
+                generation = tail.generation
+                metrics.begin_again()
             try:
                 turn, _ = reader.read(line)
             except InputError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import stat
 import threading
 import time
 from bisect import bisect_right
@@ -12,7 +14,7 @@ from zlib import crc32
 
 from tidegate.codec import to_plain
 from tidegate.dashboard.view import LOOK_AHEAD, Row, RowBuilder, columns, detail_of, thinned
-from tidegate.errors import BackendError, InputError
+from tidegate.errors import InputError
 from tidegate.loop.controls import Control, listener_of, submit
 from tidegate.loop.journal import FIRST_BYTES, TurnReader
 from tidegate.loop.lines import first_whole
@@ -20,6 +22,8 @@ from tidegate.loop.tail import Tail
 from tidegate.policies import available, policy_class
 
 __all__ = ["JournalList", "WatchedJournal"]
+
+log = logging.getLogger(__name__)
 
 MOST_ROWS = 20_000
 """Rows kept per journal; older ones are thinned out above this. Any turn can still be opened."""
@@ -202,13 +206,14 @@ class JournalList:
         self.slo_s = slo_s
         self.journals: list[WatchedJournal] = []
         self._known: set[Path] = set()
+        self._unreadable: set[Path] = set()
         self.scan()
 
     def scan(self) -> None:
-        """Add journals that are new."""
+        """Add journals that are new; a file in a folder that cannot be read is left out."""
         for path in self.paths:
             for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
-                if file not in self._known and (file == path or _is_journal(file)):
+                if file not in self._known and (file == path or self._is_journal(file)):
                     self._known.add(file)
                     name = _name(file, self.paths)
                     self.journals.append(WatchedJournal(file, name, self.slo_s))
@@ -225,13 +230,17 @@ class JournalList:
         found = [journal.refresh() for journal in self.journals]
         return any(found)
 
-
-def _is_journal(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(FIRST_BYTES)) == FIRST_BYTES
-    except OSError:
-        raise BackendError(f"cannot read {path}") from None
+    def _is_journal(self, path: Path) -> bool:
+        try:
+            if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for its writer
+                return False
+            with path.open("rb") as file:
+                return file.read(len(FIRST_BYTES)) == FIRST_BYTES
+        except OSError as error:
+            if path not in self._unreadable:  # it is tried again at each scan
+                log.warning("%s is left out: %s", path, error.strerror or "it cannot be read")
+            self._unreadable.add(path)
+            return False
 
 
 def _name(path: Path, every: Sequence[Path]) -> str:

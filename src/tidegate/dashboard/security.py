@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 from tidegate.listening import names_loopback, same_token
@@ -74,11 +73,12 @@ class Access:
         kind, _, word = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and self.knows(word.strip()):
             return True
-        try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
-        except CookieError:
-            return False
-        return cookie is not None and same_token(cookie.value, self.session)
+        from starlette.requests import cookie_parser  # on first use, like all of Starlette
+
+        # A browser sends the cookies of all servers on this machine. The parser in the standard
+        # library gives up at the first one that it does not understand.
+        cookie = cookie_parser(headers.get("cookie", "")).get(self.cookie)
+        return cookie is not None and same_token(cookie, self.session)
 
     def host_is_right(self, headers: Mapping[str, str]) -> bool:
         """Return whether the Host header names this machine; always true beyond loopback."""

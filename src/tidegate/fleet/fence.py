@@ -26,6 +26,7 @@ import math
 import os
 import re
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,7 +128,8 @@ class Fence:
     @property
     def in_use(self) -> bool:
         """Whether the last start of the query used the fence."""
-        return self.latest() > 0 and not self._unused.exists()
+        with _explained(self.checkpoint):
+            return self.latest() > 0 and not self._unused.exists()
 
     def holds(self, epoch: int) -> bool:
         """Whether an epoch is not over."""
@@ -235,13 +237,19 @@ def _lease(text: str | None) -> dict[str, Any]:
 
 
 def _make_folder(folder: Path) -> None:
-    """Create a folder that the users who can write to its parent can write to, too."""
+    """Create a folder that the users who can write to its parent can write to, too.
+
+    In a folder with the sticky bit, such as ``/tmp``, users do not share files: there the folder
+    has the usual mode.
+    """
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
         return
     with contextlib.suppress(OSError):
-        folder.chmod(folder.parent.stat().st_mode & 0o2777)
+        mode = folder.parent.stat().st_mode
+        if not mode & stat.S_ISVTX:
+            folder.chmod(mode & 0o2777)
 
 
 @contextlib.contextmanager

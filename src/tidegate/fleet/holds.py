@@ -10,15 +10,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from tidegate.errors import BackendError
 from tidegate.fleet.fence import Fence, LeaseWatch
-from tidegate.fleet.hosts import BackgroundCall, FleetHost
+from tidegate.fleet.hosts import BackgroundCall, FleetHost, call_all
 
-__all__ = ["Hold", "ShunnedHosts", "hold_for", "shared_fence", "stop_copies"]
+__all__ = [
+    "Hold",
+    "ShunnedHosts",
+    "hold_for",
+    "shared_fence",
+    "stop_copies",
+    "stop_or_fence_off",
+]
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +38,18 @@ class Hold:
     """Why a query must not start: hosts that do not answer may run a copy of it.
 
     places: the addresses of these hosts. watch: of the query's lease; None if it has no fence, so
-    that the hold lasts until all of these hosts have answered.
+    that the hold lasts until all of these hosts have answered. error: why its epoch could not be
+    ended, so that it has to be tried again; None if it was ended, or there is none.
     """
 
     places: frozenset[str]
     watch: LeaseWatch | None = None
+    error: str | None = None
+
+    @property
+    def reason(self) -> tuple[frozenset[str], str | None]:
+        """What differs between two holds that are worth two lines in the log."""
+        return self.places, self.error
 
     def over(self, shunned: Mapping[str, object]) -> bool:
         """Whether the query may start. shunned: the hosts that have not answered, by address."""
@@ -46,6 +60,8 @@ class Hold:
     def describe(self) -> str:
         """What the query waits for, in one line."""
         who = ", ".join(sorted(self.places))
+        if self.error is not None:
+            return f"{who} may still run it, and its epoch cannot be ended yet: {self.error}"
         if self.watch is None:
             return f"{who} may still run it and must answer first: it has no fence"
         return f"{who} may still run it; its lease is over in {self.watch.left_s:.0f} s"
@@ -53,6 +69,8 @@ class Hold:
 
 def hold_for(fence: Fence | None, places: Iterable[str], clock: Callable[[], float]) -> Hold | None:
     """End the epoch of a query that may run at these places; return its hold, None without places.
+
+    If the fence cannot be written, the hold has the error; call this again.
 
     fence: of the query, None for none. clock: seconds of a monotonic clock.
     """
@@ -63,7 +81,7 @@ def hold_for(fence: Fence | None, places: Iterable[str], clock: Callable[[], flo
         if fence is not None and fence.in_use:
             return Hold(where, LeaseWatch(fence, fence.revoke(), clock))
     except BackendError as error:
-        log.warning("an epoch has not ended: %s", error)
+        return Hold(where, error=str(error))
     return Hold(where)
 
 
@@ -107,6 +125,26 @@ def stop_copies(host: FleetHost, timeout_s: float) -> bool:
             log.warning("%s answers again; its copy of %s is stopped", host.place, name)
             host.stop(name, timeout_s)
     return not any(seen.active for seen in host.look(timeout_s).queries.values())
+
+
+def stop_or_fence_off(
+    running: Sequence[tuple[str, Fence | None, FleetHost]], timeout_s: float
+) -> None:
+    """Stop queries; one that may run on loses its checkpoint, and the log names it.
+
+    running: name, fence and host of each query. timeout_s: timeout of all calls, in seconds.
+    """
+    stops = [partial(host.stop, name, timeout_s) for name, _, host in running]
+    for (name, fence, host), call in zip(running, call_all(stops, timeout_s), strict=True):
+        if call.done(0.0) and call.error is None:
+            continue
+        why = call.error or f"no answer in {timeout_s:g} s"
+        log.warning("%s may still run: %s did not stop it: %s", name, host.place, why)
+        if fence is not None:
+            try:
+                fence.revoke()
+            except BackendError as error:
+                log.warning("%s keeps its checkpoint: %s", name, error)
 
 
 class ShunnedHosts(Mapping[str, FleetHost]):

@@ -98,8 +98,8 @@ class QueryEntry:
         fence: Of its checkpoint; None if the manager and the hosts do not share its folder.
         removing: Whether it is to be stopped and forgotten.
         failures: Failures since it last ran steadily, without those of its hosts.
-        retry_s: It is not started before this time.
-        since_s: Time of its last start, stop or move.
+        retry_s: It is not started before this time, on a steady clock.
+        since_s: Time of its last start, stop or move, on a steady clock.
         error: The last error.
         run: Id of its run.
         batch: The last batch; -1 for none.
@@ -148,8 +148,8 @@ class QueryEntry:
         """The query's name."""
         return self.query.name
 
-    def status(self, now_s: float) -> QueryStatus:
-        """The state of the query."""
+    def status(self, steady_s: float) -> QueryStatus:
+        """The state of the query. steady_s: the time on a steady clock."""
         if self.parked:
             return "parked"
         if self.busy:
@@ -158,7 +158,7 @@ class QueryEntry:
             return "running"
         if self.held is not None:
             return "held"
-        return "backing off" if now_s < self.retry_s else "waiting"
+        return "backing off" if steady_s < self.retry_s else "waiting"
 
     def reading(self, now_s: float) -> OperatorReading:
         """The measurements for a policy; all are missing while the query runs nowhere."""
@@ -185,12 +185,15 @@ class QueryEntry:
         self.counters = Usage(view.cpu_s or 0.0, view.read_mb or 0.0, view.written_mb or 0.0)
         return Usage.between(before, view, sum(p.duration_s for p in fresh))
 
-    def describe(self, now_s: float) -> dict[str, Any]:
-        """The query as plain values, for ``tidegate fleet status``; what is unknown is None."""
+    def describe(self, now_s: float, steady_s: float) -> dict[str, Any]:
+        """The query as plain values, for ``tidegate fleet status``; what is unknown is None.
+
+        now_s: Unix time in seconds. steady_s: the time on a steady clock.
+        """
         load = self.load if self.host else None
         return {
             "query": self.name,
-            "status": self.status(now_s),
+            "status": self.status(steady_s),
             "host": self.host,
             "wanted": self.target,
             "cpu_cores": load.cpu_cores if load is not None else None,
@@ -211,7 +214,7 @@ class QueryEntry:
 
 @dataclass
 class HostEntry:
-    """A host in the registry.
+    """A host in the registry. All times are those of a steady clock, in seconds.
 
     Args:
         name: Its name.
@@ -255,7 +258,7 @@ class HostEntry:
             return "draining"
         return "running" if self.host is not None else "starting"
 
-    def patience_s(self, now_s: float, silence_s: float) -> float:
+    def patience_s(self, steady_s: float, silence_s: float) -> float:
         """Seconds that the host may stay silent before it counts as lost.
 
         A host whose process uses CPU is slow and gets a minute: on a crowded machine a JVM that
@@ -265,12 +268,12 @@ class HostEntry:
         cpu_s = self.host.cpu_s() if self.host is not None else None
         known_s = self.view.cpu_s if self.view is not None else None
         if cpu_s is None or known_s is None:
-            slow = self.view is None or now_s - (self.up_s or now_s) < SLOW_S
+            slow = self.view is None or steady_s - (self.up_s or steady_s) < SLOW_S
         else:
-            slow = cpu_s - known_s > WORKING_CORES * (now_s - self.answered_s)
+            slow = cpu_s - known_s > WORKING_CORES * (steady_s - self.answered_s)
         return max(silence_s, SLOW_S) if slow else silence_s
 
-    def describe(self, now_s: float, queries: int) -> dict[str, Any]:
+    def describe(self, steady_s: float, queries: int) -> dict[str, Any]:
         """The host as plain values, for ``tidegate fleet status``. queries: number on the host."""
         return {
             "host": self.name,
@@ -284,7 +287,7 @@ class HostEntry:
             "queries": queries,
             "endpoint": getattr(self.host, "endpoint", "").partition("/;")[0],
             "pid": getattr(self.host, "pid", None),
-            "age_s": now_s - self.leased_s,
+            "age_s": steady_s - self.leased_s,
         }
 
 

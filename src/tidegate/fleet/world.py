@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from tidegate.errors import BackendError, InputError
 from tidegate.fleet.fence import Fence
-from tidegate.fleet.holds import ShunnedHosts, hold_for, shared_fence
+from tidegate.fleet.holds import ShunnedHosts, hold_for, shared_fence, stop_or_fence_off
 from tidegate.fleet.hosts import (
     BackgroundCall,
     HostProvider,
@@ -53,6 +53,8 @@ log = logging.getLogger(__name__)
 
 BACK_OFF_S = 5.0
 STEADY_S = 60.0
+PAUSED_S = 1.0
+"""A wait that ends later than its deadline by more seconds than this was interrupted."""
 T = TypeVar("T")
 
 
@@ -77,8 +79,8 @@ class FleetWorld:
         max_failures: A query that fails this often in a row is parked.
         lease_s: Seconds that a host may run a query without renewing its lease. If a host can be
             neither reached nor ended, its queries start elsewhere after this time.
-        clock: Unix time in seconds.
-        steady_clock: Seconds of a clock that never jumps, for leases.
+        clock: Unix time in seconds, for snapshots, rates and the log of moves.
+        steady_clock: Seconds of a clock that never jumps, for everything that the fleet waits for.
         spawn: Runs work in the background.
         move_log: The log of moves; None means ``moves.jsonl`` in the folder.
     """
@@ -241,12 +243,12 @@ class FleetWorld:
 
     def status(self) -> dict[str, Any]:
         """Hosts and queries as plain values; shares are of a host's CPU, unknown values None."""
-        now_s = self.clock()
+        now_s, steady_s = self.clock(), self.steady_clock()
         pauses = [pause_s for entry in self.queries.values() for pause_s in entry.pauses_s]
         return {
             "time_s": now_s,
-            "hosts": [h.describe(now_s, self._queries_on(h.name)) for h in self.hosts.values()],
-            "queries": [entry.describe(now_s) for entry in self.queries.values()],
+            "hosts": [h.describe(steady_s, self._queries_on(h.name)) for h in self.hosts.values()],
+            "queries": [entry.describe(now_s, steady_s) for entry in self.queries.values()],
             "moves": len(pauses),
             "mean_pause_s": sum(pauses) / len(pauses) if pauses else None,
         }
@@ -260,7 +262,7 @@ class FleetWorld:
         """Add a host that the provider has leased."""
         number = name.rpartition("-")[2]
         self.leased_so_far = max(self.leased_so_far + 1, int(number) if number.isdecimal() else 0)
-        self.hosts[name] = HostEntry(name, self.clock())
+        self.hosts[name] = HostEntry(name, self.steady_clock())
         return self.hosts[name]
 
     def _queries_on(self, host: str) -> int:
@@ -293,7 +295,7 @@ class FleetWorld:
                 continue
             entry = self.register(name)
             entry.host = host
-            entry.up_s = entry.answered_s = self.clock()
+            entry.up_s = entry.answered_s = self.steady_clock()
             for query, view in call.value.queries.items():
                 if view.active:
                     copies.setdefault(query, {})[name] = host.place
@@ -308,7 +310,7 @@ class FleetWorld:
                     self._stop_copy(name, query)
             if known is not None:
                 known.host = known.target = kept
-                known.since_s = self.clock()
+                known.since_s = self.steady_clock()
         if self.log.moves:  # a new fleet has no copies anywhere
             for nowhere in [e for e in self.queries.values() if not e.host]:
                 self._hold(nowhere, self.shunned)
@@ -326,12 +328,12 @@ class FleetWorld:
             self._take_results()
             time.sleep(0.05)
         if not (leave_queries and self.provider.outlive):
-            stops = [
-                partial(host.host.stop, entry.name, self.move_limit_s)
+            running = [
+                (entry.name, entry.fence, host.host)
                 for entry in self.queries.values()
                 if (host := self.hosts.get(entry.host)) is not None and host.host is not None
             ]
-            call_all(stops, self.move_limit_s)
+            stop_or_fence_off(running, self.move_limit_s)
         self.provider.close()
         self.log.close()
 
@@ -348,10 +350,15 @@ class FleetWorld:
         deadline_s = time.monotonic() + self.interval_s
         for entry in up.values():
             if entry.pending is None and entry.host is not None:
-                entry.asked_s = self.clock()
+                entry.asked_s = self.steady_clock()
                 limit_s = max(self.silence_s, SLOW_S)
                 entry.pending = BackgroundCall(partial(entry.host.look, limit_s))
         self.shunned.look(self.interval_s)
+        calls = [entry.pending for entry in up.values() if entry.pending is not None]
+        in_time = all(call.done(deadline_s) for call in calls)
+        if not in_time and time.monotonic() > deadline_s + PAUSED_S:
+            # This process was paused itself, and the answers wait to be read.
+            deadline_s = time.monotonic() + self.interval_s
         for entry in up.values():
             self._take_answer(entry, deadline_s)
 
@@ -365,10 +372,11 @@ class FleetWorld:
                 self._take_view(entry, call.value)
                 return
             why = str(call.error)
-        silent_s = self.clock() - entry.answered_s
+        now_s = self.steady_clock()
+        silent_s = now_s - entry.answered_s
         if not entry.host.alive:
             self._lose(entry.name, "its process has ended")
-        elif silent_s >= entry.patience_s(self.clock(), self.silence_s):
+        elif silent_s >= entry.patience_s(now_s, self.silence_s):
             self._lose(entry.name, f"no answer for {silent_s:.0f} s: {why}")
         else:
             entry.utilisation = None
@@ -386,12 +394,12 @@ class FleetWorld:
                 continue
             if found is not None and found.place in self.shunned:
                 # It has not answered since it was abandoned, or still runs copies.
-                if self.clock() - entry.leased_s >= max(self.silence_s, SLOW_S):
+                if self.steady_clock() - entry.leased_s >= max(self.silence_s, SLOW_S):
                     self._lose(name, f"{found.place} still gives no answer")
                 continue
             entry.host = found
             if entry.host is not None:
-                entry.up_s = entry.answered_s = self.clock()
+                entry.up_s = entry.answered_s = self.steady_clock()
                 self._startups_s.append(entry.up_s - entry.leased_s)
 
     def _lose(self, name: str, why: str) -> None:
@@ -418,21 +426,24 @@ class FleetWorld:
 
     def _hold(self, entry: QueryEntry, places: Iterable[str]) -> None:
         """End the epoch of a query that may run on hosts that do not answer; hold it for them."""
-        entry.held = hold_for(entry.fence, places, self.steady_clock)
-        if entry.held is not None:
-            log.warning("%s is held: %s", entry.name, entry.held.describe())
+        before, now = entry.held, hold_for(entry.fence, places, self.steady_clock)
+        entry.held = now
+        if now is not None and (before is None or before.reason != now.reason):
+            log.warning("%s is held: %s", entry.name, now.describe())
 
     def _still_held(self, entry: QueryEntry) -> bool:
         if entry.held is None:
             return False
-        if not entry.held.over(self.shunned):
+        if entry.held.error is not None:  # its epoch could not be ended, for example: a full disk
+            self._hold(entry, entry.held.places & set(self.shunned))
+        if entry.held is not None and not entry.held.over(self.shunned):
             return True
         entry.held = None
         log.info("%s is held no longer", entry.name)
         return False
 
     def _take_view(self, entry: HostEntry, view: HostView) -> None:
-        now_s = self.clock()
+        now_s = self.steady_clock()
         passed_s, before = now_s - entry.answered_s, entry.view
         entry.answered_s, entry.view = now_s, view
         used: dict[str, Usage] = {}
@@ -474,7 +485,7 @@ class FleetWorld:
             log.error("%s is parked after %d failures: %s", name, entry.failures, error)
             return
         wait_s = BACK_OFF_S * 2 ** (entry.failures - 1)
-        entry.retry_s = self.clock() + wait_s
+        entry.retry_s = self.steady_clock() + wait_s
         log.warning("%s failed and restarts in %g s: %s", name, wait_s, error)
 
     def _stop_copy(self, host: str, query: str) -> None:
@@ -495,7 +506,7 @@ class FleetWorld:
         self._take_new_hosts()
         for name in [n for n, e in self.queries.items() if e.removing and not e.busy]:
             self._stop_removed(self.queries.pop(name))
-        now_s = self.clock()
+        now_s = self.steady_clock()
         for entry in list(self.queries.values()):
             target = self.hosts.get(entry.target)
             if self._under_way >= self.moves_at_once:
@@ -526,7 +537,7 @@ class FleetWorld:
             move = self.log.begin(entry.name, entry.host, target.name, old_at, server.place)
         except OSError as error:  # a full disk: nothing has begun, and it is tried again
             entry.error = f"the log of moves cannot be written: {error}"
-            entry.retry_s = self.clock() + BACK_OFF_S
+            entry.retry_s = self.steady_clock() + BACK_OFF_S
             log.warning("%s does not go to %s: %s", entry.name, target.name, entry.error)
             return
         entry.busy = True
@@ -577,7 +588,7 @@ class FleetWorld:
 
     def _ended(self, entry: QueryEntry, result: MoveResult) -> None:
         entry.busy = False
-        entry.since_s = self.clock()
+        entry.since_s = self.steady_clock()
         entry.host = result.where if result.where in self.hosts else ""
         move = result.move
         if not entry.host:
@@ -593,7 +604,7 @@ class FleetWorld:
         entry.error = result.error
         if entry.host:
             entry.target = entry.host
-            entry.retry_s = self.clock() + BACK_OFF_S
+            entry.retry_s = self.steady_clock() + BACK_OFF_S
         elif not result.doubtful and {move.origin, move.host} - {""} <= set(self.hosts):
             self._failed(entry, result.error)  # its hosts are well, so the query is at fault
 

@@ -44,7 +44,8 @@ def _useful_hosts(snapshot: Snapshot) -> int | None:
     for operator, limit in zip(snapshot.topology.operators, limits, strict=True):
         if limit is None:
             return None
-        cores += limit * operator.demand.cpu_cores
+        # A task takes a whole slot, also where several queries share one and reserve a part each.
+        cores += limit * max(1.0, operator.demand.cpu_cores)
     return max(1, math.ceil(cores / snapshot.offer.capacity.cpu_cores - 1e-9))
 
 

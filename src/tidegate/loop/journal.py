@@ -5,8 +5,9 @@ the next turn starts from; a long line only what has changed (see `lines.py`). A
 while it writes leaves a torn last line, which readers skip and the next writer removes.
 
 One process writes to a journal at a time; a lock keeps others away. A journal that has become
-large or old is rotated: its file is renamed and a new one is begun (see `tail.py`). Readers read
-all parts in order, skip lines that are damaged, and say so. They pass over fields that a newer
+large or old is rotated: its file is renamed and a new one is begun (see `tail.py`). A file that
+somebody else has renamed, removed or emptied meanwhile is begun again with a full line. Readers
+read all parts in order, skip lines that are damaged, and say so. They pass over fields that a newer
 version wrote.
 """
 
@@ -147,6 +148,7 @@ class Journal(Closing):
         while rest:
             rest = rest[self._file.write(rest) :]
         self._torn = False
+        self._end = self._file.tell()
         self._lines.wrote(turn, line)
         self._began_s = time_s if self._began_s is None else self._began_s
 
@@ -159,6 +161,7 @@ class Journal(Closing):
     def _open(self) -> None:
         self._lines.begin_file()
         self._file = self.path.open("ab", buffering=0)
+        self._end = os.fstat(self._file.fileno()).st_size
         with self.path.open("rb") as file:
             first = FIRST_TIME.search(file.read(1 << 16))
         self._began_s = None
@@ -171,7 +174,10 @@ class Journal(Closing):
         before = self._file
         if self._torn:
             mend(self.path)
-        if not _is_open(self._file, self.path):  # removed or renamed by somebody else
+        cut = _is_shorter(self._file, self._end)
+        if cut:  # emptied by somebody else, as `logrotate` does, or cut in the middle of a line
+            mend(self.path)
+        if cut or not _is_open(self._file, self.path):  # or removed or renamed
             self._file.close()
             self._open()
         size = os.fstat(self._file.fileno()).st_size
@@ -228,6 +234,13 @@ def _is_open(file: Any, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except (OSError, ValueError):  # it is gone, or the file is closed
+        return False
+
+
+def _is_shorter(file: Any, size: int) -> bool:
+    try:
+        return os.fstat(file.fileno()).st_size < size
+    except (OSError, ValueError):  # the file is closed, since it could not be opened again
         return False
 
 

@@ -78,6 +78,8 @@ class Tail:
         self._before = b""
         self._files: list[tuple[int, int]] = []
         """Index of the first line of each file, and its inode."""
+        self._heads: list[bytes] = []
+        """How each of them begins: the inode of a file that was removed is used again."""
 
     @property
     def read_to(self) -> int:
@@ -94,10 +96,14 @@ class Tail:
 
         Raises InputError if rotation has removed its file.
         """
-        _, inode = self._files[bisect_right(self._files, index, key=lambda file: file[0]) - 1]
+        at = bisect_right(self._files, index, key=lambda file: file[0]) - 1
+        _, inode = self._files[at]
         for listed in self._listed():
             if listed.inode == inode and (file := _open(listed)) is not None:
                 with file:
+                    head = self._heads[at]
+                    if file.read(len(head)) != head:
+                        continue
                     file.seek(self.starts[index])
                     return file.readline()
         raise InputError("turn", index, "a later one", "rotation has removed its part")
@@ -126,13 +132,12 @@ class Tail:
         return True
 
     def _listed(self) -> list[_File]:
-        found = []
-        for path in [*(parts_of(self.path) if self.rotated else ()), self.path]:
-            try:
-                status = path.stat()
-            except OSError:
-                continue
-            found.append(_File(path, status.st_ino, status.st_size))
+        # The file comes last and is looked at first: one that is rotated meanwhile is then a part.
+        last = _looked_at(self.path)
+        parts = map(_looked_at, parts_of(self.path) if self.rotated else [])
+        found = [part for part in parts if part is not None]
+        if last is not None and last.inode not in [part.inode for part in found]:
+            found.append(last)
         return found
 
     def _is_continued(self, file: IO[bytes]) -> bool:
@@ -153,6 +158,8 @@ class Tail:
         # All of it before the line is yielded: the caller may never come back.
         start, self._offset = self._offset, self._offset + len(line) + len(end)
         self._before = (line[-MARK:] + end)[-MARK:]
+        if start == 0:
+            self._heads[-1] = (line[:MARK] + end)[:MARK]
         self.number += 1
         if line.strip():
             self.starts.append(start)
@@ -167,13 +174,22 @@ class Tail:
         self._before = b""
         self._inode, self.name = file.inode, file.path.name
         self._files.append((len(self.starts), file.inode))
+        self._heads.append(b"")
 
     def _begin_again(self) -> None:
         self.generation += 1
         self.starts = array("q")
         self.number = self.size = self._offset = self._behind = 0
         self.rest = self._before = b""
-        self._inode, self._files = None, []
+        self._inode, self._files, self._heads = None, [], []
+
+
+def _looked_at(path: Path) -> _File | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return _File(path, status.st_ino, status.st_size)
 
 
 def _open(listed: _File) -> IO[bytes] | None:

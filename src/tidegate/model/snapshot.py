@@ -441,7 +441,7 @@ class Snapshot(Value):
         if waiting is None or batches is None or reading.arrival_rate_per_s is None:
             return waiting
         limit_s = self.operator(name).slo_s
-        period_s = max(batches.trigger_interval_s, *batches.recent_durations_s[-1:])
+        period_s = max((batches.trigger_interval_s, *batches.recent_durations_s[-1:]))
         usual_s = period_s if limit_s is None else min(period_s, limit_s / 2)
         rate = reading.arrival_rate_per_s
         return max(0.0, waiting - rate * usual_s, rate * (period_s - usual_s))

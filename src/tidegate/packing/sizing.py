@@ -18,12 +18,15 @@ MOST_INSTANCES = 100_000
 """Instances of an operator that one decision starts at most, where they need no room."""
 
 
-def set_counts(packing: Packing, wanted: Mapping[str, int]) -> None:
+def set_counts(packing: Packing, wanted: Mapping[str, int], hosts: int = 0) -> None:
     """Start and stop instances until each operator has its count, never fewer than one.
 
     Surplus instances stop on the hosts with the fewest instances, so that hosts run empty. Missing
     instances start by first fit decreasing, on new hosts where the others are full. Instances
     without room become unmet demand.
+
+    hosts: hosts to have at least. Where more queries than slots share a host, an instance is a part
+    of a slot, and all instances that there may be do not fill the hosts that their tasks can use.
     """
     missing: dict[str, int] = {}
     for operator, count in wanted.items():
@@ -35,6 +38,8 @@ def set_counts(packing: Packing, wanted: Mapping[str, int]) -> None:
     largest = sorted(missing, key=lambda name: -packing.snapshot.operator(name).demand.cpu_cores)
     for operator in largest:
         _start_many(packing, operator, missing[operator])
+    while len(packing.hosts) < hosts and packing.lease() is not None:
+        pass
 
 
 def _start_many(packing: Packing, operator: str, count: int) -> None:

@@ -140,6 +140,9 @@ class Metrics:
         self.slo_s = slo_s
         self._clock = clock
         self._lock = threading.Lock()
+        self._clear()
+
+    def _clear(self) -> None:
         self._last: Turn | None = None
         self._seen_s: float | None = None
         self._turns = self._errors = 0
@@ -150,6 +153,11 @@ class Metrics:
         self._latency = Histogram()
         self._queries = QueryMetrics()
         self._firsts = FirstBatches()
+
+    def begin_again(self) -> None:
+        """Forget all turns, as after a restart: counters start from zero."""
+        with self._lock:
+            self._clear()
 
     def observe(self, turn: Turn) -> None:
         """Take in a turn; suitable as `on_turn` of an `Autoscaler`."""

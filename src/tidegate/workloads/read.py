@@ -114,7 +114,7 @@ def read_trace(
         return EventLog(times_s - np.floor(times_s[0]), source, keys)
     column = _pick(table, "rate" if kind == "rate" else "count", value, names[kind], "rate")
     values = table.numbers(column)
-    remedy = "fill it in, or remove the row and say what a gap means with gaps='hold' or 'zero'"
+    remedy = "fill it in, or remove the row and set gaps to hold or zero"
     table.refuse(np.isnan(values), column, "a number", remedy)
     table.refuse(~np.isfinite(values), column, "a finite number", "correct the row")
     table.refuse(values < 0, column, "a number of at least 0", "correct the row")
@@ -144,7 +144,7 @@ def _pick(table: Table, what: str, wanted: str | None, names: Iterable[str], usu
         return found
     allowed = f"a list with a {what} column" + (f" {wanted!r}" if wanted else "")
     argument = {"rate": "value", "count": "value"}.get(what, what)
-    remedy = f"call the column {usual}, or name yours with {argument}=…"
+    remedy = f"call the column {usual} (in Python, {argument}=… takes another name)"
     raise table.error(None, "columns", ", ".join(table.names), allowed, remedy)
 
 
@@ -153,17 +153,17 @@ def _check_times(table: Table, column: str, times_s: FloatArray, distinct: bool)
     table.refuse(~np.isfinite(times_s), column, "a finite time", remedy)
     table.refuse(times_s < 0, column, "a time of at least 0", "count from the start of the trace")
     steps = np.diff(times_s, prepend=-1.0)
-    remedy = "sort the file by time, or read it with sort=True"
+    remedy = "sort the file by time (in Python, sort=True does it)"
     table.refuse(steps < 0, column, "not before the line above it", remedy)
     if distinct:
-        remedy = "merge the two rows, or read them as counts with kind='counts'"
+        remedy = "merge the two rows (in Python, kind='counts' adds them up)"
         table.refuse(steps == 0, column, "after the line above it", remedy)
 
 
 def _gap(table: Table, column: str, row: int, missing_s: float, step_s: float) -> Exception:
     cell = table.column(column)[row]
     allowed = f"about {step_s:g} s after the line above it, not {missing_s:g} s"
-    remedy = "fill the gap, or say what it means with gaps='hold' or gaps='zero'"
+    remedy = "fill the gap, or set gaps to hold or zero"
     error: Exception = table.error(row, column, str(cell), allowed, remedy)
     return error
 

@@ -114,8 +114,9 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
         started.end()
 
 
-def written(path: Path, text: str) -> Path:
+def written(path: Path, text: str, mode: int = 0o600) -> Path:
     path.write_text(text)
+    path.chmod(mode)
     return path
 
 
@@ -157,15 +158,27 @@ def test_tls_on_an_address_that_others_can_reach(driver: Driver, tmp_path: Path)
 def test_a_token_in_a_file_counts_more_than_one_in_the_environment(
     driver: Driver, tmp_path: Path
 ) -> None:
-    file, address = written(tmp_path / "token", " of-a-file\n"), tmp_path / "address"
+    (tmp_path / "..data").mkdir()
+    target = written(tmp_path / "..data" / "token", " token-of-a-file\n", 0o440)
+    file, address = tmp_path / "token", tmp_path / "address"
+    file.symlink_to(target)  # as Kubernetes mounts the secret of deploy/kubernetes
     with driver.application(agent_token_file=file, agent_announce=address):
         url, said = announced(address)
-        assert AgentGateway(url, "of-a-file", watch_only=True).application
+        assert AgentGateway(url, "token-of-a-file", watch_only=True).application
         with pytest.raises(SettingError, match="token"):
             AgentGateway(url, OF_THE_ENVIRONMENT, watch_only=True)
         assert said == "" and "of-a-file" not in address.read_text(), "it has no need to be told"
         assert address.stat().st_mode & 0o777 == 0o600
         assert json.loads(address.read_text())["application"].startswith("local-")
+    assert not address.exists()
+
+
+def test_the_announcement_of_a_newer_application_stays(driver: Driver, tmp_path: Path) -> None:
+    address = tmp_path / "address"
+    with driver.application(agent_announce=address):
+        newer = address.read_text().replace("local-", "newer-")
+        address.write_text(newer)
+    assert address.read_text() == newer
 
 
 def test_the_environments_token_counts_without_a_file_and_is_not_shown(
@@ -182,7 +195,9 @@ def test_what_is_wrong_with_the_agent_is_one_warning_and_the_application_runs(
 ) -> None:
     pair = self_signed(tmp_path, "agent")
     store, empty = key_store(pair, "sesame"), written(tmp_path / "empty", " \n")
-    wrong = written(tmp_path / "wrong", "wrong")
+    wrong, short = written(tmp_path / "wrong", "wrong"), written(tmp_path / "short", "hush-hush")
+    read = written(tmp_path / "read", "hush-hush-hush", 0o644)
+    changed = written(tmp_path / "changed", "hush-hush-hush", 0o660)
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
         cases: list[tuple[dict[str, object], str]] = [
@@ -191,6 +206,13 @@ def test_what_is_wrong_with_the_agent_is_one_warning_and_the_application_runs(
             ({"agent_port": "many"}, "many; it must be from 0 to 65535"),
             ({"agent_token_file": empty}, "empty; write the secret into it"),
             ({"agent_token_file": tmp_path / "none"}, "none cannot be read"),
+            ({"agent_token_file": read}, "by others; run chmod 600 .*read"),
+            ({"agent_token_file": changed}, "by others; run chmod 600 .*changed"),
+            ({"agent_token_file": short}, "at least 12 printable ASCII characters"),
+            (
+                {"agent_tls_keystore": store, "agent_tls_password_file": read},
+                "by others; run chmod 600 .*read",
+            ),
             (
                 {"agent_tls_keystore": store, "agent_tls_password_file": wrong},
                 "agent.p12 cannot be used.*password",
@@ -202,6 +224,7 @@ def test_what_is_wrong_with_the_agent_is_one_warning_and_the_application_runs(
                 assert re.search(sentence, line), line
                 assert "the application runs without an autoscaler" in line
                 assert "Exception" not in line, "a sentence, not the name of a class"
+                assert "hush" not in line
 
 
 def test_an_address_that_cannot_be_announced_is_a_warning(driver: Driver, tmp_path: Path) -> None:

@@ -453,6 +453,12 @@ def test_the_ceiling_is_that_of_the_longest_stage() -> None:
     assert meter.ceiling == 64
 
 
+def test_both_sides_of_a_join_run_at_the_same_time() -> None:
+    meter = fed(batch(0, 0, 100))
+    meter.add_work(staged((9.0, 4, False), (8.0, 4, False), (1.0, 16, False)), slots=8)
+    assert meter.ceiling == 8
+
+
 def test_files_are_cut_into_as_many_tasks_as_there_are_slots_so_that_is_no_ceiling() -> None:
     meter = fed(batch(0, 0, 100))
     meter.add_work(staged((9.0, 4, True), (1.0, 2, False)), slots=4)

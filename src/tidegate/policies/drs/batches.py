@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 
 from tidegate.errors import Infeasible, LatencyUnreachable, NotEnoughProcessors
 from tidegate.model import BatchCost, BatchReading, Estimate, OperatorReading, Snapshot, Unmet
-from tidegate.model.topology import Topology
+from tidegate.model.topology import Operator, Topology
+from tidegate.policies.base import AIM
 from tidegate.theory import microbatch
 from tidegate.theory.microbatch import BatchQuery, PathBound, Sizing
 from tidegate.units import show_duration
@@ -301,6 +302,9 @@ def read_job(
     }
     bounds = tuple(_bounds(topology, names, t_max_s))
     whole = tuple(name in chained for name in names)
+    tasks = tuple(_equal_tasks(snapshot, heavy, whole, unknown))
+    present_cores = math.fsum(snapshot.capacities[h].cpu_cores for h in snapshot.requested.hosts)
+    room = max(1.0, present_cores - reserved)
     others = {o.name: 1 for o in topology.operators if o.name not in names}
     others |= {name: max(1, snapshot.requested.counts[name]) for name in unknown}
     return BatchJob(
@@ -310,10 +314,10 @@ def read_job(
         whole,
         tuple(snapshot.operator(name).demand.cpu_cores or 1.0 for name in names),
         tuple(
-            None if own or cost is None else cost.held_share
-            for own, cost in zip(whole, (costs[name] for name in names), strict=True)
+            None if own else _share(costs[name], snapshot.operator(name), room, rounds is not None)
+            for name, own, rounds in zip(names, whole, tasks, strict=True)
         ),
-        tuple(_equal_tasks(snapshot, heavy, whole, unknown)),
+        tasks,
         tuple(
             0.0 if cost is None else (cost.overhead.high - cost.overhead.low) / 2
             for cost in (costs[name] for name in names)
@@ -322,7 +326,7 @@ def read_job(
         math.fsum(n * snapshot.operator(name).demand.cpu_cores for name, n in others.items()),
         snapshot.offer.capacity.cpu_cores,
         len(snapshot.requested.hosts),
-        math.fsum(snapshot.capacities[name].cpu_cores for name in snapshot.requested.hosts),
+        present_cores,
         reserved,
         tuple(unknown),
         tuple(_late(snapshot)),
@@ -355,6 +359,21 @@ def _useful_slots(tasks: int | None, cost: BatchCost, batches: BatchReading) -> 
     return max(1.0, useful) if skewed else tasks
 
 
+def _share(
+    cost: BatchCost | None, operator: Operator, room: float, in_rounds: bool
+) -> float | None:
+    """The share of `room` slots that the batches of a query hold, None when it is unknown.
+
+    It is measured against the slots that its rounds of tasks can fill. Where the rounds are not
+    part of the model (`in_rounds` is false), what they leave empty is not held either.
+    """
+    share = None if cost is None else cost.held_share
+    tasks = operator.max_instances
+    if share is None or in_rounds or tasks is None:
+        return share
+    return share * microbatch.in_rounds(room, tasks) / min(room, tasks)
+
+
 def _equal_tasks(
     snapshot: Snapshot,
     queries: Sequence[BatchQuery],
@@ -363,7 +382,8 @@ def _equal_tasks(
 ) -> Iterator[int | None]:
     """The tasks of each query that run in rounds: those of an only query, unless one is far longer.
 
-    Where queries share the slots, the tasks of one fill what those of another leave.
+    Where queries share the slots, the tasks of one may fill what those of another leave. The
+    model does not predict that; the share of the slots that batches hold shows it.
     """
     for query, own in zip(queries, whole, strict=True):
         tasks = snapshot.operator(query.name).max_instances
@@ -438,6 +458,8 @@ def _bounds(topology: Topology, names: Sequence[str], t_max_s: float) -> Iterato
         for path in _paths(name, before):
             known = tuple(index[n] for n in path if n in index)
             bound_s = t_max_s * share
+            if slo_s is not None and bound_s > slo_s:  # the query with the largest SLO is not there
+                bound_s = AIM * slo_s
             covered.update(known)
             yield PathBound(known, bound_s, None if slo_s is None else max(slo_s, bound_s))
 

@@ -143,12 +143,12 @@ class Drs(Policy):
         target = dict.fromkeys(packing.snapshot.topology.by_name, 1)
         target |= {q.name: k for q, k in zip(job.queries, wanted, strict=True)}
         target |= {name: max(1, counts[name]) for name in job.unknown}
-        if target != {name: counts[name] for name in target}:
+        if hosts > hosts_now or target != {name: counts[name] for name in target}:
             text = query + self._why(now_s, then_s, wanted, hosts, bound_s)
             packing.because("latency" if hosts >= hosts_now else "spare", text)
             if hosts > hosts_now and (rounds := job.rounds(hosts)):
                 packing.because("rounds", rounds)
-            set_counts(packing, target)
+        set_counts(packing, target, hosts)
         consolidate(packing, at_least=hosts)
         return packing.plan(Prediction(sojourn_s=_known(then_s)))
 
@@ -158,6 +158,7 @@ class Drs(Policy):
         """Number of hosts for all bounds, and unmet demand."""
         # Noise of the overhead moves nothing: it must be missed for sure, or kept for sure.
         need = job.need(doubt=-1)
+        unmet = list(need.unmet)
         if need.hosts > hosts_now:
             need = job.need(headroom=self.headroom)
             if not job.identified and need.hosts > 2 * hosts_now:
@@ -180,11 +181,14 @@ class Drs(Policy):
                 packing.because("careful", "batches with one host less will show what rows cost")
                 safe = hosts_now - 1
             need = replace(need, hosts=min(safe, hosts_now))
-        unmet = list(need.unmet)
         most = most_hosts(packing.snapshot)
         if need.hosts > most:
             unmet.append(Unmet("", need.hosts - most, f"at most {most} hosts are available"))
-        return min(need.hosts, most), unmet
+        hosts = min(need.hosts, most)
+        # Hosts that the maximum leaves of a larger need may save no round of tasks.
+        while hosts > hosts_now and job.queries and job.slots(hosts - 1) == job.slots(hosts):
+            hosts -= 1
+        return hosts, unmet
 
     def _worth(self, job: BatchJob, counts: Mapping[str, int], now_s: float, then_s: float) -> bool:
         """Whether to change the instances on the hosts there are.

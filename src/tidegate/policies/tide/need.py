@@ -35,6 +35,14 @@ class Need(Protocol):
     def held(self) -> str:
         """Why nothing may be released, whatever the rate; empty without a reason."""
 
+    @property
+    def ceilings(self) -> tuple[str, ...]:
+        """Sentences on sources that admit fewer items than arrive."""
+
+    @property
+    def admitted(self) -> float:
+        """Hosts that what the sources admit beyond the present rate keeps busy, a real number."""
+
     def hosts(self, factor: float, share: float) -> tuple[int, list[Unmet]]:
         """Hosts for the present rate times `factor`, and demand that no number meets.
 
@@ -57,6 +65,8 @@ class _Queues:
     slo_s: float
     slots: int
     held: str = ""
+    ceilings: tuple[str, ...] = ()
+    admitted: float = math.inf
 
     @property
     def taken(self) -> int:
@@ -112,6 +122,20 @@ class _Batches:
     @property
     def busy(self) -> float:
         return math.fsum(query.load for query in self.job.queries) / self.job.host_cores
+
+    @property
+    def ceilings(self) -> tuple[str, ...]:
+        return self.job.ceilings
+
+    @property
+    def admitted(self) -> float:
+        queries = self.job.queries
+        if any(q.max_rows is None for q in queries):
+            return math.inf
+        slots = (
+            max(0.0, q.admitted_per_s - q.arrival_rate_per_s) * q.service_time_s for q in queries
+        )
+        return math.fsum(slots) / self.job.host_cores
 
     @property
     def held(self) -> str:

@@ -111,12 +111,11 @@ class Tide(Policy):
     def decide(self, snapshot: Snapshot, memory: TideMemory) -> tuple[Plan, TideMemory]:
         """Account for what came, forecast what comes, and lease or release."""
         packing = Packing(snapshot)
-        outside = snapshot.external_rates()
-        need = None if outside is None else read_need(snapshot, self.slo_s)
-        if outside is None or need is None:
+        rate = _arriving(snapshot)
+        need = None if rate is None else read_need(snapshot, self.slo_s)
+        if rate is None or need is None:
             packing.because("missing", "an arrival rate or service time is unknown: no change")
             return packing.plan(), memory
-        rate = math.fsum(outside.values())
         memory = self._accounted(snapshot, memory, rate, need)
         lead_s = snapshot.offer.startup_s + (snapshot.interval_s or 0.0)
         price = self._price(memory.promise.care, need)
@@ -134,10 +133,12 @@ class Tide(Policy):
             needs=_remembered(snapshot, memory.needs, hosts, lead_s),
         )
         packing.because("forecast", _sentence(forecast, lead_s, hosts, price, spare))
+        for sentence in need.ceilings:
+            packing.because("ceiling", sentence)
         self._say_what_is_out_of_reach(packing, memory)
         packing.unmet.extend(unmet)
         if hosts > len(packing.hosts):
-            set_counts(packing, need.counts(hosts))
+            set_counts(packing, need.counts(hosts), hosts)
         else:
             self._release(packing, need, forecast, rate, memory.needs)
         can = None if memory.per_host is None else memory.per_host * len(packing.hosts)
@@ -219,7 +220,7 @@ class Tide(Policy):
         if left_s <= 0:
             return 0.0
         unit_s = max(snapshot.offer.billing_unit_s, snapshot.interval_s or 0.0)
-        return math.sqrt(price * left_s / unit_s)
+        return min(need.admitted, math.sqrt(price * left_s / unit_s))
 
     # --- letting go ---------------------------------------------------------------------------
 
@@ -244,6 +245,16 @@ class Tide(Policy):
                 packing.release(host.id)
         if released:
             set_counts(packing, need.counts(len(packing.hosts)))
+
+
+def _arriving(snapshot: Snapshot) -> float | None:
+    """Items per second from outside, of the entries whose rate is known; None if none is."""
+    outside = snapshot.external_rates()
+    if outside is not None:
+        return math.fsum(outside.values())
+    rates = (snapshot.reading[name].arrival_rate_per_s for name in snapshot.topology.entries)
+    known = [rate for rate in rates if rate is not None]
+    return math.fsum(known) if known else None
 
 
 def _sure(price: float) -> float:

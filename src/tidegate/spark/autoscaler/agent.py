@@ -24,6 +24,7 @@ from tidegate.spark.autoscaler.agent_calls import (
     DEFAULT_URL,
     EVENT_WAIT_S,
     AgentCalls,
+    NoAnswer,
     NotInControl,
     NotThere,
 )
@@ -42,7 +43,15 @@ from tidegate.spark.autoscaler.sightings import (
 )
 from tidegate.spark.autoscaler.versions import warn_if_untested
 
-__all__ = ["DEFAULT_URL", "AgentGateway", "NotInControl", "NotThere", "agent_token", "announced"]
+__all__ = [
+    "DEFAULT_URL",
+    "AgentGateway",
+    "NoAnswer",
+    "NotInControl",
+    "NotThere",
+    "agent_token",
+    "announced",
+]
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from urllib.parse import urlencode, urlsplit
 
 from tidegate.errors import BackendError, InputError, SettingError
 
-__all__ = ["DEFAULT_URL", "EVENT_WAIT_S", "AgentCalls", "NotInControl", "NotThere"]
+__all__ = ["DEFAULT_URL", "EVENT_WAIT_S", "AgentCalls", "NoAnswer", "NotInControl", "NotThere"]
 
 DEFAULT_URL = "http://127.0.0.1:8271"
 """Where a controller looks for an agent when nobody says otherwise."""
@@ -27,10 +27,16 @@ REFUSED_S = 10.0
 """An address elsewhere is abandoned when it refuses connections for this time, in seconds."""
 CLOSED = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 """How a connection fails that the agent has closed because it was idle."""
+UNANSWERED = (TimeoutError, ConnectionError, http.client.IncompleteRead, ssl.SSLEOFError)
+"""How a request fails whose driver is suspended, or dies before it has answered."""
 
 
 class NotThere(BackendError):  # noqa: N818 - it says what is wrong
     """Nobody listens at the address, or the application has not started yet."""
+
+
+class NoAnswer(BackendError):  # noqa: N818
+    """The agent has the request and sent no answer; it may have done what was asked."""
 
 
 class NotInControl(BackendError):  # noqa: N818
@@ -113,7 +119,8 @@ class AgentCalls:
             raise SettingError("certificate of the agent", self.url, "trusted", remedy) from error
         except (OSError, http.client.HTTPException) as error:
             why = str(error) or type(error).__name__
-            raise BackendError(f"the agent at {self.url} did not answer: {why}") from error
+            problem = NoAnswer if isinstance(error, UNANSWERED) else BackendError
+            raise problem(f"the agent at {self.url} did not answer: {why}") from error
         self._refused_s = None
         self._compare_clocks(answer.getheader("Tidegate-Time"), began_s, path)
         try:
@@ -128,9 +135,9 @@ class AgentCalls:
         if answer.status == 401:
             remedy = "use the token that the agent was started with"
             raise SettingError("token", "the one given", "the agent's", remedy)
-        problem = NotInControl if answer.status == 409 else BackendError
+        refusal = NotInControl if answer.status == 409 else BackendError
         reason = said.get("error") if isinstance(said, dict) else None
-        raise problem(reason or f"the agent answered with status {answer.status}")
+        raise refusal(reason or f"the agent answered with status {answer.status}")
 
     def _check_instance(self, instance: str) -> None:
         """Notice that another driver answers at the address, whose numbers mean something else."""

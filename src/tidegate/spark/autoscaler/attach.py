@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tidegate.errors import BackendError, SettingError
 from tidegate.lifecycle import from_handler, on_signals
 from tidegate.logs import handled_by, log_fields, log_format, log_formatter
-from tidegate.spark.autoscaler.agent import AgentGateway, NotInControl, NotThere
+from tidegate.spark.autoscaler.agent import AgentGateway, NoAnswer, NotInControl, NotThere
 from tidegate.spark.autoscaler.attachment import Attachment
 from tidegate.spark.autoscaler.autoscaler import STOP_S
 
@@ -114,9 +114,12 @@ def _await(
     standby: bool,
     stop: threading.Event,
 ) -> AgentGateway | None:
-    """The gateway, as soon as the agent lets this controller in; None when stopped before."""
+    """The gateway, as soon as the agent lets this controller in; None when stopped before.
+
+    The time to wait counts from the last sign of the application: another controller at work.
+    """
     end_s = time.monotonic() + wait_s
-    said = ""
+    said, unanswered = "", False
     while not stop.is_set():
         at: Place | None = None
         try:
@@ -130,14 +133,22 @@ def _await(
                 certificate=at.certificate,
             )
         except NotInControl as error:
-            if not standby:
+            # A request without an answer may have taken control; that lease ends after a while.
+            if not standby and (not unanswered or time.monotonic() >= end_s):
                 raise
+            if standby:
+                end_s = time.monotonic() + wait_s
             why = f"{error}; waiting"
         except SettingError as error:
             # An agent that has just started announces its token when it has an application id.
             if at is None or not at.announced or error.key != "token":
                 raise
             why = f"waiting for the agent at {at.url} to announce itself"
+            if time.monotonic() >= end_s:
+                raise
+        except NoAnswer as error:  # the driver is suspended, or it has just died
+            unanswered = True
+            why = f"waiting: {error}"
             if time.monotonic() >= end_s:
                 raise
         except NotThere as error:

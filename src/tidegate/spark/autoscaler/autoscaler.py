@@ -42,6 +42,12 @@ if TYPE_CHECKING:
 
 __all__ = ["STOP_S", "Autoscaler", "DryRunAccount"]
 
+EXPECTED_STARTUP_S = 15.0
+"""Start-up time of an executor until the first one was measured, in seconds.
+
+Without it, the first scale-out would be planned as if executors were there at once.
+"""
+
 log = logging.getLogger(__name__)
 
 FAILURES_UNTIL_WATCHING = 3
@@ -279,6 +285,7 @@ class Autoscaler(Service):
             hosts.capacity(),
             billing_unit_s,
             price_per_hour * billing_unit_s / 3600,
+            startup_s=EXPECTED_STARTUP_S,
             max_hosts=max_executors,
         )
         self._stop = threading.Event()

@@ -22,6 +22,7 @@ __all__ = [
     "read_job",
     "read_stage",
     "root_execution",
+    "useful_tasks",
     "wall_s",
 ]
 
@@ -223,7 +224,8 @@ def held_slots(stages: Sequence[StageWork], most: int) -> float | None:
     tail_s = math.fsum(stage.straggled_s for stage in stages)
     widest = float(max(stage.tasks for stage in stages))
     even = (work_s - tail_s) / (span_s - tail_s) if span_s > tail_s else widest
-    return min(max(least, even), max(least, min(widest, most)))
+    available = available_slots(stages, most) or widest
+    return min(max(least, even), max(least, available))
 
 
 def available_slots(stages: Sequence[StageWork], most: int) -> float | None:
@@ -240,6 +242,26 @@ def available_slots(stages: Sequence[StageWork], most: int) -> float | None:
     work_s = math.fsum(stage.run_s for stage in stages)
     least_s = math.fsum(stage.run_s / in_rounds(max(1, most), stage.tasks) for stage in stages)
     return work_s / least_s if least_s > 0 else None
+
+
+def useful_tasks(stages: Sequence[StageWork]) -> int:
+    """Tasks of the longest stage, and of the stages of its size that run at the same time.
+
+    More slots than that are of no use. The two sides of a join are read at the same time, and a
+    function of `foreachBatch` may start several jobs at once.
+
+    >>> one, other = StageWork(0, 9, 30, 4, longest_s=8), StageWork(0, 8, 28, 4, longest_s=8)
+    >>> useful_tasks([one, other, StageWork(9, 10, 2, 8, longest_s=1)])
+    8
+    """
+    longest = max(stages, key=lambda stage: stage.run_s)
+    return longest.tasks + sum(
+        stage.tasks
+        for stage in stages
+        if stage is not longest
+        and stage.run_s >= longest.run_s / 2
+        and min(stage.ended_s, longest.ended_s) > max(stage.began_s, longest.began_s)
+    )
 
 
 def moment_s(text: str) -> float:

@@ -24,6 +24,7 @@ from tidegate.spark.autoscaler.jobs import (
     StageWork,
     available_slots,
     held_slots,
+    useful_tasks,
 )
 from tidegate.spark.autoscaler.progress import Progress
 from tidegate.theory.batch_cost import BatchSample, BatchSamples, estimate
@@ -231,16 +232,17 @@ class QueryMeter:
 
     @property
     def ceiling(self) -> int | None:
-        """Maximum of tasks in the longest stage of a recent batch: more slots are of no use.
+        """Maximum of useful tasks of a recent batch: more slots are of no use.
 
-        None also when Spark would make more tasks if there were more slots. Batches without rows
-        do not count.
+        These are the tasks of its longest stage, and of those that run at the same time. None also
+        when Spark would make more tasks if there were more slots. Batches without rows do not
+        count.
         """
         empty = {b.batch for b in self._batches if not b.rows}
         works = [w for number, w in self._work.items() if w.tasks and number not in empty][-RECENT:]
         if not works or any(work.elastic for work in works):
             return None
-        return max(work.tasks for work in works)
+        return max(useful_tasks(w.stages) if w.stages else w.tasks for w in works)
 
     @property
     def state_partitions(self) -> int | None:

@@ -78,6 +78,7 @@ final class Agent {
       Executors.newScheduledThreadPool(2, named("agent-clock")); // to request a total may take long
   private final Map<String, Answer> answers = new HashMap<>();
   private Controller controller;
+  private volatile String announced; // what was written to the file; null: nothing
   private final Object totals = new Object();
   private volatile Integer total; // null: nothing was requested yet
 
@@ -231,6 +232,7 @@ final class Agent {
       }
       try {
         write(settings.announce, text.toString());
+        announced = text.toString();
       } catch (IOException | RuntimeException error) {
         log.warn("spark.tidegate.agent.announce {} cannot be written: {}", settings.announce,
             error.toString());
@@ -260,9 +262,12 @@ final class Agent {
     clock.shutdownNow();
     server.stop(0); // from now on the controller finds nobody, and ends
     workers.shutdownNow();
-    if (settings.announce != null) {
+    if (announced != null) {
       try {
-        Files.deleteIfExists(settings.announce);
+        // A newer application may have announced itself there.
+        if (Files.readString(settings.announce).equals(announced)) {
+          Files.deleteIfExists(settings.announce);
+        }
       } catch (IOException error) {
         log.debug("The announcement could not be removed", error);
       }

@@ -7,9 +7,12 @@ import java.net.UnknownHostException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
+import java.nio.file.attribute.PosixFilePermission;
 import java.security.SecureRandom;
 import java.util.Arrays;
+import java.util.EnumSet;
 import java.util.List;
+import java.util.Set;
 import org.apache.spark.SparkConf;
 
 /**
@@ -20,7 +23,8 @@ import org.apache.spark.SparkConf;
  *       needs TLS.
  *   <li>{@code spark.tidegate.agent.port}: the port; default 0, any free one.
  *   <li>{@code spark.tidegate.agent.token.file}: a file with the token that controllers must send,
- *       or the environment variable TIDEGATE_AGENT_TOKEN; default: a random one.
+ *       or the environment variable TIDEGATE_AGENT_TOKEN; default: a random one. Files with secrets
+ *       that others may read are refused.
  *   <li>{@code spark.tidegate.agent.announce}: a file to which the agent writes its address, the id
  *       of the application and a random token, readable by its owner only; default: none.
  *   <li>{@code spark.tidegate.agent.tls.keystore} and {@code .tls.password.file}: a PKCS12 key
@@ -31,6 +35,14 @@ import org.apache.spark.SparkConf;
  */
 final class Settings {
   private static final String PREFIX = "spark.tidegate.";
+  private static final int SHORTEST_TOKEN = 12;
+
+  /** Rights to a secret that nobody may have. In a pod, the group of its file may read it. */
+  private static final Set<PosixFilePermission> OF_OTHERS = EnumSet.of(
+      PosixFilePermission.GROUP_WRITE,
+      PosixFilePermission.OTHERS_READ,
+      PosixFilePermission.OTHERS_WRITE,
+      PosixFilePermission.OTHERS_EXECUTE);
 
   final String host;
   final int port;
@@ -46,7 +58,7 @@ final class Settings {
     port = number(conf, PREFIX + "agent.port");
     String given = secret(conf, PREFIX + "agent.token.file", "TIDEGATE_AGENT_TOKEN");
     tokenIsRandom = given == null;
-    token = tokenIsRandom ? random() : given;
+    token = tokenIsRandom ? random() : checked(given);
     announce = path(conf, PREFIX + "agent.announce");
     keystore = path(conf, PREFIX + "agent.tls.keystore");
     keystorePassword =
@@ -95,6 +107,10 @@ final class Settings {
     String text;
     try {
       text = file == null ? System.getenv(variable) : Files.readString(file);
+      if (file != null && othersMayUse(file)) {
+        throw new IllegalArgumentException(key + " " + file + " can be read or written by others; "
+            + "run chmod 600 " + file + ", or in a pod mount it with defaultMode 0440");
+      }
     } catch (IOException error) {
       throw new IllegalArgumentException(key + " " + file + " cannot be read");
     }
@@ -106,6 +122,30 @@ final class Settings {
           (file == null ? variable : key + " " + file) + " is empty; write the secret into it");
     }
     return text.trim();
+  }
+
+  /** Whether more than the owner may write a file, or more than the owner and the group read it. */
+  private static boolean othersMayUse(Path file) throws IOException {
+    if (!Files.isRegularFile(file)) {
+      return false; // a pipe has nothing to read later
+    }
+    try {
+      // The mode is that of the file, also where Kubernetes mounts a link to it.
+      Set<PosixFilePermission> allowed = Files.getPosixFilePermissions(file);
+      return allowed.stream().anyMatch(OF_OTHERS::contains);
+    } catch (UnsupportedOperationException error) {
+      return false; // a file system without modes
+    }
+  }
+
+  private static String checked(String token) {
+    boolean plain = token.chars().allMatch(character -> character >= ' ' && character <= '~');
+    if (token.length() < SHORTEST_TOKEN || !plain) {
+      throw new IllegalArgumentException(PREFIX + "agent.token.file or TIDEGATE_AGENT_TOKEN must "
+          + "have at least " + SHORTEST_TOKEN + " printable ASCII characters; "
+          + "use a long random word");
+    }
+    return token;
   }
 
   private static List<String> words(String text) throws IOException {

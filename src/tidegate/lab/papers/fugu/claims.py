@@ -165,7 +165,7 @@ def global_thresholds(results: FuguResults) -> Answer:
         f"({_ms(results.of(base, P90))})"
     )
     size: Verdict = "reproduced" if 1 <= times <= 10 else "not"
-    return Answer(measured, together([near, worse, size]), reason, first=together([near, worse]))
+    return Answer(measured, together([near, size]), reason, first=together([near, worse]))
 
 
 @claim(
