@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from decisions import big_snapshot
@@ -96,7 +97,7 @@ def visp_s(kind: type[SimulatedCloud]) -> float:
     return best_s(_visp(kind))
 
 
-def _visp(kind: type[SimulatedCloud], **more: object) -> Callable[[], object]:
+def _visp(kind: type[SimulatedCloud], **more: Any) -> Callable[[], object]:
     settings = CloudSettings(arrival_chunk_s=600.0)
     build = partial(kind, visp_topology(), OFFER, Stepwise(), seed=1, settings=settings, **more)
     return lambda: visp_run(build(), QueueThreshold(), RUN_S)
@@ -249,7 +250,7 @@ def turn() -> Measured:
 
 
 def large_turns() -> Measured:
-    """In a process of its own, whose memory is that of the turns."""
+    """In a separate process, so that its memory is that of the turns."""
     command = [sys.executable, __file__, "--turn", "10000"]
     said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     found = json.loads(said)
