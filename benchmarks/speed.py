@@ -1,29 +1,44 @@
-"""How long the laboratory takes: the table of docs/measured/speed.md.
+"""How long the laboratory takes: the tables of docs/measured/speed.md.
 
     python benchmarks/speed.py            # prints the tables, some minutes
     python benchmarks/speed.py --write    # and writes them into the page
+    python benchmarks/speed.py --only visp,day --again
+
+Each row is kept in out/speed as soon as it is measured. A run that was interrupted goes on where it
+was; rows of other code are measured again, and all rows with --again.
 
 Times are processor time of one thread, the best of several rounds, except where *elapsed* is said.
-Compilation is excluded, as it is cached on disk.
+Compilation is excluded, as it is cached on disk, except in the row about it. Where a row names
+SimPy, both engines ran in the same process, one after the other.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import math
 import os
+import resource
+import shutil
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from decisions import big_snapshot
-from sweep import grid_of, one_process
+from peers import SimPyEngine, tandem_simpy
+from rows import Measured, NotMeasurableError, Row, measure, replace_between
+from sweep import grid_of, on_spark, one_process
 
-from simulation import OFFER, RUN_S, Stepwise, visp_run, visp_topology
+from simulation import OFFER, RUN_S, Stepwise, tandem_cloud, visp_run, visp_topology
 from tidegate.codec import to_json
+from tidegate.dashboard.journals import WatchedJournal
 from tidegate.lab.backtest import backtest, bound_of
 from tidegate.lab.scenario_options import ScenarioOptions
 from tidegate.loop.controller import Controller
@@ -38,7 +53,17 @@ from tidegate.testing.turns import large_turn
 from tidegate.testing.worlds import RecordedWorld
 from tidegate.workloads import ExchangeDay, RateTrace
 
-PAGE = Path(__file__).parents[1] / "docs" / "measured" / "speed.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "measured" / "speed.md"
+KEPT = ROOT / "out" / "speed"
+CORES = len(os.sched_getaffinity(0))
+SPARK_DAYS = 600
+"""Fluid days of the sweep on Spark; 10,000 take minutes more and no other path through the code."""
+LONG_DAYS = 55
+LONG_SHARE = 10
+"""The long trace is measured over this part of its days."""
+WEEK_TURNS = 60_480
+"""Turns of a week, one every ten seconds."""
 
 
 def best_s(do: Callable[[], object], rounds: int = 5) -> float:
@@ -52,21 +77,95 @@ def best_s(do: Callable[[], object], rounds: int = 5) -> float:
     return min(times)
 
 
+def once_s(do: Callable[[], object]) -> float:
+    """The processor time of one call."""
+    start = time.process_time()
+    do()
+    return time.process_time() - start
+
+
 def elapsed_s(do: Callable[[], object]) -> float:
     start = time.perf_counter()
     do()
     return time.perf_counter() - start
 
 
-# --- what is measured ----------------------------------------------------------------------------
+# --- simulations ---------------------------------------------------------------------------------
 
 
 def visp_s(kind: type[SimulatedCloud]) -> float:
+    return best_s(_visp(kind))
+
+
+def _visp(kind: type[SimulatedCloud], **more: Any) -> Callable[[], object]:
     settings = CloudSettings(arrival_chunk_s=600.0)
-    build = partial(kind, visp_topology(), OFFER, Stepwise(), seed=1, settings=settings)
-    return best_s(lambda: visp_run(build(), QueueThreshold(), RUN_S))
+    build = partial(kind, visp_topology(), OFFER, Stepwise(), seed=1, settings=settings, **more)
+    return lambda: visp_run(build(), QueueThreshold(), RUN_S)
 
 
+def visp_items() -> Measured:
+    before = visp_s(SimulatedCloud)
+    simpy = once_s(_visp(SimulatedCloud, engine=SimPyEngine))
+    took = min(before, visp_s(SimulatedCloud))
+    return Measured(f"{took * 1e3:.0f} ms, {simpy / took:.0f} × SimPy", took <= 0.040)
+
+
+def visp_fluid() -> Measured:
+    took, items = visp_s(FluidCloud), visp_s(SimulatedCloud)
+    return Measured(f"{took * 1e3:.0f} ms, {items / took:.1f} × items", took <= 0.012)
+
+
+def tandem() -> Measured:
+    """Customers a second in the whole simulated cloud, over those of SimPy."""
+    many, few = 1_000_000, 100_000
+    ours = best_s(partial(tandem_cloud, many, 1), 2) / many
+    simpy = once_s(partial(tandem_simpy, few, 1)) / few
+    ours = min(ours, best_s(partial(tandem_cloud, many, 1), 2) / many)
+    return Measured(f"{simpy / ours:.0f} × SimPy", simpy / ours >= 400)
+
+
+def fluid_day() -> Measured:
+    grid = grid_of(400, "fluid", "1s")
+    one_process(grid, 4)
+    took = 1 / max(one_process(grid, 24) for _ in range(3))
+    guarded = 1 / one_process(grid_of(400, "fluid", "1s", guards=True), 24)
+    shown = f"{took * 1e3:.0f} ms; with the default guards {guarded * 1e3:.0f} ms"
+    return Measured(shown, took <= 0.012)
+
+
+@cache
+def _swept() -> tuple[float, float]:
+    """Fluid days a second on Spark with two cores, and in one process before and after."""
+    from tidegate.spark.local.session import session_on
+
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        raise NotMeasurableError("Java is not installed")
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    grid = grid_of(SPARK_DAYS, "fluid", "1s")
+    before = one_process(grid, 48)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        session_on("local[2]", Path(folder) / "driver.log", quiet, "speed") as spark,
+    ):
+        on_spark(spark, grid_of(16, "fluid", "1s"))
+        took_s, cells = on_spark(spark, grid)
+    return cells / took_s, (before + one_process(grid, 48)) / 2
+
+
+def spark_days() -> Measured:
+    took = 10_000 / _swept()[0]
+    return Measured(f"{took:.0f} s at the rate of {SPARK_DAYS} days", took <= 90)
+
+
+def spark_ratio() -> Measured:
+    on_two, alone = _swept()
+    return Measured(f"{on_two / alone:.2f} ×", on_two / alone >= 1.9)
+
+
+# --- backtests -----------------------------------------------------------------------------------
+
+
+@cache
 def exchange_day() -> Scenario:
     return ScenarioOptions(slo_s=2.0).build(ExchangeDay(seed=1, mean_per_s=10))
 
@@ -77,6 +176,59 @@ def many_days(days: float) -> Scenario:
     rates = 2 + 8 * np.maximum(0, np.sin(times / 86_400 * 2 * math.pi)) ** 2
     rates *= np.random.default_rng(1).lognormal(0, 0.3, len(times))
     return ScenarioOptions(slo_s=2.0).build(RateTrace(times, rates, seed=1))
+
+
+def day_backtest() -> Measured:
+    day = exchange_day()
+    # The processes of the pool find what this compiles in the cache.
+    backtest(day, ["static"])
+
+    def whole() -> None:
+        backtest(day, list(available()), bound=bound_of(day), processes=CORES)
+
+    took = elapsed_s(whole)
+    return Measured(f"{took:.1f} s", took <= 6)
+
+
+def day_bound() -> Measured:
+    return Measured(f"{best_s(lambda: bound_of(exchange_day()), 2):.2f} s")
+
+
+def long_backtest() -> Measured:
+    def run(days: float) -> float:
+        names = list(available())
+        return elapsed_s(lambda: backtest(many_days(days), names, fluid=True, processes=CORES))
+
+    backtest(exchange_day(), ["static"], fluid=True)
+    # The processes start once, however long the trace is.
+    start = run(LONG_DAYS / 1_000)
+    took = start + LONG_SHARE * (run(LONG_DAYS / LONG_SHARE) - start)
+    shown = f"{took:.0f} s, {LONG_SHARE} times {LONG_DAYS / LONG_SHARE:g} days"
+    return Measured(shown, took <= 60)
+
+
+def long_bound() -> Measured:
+    return Measured(f"{best_s(lambda: bound_of(many_days(LONG_DAYS)), 1):.1f} s")
+
+
+def first_backtest() -> Measured:
+    """`tidegate backtest` with an empty cache of compiled kernels, and again."""
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "day.csv"
+        rates = [f"{60 * minute},{20 + 10 * math.sin(minute / 30):.3f}" for minute in range(120)]
+        trace.write_text("\n".join(["t_s,rate", *rates, ""]))
+        command = [sys.executable, "-m", "tidegate", "backtest", str(trace), "--slo", "2s"]
+        command += ["--policies", "drs,static", "--json", "--processes", "1"]
+        environment = os.environ | {"NUMBA_CACHE_DIR": f"{folder}/kernels"}
+
+        def run() -> None:
+            subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+
+        first, again = elapsed_s(run), elapsed_s(run)
+    return Measured(f"{first:.1f} s, then {again:.1f} s", first <= 5)
+
+
+# --- turns and journals --------------------------------------------------------------------------
 
 
 def turn_s(hosts: int, instances: int, rounds: int = 4) -> float:
@@ -92,69 +244,93 @@ def turn_s(hosts: int, instances: int, rounds: int = 4) -> float:
     return min(times)
 
 
-def journal_line() -> tuple[int, float, float]:
-    """Bytes of a full turn of 50 executors, bytes of a line on average, and seconds to read one."""
+def turn() -> Measured:
+    took = turn_s(1_000, 10_000)
+    return Measured(f"{took * 1e3:.0f} ms", took <= 0.025)
+
+
+def large_turns() -> Measured:
+    """In a separate process, so that its memory is that of the turns."""
+    command = [sys.executable, __file__, "--turn", "10000"]
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    found = json.loads(said)
+    shown = f"{found['took_s'] * 1e3:.0f} ms, {found['peak_mb'] / 1e3:.1f} GB"
+    return Measured(shown, found["took_s"] <= 0.4 and found["peak_mb"] <= 2_000)
+
+
+def _say_turn(hosts: int) -> None:
+    took_s = turn_s(hosts, 10 * hosts, 3)
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"took_s": took_s, "peak_mb": peak_mb}))
+
+
+def journal_line() -> Measured:
+    """Bytes of a full turn of 50 executors, and bytes of a line on average."""
     turns = [large_turn(number) for number in range(1, 201)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "j.jsonl"
         with Journal(path) as journal:
-            for turn in turns:
-                journal.write(turn)
+            for one in turns:
+                journal.write(one)
         start = time.process_time()
         assert list(read_journal(path)) == turns
-        took = (time.process_time() - start) / len(turns)
-        return len(to_json(turns[0], defaults=False)), path.stat().st_size / len(turns), took
+        read_s = (time.process_time() - start) / len(turns)
+        full, line = len(to_json(turns[0], defaults=False)), path.stat().st_size / len(turns)
+    shown = f"{line / 1e3:.1f} kB of {full / 1e3:.1f} kB; {read_s * 1e3:.1f} ms to read"
+    return Measured(shown, line <= 4_000)
 
 
-def rows() -> list[tuple[str, str, str]]:
-    """What, measured, aim."""
-    cores = len(os.sched_getaffinity(0))
-    day, names = exchange_day(), list(available())
-    backtest(day, names, fluid=False)  # compiles
-    bound_s = best_s(lambda: bound_of(day), 2)
-    apart_s = elapsed_s(lambda: backtest(day, names, processes=cores))
-    full, line, read_s = journal_line()
-    return [
-        (
-            "VISP, 120 min, items, with monitoring and the real controller",
-            f"{visp_s(SimulatedCloud) * 1e3:.0f} ms",
-            "40 ms",
-        ),
-        ("the same, fluid", f"{visp_s(FluidCloud) * 1e3:.0f} ms", "12 ms"),
-        (
-            "fluid trading day, a decision a minute",
-            f"{1e3 / one_process(grid_of(400, 'fluid', '1s'), 48):.0f} ms",
-            "12 ms",
-        ),
-        (
-            f"backtest of a simulated exchange day, {len(names)} policies with guards, "
-            f"{cores} processes, elapsed",
-            f"{apart_s:.1f} s",
-            "6 s, with the bound",
-        ),
-        ("the bound of that day", f"{bound_s:.2f} s", ""),
-        (
-            "the bound of 55 days of five-minute rates",
-            f"{best_s(lambda: bound_of(many_days(55)), 1):.1f} s",
-            "",
-        ),
-        (
-            "controller turn, journalled: 1,000 hosts and 10,000 instances, elapsed",
-            f"{turn_s(1_000, 10_000) * 1e3:.0f} ms",
-            "25 ms",
-        ),
-        (
-            "the same, 10,000 hosts and 100,000 instances",
-            f"{turn_s(10_000, 100_000, 3) * 1e3:.0f} ms",
-            "400 ms",
-        ),
-        (
-            "a journal line at 50 executors of 4 slots, in full / on average",
-            f"{full / 1e3:.1f} / {line / 1e3:.1f} kB",
-            "4 kB",
-        ),
-        ("reading such a line", f"{read_s * 1e3:.1f} ms", ""),
-    ]
+def dashboard_week() -> Measured:
+    """All turns of a week, at the rate of a thousand."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "j.jsonl"
+        with Journal(path) as journal:
+            for number in range(1, 1_001):
+                journal.write(large_turn(number))
+        watched = WatchedJournal(path, "j")
+        start = time.process_time()
+        while watched.refresh():
+            pass
+        took = (time.process_time() - start) * WEEK_TURNS / 1_000
+    return Measured(f"{took:.0f} s at the rate of 1,000 turns", took <= 2)
+
+
+ROWS = [
+    Row("visp", "VISP, 120 min, items, with monitoring and a policy", "40 ms", visp_items),
+    Row("visp-fluid", "the same, fluid", "12 ms", visp_fluid),
+    Row("tandem", "three stations in a row in the simulated cloud", "400 × SimPy", tandem),
+    Row("day", "fluid trading day, a decision a minute, elapsed", "12 ms", fluid_day),
+    Row("spark-days", "10,000 fluid days on Spark, two cores, elapsed", "90 s", spark_days),
+    Row("spark-ratio", "sweep on Spark over one process, two cores", "1.9 ×", spark_ratio),
+    Row(
+        "backtest",
+        f"backtest of an exchange day, all policies, with the bound, {CORES} processes, elapsed",
+        "6 s",
+        day_backtest,
+    ),
+    Row("bound", "the bound of that day", "", day_bound),
+    Row(
+        "backtest-long",
+        f"backtest of 55 days at five minutes, all policies, fluid, {CORES} processes, elapsed",
+        "60 s",
+        long_backtest,
+    ),
+    Row("bound-long", "the bound of those days", "", long_bound),
+    Row("first", "first backtest after installation (compilation), elapsed", "5 s", first_backtest),
+    Row(
+        "turn", "controller turn, journalled: 1,000 hosts and 10,000 instances, elapsed",
+        "25 ms", turn,
+    ),
+    Row(
+        "turn-large", "the same, 10,000 hosts and 100,000 instances, and its memory",
+        "400 ms, 2 GB", large_turns,
+    ),
+    Row("journal", "a journal line at 50 executors of 4 slots", "4 kB", journal_line),
+    Row(
+        "dashboard", "dashboard: reading a journal of a week at that size, a turn every 10 s",
+        "2 s", dashboard_week,
+    ),
+]  # fmt: skip
 
 
 # --- how cost grows ------------------------------------------------------------------------------
@@ -187,16 +363,24 @@ def operators_s(count: float) -> float:
     return best_s(run, 3)
 
 
-GROWTH: list[tuple[str, str, Callable[[float], float], tuple[float, ...]]] = [
-    ("items a second, item by item, ten minutes", "items/s", items_s, (100, 1_000, 10_000)),
-    ("operators in a row, fluid, an hour", "operators", operators_s, (1, 8, 64)),
+GROWTH: list[tuple[str, str, str, Callable[[float], float], tuple[float, ...]]] = [
     (
+        "items",
+        "items a second, item by item, ten minutes",
+        "items/s",
+        items_s,
+        (100, 1_000, 10_000),
+    ),
+    ("operators", "operators in a row, fluid, an hour", "operators", operators_s, (1, 8, 64)),
+    (
+        "hosts",
         "hosts of ten instances, a controller turn",
         "hosts",
         lambda n: turn_s(int(n), int(10 * n), 3),
         (10, 100, 1_000),
     ),
     (
+        "days",
         "days of five-minute rates, the bound",
         "days",
         lambda n: best_s(lambda: bound_of(many_days(n)), 1),
@@ -205,34 +389,71 @@ GROWTH: list[tuple[str, str, Callable[[float], float], tuple[float, ...]]] = [
 ]
 
 
-def growth() -> list[tuple[str, str, str]]:
-    """What grows, times, and the exponent of the growth from the middle to the largest."""
-    found = []
-    for what, unit, measure, sizes in GROWTH:
-        times = [measure(size) for size in sizes]
-        exponent = math.log(times[-1] / times[-2]) / math.log(sizes[-1] / sizes[-2])
-        shown = ", ".join(
-            f"{size:,g} {unit}: {took * 1e3:.3g} ms"
-            for size, took in zip(sizes, times, strict=True)
-        )
-        found.append((what, shown, f"{exponent:.2f}"))
-    return found
+def grown(unit: str, took: Callable[[float], float], sizes: Sequence[float]) -> Measured:
+    """Times by size, and the exponent of the growth from the middle to the largest."""
+    times = [took(size) for size in sizes]
+    exponent = math.log(times[-1] / times[-2]) / math.log(sizes[-1] / sizes[-2])
+    shown = ", ".join(
+        f"{size:,g} {unit}: {seconds * 1e3:.3g} ms"
+        for size, seconds in zip(sizes, times, strict=True)
+    )
+    return Measured(f"{shown} | {exponent:.2f}")
+
+
+GROWTH_ROWS = [
+    Row(f"grows-{key}", work, "", partial(grown, unit, took, sizes))
+    for key, work, unit, took, sizes in GROWTH
+]
+
+
+def table(found: dict[str, Measured]) -> str:
+    """Both tables, with the rows that were measured."""
+    marks = {True: "yes", False: "no", None: ""}
+    lines = ["| work | measured | aim | reached |", "|---|---:|---:|---|"]
+    for row in ROWS:
+        if row.key in found:
+            done = found[row.key]
+            lines.append(f"| {row.work} | {done.shown} | {row.aim} | {marks[done.reached]} |")
+    lines += ["", "| what grows | times | exponent |", "|---|---|---:|"]
+    lines += [f"| {row.work} | {found[row.key].shown} |" for row in GROWTH_ROWS if row.key in found]
+    return "\n".join(lines)
+
+
+def _code() -> str:
+    """A digest of everything that is measured, and of how."""
+    digest = hashlib.sha256()
+    for folder in (ROOT / "src" / "tidegate", ROOT / "benchmarks"):
+        for file in sorted(folder.rglob("*.py")):
+            digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def main() -> None:
-    reader = argparse.ArgumentParser(description=__doc__)
+    reader = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     reader.add_argument("--write", action="store_true", help="write docs/measured/speed.md")
+    reader.add_argument("--only", default="", help="keys of rows, separated by commas")
+    reader.add_argument("--again", action="store_true", help="measure rows that are kept, too")
+    reader.add_argument("--turn", type=int, help=argparse.SUPPRESS)
     given = reader.parse_args()
-    lines = ["| work | measured | aim |", "|---|---:|---:|"]
-    lines += [f"| {what} | {took} | {aim} |" for what, took, aim in rows()]
-    lines += ["", "| what grows | times | exponent |", "|---|---|---:|"]
-    lines += [f"| {what} | {shown} | {exponent} |" for what, shown, exponent in growth()]
-    table = "\n".join(lines)
-    print(table)
+    if given.turn:
+        _say_turn(given.turn)
+        return
+    rows = [*ROWS, *GROWTH_ROWS]
+    if given.only:
+        wanted = given.only.split(",")
+        if unknown := set(wanted) - {row.key for row in rows}:
+            known = ", ".join(row.key for row in rows)
+            reader.error(f"--only: no row {', '.join(sorted(unknown))}; the rows are {known}")
+        if given.write:
+            reader.error("--write needs all rows: leave out --only; kept rows are not repeated")
+        rows = [row for row in rows if row.key in wanted]
+    began_s = time.perf_counter()
+    say = partial(print, flush=True)
+    found = measure(rows, KEPT, _code(), given.again, say)
+    say(f"{time.perf_counter() - began_s:.0f} s in all\n")
+    print(table(found))
     if given.write:
-        before, _, rest = PAGE.read_text().partition("<!-- speed -->\n")
-        _, _, after = rest.partition("<!-- end -->")
-        PAGE.write_text(f"{before}<!-- speed -->\n{table}\n<!-- end -->{after}")
+        replace_between(PAGE, "speed", table(found))
 
 
 if __name__ == "__main__":

@@ -57,14 +57,22 @@ def log_format(given: str | None = None, option: str = "--log-format") -> LogFor
     raise InputError(key, value, "text or json")
 
 
-@contextmanager
-def log_fields(**fields: object) -> Iterator[None]:
-    """Add fields to all records of this thread while the block runs; None: the field is unknown."""
-    token = _known.set({**_known.get(), **fields})
-    try:
-        yield
-    finally:
-        _known.reset(token)
+class log_fields:  # noqa: N801
+    """Add fields to all records of this thread while the block runs; None: the field is unknown.
+
+    It is a class because it is entered at every turn, and a generator takes longer.
+    """
+
+    __slots__ = ("_fields", "_token")
+
+    def __init__(self, **fields: object) -> None:
+        self._fields = fields
+
+    def __enter__(self) -> None:
+        self._token = _known.set({**_known.get(), **self._fields})
+
+    def __exit__(self, *error: object) -> None:
+        _known.reset(self._token)
 
 
 class JsonFormatter(logging.Formatter):

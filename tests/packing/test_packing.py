@@ -35,6 +35,20 @@ def test_it_does_not_matter_when_the_room_left_is_asked_for() -> None:
     assert alone.free == {}
 
 
+def test_a_decision_that_changes_nothing_lists_no_hosts() -> None:
+    packing = Packing(FLEET)
+    assert packing.host_count == 3
+    plan = packing.plan()
+    assert plan.deployment is FLEET.requested
+    assert "hosts" not in vars(packing)
+    assert packing.host_count == len(packing.hosts) == 3
+    packing.lease()
+    assert packing.host_count == len(packing.hosts) == 4
+    asked = Packing(FLEET)
+    assert asked.hosts
+    assert asked.plan() == plan
+
+
 def test_a_copy_shares_nothing_with_the_original() -> None:
     packing = Packing(FLEET)
     before = packing.deployment
@@ -99,6 +113,16 @@ def test_new_hosts_get_names_that_nobody_had() -> None:
 
 def test_new_instances_get_names_that_nobody_had() -> None:
     assert Packing(steady_snapshot(hosts=3)).start("work", "host-1").id == "work-4"
+
+
+def test_names_of_instances_that_stop_are_not_used_again() -> None:
+    going = replace(FLEET.instances[0], id="q1-7", status="stopping")
+    snapshot = replace(FLEET, instances=(*FLEET.instances, going))
+    assert [instance.id for instance in snapshot.unrequested] == ["q1-7"]
+    assert FLEET.unrequested == ()
+    assert Packing(snapshot).start("q1", "host-1").id == "q1-8"
+    other = Deployment(("host-1",), (Instance("q1-9", "q1", "host-1"),))
+    assert Packing(snapshot, deployment=other).start("q1", "host-1").id == "q1-10"
 
 
 def test_the_offer_ends_where_it_ends_and_draining_hosts_count() -> None:

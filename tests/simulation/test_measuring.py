@@ -67,6 +67,25 @@ def test_a_snapshot_asked_late_tells_of_its_own_moment() -> None:
         assert list(again.capacities) == list(snapshot.capacities)
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_what_a_world_says_it_knows_is_what_a_snapshot_would_compute(seed: int) -> None:
+    """Plans at random, moves, refusals and lost hosts."""
+    rng, topology = np.random.default_rng(seed), chain(0.1, 0.05, demand=1.0)
+    settings = CloudSettings(host_failures_per_h=40.0, host_startup_s=(5.0, 60.0))
+    world = poisson_world(topology, 8.0, 2, 2, offer=OFFER, seed=seed, settings=settings)
+    seen: set[int] = set()
+    for _ in range(25):
+        snapshot = world.observe()
+        again = from_json(Snapshot, to_json(snapshot))
+        assert (again.requested, again.unrequested) == (snapshot.requested, snapshot.unrequested)
+        assert {host.id for host in again.hosts} == set(snapshot.capacities)
+        seen.add(len(snapshot.hosts))
+        counts = rng.integers(1, 6, 2).tolist()
+        world.apply(Plan(running(topology, *counts, hosts=int(rng.integers(1, 5)))))
+        world.advance(float(rng.integers(1, 90)))
+    assert len(seen) > 2
+
+
 def test_measurements_can_come_late() -> None:
     settings = CloudSettings(measurement_delay_s=60.0)
     world = poisson_world(chain(0.1), 5.0, 1, settings=settings)

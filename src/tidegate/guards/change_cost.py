@@ -262,10 +262,9 @@ class ChangeCost(Guard):
             own = ChangeCostMemory(disturbances=own.disturbances, unneeded_s=own.unneeded_s)
         own = _need_noted(snapshot, plan, own)
         own = self._measured(snapshot, own)
-        rate = _rate(snapshot)
+        rate, mean = _rate(snapshot), own.rate_per_s
         if rate is not None:
-            mean = rate if own.rate_per_s is None else 0.7 * own.rate_per_s + 0.3 * rate
-            own = replace(own, rate_per_s=mean)
+            mean = rate if mean is None else 0.7 * mean + 0.3 * rate
         latest = tuple(
             Latest(r.operator, r.batches.recent_durations_s[-MOST_BATCHES:])
             for r in snapshot.operators
@@ -279,6 +278,7 @@ class ChangeCost(Guard):
             last_s=snapshot.time_s,
             hosts=hosts,
             requested=requested,
+            rate_per_s=mean,
             latest=latest,
             calm=calm,
         )
@@ -300,7 +300,10 @@ class ChangeCost(Guard):
             if not self._ends(episode, snapshot):
                 return replace(own, episode=episode)
             own = _ended(own, episode, hosts)
-        return replace(own, usual=tuple(_usual(snapshot)), episode=None)
+        usual = tuple(_usual(snapshot))
+        if usual == own.usual and own.episode is None:
+            return own
+        return replace(own, usual=usual, episode=None)
 
     def _ends(self, episode: Episode, snapshot: Snapshot) -> bool:
         """Whether the time is over and every query that has rows had enough batches."""
@@ -365,6 +368,8 @@ def _need_noted(snapshot: Snapshot, plan: Plan, own: ChangeCostMemory) -> Change
         own = replace(own, fewer_since_s=None, fewer_than=0)
     elif since_s is None and planned < now:
         own = replace(own, fewer_since_s=now_s, fewer_than=now)
+    if not lasted and released == own.released:
+        return own
     unneeded_s = (*own.unneeded_s, *lasted)[-REMEMBERED:]
     return replace(own, released=released, unneeded_s=unneeded_s)
 

@@ -83,9 +83,9 @@ class Effect(Guard):
     def _judged(
         self, own: EffectMemory, snapshot: Snapshot, running: int, done: float | None
     ) -> EffectMemory:
-        now_s, strained = snapshot.time_s, overloaded(snapshot)
         if own.grew_s is None:
             return own
+        now_s, strained = snapshot.time_s, overloaded(snapshot)
         if own.found_s is not None:
             recovered = done is not None and self._helped(own, snapshot, done)
             if recovered or not strained or now_s - own.found_s >= self.hold_s:

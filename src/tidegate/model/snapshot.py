@@ -249,12 +249,13 @@ class OperatorReading(Value):
     latest_processed_per_s: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("arrival_rate_per_s", "service_time_s", "queue_length"):
-            value = getattr(self, name)
-            # Checked here first: building the name for the message costs time at every turn.
-            usual = value is None or (isinstance(value, float) and 0 <= value < math.inf)
-            if not usual:
-                finite(value, f"operator {self.operator}: {name}", low=0)
+        # Compared here first: the names for a message cost time at every turn.
+        for value in (self.arrival_rate_per_s, self.service_time_s, self.queue_length):
+            if value is not None and not (type(value) is float and 0 <= value < math.inf):
+                for name in ("arrival_rate_per_s", "service_time_s", "queue_length"):
+                    if getattr(self, name) is not None:
+                        finite(getattr(self, name), f"operator {self.operator}: {name}", low=0)
+                return
 
 
 class _Later:
@@ -411,6 +412,12 @@ class Snapshot(Value):
                 if i.status != "stopping" and i.host in kept
             ),
         )
+
+    @cached_property
+    def unrequested(self) -> tuple[Instance, ...]:
+        """Instances that are not requested any more: they stop, or their host drains."""
+        requested = self.requested.by_id
+        return tuple(instance for instance in self.instances if instance.id not in requested)
 
     def operator(self, name: str) -> Operator:
         """The operator of that name."""

@@ -59,19 +59,34 @@ class Packing:
         self.unmet: list[Unmet] = []
         self._start = start = deployment or snapshot.requested
         self._measure: Measure = measure
-        self.home = start.home.copy()
-        self._counts = {name: start.counts[name] for name in snapshot.topology.by_name}
-        kept = set(start.hosts)
-        known = [host for host in snapshot.capacities if host in kept]
-        self.hosts: dict[str, dict[str, Instance]] = {host: {} for host in (*known, *start.hosts)}
-        self._first_hosts = tuple(self.hosts)
-        for instance in start.instances:
-            self.hosts[instance.host][instance.id] = instance
+        present = start.counts
+        self._counts = {name: present[name] for name in snapshot.topology.by_name}
         if deployment is None and 0 in self._counts.values():
             self._revive()
 
-    # Most decisions change nothing and never need these two. Both are computed from the initial
+    # Most decisions change nothing and never need these. All are computed from the initial
     # deployment, so that the time of the computation does not matter.
+
+    @cached_property
+    def home(self) -> dict[str, str]:
+        """The host of each instance."""
+        return self._start.home.copy()
+
+    @cached_property
+    def hosts(self) -> dict[str, dict[str, Instance]]:
+        """The instances on each host by name, hosts in lease order."""
+        hosts: dict[str, dict[str, Instance]] = {host: {} for host in self._first_hosts}
+        for instance in self._start.instances:
+            hosts[instance.host][instance.id] = instance
+        return hosts
+
+    @cached_property
+    def _first_hosts(self) -> tuple[str, ...]:
+        """The hosts of the initial deployment, in lease order."""
+        start = self._start.hosts
+        kept = set(start)
+        known = [host for host in self.snapshot.capacities if host in kept]
+        return tuple(dict.fromkeys((*known, *start)))
 
     @cached_property
     def sizes(self) -> dict[str, Resources]:
@@ -101,6 +116,11 @@ class Packing:
         return twin
 
     # --- asking -------------------------------------------------------------------------------
+
+    @property
+    def host_count(self) -> int:
+        """Number of hosts; the same as ``len(packing.hosts)``, without listing them first."""
+        return len(self.hosts if "hosts" in self.__dict__ else set(self._start.hosts))
 
     @property
     def counts(self) -> dict[str, int]:
@@ -225,6 +245,8 @@ class Packing:
     @property
     def deployment(self) -> Deployment:
         """The resulting deployment; the initial object if nothing changed."""
+        if "hosts" not in self.__dict__:  # nothing can have changed
+            return self._start
         if self.home == self._start.home and self.hosts.keys() == set(self._start.hosts):
             return self._start
         instances = (i for placed in self.hosts.values() for i in placed.values())
@@ -233,7 +255,7 @@ class Packing:
     def plan(self, predicted: Prediction | None = None) -> Plan:
         """The packing as a plan, with the reasons added so far."""
         predicted = predicted or _NOTHING
-        cost = len(self.hosts) * self.snapshot.offer.usd_per_h
+        cost = self.host_count * self.snapshot.offer.usd_per_h
         return Plan(
             self.deployment,
             reasons=tuple(self.reasons),
@@ -259,9 +281,13 @@ class Packing:
     def _numbers(self) -> dict[str, int]:
         """The highest number in the names of each operator's instances."""
         numbers = dict.fromkeys(self.snapshot.topology.by_name, 0)
-        for instance in (*self.snapshot.instances, *self._start.instances):
-            number, operator = _number(instance.id), instance.operator
-            numbers[operator] = max(numbers[operator], number)
+        groups = [self.snapshot.unrequested, self.snapshot.requested.instances]
+        if self._start is not self.snapshot.requested:
+            groups.append(self._start.instances)
+        for group in groups:
+            for instance in group:
+                number, operator = _number(instance.id), instance.operator
+                numbers[operator] = max(numbers[operator], number)
         return numbers
 
     @staticmethod

@@ -103,7 +103,7 @@ def release_empty(packing: Packing, keep: int = 1) -> None:
 
 def consolidate(packing: Packing, at_least: int = 1) -> None:
     """Release hosts whose instances all fit elsewhere, starting with the emptiest."""
-    if len(packing.hosts) <= at_least:
+    if packing.host_count <= at_least:
         return
     for host in sorted(packing.hosts, key=lambda name: len(packing.hosts[name])):
         if len(packing.hosts) > at_least and packing.evacuate(host):
@@ -119,17 +119,17 @@ def set_engines(packing: Packing, hosts: int, victims: Sequence[str] = ()) -> No
     victims: hosts to release first; otherwise the youngest is released first.
     """
     hosts = max(1, hosts)
-    while len(packing.hosts) < hosts:
+    while packing.host_count < hosts:
         host = packing.lease()
         if host is None:
-            missing = hosts - len(packing.hosts)
-            why = f"the offer is exhausted at {len(packing.hosts)} hosts"
+            missing = hosts - packing.host_count
+            why = f"the offer is exhausted at {packing.host_count} hosts"
             if packing.snapshot.offer.max_hosts is None:
                 why = f"one decision leases {MOST_NEW_HOSTS} hosts at most"
             packing.unmet.append(Unmet("", missing, why))
             break
         fill_engine(packing, host)
-    if len(packing.hosts) <= hosts:
+    if packing.host_count <= hosts:
         return
     order = [*victims, *reversed([host for host in packing.hosts if host not in victims])]
     for host in order:

@@ -145,21 +145,21 @@ class AdaptiveProvisioning(Policy):
         engines, capacity = engines_needed(
             total, list(rates.values()), memory.max_rate_per_s, self.tolerance, shed
         )
-        before = len(packing.hosts)
+        before = packing.host_count
         set_engines(packing, engines)
         carried = sum(rates.values())
-        if len(packing.hosts) != before:
-            code = "overload" if len(packing.hosts) > before else "underload"
+        if packing.host_count != before:
+            code = "overload" if packing.host_count > before else "underload"
             process = "1 engine processes" if len(rates) == 1 else f"{len(rates)} engines process"
             text = (
                 f"{total:.5g}/s arrive and {process} {carried:.5g}/s: "
-                f"{before} → {len(packing.hosts)} engines"
+                f"{before} → {packing.host_count} engines"
             )
             packing.because(code, text)
-        known = None if capacity is None else capacity * len(packing.hosts)
+        known = None if capacity is None else capacity * packing.host_count
         plan = packing.plan(Prediction(capacity_per_s=known))
         if self.shed and total > 0:
-            running = min(len(rates), len(packing.hosts))  # new ones take time to start
+            running = min(len(rates), packing.host_count)  # new ones take time to start
             share = 0.0 if capacity is None else max(0.0, 1 - capacity * running / total)
             if share > self.tolerance:
                 plan = replace(plan, shed_fraction=share)

@@ -80,7 +80,7 @@ class DStreamsRatio(Policy):
         if now - decided < self.interval_s or not fresh:  # old measurements alone decide nothing
             return packing.plan(), DStreamsRatioMemory(ratios, decided, memory.drawn, memory.seed)
         mean = sum(ratios) / len(ratios)
-        hosts, drawn = len(packing.hosts), memory.drawn
+        hosts, drawn = packing.host_count, memory.drawn
         if mean >= self.up:
             more = max(1, math.floor(mean + 0.5))  # as Java rounds, halves up
             set_engines(packing, hosts + more)

@@ -74,7 +74,7 @@ class Lag(Policy):
         if None in lags:
             return packing.plan(), memory
         lag = sum(value for value in lags if value is not None)
-        now, hosts = snapshot.time_s, len(packing.hosts)
+        now, hosts = snapshot.time_s, packing.host_count
         ratio = lag / (self.threshold * hosts) if hosts else math.inf
         goal = hosts if abs(ratio - 1) <= self.tolerance else math.ceil(lag / self.threshold)
         goal = max(1, min(goal, _partitions(snapshot)))
@@ -86,12 +86,12 @@ class Lag(Policy):
         allowed = min(steady, max(2 * least, least + self.up_hosts, hosts))
         target = min(allowed, hosts) if goal < hosts else allowed
         set_engines(packing, target)
-        if len(packing.hosts) != hosts:
+        if packing.host_count != hosts:
             text = (
                 f"{lag:g} items wait; at {self.threshold:g} per host, {goal} hosts are needed; "
-                f"the growth limit allows {len(packing.hosts)}"
+                f"the growth limit allows {packing.host_count}"
             )
-            packing.because("lag" if len(packing.hosts) > hosts else "idle", text)
+            packing.because("lag" if packing.host_count > hosts else "idle", text)
         return packing.plan(), LagMemory(wanted, running)
 
 

@@ -68,7 +68,7 @@ class SparkDynamicAllocation(Policy):
     ) -> tuple[Plan, SparkDynamicAllocationMemory]:
         """Request executors for waiting tasks; release idle ones."""
         packing = Packing(snapshot)
-        now, hosts = snapshot.time_s, len(packing.hosts)
+        now, hosts = snapshot.time_s, packing.host_count
         pending = _pending_tasks(snapshot)
         idle = {
             host.id: min(now, memory.idle_s.get(host.id, now))  # the clock may have gone back
@@ -85,7 +85,7 @@ class SparkDynamicAllocation(Policy):
             useful = math.ceil(self._tasks(snapshot, pending) / _slots(snapshot))
             target = max(hosts, min(hosts + memory.next_add, useful))
             set_engines(packing, target)
-            grown = len(packing.hosts) - hosts
+            grown = packing.host_count - hosts
             if grown:
                 packing.because("backlog", f"{pending:g} tasks wait: {grown} more executors")
             following = 2 * memory.next_add if grown == memory.next_add else 1
@@ -97,7 +97,7 @@ class SparkDynamicAllocation(Policy):
             if now - since_s >= self.idle_timeout_s and host in packing.hosts
         ]
         set_engines(packing, hosts - len(expired), victims=expired)
-        if len(packing.hosts) < hosts:
+        if packing.host_count < hosts:
             text = f"{', '.join(expired)} had no task for {self.idle_timeout_s:g} s"
             packing.because("idle", text)
         kept = {host: since_s for host, since_s in idle.items() if host in packing.hosts}

@@ -42,9 +42,9 @@ class Static(Policy):
     def decide(self, snapshot: Snapshot, memory: NoMemory) -> tuple[Plan, NoMemory]:
         """The same number of hosts at every turn."""
         packing = Packing(snapshot)
-        before = len(packing.hosts)
+        before = packing.host_count
         if self.hosts is not None:
             set_engines(packing, self.hosts)
-            if len(packing.hosts) != before:
+            if packing.host_count != before:
                 packing.because("static", f"{before} hosts run, {self.hosts} are configured")
         return packing.plan(), memory

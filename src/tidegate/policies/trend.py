@@ -71,11 +71,11 @@ class Trend(ObservationWrapper):
         lead_s = self._lead_s(snapshot)
         then = self._forecast(own, now, lead_s)
         trusted = own.missed <= own.missed_by_none
-        own = replace(own, due=(*own.due, (snapshot.time_s + lead_s, then, now)))
         usual = dict(own.usual)
         rising = {name for name, rate in rates.items() if rate > RISING * usual.get(name, 0.0)}
         means = {n: 0.5 * usual.get(n, rate) + 0.5 * rate for n, rate in rates.items()}
-        own = replace(own, usual=tuple(means.items()))
+        due = (*own.due, (snapshot.time_s + lead_s, then, now))
+        own = TrendMemory(own.seen, due, own.missed, own.missed_by_none, tuple(means.items()))
         risen = math.fsum(rates[name] for name in rising)
         factor = min(self.most, 1 + (then - now) / risen) if risen > 0 and trusted else 1.0
         if factor <= 1:
@@ -103,7 +103,7 @@ class Trend(ObservationWrapper):
             by_none += abs(before - now)
         seen = (*(look for look in own.seen if look[0] > now_s - self.window_s), (now_s, now))
         due = tuple(d for d in own.due if d[0] > now_s)
-        return replace(own, seen=seen, due=due, missed=missed, missed_by_none=by_none)
+        return TrendMemory(seen, due, missed, by_none, own.usual)
 
     def _forecast(self, own: TrendMemory, now: float, lead_s: float) -> float:
         """The rate after `lead_s` seconds if it keeps rising; `now` if it does not rise."""

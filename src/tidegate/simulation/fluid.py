@@ -11,7 +11,7 @@ conservation holds up to rounding; end-to-end times take the longest branch. Use
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,27 +102,34 @@ class FluidCloud(SimulatedCloud):
     """
 
     default_engine = FluidEngine
-    _rates: Floats = np.empty((0, 0, 0))
-    """Items per second by chunk, source and step, of the chunks before `_rates_end`."""
+    _rates: Sequence[Floats] = ()
+    """Items per second by chunk, then by source and step, of the chunks before `_rates_end`."""
     _rates_end = 0
+    _step_s = 0.0
 
     def _draw_arrivals(self) -> None:
-        chunks, step_s = self._chunks, self.settings.fluid_step_s
-        chunk_s, number = chunks.chunk_s, chunks.number
-        steps = max(1, round(chunk_s / step_s))
-        # Without expected items, arrivals are drawn chunk by chunk.
-        if number >= self._rates_end:
-            at_once = 1
-            if hasattr(chunks.workload, "expected"):
-                at_once = min(CHUNKS_AT_ONCE, max(FIRST_CHUNKS, 2 * len(self._rates)))
-            self._rates_end = number + at_once
-            starts = np.arange(number, number + at_once)[:, None] * chunk_s
-            self._rates = self._rates_between(starts + np.arange(steps + 1) * (chunk_s / steps))
-            self._rates /= chunk_s / steps
+        chunks = self._chunks
+        if chunks.number >= self._rates_end:
+            self._request_rates()
         engine = self._engine
         assert isinstance(engine, FluidEngine)
-        place = number - self._rates_end  # from the end
-        engine.set_rates(number * chunk_s, chunk_s / steps, self._rates[place])
+        rates = self._rates[chunks.number - self._rates_end]  # from the end
+        engine.set_rates(chunks.number * chunks.chunk_s, self._step_s, rates)
+
+    def _request_rates(self) -> None:
+        """Compute the rates of the current chunk and of some that follow."""
+        chunks, number = self._chunks, self._chunks.number
+        steps = max(1, round(chunks.chunk_s / self.settings.fluid_step_s))
+        # Without expected items, arrivals are drawn chunk by chunk.
+        at_once = 1
+        if hasattr(chunks.workload, "expected"):
+            at_once = min(CHUNKS_AT_ONCE, max(FIRST_CHUNKS, 2 * len(self._rates)))
+        self._rates_end = number + at_once
+        self._step_s = chunks.chunk_s / steps
+        starts = np.arange(number, number + at_once)[:, None] * chunks.chunk_s
+        rates = self._rates_between(starts + np.arange(steps + 1) * self._step_s)
+        rates /= self._step_s
+        self._rates = list(rates)
 
     def _rates_between(self, edges: Floats) -> Floats:
         """Items between each edge and the next by chunk, source and step. edges: a row a chunk."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
@@ -94,9 +94,12 @@ class SimulatedHost:
         )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class SimulatedInstance:
-    """An instance. host: its target host; slot: its place in the engine; ready_s: from when."""
+    """An instance. host: its target host; slot: its place in the engine; ready_s: from when.
+
+    A change replaces it, so that a snapshot may keep the instances of its moment.
+    """
 
     id: str
     operator: str
@@ -105,18 +108,6 @@ class SimulatedInstance:
     host: str
     ready_s: float
     works_on: str  # where it still works while it moves
-
-    def copy(self) -> SimulatedInstance:
-        """The instance as it is now."""
-        return SimulatedInstance(
-            self.id,
-            self.operator,
-            self.number,
-            self.slot,
-            self.host,
-            self.ready_s,
-            self.works_on,
-        )
 
 
 def _between(bounds: tuple[float, float], rng: np.random.Generator) -> float:
@@ -169,6 +160,7 @@ class SimulatedHosts:
         self._victim_rng = stream(seed, VICTIM)
         # (time, order, kind, who); the order makes ties deterministic.
         self._events: list[tuple[float, int, str, str]] = []
+        self._first_gone_s = math.inf  # no host is gone before
         self._event_count = 0
         for moment in settings.host_failures_s:
             self._schedule(moment, "fail", "")
@@ -206,7 +198,8 @@ class SimulatedHosts:
 
     def apply(self, plan: Plan, now_s: float) -> Outcome:
         """Start the steps that lead to the plan; each refused step comes with its reason."""
-        self.ended = tuple(end for end in self.ended if end.time_s >= now_s)
+        if self.ended:
+            self.ended = tuple(end for end in self.ended if end.time_s >= now_s)
         steps = diff(self.requested, plan)
         if not steps:
             return _NOTHING
@@ -323,15 +316,16 @@ class SimulatedHosts:
         new.memory_mb += size
         if instance.works_on == instance.host:
             old.leaving += 1
-        instance.host = step.host
         if instance.works_on == step.host:  # it has not left yet and now stays
             new.leaving -= 1
-            instance.ready_s = now_s
+            self._replace(instance, host=step.host, ready_s=now_s)
             return
-        instance.ready_s = max(
-            instance.ready_s, self._ready_on(new, instance.operator, now_s, None)
-        )
-        self._schedule(instance.ready_s, "move", instance.id)
+        ready_s = max(instance.ready_s, self._ready_on(new, instance.operator, now_s, None))
+        self._replace(instance, host=step.host, ready_s=ready_s)
+        self._schedule(ready_s, "move", instance.id)
+
+    def _replace(self, instance: SimulatedInstance, **changes: Any) -> None:
+        self.instances[instance.id] = replace(instance, **changes)
 
     def _move_now(self, name: str, now_s: float) -> None:
         """Pause the instance, transfer its state and continue on the new host."""
@@ -345,8 +339,7 @@ class SimulatedHosts:
         if self.before_move is not None:
             self.before_move(instance.number, instance.slot, now_s)
         resumes = self.engine.move(instance.number, instance.slot, new.number, pause, now_s)
-        instance.works_on = instance.host
-        instance.ready_s = resumes
+        self._replace(instance, works_on=instance.host, ready_s=resumes)
         self._left(old, resumes)
 
     def _left(self, host: SimulatedHost, when_s: float) -> None:
@@ -360,6 +353,7 @@ class SimulatedHosts:
             latest = max(before, when_s)
             if host.leaving == 0:
                 host.gone_s = latest
+                self._first_gone_s = min(self._first_gone_s, latest)
                 self.engine.close_host(host.number, latest)
 
     def _release(self, host: SimulatedHost, now_s: float) -> None:
@@ -370,8 +364,11 @@ class SimulatedHosts:
 
     def forget_gone(self, now_s: float) -> None:
         """Add released hosts to the totals and drop them."""
+        if now_s < self._first_gone_s:
+            return
         for host in [host for host in self.hosts.values() if host.gone_s <= now_s]:
             self._close(host)
+        self._first_gone_s = min((host.gone_s for host in self.hosts.values()), default=math.inf)
 
     def _close(self, host: SimulatedHost) -> None:
         self.changes += 1
@@ -426,8 +423,7 @@ class SimulatedHosts:
                 del self.instances[instance.id]
                 self._left(old, done)
             else:  # it was to move here and has not left: it stays
-                instance.host = old.id
-                instance.ready_s = now_s
+                self._replace(instance, host=old.id, ready_s=now_s)
                 old.memory_mb += size
                 old.leaving -= 1
         self.engine.fail_host(host.number, now_s)

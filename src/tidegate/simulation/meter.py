@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,7 +84,7 @@ class Roster:
         hosts, instances = world.hosts.values(), world.instances.values()
         self._demands, self._capacity = demands, world.offer.capacity
         self._hosts = [h.copy() for h in hosts]
-        self._instances = [i.copy() for i in instances]
+        self._instances = list(instances)
         self.capacities = dict.fromkeys(world.hosts, self._capacity)
         ready = [h.ready_s for h in hosts] + [i.ready_s for i in instances]
         draining = any(h.draining for h in hosts)
@@ -239,8 +240,8 @@ class Meter:
             rng = stream(self._seed, NOISE, round(now_s * 1000))
             sigma = self._settings.measurement_noise
             noise = np.exp(rng.normal(0, sigma, len(noise))).tolist()
-        facts_of = zip(self._names, all_facts, noise[0:-1:2], noise[1::2], strict=True)
-        readings = tuple([_reading(span, *facts) for facts in facts_of])
+        each = (self._names, all_facts, noise[0:-1:2], noise[1::2])
+        readings = tuple(map(_reading, repeat(span), *each))
         offered, shed = float(net.whole[at.IN]), float(net.whole[at.SHED])
         if shed > self._shed and span > 0:
             share = (shed - self._shed) / (offered - self._offered)
@@ -328,9 +329,10 @@ class Meter:
             self._roster, self._listed = Roster(hosts, self._demands), hosts.changes
         roster = self._roster
         operators = seen.operators if seen else tuple(map(OperatorReading, self._names))
-        # Already known, so the snapshot need not compute it.
+        # Already known, so the snapshot need not compute it. All instances here are requested.
         known: dict[str, Any] = {
             "requested": hosts.requested,
+            "unrequested": (),
             "reading": dict(zip(self._names, operators, strict=True)),
             "capacities": roster.capacities,
         }

@@ -128,7 +128,7 @@ class Drs(Policy):
     def _decide_batches(self, packing: Packing, job: BatchJob) -> Plan:
         if self.reserved:
             _set_aside(packing, self.reserved, slots_of_host(packing.snapshot))
-        hosts_now = len(packing.hosts)
+        hosts_now = packing.host_count
         hosts, unmet = self._hosts_for_batches(packing, job, hosts_now)
         packing.unmet.extend(unmet)
         for sentence in job.ceilings:
@@ -213,7 +213,7 @@ class Drs(Policy):
         estimated_s = network.sojourn_s([running[name] for name in network.names])
         correction = self._correction(snapshot.latency.mean_s, estimated_s)
         hosts, unmet = fewest_hosts(snapshot, network, self.t_max_s, slots, taken, correction)
-        hosts_now = len(packing.hosts)
+        hosts_now = packing.host_count
         packing.unmet.extend(unmet)
 
         if hosts < hosts_now:  # hosts that are not safe to release are used as well as possible

@@ -11,7 +11,7 @@ import numpy as np
 
 from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.random import exponential, normal, uniform
-from tidegate.simulation.kernels.sketch import bucket_middle, bucket_of
+from tidegate.simulation.kernels.sketch import TOGETHER, bucket_middle, bucket_of
 from tidegate.simulation.kernels.state import Floats, Ints
 from tidegate.theory.compiled import compiled
 
@@ -324,16 +324,22 @@ def end_interval(
     out, seen = int(row[at.ROW_OUT]), 0
     wanted = max(1.0, np.ceil(0.95 * out)) if out else np.inf
     row[at.ROW_P95_S] = np.nan
-    for bucket in range(sketch.shape[1]):
+    for first in range(0, sketch.shape[1], TOGETHER):
         if seen >= fresh:  # the remaining buckets, usually half of them, are empty
             break
-        count = sketch[operators + 1, bucket]
-        if count > 0:
-            sketch[operators, bucket] += count
-            sketch[operators + 1, bucket] = 0
-            if seen < wanted <= seen + count:
-                row[at.ROW_P95_S] = bucket_middle(bucket)
-            seen += count
+        filled = 0
+        for bucket in range(first, first + TOGETHER):
+            filled |= sketch[operators + 1, bucket]
+        if filled == 0:
+            continue
+        for bucket in range(first, first + TOGETHER):
+            count = sketch[operators + 1, bucket]
+            if count > 0 and seen < fresh:
+                sketch[operators, bucket] += count
+                sketch[operators + 1, bucket] = 0
+                if seen < wanted <= seen + count:
+                    row[at.ROW_P95_S] = bucket_middle(bucket)
+                seen += count
 
 
 @compiled

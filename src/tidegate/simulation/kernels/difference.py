@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.simulation.kernels import state as at
-from tidegate.simulation.kernels.sketch import bucket_middle
+from tidegate.simulation.kernels.sketch import TOGETHER, bucket_middle
 from tidegate.simulation.kernels.state import Floats, Ints, Network
 from tidegate.theory.compiled import compiled
 
@@ -134,14 +134,23 @@ def difference(
     if out > 0:
         latency[0] = (whole[at.SOJOURN_S] - marked_whole[at.SOJOURN_S]) / out
         seen = 0
-        for bucket in range(sketch.shape[1]):
-            count = sketch[operators, bucket] + sketch[operators + 1, bucket]
-            seen += count - marked_sketch[bucket]
-            marked_sketch[bucket] = count
-            if seen > 0:
-                for place, share in ((1, 0.5), (2, 0.95), (3, 0.99)):
-                    if np.isnan(latency[place]) and seen >= max(1.0, share * out):
-                        latency[place] = bucket_middle(bucket)
-                if seen >= out:  # the following buckets are unchanged
-                    break
+        for first in range(0, sketch.shape[1], TOGETHER):
+            if seen >= out:  # the following buckets are unchanged
+                break
+            changed = 0
+            for bucket in range(first, first + TOGETHER):
+                count = sketch[operators, bucket] + sketch[operators + 1, bucket]
+                changed |= count - marked_sketch[bucket]
+            if changed == 0:
+                continue
+            for bucket in range(first, first + TOGETHER):
+                count = sketch[operators, bucket] + sketch[operators + 1, bucket]
+                seen += count - marked_sketch[bucket]
+                marked_sketch[bucket] = count
+                if seen > 0:
+                    for place, share in ((1, 0.5), (2, 0.95), (3, 0.99)):
+                        if np.isnan(latency[place]) and seen >= max(1.0, share * out):
+                            latency[place] = bucket_middle(bucket)
+                    if seen >= out:
+                        break
     marked_whole[:] = whole

@@ -23,6 +23,8 @@ LOWEST_EXPONENT = -20
 OCTAVES = 40
 STEPS = 64
 BUCKETS = OCTAVES * STEPS
+TOGETHER = 8
+"""Buckets that are looked at together for a change: most are empty. It divides their number."""
 RELATIVE_ERROR = 1 / (2 * STEPS)
 
 _SHIFT = 52 - 6
