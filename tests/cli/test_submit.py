@@ -222,11 +222,21 @@ def test_a_promised_share_reaches_the_policy_in_the_driver(app: Path, tmp_path: 
 def test_settings_for_when_nothing_is_known_reach_the_driver(app: Path) -> None:
     _, command, _ = submitted(
         *("--slo", "alerts=2s,30s", "--max-executors", "8", "--when-blind", "maximum"),
-        *("--blind-after", "2m", "--initial-executors", "4", "--time-zone", "Europe/Berlin"),
+        *(
+            "--slo-by",
+            "event-age",
+            "--blind-after",
+            "2m",
+            "--initial-executors",
+            "4",
+            "--time-zone",
+            "Europe/Berlin",
+        ),
         *("--scheduled-minimum", "weekdays 08:00-18:00: 4", "--without-guard", "effect", app),
     )
     read = from_json(Attachment, command[-2])
-    assert (read.slo, read.when_blind, read.blind_after) == ("alerts=2s,30s", "maximum", "2m")
+    assert (read.slo, read.slo_by) == ("alerts=2s,30s", "event-age")
+    assert (read.when_blind, read.blind_after) == ("maximum", "2m")
     assert (read.initial_executors, read.without_guards) == (4, ("effect",))
     assert (read.scheduled_minimum, read.time_zone) == ("weekdays 08:00-18:00: 4", "Europe/Berlin")
 

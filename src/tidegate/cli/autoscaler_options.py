@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 
@@ -24,6 +24,7 @@ from tidegate.loop.stack import check_guards, policy_from, with_share
 
 if TYPE_CHECKING:
     from tidegate.spark.autoscaler.attachment import Attachment
+    from tidegate.spark.autoscaler.world import SloBy
 
 __all__ = ["Share", "WithoutGuard", "attachment_from", "chosen_policy", "with_autoscaler_options"]
 
@@ -56,6 +57,13 @@ def attachment_from(
             metavar="TIME",
         ),
     ],
+    slo_by: Annotated[
+        str,
+        typer.Option(
+            help="What the target is about: delay (since a row could be read) or event-age.",
+            metavar="WHAT",
+        ),
+    ] = "delay",
     share: Share = None,
     policy: Annotated[
         str | None,
@@ -120,6 +128,7 @@ def attachment_from(
     chosen = chosen_policy(policy, settings or [], config, share)
     attachment = Attachment(
         slo=slo,
+        slo_by=cast("SloBy", slo_by),
         **chosen,
         min_executors=min_executors,
         max_executors=max_executors,

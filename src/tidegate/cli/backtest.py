@@ -401,6 +401,13 @@ def _introduce(name: str, scenario: Scenario, fluid: bool) -> None:
         f"a late item costs ${scenario.settings.penalty_usd:.3g}; " + _simulation(scenario, fluid),
         style="dim",
     )
+    if operators == 1 and not scenario.shared and scenario.bottleneck_s >= scenario.slo_s:
+        out.print(
+            f"[yellow]No policy can be in time: an item takes "
+            f"{show_duration(scenario.bottleneck_s)} on an idle instance, and the SLO is "
+            f"{show_duration(scenario.slo_s)}. Give --rate-per-instance or a longer --slo."
+            "[/yellow]\n"
+        )
 
 
 def _simulation(scenario: Scenario, fluid: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -99,9 +99,6 @@ def doctor(
             show_default=False,
         ),
     ] = None,
-    slo_by: Annotated[
-        str, typer.Option(help="What the target is about: delay or event-age.", metavar="WHAT")
-    ] = "delay",
     application: Annotated[
         str, typer.Option(help="Id of the application, for a history server.", metavar="ID")
     ] = "",
@@ -155,7 +152,7 @@ def doctor(
 
     asked = JobFacts(
         slo=None if ctx.meta[NO_SLO] else SloByQuery.read(attachment.slo, "--slo"),
-        slo_by=_slo_by(slo_by),
+        slo_by=attachment.slo_by,
         interval_s=duration_s(attachment.interval, "--interval"),
         min_executors=attachment.min_executors,
         max_executors=attachment.max_executors,
@@ -217,12 +214,6 @@ def _running(
     gateway = AgentGateway(url, token, ca_file, watch_only=True)
     subject = f"{gateway.name} ({gateway.application}) at {url}"
     return facts_of_driver(gateway, asked, wait_s), subject
-
-
-def _slo_by(text: str) -> Literal["delay", "event-age"]:
-    if text not in ("delay", "event-age"):
-        raise InputError("--slo-by", text, "delay or event-age")
-    return cast("Literal['delay', 'event-age']", text)
 
 
 def _is_address(name: str) -> bool:

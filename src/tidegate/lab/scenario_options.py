@@ -190,7 +190,7 @@ class ScenarioOptions:
         rate = self.rate_per_instance
         if rate is None:
             rate = peak_per_s(workload) / (10 * many * PLANNED_LOAD)
-            finite(rate, "peak rate of the workload", above=0)
+            finite(rate, "peak rate of the workload", above=0, remedy="the trace has no items")
         work = Operator("work", Resources(1.0, 256), 1 / rate, self.service_scv)
         topology = Topology((work,), (Source(driven),), (Edge(driven, "work"),))
         return topology, Resources(many, 256 * 8 * many, 1000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from tidegate.codec import Value, from_newer_json
 from tidegate.errors import BackendError, InputError
@@ -16,6 +16,7 @@ from tidegate.policies.base import Situation
 from tidegate.report.metrics import Metrics, ServedMetrics, serve_metrics_on
 from tidegate.spark.autoscaler.autoscaler import Autoscaler
 from tidegate.spark.autoscaler.gateway import Gateway
+from tidegate.spark.autoscaler.world import SloBy
 from tidegate.units import duration_s, finite
 
 if TYPE_CHECKING:
@@ -52,9 +53,12 @@ class Attachment(Value):
     price_per_hour: float = 0.0
     billing_unit: str = "1h"
     metrics: ServedMetrics = field(default_factory=ServedMetrics)
+    slo_by: SloBy = "delay"
 
     def check(self) -> None:
         """Raise InputError for settings that are wrong, before Spark starts."""
+        if self.slo_by not in get_args(SloBy):
+            raise InputError("--slo-by", self.slo_by, "delay or event-age")
         duration_s(self.interval, "--interval")
         duration_s(self.billing_unit, "--billing-unit")
         finite(self.price_per_hour, "--price-per-hour", low=0)
