@@ -8,6 +8,7 @@ import sys
 import threading
 import tracemalloc
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from tidegate.cli.metrics import follow
 from tidegate.dashboard.journals import JournalList, WatchedJournal
 from tidegate.errors import InputError, JournalError
 from tidegate.loop.journal import Journal, Rotation, Turn, last_turns, read_journal
-from tidegate.loop.lock import WriterLock
+from tidegate.loop.lock import WriterLock, try_lock
 from tidegate.loop.tail import MOST_FROM_THE_END, Tail, last_lines, mend, parts_of
 from tidegate.report.metrics import Metrics
 from tidegate.testing import steady_snapshot
@@ -447,6 +448,26 @@ def test_a_lock_whose_file_was_removed_is_taken_anew(tmp_path: Path) -> None:
         WriterLock(path)
     second.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_whose_file_is_removed_while_it_is_taken_is_taken_on_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[Path] = []
+
+    def removed_at_first(file: IO[Any]) -> bool:
+        looks.append(Path(file.name))
+        if len(looks) == 1:
+            looks[0].unlink()
+        return try_lock(file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tidegate.loop.lock.try_lock", removed_at_first)
+        lock = WriterLock(tmp_path / "j")
+    assert looks == [tmp_path / "j.lock"] * 2, "the first is nobody's, the second is right"
+    with pytest.raises(BlockingIOError):
+        WriterLock(tmp_path / "j")
+    lock.close()
 
 
 def test_a_lock_is_kept_where_inodes_are_not_stable(
