@@ -51,7 +51,9 @@ def demo(
     duration_s(slo, "--slo")
     policy_class(policy)
     fit = executors_that_fit(executors, LiveRun.memory_mb)
-    app = application("exchange-day", rate_per_s=rate, partitions=max(8, fit * LiveRun.slots))
+    # Two tasks for each slot: with one, three executors would need as many rounds as two.
+    tasks = max(8, 2 * fit * LiveRun.slots)
+    app = application("exchange-day", rate_per_s=rate, partitions=tasks)
     run = LiveRun(
         app, cleared(out), seconds=seconds, warm_up_s=min(20.0, seconds / 4), slo=slo,
         policy=policy, max_hosts=fit, trigger_s=2.0,
