@@ -23,7 +23,9 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         sys.modules.pop(name, None)
 
 
-def rows_of(bench: Any, asked: list[str], *keys: str, fails: Exception | None = None) -> list[Any]:
+def rows_of(
+    bench: Any, asked: list[str], *keys: str, fails: BaseException | None = None
+) -> list[Any]:
     """Rows that note in `asked` when they are measured; the last one fails with `fails`."""
     rows = bench("rows")
 
