@@ -368,7 +368,8 @@ def claims_page(experiments: Sequence[Experiment], command: str, before: str = "
     lines = [
         "# Claims of the papers",
         "",
-        f"Written by `{command}`; do not edit. {len(rows)} published claims: "
+        f"Written by `tidegate reproduce`, last by `{command}`, which renews only the rows of its "
+        f"papers; do not edit. {len(rows)} published claims: "
         f"{_counted(rows.values(), VERDICT)}. By the first criteria: "
         f"{_counted(rows.values(), FIRST)}.",
         "",
