@@ -1,4 +1,4 @@
-"""A latency and a share, given to an autoscaler."""
+"""What an autoscaler makes of its settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tidegate.errors import InputError
 from tidegate.policies import create
 from tidegate.policies.tide import Tide
 from tidegate.policies.wrapper import innermost
-from tidegate.spark.autoscaler.autoscaler import Autoscaler
+from tidegate.spark.autoscaler.autoscaler import EXPECTED_STARTUP_S, Autoscaler
+from tidegate.testing.spark import FakeGateway
 
 ANY: Any = None
 """In place of a session."""
@@ -41,3 +42,9 @@ def test_a_share_that_cannot_be_kept_is_refused_in_one_sentence(
     with without_spark(FakeWorld()), pytest.raises(InputError, match=sentence) as caught:
         Autoscaler(ANY, slo="5s", journal=None, **settings)
     assert caught.value.key == "share"
+
+
+def test_the_first_new_executor_is_not_expected_at_once() -> None:
+    """How long one takes is unknown at first, which is not the same as no time."""
+    scaler = Autoscaler(FakeGateway(1), slo="5s", max_executors=4, journal=None)
+    assert scaler.offer.startup_s == EXPECTED_STARTUP_S > 0
