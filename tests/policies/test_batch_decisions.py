@@ -282,6 +282,15 @@ def test_hosts_that_save_no_round_are_not_requested_at_the_maximum() -> None:
     assert "at most 8 hosts" in plan.unmet[0].why
 
 
+def test_a_job_that_falls_behind_gets_all_hosts_up_to_the_maximum() -> None:
+    """Eight equal tasks take two rounds on six slots as on four, but are never quite equal."""
+    query = Query("q", constant(9_000), 6, 0.5, service_s=0.001, trigger_s=0, tasks=8)
+    world = BatchWorld([query], 2, 2, 3)
+    world.run_batches(30)
+    plan, _ = Drs(t_max_s=4.2).decide(world.snapshot(10), NoMemory())
+    assert len(plan.deployment.hosts) == 3
+
+
 def test_a_bound_that_the_plan_meets_is_not_called_out_of_reach() -> None:
     """With the headroom of a scale-out it could not be met, but that is a margin only."""
     query = Query("q", constant(3_000), 6, 0.5, service_s=0.001, trigger_s=0, tasks=4)

@@ -185,9 +185,11 @@ class Drs(Policy):
         if need.hosts > most:
             unmet.append(Unmet("", need.hosts - most, f"at most {most} hosts are available"))
         hosts = min(need.hosts, most)
-        # Hosts that the maximum leaves of a larger need may save no round of tasks.
-        while hosts > hosts_now and job.queries and job.slots(hosts - 1) == job.slots(hosts):
-            hosts -= 1
+        # Hosts that the maximum leaves of a larger need may save no round of tasks. A job that
+        # falls behind gets them all the same: its tasks are never quite equal.
+        if math.isfinite(job.tightest(hosts)[1]):
+            while hosts > hosts_now and job.queries and job.slots(hosts - 1) == job.slots(hosts):
+                hosts -= 1
         return hosts, unmet
 
     def _worth(self, job: BatchJob, counts: Mapping[str, int], now_s: float, then_s: float) -> bool:
