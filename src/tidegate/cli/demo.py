@@ -54,9 +54,7 @@ def demo(
     policy_class(policy)
     chosen = chosen_policy(policy, [], None, share)
     fit = executors_that_fit(executors, LiveRun.memory_mb)
-    # Two tasks for each slot: with one, three executors would need as many rounds as two.
-    tasks = max(8, 2 * fit * LiveRun.slots)
-    app = application("exchange-day", rate_per_s=rate, partitions=tasks)
+    app = application("exchange-day", rate_per_s=rate, partitions=max(8, fit * LiveRun.slots))
     run = LiveRun(
         app, cleared(out), seconds=seconds, warm_up_s=min(20.0, seconds / 4), slo=slo,
         **chosen, max_hosts=fit, trigger_s=2.0,
