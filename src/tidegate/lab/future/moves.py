@@ -308,10 +308,10 @@ def _finding(
             ),
         ),
         (
-            f"A peak is the largest mean latency of the moved query in a turn of {TURN_S:g} s, from "
-            f"the move on for {AFTER_TURNS} turns and twice the pause. The forecast knows the pause of a move (coordination, and the state "
-            "over the network), the rate and the service time; it does not know what else happens "
-            "on the host.",
+            f"A peak is the largest mean latency of the moved query in a turn of {TURN_S:g} s, "
+            f"from the move on for {AFTER_TURNS} turns and twice the pause. The forecast knows the "
+            "pause of a move (coordination, and the state over the network), the rate and the "
+            "service time. It does not know what else happens on the host.",
             "Slow moves are ten times as long: 5 s of coordination and a tenth of the bandwidth.",
         ),
         figures,
