@@ -20,7 +20,7 @@ from tidegate.policies.base import Policy, Style, setting
 from tidegate.report.charts import scatter
 from tidegate.simulation.scenario import Scenario
 
-__all__ = ["QUESTION", "Mpc", "Pid"]
+__all__ = ["QUESTION", "Mpc", "Pid", "lease_or_release", "needed_hosts"]
 
 RECENT = 20
 """Measured rates that the predictive controller remembers."""
@@ -34,15 +34,26 @@ def needed_hosts(snapshot: Snapshot, catch_up_s: float) -> tuple[float, float] |
     catch_up_s: time in which the backlog is processed, in seconds.
     """
     busy = waiting = 0.0
-    for reading in snapshot.operators:
-        service_s = snapshot.service_time_s(reading.operator)
-        if reading.arrival_rate_per_s is None or service_s is None:
+    for operator in snapshot.topology.operators:
+        rate = snapshot.reading[operator.name].arrival_rate_per_s
+        service_s = snapshot.service_time_s(operator.name)
+        if rate is None or service_s is None:
             return None
-        cores = service_s * snapshot.operator(reading.operator).demand.cpu_cores
-        busy += reading.arrival_rate_per_s * cores
-        waiting += (snapshot.backlog(reading.operator) or 0.0) * cores / catch_up_s
+        cores = service_s * operator.demand.cpu_cores
+        busy += rate * cores
+        waiting += (snapshot.backlog(operator.name) or 0.0) * cores / catch_up_s
     capacity = snapshot.offer.capacity.cpu_cores
     return busy / capacity, waiting / capacity
+
+
+def lease_or_release(packing: Packing, hosts: int, load: float) -> None:
+    """Have that many engines, with the reason. load: hosts that the arrivals keep busy."""
+    before = packing.host_count
+    set_engines(packing, hosts)
+    if packing.host_count != before:
+        code = "overload" if packing.host_count > before else "underload"
+        text = f"arrivals keep {load:.2f} hosts busy: {before} → {packing.host_count} hosts"
+        packing.because(code, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +109,7 @@ class Pid(Policy):
             + self.derivative * (error - 2 * last + before)
         )
         hosts = max(0.5, min(1000.0, hosts * math.exp(max(-1.0, min(1.0, change)))))
-        set_engines(packing, max(1, math.ceil(hosts - 0.2)))
+        lease_or_release(packing, max(1, math.ceil(hosts - 0.2)), needed[0])
         return packing.plan(), PidMemory(hosts, (error, last))
 
 
@@ -161,7 +172,7 @@ class Mpc(Policy):
             )
             for hosts in range(1, most + 1)
         }
-        set_engines(packing, min(costs, key=costs.__getitem__))
+        lease_or_release(packing, min(costs, key=costs.__getitem__), load)
         return packing.plan(), MpcMemory(rates)
 
     def _cost(

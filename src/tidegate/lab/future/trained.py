@@ -15,14 +15,13 @@ from typing import ClassVar
 
 from tidegate.codec import Value
 from tidegate.lab.backtest import bound_of
-from tidegate.lab.future.control import needed_hosts
+from tidegate.lab.future.control import lease_or_release, needed_hosts
 from tidegate.lab.future.days import DayResult, day_scenario, exchange_days, run_day
 from tidegate.lab.future.questions import Finding, Question, Size, Table, change_text
 from tidegate.lab.papers.claims import Progress
 from tidegate.lab.papers.statistics import interval, mean
 from tidegate.model import Plan, Snapshot
 from tidegate.packing import Packing
-from tidegate.packing.sizing import set_engines
 from tidegate.policies.base import Policy, Style, setting
 from tidegate.report.charts import scatter
 
@@ -111,7 +110,7 @@ class Trained(Policy):
             return packing.plan(), memory
         load, backlog_s = needed
         features = memory.after(load)
-        set_engines(packing, self.hosts(load, backlog_s, features))
+        lease_or_release(packing, self.hosts(load, backlog_s, features), load)
         return packing.plan(), features
 
 
@@ -137,9 +136,7 @@ def run(size: Size, progress: Progress) -> Finding:
         "trained": read_trained(),
         "before training": BEFORE,
         "drs": "drs",
-        "sarsa": "sarsa",
         "tide": "tide",
-        "static": "static",
     }
     found: dict[str, list[DayResult]] = {name: [] for name in rules}
     for n, (seed, workload) in enumerate(exchange_days(size)):
@@ -168,14 +165,13 @@ def _finding(found: Mapping[str, Sequence[DayResult]]) -> Finding:
     mine = found["trained"]
     parts = ", ".join(
         f"{change_text(_ratios(mine), _ratios(found[name]))} than `{name}`"
-        for name in ("drs", "sarsa", "tide")
+        for name in ("drs", "tide")
     ).replace("no clear change than", "no clear change from")
     before = change_text(_ratios(mine), _ratios(found["before training"]))
     stored = json.loads(STORED.read_text(encoding="utf-8"))
     points = [
         (name, 100 * mean([day.in_time for day in days]), mean(_ratios(days)))
         for name, days in found.items()
-        if name != "static"
     ]
     chart = scatter(points, "Trained and other policies", "in time, %", "cost over the bound")
     return Finding(
@@ -190,10 +186,10 @@ def _finding(found: Mapping[str, Sequence[DayResult]]) -> Finding:
             ),
             Table(
                 "What was learnt:",
-                tuple(p.name for p in Trained.parameters()),
+                ("", *(p.name for p in Trained.parameters())),
                 (
-                    tuple(f"{w:.2f}" for w in BEFORE.weights),
-                    tuple(f"{w:.2f}" for w in read_trained().weights),
+                    ("before", *(f"{w:.2f}" for w in BEFORE.weights)),
+                    ("after", *(f"{w:.2f}" for w in read_trained().weights)),
                 ),
             ),
         ),
