@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from scipy import stats
 
 from tidegate.lab.future.questions import Finding, Question, Size, Table, change_text
-from tidegate.lab.papers.claims import Progress
+from tidegate.lab.papers.claims import Figure, Progress
 from tidegate.lab.papers.fugu.runs import FILL, TARGET, VIOLATIONS, Case, Measures, run_case
 from tidegate.lab.papers.fugu.world import (
     POINTS,
@@ -275,7 +275,7 @@ def _finding(
         moves = change_text([m.moves for m in weighed], [m.moves for m in plain])
         gains.append(f"{variant}: {change} in mean latency, {moves} in moves")
     first = [p for some in peaks["slow-moves"][:1] for p in some if p.calm]
-    figures = ()
+    figures: tuple[Figure, ...] = ()
     if first:
         chart = scatter(
             [(f"move {n}", p.forecast_s, p.measured_s) for n, p in enumerate(first)],

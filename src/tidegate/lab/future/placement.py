@@ -25,8 +25,9 @@ MINUTES = 10
 TURNS = 20
 FACTORS = (1, 4)
 """Multiples of the operators' loads: large ones are harder to pack."""
-TIME_LIMIT_S = 2.0
-"""Most seconds for one integer program; its best result so far counts then."""
+NODES = 100
+"""Most nodes of the search for one integer program; its best result so far counts then. A limit on
+the time would make the results depend on the machine."""
 
 Loads = Mapping[str, float]
 Hosts = list[list[str]]
@@ -117,13 +118,13 @@ def fewest_hosts(loads: Loads) -> tuple[int, bool]:
         if status == 0:
             found -= 1
             continue
-        proven = status == 2  # infeasible, not out of time
+        proven = status == 2  # infeasible, not out of nodes
         break
     return found, proven
 
 
 def fewest_moves(loads: Loads, before: Sequence[Sequence[str]], hosts: int) -> Hosts | None:
-    """The placement on that many hosts with the fewest moves; None if none was found in time.
+    """The placement on that many hosts with the fewest moves; None if none was found.
 
     before: where the operators are; the hosts with names are kept in this order, and new ones
     follow.
@@ -144,7 +145,7 @@ def _solve(
 ) -> tuple[int, dict[str, int] | None]:
     """Place all operators in bins; with homes, on `most` bins at most and with the fewest moves.
 
-    Returns the status of the solver (0 optimal, 1 out of time, 2 infeasible) and the bin of each
+    Returns the status of the solver (0 optimal, 1 out of nodes, 2 infeasible) and the bin of each
     operator, None if there is no solution.
     """
     names = list(loads)
@@ -173,7 +174,7 @@ def _solve(
         constraints=constraints,
         bounds=optimize.Bounds(0, 1),
         integrality=np.ones(count + bins),
-        options={"time_limit": TIME_LIMIT_S},
+        options={"node_limit": NODES},
     )
     if solved.x is None:
         return int(solved.status), None
@@ -295,7 +296,7 @@ def _day(loads: Sequence[Loads], best: Sequence[tuple[int, bool]], algorithm: st
 
 
 def _optimal_day(loads: Sequence[Loads], best: Sequence[tuple[int, bool]]) -> Kept:
-    """The fewest hosts at every turn, reached with the fewest moves that were found in time."""
+    """The fewest hosts at every turn, reached with the fewest moves that were found."""
     hosts = pack(loads[0], "first fit decreasing")
     used, moves = [len(hosts)], []
     for now, (count, _) in zip(loads[1:], best[1:], strict=True):
@@ -336,8 +337,8 @@ def _finding(found: Mapping[int, Packed], turns: int) -> Finding:
         " ".join(_sentence(factor, one) for factor, one in found.items()),
         tuple(tables),
         (
-            f"{proven} The solver is HiGHS with {TIME_LIMIT_S:g} s for each program; the moves of "
-            "the optimum are the fewest that were found in this time.",
+            f"{proven} The solver is HiGHS with {NODES} nodes for each program; the moves of the "
+            "optimum are the fewest that were found.",
             "Turn by turn, operators leave a host that is too full by subset sum, and the emptiest "
             "host is released if its operators fit on the others. Moves between two fresh packings "
             "are counted with the best matching of their hosts.",
