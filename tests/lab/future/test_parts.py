@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tidegate.lab.environment import TideEnv
 from tidegate.lab.future.control import Mpc, MpcMemory, Pid, PidMemory, needed_hosts
-from tidegate.lab.future.early import EarlyMemory, EarlyProvisioning
+from tidegate.lab.future.early import EarlyMemory, EarlyProvisioning, Signal
 from tidegate.lab.future.moves import STEP, cheapest_to_move, peak_s
 from tidegate.lab.future.placement import (
     ALGORITHMS,
@@ -182,7 +182,7 @@ def test_a_rising_load_gets_more_hosts_than_a_steady_one_by_prediction() -> None
 # --- early signals --------------------------------------------------------------------------------
 
 
-def _engines(signal: str, late_s: float = 0.0, headroom: float = 0.0) -> int:
+def _engines(signal: Signal, late_s: float = 0.0, headroom: float = 0.0) -> int:
     policy = EarlyProvisioning(signal=signal, headroom=headroom, last_second=False)
     seen = engine_snapshot(arrival_rate_per_s=18_000, processed_per_s=[9_000, 9_000])
     seen = replace(seen, time_s=90.0, interval_s=30.0, latency=Latency(mean_s=late_s))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -40,7 +41,8 @@ APPS: Mapping[str, App] = {
     "bursts of 0.65 s": VLD_26,
     "bursts of 1 s": replace(VLD_26, burst_s=1.0),
 }
-MODELS = ("mmk", "ggk")
+Model = Literal["mmk", "ggk"]
+MODELS: tuple[Model, ...] = ("mmk", "ggk")
 GAINS = (0.0, 0.05, 0.1, 0.2)
 """Smallest falls of latency for which instances change."""
 

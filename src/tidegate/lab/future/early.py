@@ -26,7 +26,7 @@ from tidegate.report.charts import Series, lines
 from tidegate.simulation.run import run as run_policy
 from tidegate.workloads import ExchangeDay, RateTrace, Workload, cervino_steps, peak_per_s
 
-__all__ = ["QUESTION", "EarlyProvisioning"]
+__all__ = ["QUESTION", "EarlyMemory", "EarlyProvisioning", "Signal"]
 
 SCALE = 200.0
 """Divisor of the paper's rates and capacities, which changes no ratio."""

@@ -97,7 +97,8 @@ def cheapest_to_move(
     steps = {name: math.floor(load / STEP + 1e-6) for name, load in loads.items()}
     if sum(steps.values()) <= goal:
         return tuple(name for name in loads if loads[name] > 0)
-    best: list[tuple[float, tuple[str, ...]]] = [(0.0, ())] + [(math.inf, ())] * goal
+    nothing: tuple[str, ...] = ()
+    best = [(0.0, nothing)] + [(math.inf, nothing)] * goal
     for name, size in steps.items():
         if size == 0:
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tidegate.lab.future.questions import Finding, Question, Size, Table, change_text, direction
 from tidegate.lab.papers.claims import Progress
@@ -139,13 +139,13 @@ class Given(Variant):
         return self.given
 
 
-POLICIES: Mapping[str, Btu] = {
+POLICIES: Mapping[str, Policy] = {
     "as published": Btu(),
     "predictive downscaling": PredictiveBtu(),
     "critical paths first": CriticalBtu(),
     "both": BothBtu(),
-    **{f"W{n} = 0": replace(Btu(), **{name: 0.0}) for n, name in enumerate(WEIGHTS, 1)},
-    **{f"W{n} = 5": replace(Btu(), **{name: LARGE}) for n, name in enumerate(WEIGHTS, 1)},
+    **{f"W{n} = 0": Btu.with_settings({name: 0.0}) for n, name in enumerate(WEIGHTS, 1)},
+    **{f"W{n} = 5": Btu.with_settings({name: LARGE}) for n, name in enumerate(WEIGHTS, 1)},
 }
 
 
