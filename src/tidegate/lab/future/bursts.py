@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from tidegate.lab.future.questions import Finding, Question, Size, Table, change_text
+from tidegate.lab.future.questions import Finding, Question, Size, Table, change_text, direction
 from tidegate.lab.papers.claims import Progress
 from tidegate.lab.papers.drs.runs import (
     END_S,
@@ -147,6 +147,18 @@ def _ms(runs: Sequence[Driven]) -> list[float]:
     return [1000 * one.latency_s for one in runs]
 
 
+def _judgement(errors: Mapping[tuple[str, str], Sequence[float]]) -> str:
+    """Where which model estimates clearly better."""
+    found: dict[int, list[str]] = {-1: [], 1: [], 0: []}
+    for name in APPS:
+        pairs = zip(errors[name, "ggk"], errors[name, "mmk"], strict=True)
+        both = f"{mean(errors[name, 'ggk']):.0f} and {mean(errors[name, 'mmk']):.0f} %"
+        found[direction([a - b for a, b in pairs])].append(f"{name} ({both})")
+    words = ((-1, "a smaller"), (1, "a larger"), (0, "no clearly other"))
+    parts = [f"{word} error for {', '.join(found[way])}" for way, word in words if found[way]]
+    return f"Compared with M/M/k, estimates by G/G/k have {'; '.join(parts)}."
+
+
 def _within(runs: Sequence[Driven]) -> str:
     return f"{sum(one.latency_s <= T_MAX_S for one in runs)} of {len(runs)}"
 
@@ -198,13 +210,8 @@ def _finding(
         "%",
     )
     return Finding(
-        "The error of the estimate is "
-        + "; ".join(
-            f"{mean(errors[name, 'mmk']):.0f} % with M/M/k and {mean(errors[name, 'ggk']):.0f} % "
-            f"with G/G/k for {name}"
-            for name in APPS
-        )
-        + f". Decisions by G/G/k at {worst} have {latency} in latency and {machines} in machines. "
+        f"{_judgement(errors)} Decisions by G/G/k at {worst} have {latency} in latency and "
+        f"{machines} in machines. "
         f"Changing executors only for a gain of {100 * GAINS[-1]:g} % in place of any gives "
         f"{rebalanced} where every executor restarts.",
         (

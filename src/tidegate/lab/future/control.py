@@ -24,6 +24,8 @@ __all__ = ["QUESTION", "Mpc", "Pid", "lease_or_release", "needed_hosts"]
 
 RECENT = 20
 """Measured rates that the predictive controller remembers."""
+NOTHING = 1e-9
+"""Hosts that stand for none, so that waiting for them is long but finite."""
 QUANTILES = (-1.0, 0.0, 1.0)
 """Standard deviations from the expected rate of the futures that it weighs."""
 
@@ -187,7 +189,7 @@ class Mpc(Policy):
         """Cost of a number of hosts in one future, in host-seconds."""
         total = 0.0
         for k, load in enumerate(future):
-            working = hosts if k >= starting else min(hosts, running)
+            working = max(NOTHING, hosts if k >= starting else min(hosts, running))
             total += hosts * turn_s
             waited = backlog / working
             backlog = max(0.0, backlog + (load - working) * turn_s)

@@ -199,7 +199,8 @@ def at_equal_cost(runs: Runs, traffic: str, signal: Signal) -> list[float]:
 
 
 def _finding(runs: Runs) -> Finding:
-    rows, parts = [], []
+    rows = []
+    parts: dict[int, list[str]] = {-1: [], 1: [], 0: []}
     for traffic in TRAFFIC:
         for signal in SIGNALS:
             more = at_equal_cost(runs, traffic, signal)
@@ -213,10 +214,9 @@ def _finding(runs: Runs) -> Finding:
                         interval([one.vms for one in some], 2),
                     )
                 )
-            if signal != "rate":
-                word = {1: "more", -1: "fewer", 0: "not clearly other"}[direction(more)]
-                shown = interval(more, 2, sign=True) if more else "nothing to compare"
-                parts.append(f"{traffic}, {signal}: {word} drops ({shown} points)")
+            if signal != "rate" and more:
+                shown = f"{signal} on {traffic} ({interval(more, 2, sign=True)} points)"
+                parts[direction(more)].append(shown)
     chart = lines(
         [
             Series(
@@ -231,7 +231,13 @@ def _finding(runs: Runs) -> Finding:
         "dropped, %",
     )
     return Finding(
-        f"Compared with the rate alone at the same number of VMs, {'; '.join(parts)}.",
+        "Compared with the rate alone at the same number of VMs, "
+        + "; ".join(
+            f"{word} drops with {', '.join(parts[way])}"
+            for way, word in ((-1, "fewer"), (1, "more"), (0, "no clear change of"))
+            if parts[way]
+        )
+        + ".",
         (
             Table(
                 "Adaptive provisioning by signal and headroom:",
