@@ -16,7 +16,7 @@ from tidegate.lab.papers.fugu.world import SECTORS, FuguWorld
 from tidegate.lab.papers.statistics import interval, mean
 from tidegate.theory.placement import select_to_move
 
-__all__ = ["ALGORITHMS", "QUESTION", "fewest_hosts", "fewest_moves", "pack"]
+__all__ = ["ALGORITHMS", "QUESTION", "fewest_hosts", "fewest_moves", "hosts_at_least", "pack"]
 
 FILL = 0.8
 """Share of a host that is filled, as in FUGU's experiments."""
@@ -25,7 +25,7 @@ MINUTES = 10
 TURNS = 20
 FACTORS = (1, 4)
 """Multiples of the operators' loads: large ones are harder to pack."""
-NODES = 100
+NODES = 10
 """Most nodes of the search for one integer program; its best result so far counts then. A limit on
 the time would make the results depend on the machine."""
 
@@ -103,16 +103,14 @@ def pack(
 def fewest_hosts(loads: Loads) -> tuple[int, bool]:
     """The fewest hosts that hold all operators, and whether that is proven.
 
-    First fit decreasing is optimal where it meets the total load rounded up. Otherwise HiGHS solves
-    the integer program with as many hosts as first fit decreasing takes less one.
+    First fit decreasing is optimal where it meets the lower bound. Otherwise HiGHS solves the
+    integer program with as many hosts as first fit decreasing takes less one.
 
     >>> fewest_hosts({"a": 0.5, "b": 0.5, "c": 0.5, "d": 0.5})
     (2, True)
     """
     found = len(pack(loads, "first fit decreasing"))
-    least = math.ceil(math.fsum(loads.values()) - 1e-9)
-    least = max(least, sum(load > 0.5 + 1e-9 for load in loads.values()))
-    proven = True
+    least, proven = hosts_at_least(loads), True
     while found > least:
         status = _solve(loads, found - 1, {}, 0.0)[0]
         if status == 0:
@@ -121,6 +119,26 @@ def fewest_hosts(loads: Loads) -> tuple[int, bool]:
         proven = status == 2  # infeasible, not out of nodes
         break
     return found, proven
+
+
+def hosts_at_least(loads: Loads) -> int:
+    """A lower bound on the hosts (Martello and Toth's L2).
+
+    For each size k, operators above 1 − k share a host with none of at least k. Those between a
+    half and 1 − k take a host each, and what they leave can hold some of the smaller ones.
+
+    >>> hosts_at_least({"a": 0.7, "b": 0.6, "c": 0.4, "d": 0.35})
+    3
+    """
+    sizes = sorted(loads.values())
+    best = math.ceil(math.fsum(sizes) - 1e-9)
+    for k in (0.0, *(size for size in sizes if size <= 0.5)):
+        alone = sum(size > 1 - k + 1e-9 for size in sizes)
+        halves = [size for size in sizes if 0.5 + 1e-9 < size <= 1 - k + 1e-9]
+        small = math.fsum(size for size in sizes if k <= size <= 0.5 + 1e-9)
+        room = len(halves) - math.fsum(halves)
+        best = max(best, alone + len(halves) + max(0, math.ceil(small - room - 1e-9)))
+    return best
 
 
 def fewest_moves(loads: Loads, before: Sequence[Sequence[str]], hosts: int) -> Hosts | None:
