@@ -105,27 +105,27 @@ def _slope(seen: Sequence[tuple[float, float]]) -> float:
 # --- traffic --------------------------------------------------------------------------------------
 
 
-def _steps(seed: int, length: float) -> tuple[Workload, float]:
+def _steps(seed: int) -> tuple[Workload, float]:
     """The paper's Fig. 7."""
     return cervino_steps().multiplied(1 / SCALE), SMALL / SCALE
 
 
-def _waves(seed: int, length: float) -> tuple[Workload, float]:
+def _waves(seed: int) -> tuple[Workload, float]:
     """Rates that rise and fall smoothly, with noise of 5 % from minute to minute."""
-    times = np.arange(0.0, max(2.0, 4 * length) * WAVE_S, 30.0)
+    times = np.arange(0.0, 4 * WAVE_S, 30.0)
     noise = 1 + 0.05 * np.random.default_rng(seed).standard_normal(len(times))
     wave = 1 + 0.7 * np.sin(2 * np.pi * times / WAVE_S)
     rate = 60_000 / SCALE * wave * np.clip(noise, 0.5, 1.5)
     return RateTrace(times, rate, source="stocks", seed=seed), SMALL / SCALE
 
 
-def _exchange(seed: int, length: float) -> tuple[Workload, float]:
+def _exchange(seed: int) -> tuple[Workload, float]:
     """A generated exchange day whose peak keeps seven VMs busy."""
     day = ExchangeDay(seed=seed, source="stocks")
     return day, peak_per_s(day) / (0.7 * VMS_AT_PEAK)
 
 
-TRAFFIC: Mapping[str, Callable[[int, float], tuple[Workload, float]]] = {
+TRAFFIC: Mapping[str, Callable[[int], tuple[Workload, float]]] = {
     "steps of the paper": _steps,
     "smooth waves": _waves,
     "exchange days": _exchange,
@@ -142,11 +142,11 @@ class Provided:
 
 def follow(traffic: str, signal: Signal, headroom: float, seed: int, length: float) -> Provided:
     """Let a policy follow the traffic from two VMs on."""
-    workload, rate_per_vm = TRAFFIC[traffic](seed, length)
+    workload, rate_per_vm = TRAFFIC[traffic](seed)
     queue = max(2, round(QUEUE_S * rate_per_vm))
     world = engines(workload, rate_per_vm, 2, seed, queue, 0.0, SERVICE_SCV, STARTUP_S)
     world.advance(PERIOD_S * math.modf(seed * (math.sqrt(5) - 1) / 2)[0])
-    end_s = max(600.0, workload.duration_s * (length if traffic == "exchange days" else 1.0))
+    end_s = max(600.0, workload.duration_s * length)
     policy = EarlyProvisioning(signal=signal, headroom=headroom, last_second=False)
     report = run_policy(
         world, policy, duration_s=min(end_s, workload.duration_s), interval_s=PERIOD_S, seed=seed
