@@ -254,9 +254,9 @@ def _finding(
                     _shown([_correlation(some, "rate_per_s") for some in chosen], 2),
                 )
             )
-            if name != "all moves":
+            if name == "all moves":
                 calibrated.append(
-                    f"in the world {variant} the measured peak is {_shown(ratio, 2)} times the "
+                    f"in the world {variant}, the measured peak is {_shown(ratio, 2)} times the "
                     f"forecast in the median, with a rank correlation of {_shown(rank, 2)}"
                 )
     chosen_rows, gains = [], []
@@ -275,7 +275,7 @@ def _finding(
         change = change_text([m.latency_mean_s for m in weighed], [m.latency_mean_s for m in plain])
         moves = change_text([m.moves for m in weighed], [m.moves for m in plain])
         gains.append(f"{variant}: {change} in mean latency, {moves} in moves")
-    first = [p for some in peaks["slow-moves"][:1] for p in some if p.calm]
+    first = [p for some in peaks["slow-moves"][:1] for p in some]
     figures: tuple[Figure, ...] = ()
     if first:
         chart = scatter(
@@ -287,7 +287,7 @@ def _finding(
         )
         figures = (("Forecast and measured latency peaks of the moves of one day.", chart),)
     return Finding(
-        f"Where no host is overfull, {'; '.join(calibrated)}. Selecting the operators with the "
+        f"{'; '.join(calibrated).capitalize()}. Selecting the operators with the "
         f"least forecast peaks gives, compared with the least load: {'; '.join(gains)}.",
         (
             Table(
