@@ -273,7 +273,7 @@ def _finding(found: Mapping[str, Sequence[DayResult]]) -> Finding:
         (
             "Cost is hosts and late items; a late item costs ten times what processing one costs.",
             "The target and the gains of the PI controller, and the spread and the horizon of the "
-            "MPC, are the cheapest of 12 and of 12 on days 1 to 3, which are not reported. `sarsa` "
+            "MPC, are the cheapest of 12 and of 14 on days 1 to 3, which are not reported. `sarsa` "
             "and `local-threshold` place shards of the operator by their load, the others set a "
             "number of equal hosts; all get the same items.",
         ),
