@@ -8,6 +8,7 @@ import pytest
 
 from tidegate.errors import InputError
 from tidegate.model import (
+    BatchReading,
     Deployment,
     Host,
     HostOffer,
@@ -153,3 +154,10 @@ def test_an_operator_without_reading_has_one_with_everything_missing() -> None:
     reading = steady_snapshot().reading["work"]
     assert reading.queue_length is None
     assert snapshot().reading["b"] == OperatorReading("b")
+
+
+def test_what_arrives_within_a_trigger_is_no_backlog_before_the_first_batch() -> None:
+    reading = OperatorReading(
+        "a", arrival_rate_per_s=10, queue_length=70, batches=BatchReading(5.0, ())
+    )
+    assert snapshot(operators=(reading,)).backlog("a") == 20
