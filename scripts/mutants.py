@@ -356,15 +356,15 @@ class Results:
 def sampled(
     found: list[tuple[str, Mutant, str]], sample: int, seed: int
 ) -> list[tuple[str, Mutant, str]]:
-    """At most `sample` mutants of each package, 0 for all; the same ones for a seed.
+    """At most `sample` mutants of each package, 0 for all; a larger sample begins with a smaller one.
 
     Every package has as many, so that a small one has an interval of its own.
     """
     chosen: list[tuple[str, Mutant, str]] = []
     for group in dict.fromkeys(group for group, _, _ in found):
         mine = [one for one in found if one[0] == group]
-        most = min(sample or len(mine), len(mine))
-        chosen += random.Random(f"{seed} {group}").sample(mine, most)
+        random.Random(f"{seed} {group}").shuffle(mine)
+        chosen += mine[: sample or None]
     return sorted(chosen, key=lambda one: one[0])
 
 

@@ -16,7 +16,14 @@ import pytest
 
 from tests.guards.helpers import FixedTarget
 from tidegate.guards import ReleaseLimit
-from tidegate.guards.change_cost import ChangeCost, ChangeCostMemory, Disturbance
+from tidegate.guards.change_cost import (
+    ChangeCost,
+    ChangeCostMemory,
+    Disturbance,
+    Episode,
+    Usual,
+    Watched,
+)
 from tidegate.model import BatchReading, Latency, Plan, Prediction, Snapshot
 from tidegate.policies.base import NoMemory
 from tidegate.policies.wrapper import WrapperMemory
@@ -204,6 +211,43 @@ def test_a_release_in_several_steps_is_weighed_as_a_whole() -> None:
     assert plan.bounded_target == 7
     plan, _ = ChangeCost(FixedTarget(7)).decide(seen, WrapperMemory(own, 0))
     assert plan.bounded_target == 12
+
+
+def watched(hosts: int, *taken_s: tuple[float, ...], **more: Any) -> ChangeCostMemory:
+    """A change from 12 hosts is under way; `hosts` of them run, and batches took 3 s before it.
+
+    taken_s: for each query, the durations of its batches since then.
+    """
+    usual = tuple(Usual(f"q{n}" if n else "work", 3.0, 100.0) for n in range(len(taken_s)))
+    queries = tuple(map(Watched, usual, taken_s))
+    episode = Episode(80.0, 12, queries, state_mb=50.0)
+    return ChangeCostMemory(90.0, hosts, usual=usual, episode=episode, **more)
+
+
+def ended(own: ChangeCostMemory, hosts: int = 12) -> tuple[Disturbance, ...]:
+    """What is remembered once so many hosts run, of which the policy wants all."""
+    world = World(time_s=100.0, hosts=hosts)
+    plan, memory = ChangeCost(FixedTarget(hosts)).decide(world.snapshot(1), WrapperMemory(own, 0))
+    assert plan.bounded_target == hosts
+    disturbances: tuple[Disturbance, ...] = memory.own.disturbances
+    return disturbances
+
+
+def test_fewer_hosts_explain_that_batches_take_longer() -> None:
+    """Six hosts instead of twelve explain six seconds instead of three."""
+    assert ended(watched(6, (10.0,))) == (Disturbance(4.0, 50.0),)
+    assert ended(watched(6, (7.0, 7.0))) == (Disturbance(0.0, 50.0),), "within the noise"
+    assert ended(watched(24, (10.0,)), 12) == (Disturbance(7.0, 50.0),), "more hosts explain none"
+
+
+def test_what_remains_at_the_end_is_the_new_normal() -> None:
+    assert ended(watched(6, (10.0, 5.0, 4.0, 5.0))) == (Disturbance(6.0 + 1.0 + 1.0, 50.0),)
+    assert ended(watched(6, (10.0, 2.0, 1.0, 2.0))) == (Disturbance(7.0, 50.0),), "not below before"
+
+
+def test_the_query_that_suffers_most_counts_and_one_without_batches_does_not() -> None:
+    assert ended(watched(6, (10.0,), (), (12.0,))) == (Disturbance(6.0, 50.0),)
+    assert ended(watched(6, (), ())) == (), "nothing was seen"
 
 
 def test_a_change_under_overload_is_not_measured() -> None:

@@ -101,6 +101,9 @@ def test_a_lease_counts_from_when_it_began_once_the_host_is_seen() -> None:
     late = replace(now.hosts[1], lease=now.offer.lease(560.0))
     bill = billed(leasing, turn(replace(now, hosts=(now.hosts[0], late))))
     assert bill.host_seconds() == (660 - 540) + (660 - 560)
+    unknown = replace(now.hosts[1], lease=None)
+    bill = billed(leasing, turn(replace(now, hosts=(now.hosts[0], unknown))))
+    assert bill.host_seconds() == 2 * (660 - 540), "from the request, where no lease is known"
 
 
 def test_time_before_the_first_turn_is_not_billed() -> None:
