@@ -285,6 +285,18 @@ def test_a_memory_that_cannot_be_loaded_is_left(tmp_path: Path) -> None:
     assert remembered(path, Broken()) is None
 
 
+def test_a_policy_that_never_saved_a_memory_starts_without_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "j.jsonl"
+    with Journal(path) as journal:
+        journal.write(Turn(1, "sarsa", error="no memory"))
+    assert remembered(path, create("sarsa")) is None
+    assert not caplog.records
+    assert remembered(path, create("btu")) is None
+    assert "written by sarsa: starting without memory" in caplog.text
+
+
 def test_a_turn_whose_memory_was_not_saved_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     turns = record(path, "sarsa", turns=3)
