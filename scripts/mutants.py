@@ -58,6 +58,7 @@ GROUPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "loop/test_controls.py",
             "loop/test_stack.py",
             "loop/test_journal.py",
+            "loop/test_records.py",
         ),
     ),
     "journal": (
