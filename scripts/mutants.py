@@ -357,9 +357,10 @@ class Results:
 def sampled(
     found: list[tuple[str, Mutant, str]], sample: int, seed: int
 ) -> list[tuple[str, Mutant, str]]:
-    """At most `sample` mutants of each package, 0 for all; a larger sample begins with a smaller one.
+    """At most `sample` mutants of each package, 0 for all.
 
-    Every package has as many, so that a small one has an interval of its own.
+    Every package has as many, so that a small one has an interval of its own. A larger sample
+    begins with the smaller one of the same seed.
     """
     chosen: list[tuple[str, Mutant, str]] = []
     for group in dict.fromkeys(group for group, _, _ in found):

@@ -36,7 +36,7 @@ def test_a_gap_is_longer_than_the_window_and_than_two_turns(
     assert fresh_start(last_s, now, window_s) == fresh
 
 
-MEASURED = {"disturbances": (Disturbance(3.0),), "unneeded_s": (60.0,)}
+MEASURED: dict[str, Any] = {"disturbances": (Disturbance(3.0),), "unneeded_s": (60.0,)}
 
 
 @pytest.mark.parametrize(
