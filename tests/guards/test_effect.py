@@ -27,6 +27,9 @@ def narrow(hosts: int, tasks: int | None) -> Snapshot:
     ("hosts", "tasks", "wish", "expected"),
     [
         (1, 5, 4, 2),  # five tasks fill two hosts of four slots
+        (1, 8, 4, 2),
+        (1, 9, 4, 3),
+        (1, 1, 4, 1),
         (1, None, 4, 4),  # no limit known
         (1, 16, 4, 4),
         (3, 4, 5, 3),  # what runs already is the policy's business
@@ -113,6 +116,36 @@ def test_a_release_is_not_held_back() -> None:
     story.turn(0, hosts=1, arrives=500, done=200)
     assert story.turn(60, hosts=3, arrives=500, done=200).bounded_target == 3
     assert story.turn(70, hosts=6, arrives=500, done=200).bounded_target == 4
+
+
+def late_as_a_whole(time_s: float, hosts: int, done: float) -> Snapshot:
+    """No query is known to be overloaded, but the application is late."""
+    seen = narrow(hosts, 8)
+    reading = replace(seen.operators[0], arrival_rate_per_s=done, processed_per_s=done)
+    return replace(seen, time_s=time_s, operators=(reading,), latency=Latency(p95_s=9.0))
+
+
+@pytest.mark.parametrize(("done", "helped"), [(200, False), (299, False), (300, True)])
+def test_the_total_counts_where_no_query_is_known_to_be_overloaded(
+    done: float, helped: bool
+) -> None:
+    guard = Effect(FixedTarget(hosts=4), min_gain=0.5, settle_s=30)
+    _, memory = guard.decide(late_as_a_whole(0, 1, 200), guard.initial_memory())
+    plan, _ = guard.decide(late_as_a_whole(60, 3, done), memory)
+    assert plan.bounded_target == (4 if helped else 3)
+
+
+def test_a_limit_elsewhere_is_said_to_be_elsewhere() -> None:
+    guard = Effect(FixedTarget(hosts=4), settle_s=30)
+    free = replace(narrow(1, None).topology.operators[0], max_instances=None)
+
+    def seen(time_s: float, hosts: int) -> Snapshot:
+        now = late_as_a_whole(time_s, hosts, 200)
+        return replace(now, topology=replace(now.topology, operators=(free,)))
+
+    _, memory = guard.decide(seen(0, 1), guard.initial_memory())
+    plan, _ = guard.decide(seen(60, 3), memory)
+    assert "the limit is elsewhere, perhaps in a source or sink" in plan.bindings[0].why
 
 
 def two_queries(time_s: float, hosts: int, a: float | None, b: float | None) -> Snapshot:

@@ -142,7 +142,7 @@ def test_an_slo_below_the_time_of_an_item_is_out_of_reach(
     trace = tmp_path / "few.csv"
     trace.write_text("t_s,rate\n0,1\n60,1\n")
     options = ("--policies", "static", "--slo", "2s", "--bound-time", "1s")
-    done = tidegate("backtest", trace, *options, "--rate-per-instance", per_instance)
+    done = tidegate("backtest", trace, *options, "--rate-per-instance", str(per_instance))
     assert done.returncode == 0, done.stderr
     words = " ".join(done.stdout.split())
     assert ("No policy can be in time: an item takes" in words) == warned

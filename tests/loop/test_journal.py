@@ -19,6 +19,11 @@ def test_a_journal_reads_back_what_was_written(tmp_path: Path) -> None:
     assert list(read_journal(tmp_path / "j.jsonl")) == written
 
 
+def test_a_new_journal_has_nothing_to_mend(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j.jsonl") as journal:
+        assert journal.torn_bytes == 0
+
+
 def test_each_turn_is_one_line_of_plain_json(tmp_path: Path) -> None:
     record(tmp_path / "j.jsonl", "drs", turns=3)
     lines = (tmp_path / "j.jsonl").read_text().splitlines()

@@ -77,6 +77,7 @@ def test_an_offer_knows_its_price_by_the_hour() -> None:
 def test_an_offer_without_further_words_is_free_and_there_at_once() -> None:
     offer = HostOffer(CAPACITY)
     assert (offer.usd_per_h, offer.startup_s, offer.max_hosts) == (0.0, 0.0, None)
+    assert offer.billing_unit_s == 3600.0
     assert HostOffer(CAPACITY, 600.0, 0.5).lease(30.0) == Lease(600.0, 0.5, 30.0)
 
 
