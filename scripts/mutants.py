@@ -118,14 +118,14 @@ class Coverage:
     def tests_of(self, mutant: Mutant) -> list[str]:
         """The tests that execute a mutant, the fastest first.
 
-        A line that runs at import has all tests of the file.
+        A line that runs at import has all tests: those of a default execute no line of the file.
         """
         of_file = self.lines.get(mutant.file, {})
         last = mutant.line + mutant.old.count("\n")
         lines = [str(line) for line in range(mutant.line, last + 1)]
-        if mutant.at_import:
-            lines = list(of_file)
         names = {test for line in lines for test in of_file.get(line, ())}
+        if mutant.at_import:
+            names = set(self.seconds)
         return sorted(names - set(self.failed), key=lambda test: (self.seconds[test], test))
 
 
@@ -378,6 +378,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="a package, or a part of a file's name")
     parser.add_argument("--survivors", action="store_true", help="try survivors again")
     parser.add_argument("--page", type=Path, help="write the result to this page")
+    parser.add_argument("--mark", default="mutants", help="after this comment of the page")
     parser.add_argument("--folder", type=Path, default=ROOT / "out/mutants")
     parser.add_argument("--project", type=Path, default=ROOT, help="where src and tests are")
     options = parser.parse_args()
@@ -407,7 +408,7 @@ def main() -> None:
     text, score = summary(judged, totals, accepted(options.project / "scripts/mutants.toml"))
     say(text)
     if options.page is not None:
-        replace_between(options.page, "mutants", _run(options.project) + text)
+        replace_between(options.page, options.mark, _run(options.project) + text)
     if score < LEAST:
         sys.exit(f"{score:.1f} % of the mutants were killed, which is less than {LEAST:g} %")
 

@@ -107,6 +107,17 @@ def test_a_package_counts_by_its_size(report: ModuleType) -> None:
     assert report.together([report.Score("s", 50, 40, 0, 10, 0)]) == (0.8, 0.8, 0.8)
 
 
+def test_a_default_has_all_tests(mutants: ModuleType) -> None:
+    """A test that only makes an object with a default executes no statement of a function."""
+    coverage = mutants.Coverage(
+        {"f.py": {"3": ["a", "b"]}}, {"a": 2.0, "b": 1.0, "c": 0.5}, {}, ["b"]
+    )
+    at_import = mutants.Mutant("f.py", 1, 0, 1, "1", "2", at_import=True)
+    assert coverage.tests_of(at_import) == ["c", "a"]
+    assert coverage.tests_of(mutants.Mutant("f.py", 2, 0, 1, "1\n1", "2")) == ["a"]
+    assert coverage.tests_of(mutants.Mutant("f.py", 2, 0, 1, "1", "2")) == []
+
+
 def test_a_sample_is_the_same_for_a_seed(mutants: ModuleType) -> None:
     found = [(f"p{n % 2}", mutants.Mutant("f.py", n, 0, 1, "a", "b"), str(n)) for n in range(60)]
     first, again, other = (mutants.sampled(found, 10, seed) for seed in (1, 1, 2))

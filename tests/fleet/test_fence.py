@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import shutil
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -92,7 +93,8 @@ def test_a_full_disk_leaves_no_parts_of_files(
     before = sorted(file.name for file in fence.folder.iterdir())
 
     def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     for change in (fence.revoke, fence.probe, fence.disuse):
