@@ -85,6 +85,20 @@ def test_a_lease_lasts_half_a_minute_unless_it_is_set(tmp_path: Path) -> None:
     assert other is not None and other.lease_s == 5.0
 
 
+def test_the_end_of_an_epoch_is_on_the_disk_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First the content of a file, then the folder that has its name."""
+    fence = fence_in(tmp_path)
+    fence.claim()
+    synced: list[bool] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda number: synced.append(stat.S_ISDIR(os.fstat(number).st_mode))
+    )
+    fence.revoke()
+    assert synced == [False, True]
+
+
 def test_a_full_disk_leaves_no_parts_of_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
