@@ -166,7 +166,8 @@ def test_a_certificate_that_cannot_be_used_is_a_sentence(pair: Pair, tmp_path: P
         (text, pair.key, "--certificate is .*OpenSSL can read"),
         (pair.certificate, text, "--certificate is .*OpenSSL can read"),
         (pair.certificate, None, "--certificate is .*OpenSSL can read"),
-        (pair.certificate, other.key, "--key is .*another certificate"),
+        (pair.certificate, other.key, f"--key is '{other.key}'.*another certificate"),
+        (pair.certificate, pair.certificate, f"server.* with {pair.certificate}"),
         (pair.certificate, with_passphrase(pair.key), "without a passphrase"),
         (
             old.certificate,
