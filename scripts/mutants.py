@@ -408,17 +408,18 @@ def main() -> None:
     text, score = summary(judged, totals, accepted(options.project / "scripts/mutants.toml"))
     say(text)
     if options.page is not None:
-        replace_between(options.page, options.mark, _run(options.project) + text)
+        replace_between(options.page, options.mark, _run(options) + text)
     if score < LEAST:
         sys.exit(f"{score:.1f} % of the mutants were killed, which is less than {LEAST:g} %")
 
 
-def _run(project: Path) -> str:
-    """The command and the commit, as a sentence."""
-    command = ["git", "-C", str(project), "describe", "--always", "--dirty", "--exclude=*"]
-    commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    words = " ".join(word for word in sys.argv[1:] if "/" not in word)
-    return f"`python scripts/mutants.py {words}` at commit {commit}:\n\n"
+def _run(options: argparse.Namespace) -> str:
+    """The command and the commit, in a line."""
+    git = ["git", "-C", str(options.project), "describe", "--always", "--dirty", "--exclude=*"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    only = f" ONLY={options.only}" if options.only else ""
+    command = f"make mutants SAMPLE={options.sample} SEED={options.seed}{only}"
+    return f"`{command}` at commit {commit}:\n\n"
 
 
 def _judged(laboratory: Laboratory, group: str, mutant: Mutant) -> str:
