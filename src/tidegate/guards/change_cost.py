@@ -300,10 +300,7 @@ class ChangeCost(Guard):
             if not self._ends(episode, snapshot):
                 return replace(own, episode=episode)
             own = _ended(own, episode, hosts)
-        usual = tuple(_usual(snapshot))
-        if usual == own.usual and own.episode is None:
-            return own
-        return replace(own, usual=usual, episode=None)
+        return replace(own, usual=tuple(_usual(snapshot)))
 
     def _ends(self, episode: Episode, snapshot: Snapshot) -> bool:
         """Whether the time is over and every query that has rows had enough batches."""
