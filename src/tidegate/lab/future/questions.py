@@ -147,7 +147,8 @@ HEAD = """# Questions that the papers left open
 Written by `tidegate reproduce future`; do not edit. Each section says with which command it was
 last renewed. Figures are means over seeds, and ± is half the width of the 95 % interval of the mean
 (Student's t). A difference is called clear if the interval of the differences, seed by seed, does
-not contain zero.
+not contain zero. The command has ten seeds, with `--quick` three. A section that was run with
+`--seeds 1` calls no difference clear, whatever it is: one seed decides nothing.
 """
 
 
