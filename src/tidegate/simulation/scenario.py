@@ -242,4 +242,7 @@ class Sharded:
             shards.append(chosen[inside])
             chunk += 1
         every, shard = np.concatenate(times), np.concatenate(shards)
-        return {name: every[shard == n] for n, name in enumerate(self.sources)}
+        by_shard = every[np.argsort(shard, kind="stable")]
+        ends = np.cumsum(np.bincount(shard, minlength=count)).tolist()
+        parts = zip(self.sources, [0, *ends], ends, strict=False)
+        return {name: by_shard[start:end] for name, start, end in parts}
