@@ -404,14 +404,8 @@ class Snapshot(Value):
     def requested(self) -> Deployment:
         """The requested deployment: what runs or starts, without what drains or stops."""
         kept = {host.id for host in self.hosts if host.status != "draining"}
-        return Deployment(
-            tuple(kept),
-            tuple(
-                Instance(i.id, i.operator, i.host)
-                for i in self.instances
-                if i.status != "stopping" and i.host in kept
-            ),
-        )
+        staying = [i for i in self.instances if i.status != "stopping" and i.host in kept]
+        return Deployment(tuple(kept), tuple(Instance(i.id, i.operator, i.host) for i in staying))
 
     @cached_property
     def unrequested(self) -> tuple[Instance, ...]:
