@@ -110,17 +110,14 @@ class SimulatedCloud(SimulatedWorld):
     def _draw_arrivals(self) -> None:
         chunks = self._chunks
         start, end = chunks.number * chunks.chunk_s, chunks.end_s
-        found = {}
-        for name, values in chunks.draw().items():
-            source = chunks.source_number(name)
-            times = np.ascontiguousarray(values, np.float64)
-            if len(times):
-                inside = times[0] >= start and times[-1] < end
-                if not inside or bool(np.any(times[1:] < times[:-1])):
-                    allowed = f"sorted and within [{start:g}, {end:g})"
+        drawn = chunks.draw()
+        found = {chunks.source_number(name): np.asarray(v, np.float64) for name, v in drawn.items()}
+        coming = self._coming = Coming.of(found, len(self.topology.sources))
+        if not coming.in_order(start, end):
+            allowed = f"sorted and within [{start:g}, {end:g})"
+            for name, values in drawn.items():
+                if not Coming.of({0: np.asarray(values, np.float64)}, 1).in_order(start, end):
                     raise InputError(f"arrivals of {name}", "…", allowed)
-                found[source] = times
-        self._coming = Coming.of(found, len(self.topology.sources))
 
     # --- results ------------------------------------------------------------------------------
 

@@ -39,8 +39,20 @@ class Coming(NamedTuple):
         nothing = np.empty(0)
         parts = [arrivals.get(source, nothing) for source in range(sources)]
         ends = [0, *accumulate(map(len, parts))]
-        times = parts[0] if len(parts) == 1 else np.concatenate([*parts, nothing])
+        times = np.ascontiguousarray(
+            parts[0] if len(parts) == 1 else np.concatenate(parts or [nothing])
+        )
         return cls(times, np.array(ends[:-1], np.int64), np.array(ends[1:], np.int64))
+
+    def in_order(self, start_s: float, end_s: float) -> bool:
+        """Whether the arrivals of each source are sorted and within [start_s, end_s)."""
+        times = self.times
+        if not len(times):
+            return True
+        rises = times[1:] >= times[:-1]
+        firsts = self.position[1:]  # where a source begins, times may fall
+        rises[firsts[(firsts > 0) & (firsts < len(times))] - 1] = True
+        return bool(rises.all() and times.min() >= start_s and times.max() < end_s)
 
 
 class ItemEngine:
