@@ -2,8 +2,8 @@
 
 Each run depends on its scenario, policy and random seed alone, so the results are the same as in
 one process. Where this process has a single thread, the others are copies of it (*fork*), which
-begin at once. Otherwise they are started afresh (*spawn*), which takes a second or two: a copy could
-inherit a lock that another thread holds.
+begin at once. Otherwise they are started afresh (*spawn*), which takes a second or two: a copy
+could inherit a lock that another thread holds.
 """
 
 from __future__ import annotations
