@@ -347,6 +347,21 @@ def _cut(times: Floats, position: Ints, until: Ints, stop: float) -> float:
 
 
 @compiled
+def _first_from(times: Floats, low: int, high: int, moment: float) -> int:
+    """The first place in sorted times, from `low` to before `high`, that is not before a moment.
+
+    The same as `np.searchsorted`, which takes a second to compile.
+    """
+    while low < high:
+        middle = (low + high) // 2
+        if times[middle] < moment:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled
 def _needs(
     times: Floats,
     position: Ints,
@@ -372,7 +387,7 @@ def _needs(
             origin = operators + rank
             last = until[rank]
             if last > position[rank] and times[last - 1] >= stop:
-                last = position[rank] + np.searchsorted(times[position[rank] : last], stop)
+                last = _first_from(times, position[rank], last, stop)
             bound[origin] = last - position[rank]
             roots += bound[origin]
         else:
