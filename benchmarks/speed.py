@@ -19,6 +19,7 @@ import hashlib
 import json
 import math
 import os
+import platform
 import resource
 import shutil
 import subprocess
@@ -32,6 +33,7 @@ from typing import Any
 
 import numpy as np
 from decisions import big_snapshot
+from loglog import loglog
 from peers import SimPyEngine, tandem_simpy
 from rows import Measured, NotMeasurableError, Row, measure, replace_between
 from sweep import grid_of, on_spark, one_process
@@ -55,12 +57,13 @@ from tidegate.workloads import ExchangeDay, RateTrace
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "measured" / "speed.md"
+PICTURE = ROOT / "docs" / "img" / "speed.svg"
 KEPT = ROOT / "out" / "speed"
 CORES = len(os.sched_getaffinity(0))
 SPARK_DAYS = 600
 """Fluid days of the sweep on Spark; 10,000 take minutes more and no other path through the code."""
 LONG_DAYS = 55
-LONG_SHARE = 10
+LONG_SHARE = 20
 """The long trace is measured over this part of its days."""
 WEEK_TURNS = 60_480
 """Turns of a week, one every ten seconds."""
@@ -349,6 +352,22 @@ ROWS = [
 ]  # fmt: skip
 
 
+BEFORE = {
+    "visp": "99–113 ms",
+    "visp-fluid": "274–289 ms",
+    "tandem": "157 × SimPy",
+    "day": "64 ms",
+    "spark-days": "372 s",
+    "spark-ratio": "1.71 ×",
+    "backtest": "27 s",
+    "backtest-long": "over 15 min",
+    "first": "15 s, then 1.5 s",
+    "turn": "47–70 ms",
+    "journal": "45 kB",
+}
+"""What was measured when the aims were set."""
+
+
 # --- how cost grows ------------------------------------------------------------------------------
 
 
@@ -385,22 +404,22 @@ GROWTH: list[tuple[str, str, str, Callable[[float], float], tuple[float, ...]]] 
         "items a second, item by item, ten minutes",
         "items/s",
         items_s,
-        (100, 1_000, 10_000),
+        (30, 300, 3_000, 30_000),
     ),
-    ("operators", "operators in a row, fluid, an hour", "operators", operators_s, (1, 8, 64)),
+    ("operators", "operators in a row, fluid, an hour", "operators", operators_s, (1, 4, 16, 64)),
     (
         "hosts",
         "hosts of ten instances, a controller turn",
         "hosts",
         lambda n: turn_s(int(n), int(10 * n), 3),
-        (10, 100, 1_000),
+        (10, 100, 1_000, 10_000),
     ),
     (
         "days",
         "days of five-minute rates, the bound",
         "days",
         lambda n: best_s(lambda: bound_of(many_days(n)), 1),
-        (2, 10, 50),
+        (2, 6, 18, 54),
     ),
 ]
 
@@ -413,7 +432,7 @@ def grown(unit: str, took: Callable[[float], float], sizes: Sequence[float]) -> 
         f"{size:,g} {unit}: {seconds * 1e3:.3g} ms"
         for size, seconds in zip(sizes, times, strict=True)
     )
-    return Measured(f"{shown} | {exponent:.2f}")
+    return Measured(f"{shown} | {exponent:.2f}", points=tuple(zip(sizes, times, strict=True)))
 
 
 GROWTH_ROWS = [
@@ -425,14 +444,35 @@ GROWTH_ROWS = [
 def table(found: dict[str, Measured]) -> str:
     """Both tables, with the rows that were measured."""
     marks = {True: "yes", False: "no", None: ""}
-    lines = ["| work | measured | aim | reached |", "|---|---:|---:|---|"]
+    lines = ["| work | before | now | aim | reached |", "|---|---:|---:|---:|---|"]
     for row in ROWS:
         if row.key in found:
             done = found[row.key]
-            lines.append(f"| {row.work} | {done.shown} | {row.aim} | {marks[done.reached]} |")
+            cells = (row.work, BEFORE.get(row.key, ""), done.shown, row.aim, marks[done.reached])
+            lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "| what grows | times | exponent |", "|---|---|---:|"]
     lines += [f"| {row.work} | {found[row.key].shown} |" for row in GROWTH_ROWS if row.key in found]
     return "\n".join(lines)
+
+
+def circumstances(found: dict[str, Measured]) -> str:
+    """Where it was measured, and what else ran."""
+    loads = sorted(done.load for done in found.values())
+    text = (
+        f"Measured on {CORES} cores with Python {platform.python_version()}, while "
+        f"{loads[0]:g} to {loads[-1]:g} processes wanted to run, the measured one among them"
+    )
+    busy = loads[-1] > CORES + 1
+    return f"{text}{': elapsed times are longer than on a quiet machine' if busy else ''}."
+
+
+def picture(found: dict[str, Measured]) -> str:
+    """How cost grows, a line each."""
+    lines = [
+        (f"{work.partition(',')[0]}", [(x, y * 1e3) for x, y in found[f"grows-{key}"].points])
+        for key, work, *_ in GROWTH
+    ]
+    return loglog(lines, "size", "milliseconds")
 
 
 def _code() -> str:
@@ -469,7 +509,8 @@ def main() -> None:
     say(f"{time.perf_counter() - began_s:.0f} s in all\n")
     print(table(found))
     if given.write:
-        replace_between(PAGE, "speed", table(found))
+        replace_between(PAGE, "speed", f"{circumstances(found)}\n\n{table(found)}")
+        PICTURE.write_text(picture(found))
 
 
 if __name__ == "__main__":
