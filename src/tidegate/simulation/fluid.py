@@ -98,7 +98,8 @@ class FluidCloud(SimulatedCloud):
     """`SimulatedCloud` with a flow in place of items; the same arguments and methods.
 
     If the workload has ``expected(edges_s)``, the expected number of items between each two
-    moments by source, the world uses that; otherwise it counts the workload's arrivals.
+    moments by source, the world uses that; otherwise it counts the workload's arrivals, with
+    ``counted(edges_s)`` where the workload has that.
     """
 
     default_engine = FluidEngine
@@ -141,6 +142,11 @@ class FluidCloud(SimulatedCloud):
                 # No time passes between the end of a chunk and the start of the next.
                 whole = np.append(values, 0.0).reshape(count, steps + 1)
                 items[:, self._chunks.source_number(name)] = whole[:, :-1]
+            return items
+        counted: Any = getattr(self._chunks.workload, "counted", None)
+        if counted is not None:
+            for name, values in counted(edges[0]).items():
+                items[0, self._chunks.source_number(name)] = values
             return items
         for name, times in self._chunks.draw().items():
             # Like np.histogram, which takes ten times as long to find out that all is in order.
