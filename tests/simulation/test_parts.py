@@ -155,12 +155,15 @@ def test_every_world_is_observed_applied_to_and_advanced_alike(world: type) -> N
 
 def test_shards_are_counted_as_they_arrive() -> None:
     shards = Sharded(ConstantRate(20, duration_s=150, seed=3), ("a", "b", "c"))
-    edges = np.linspace(30.0, 150.0, 49)
-    times, counts = shards.arrivals(30.0, 150.0), shards.counted(edges)
-    assert sum(map(len, times.values())) == sum(one.sum() for one in counts.values()) > 2000
-    for name in ("a", "b", "c"):
-        assert np.array_equal(counts[name], np.histogram(times[name], edges)[0])
-        assert np.all(np.diff(times[name]) >= 0)
+    even = np.linspace(30.0, 150.0, 49)
+    at_items = shards.arrivals(30.0, 150.0)["b"][::10]  # an item on an edge comes after it
+    for edges in (even, at_items):
+        times = shards.arrivals(edges[0], edges[-1])
+        counts = shards.counted(edges)
+        assert sum(map(len, times.values())) == sum(one.sum() for one in counts.values()) > 2000
+        for name in ("a", "b", "c"):
+            assert np.array_equal(counts[name], np.histogram(times[name], edges)[0])
+            assert np.all(np.diff(times[name]) >= 0)
 
 
 @pytest.mark.parametrize(
