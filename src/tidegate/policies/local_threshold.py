@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tidegate.codec import Value
@@ -145,9 +145,9 @@ class LocalThreshold(ThreeUtilisations):
         if host.utilisation is None:
             return watch  # a missing measurement neither adds to a violation nor ends it
         if self.is_quiet(watch.quiet_until_s, now_s):
-            return replace(watch, over=0, under=0)
+            return Watch(0, 0, watch.quiet_until_s)
         if host.utilisation > self.upper:
-            return replace(watch, over=watch.over + 1, under=0)
+            return Watch(watch.over + 1, 0, watch.quiet_until_s)
         if host.utilisation < self.lower:
-            return replace(watch, over=0, under=watch.under + 1)
-        return replace(watch, over=0, under=0)
+            return Watch(0, watch.under + 1, watch.quiet_until_s)
+        return Watch(0, 0, watch.quiet_until_s)
