@@ -24,7 +24,9 @@ class Result:
     repeated: rows that the sink has once more. repeated_batches: the batches that these are of.
     starts: of the query. noticed_s, moved_s: from the fault until the server counted as lost, and
     until the query ran elsewhere. freed_s: from the end of the fault until the server had answered
-    and ran nothing any more. problem: what must not be; empty if the run is good.
+    and ran nothing any more. in_flight: whether a
+    batch was in flight when the fault began; None in the first runs, which did not note it.
+    problem: what must not be; empty if the run is good.
     """
 
     seed: int
@@ -42,6 +44,7 @@ class Result:
     moved_s: float | None = None
     freed_s: float | None = None
     took_s: float | None = None
+    in_flight: bool | None = None
     commit: str = ""
     problem: str = ""
 
@@ -56,6 +59,7 @@ class Result:
         """Read a line of the ledger."""
         kinds: dict[str, Any] = {"int": int, "float": float, "str": str}
         kinds |= {"bool": lambda text: text == "yes"}
+        kinds |= {"bool | None": lambda text: text == "yes" if text else None}
         kinds |= {"float | None": lambda text: float(text) if text else None}
         return cls(**{f.name: kinds[str(f.type)](plain[f.name]) for f in dataclasses.fields(cls)})
 

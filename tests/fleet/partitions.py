@@ -5,7 +5,7 @@ seed determines both. The fault begins while a batch is in flight. Rows arrive b
 after it. In the end the sink must equal a batch computation, and no copy of the query and none of
 its processes may be left.
 
-    python -m tests.fleet.partitions [--seed 1] [--runs 200] [--lanes 2]
+    python -m tests.fleet.partitions [--seed 1] [--runs 200] [--hosts 3]
 
 Finished runs are in the ledger, one line each; a second call runs only what is missing. ``--page``
 writes the page in ``docs/measured`` from the ledger.
@@ -21,24 +21,23 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from tests.fleet.cut_off import FAULTS, HUB, Server, enter, why_not
 from tests.fleet.ledger import LEDGER, Result, add, read, write_page
-from tidegate.errors import BackendError
 from tidegate.fleet import registry, world
 from tidegate.fleet.connect import ConnectHost, connect, session_id
 from tidegate.fleet.fence import Fence, epoch_of
+from tidegate.fleet.hosts import BackgroundCall
 from tidegate.fleet.manager import FleetManager, fleet_policy
 from tidegate.fleet.providers import StaticProvider
 from tidegate.fleet.queries import ContinuousQuery
@@ -55,10 +54,14 @@ SINKS = ("files", "batches", "kafka")
 ROWS = 12
 """Rows of a file. A batch takes at least two files, and every new row takes `SLOW_MS`."""
 SLOW_MS = 30
-LIMIT_S = 400.0
+LIMIT_S = 600.0
 """A step of a run that takes longer has failed."""
+SILENCE_S = 2.0
+"""A host that does not answer for so long is lost."""
 QUICK_S = 3.0
 """Stands for `SLOW_S`, the minute that a host which has just come up may be silent."""
+
+T = TypeVar("T")
 
 log = logging.getLogger("partitions")
 
@@ -69,7 +72,7 @@ class Scenario:
 
     sink: ``files``, ``batches`` or ``kafka``. fault: a name in `FAULTS`. lasts_s: its length in
     seconds. after_s: it begins so many seconds after a batch has begun. restart: whether another
-    manager takes over while it lasts. lease_s, silence_s: settings of the fleet, in seconds.
+    manager takes over while it lasts. lease_s: lease of the query, in seconds.
     """
 
     seed: int
@@ -79,20 +82,19 @@ class Scenario:
     after_s: float
     restart: bool
     lease_s: float
-    silence_s: float
 
     @classmethod
     def of(cls, seed: int) -> Scenario:
-        """Draw a scenario. One in ten lasts for minutes, with the fleet's default settings."""
+        """Draw a scenario. One in ten lasts for minutes, with the default lease."""
         rng = random.Random(seed)
         sink = rng.choices(SINKS, (4, 4, 2))[0]
         fault = rng.choice(list(FAULTS))
         kind = rng.choices(("moment", "seconds", "minutes"), (2, 7, 1))[0]
         low, high = {"moment": (0.2, 1.5), "seconds": (3.0, 10.0), "minutes": (60.0, 120.0)}[kind]
-        lease_s, silence_s = (30.0, 10.0) if kind == "minutes" else (2.0, 2.0)
+        lease_s = 30.0 if kind == "minutes" else 2.0
         lasts_s, after_s = round(rng.uniform(low, high), 1), round(rng.uniform(0.0, 0.8), 2)
         restart = kind != "moment" and rng.random() < 0.15
-        return cls(seed, sink, fault, lasts_s, after_s, restart, lease_s, silence_s)
+        return cls(seed, sink, fault, lasts_s, after_s, restart, lease_s)
 
 
 class Source:
@@ -128,7 +130,9 @@ def result_of(frame: Any) -> Any:
 
 def make_query(name: str, folder: Path, sink: str, bootstrap: str) -> ContinuousQuery:
     """A query from the files in ``source`` to a sink in ``sink``, or to Kafka."""
-    source, target, tries = (str(folder / part) for part in ("source", "sink", "tries"))
+    source, target, tries, workers = (
+        str(folder / part) for part in ("source", "sink", "tries", "workers")
+    )
 
     def define(session: Any, checkpoint: str) -> Any:
         rows = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 2).json(source)
@@ -138,6 +142,7 @@ def make_query(name: str, folder: Path, sink: str, bootstrap: str) -> Continuous
 
         def put(frame: Any, batch: int) -> None:
             text = "\n".join(sorted(json.dumps(row.asDict()) for row in frame.collect()))
+            Path(workers, str(os.getpid())).touch()
             once = f"{batch}-{epoch}-{time.time_ns()}"
             Path(tries, once).write_text(text, encoding="utf-8")
             time.sleep(0.2)
@@ -156,8 +161,8 @@ def make_query(name: str, folder: Path, sink: str, bootstrap: str) -> Continuous
         return stream.trigger(processingTime="200 milliseconds")
 
     if sink == "batches":
-        Path(target).mkdir()
-        Path(tries).mkdir()
+        for made in (target, tries, workers):
+            Path(made).mkdir()
     return ContinuousQuery(name, define)
 
 
@@ -196,29 +201,35 @@ class Checkpoint:
 
 
 class Lane:
-    """Two servers and a manager, on which runs follow each other.
+    """Servers and a manager, on which a few runs are under way at a time.
 
-    folder: for everything that runs write. kafka: whether to start a broker.
+    folder: for everything that runs write. kafka: whether to start a broker. count: of servers.
     """
 
-    def __init__(self, folder: Path, kafka: bool) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, kafka: bool, count: int) -> None:
+        self.folder, self.count = folder, count
         self.closing = contextlib.ExitStack()
         self.servers: list[Server] = []
+        self.runs: list[Run] = []
+        self.faulty: set[Server] = set()
+        self.readers: Counter[Server] = Counter()
         self.bootstrap = ""
         if kafka:
-            broker.LOOPBACK = HUB  # the address that the servers can reach
+            vars(broker)["LOOPBACK"] = HUB  # the address that the servers can reach
             made = self.closing.enter_context(AutoBroker(folder=folder / "kafka"))
             self.bootstrap = made.address()
         self.jars = connector_jars() if kafka else ""
         self.closing.callback(self.close)
         self.incarnation = 0
-        self.fleet: FleetManager | None = None
         try:
             self.fresh()
         except BaseException:
             self.closing.close()
             raise
+
+    @property
+    def world(self) -> FleetWorld:
+        return self._world
 
     def close(self) -> None:
         """End the servers."""
@@ -226,105 +237,103 @@ class Lane:
             server.close()
         self.servers = []
 
-    @property
-    def world(self) -> FleetWorld:
-        assert self.fleet is not None
-        found = self.fleet.world
-        assert isinstance(found, FleetWorld)
-        return found
-
     def fresh(self) -> None:
         """Start new servers and a new fleet."""
-        self.fleet = None
-        self.incarnation += 1
         self.close()
-        home = self.folder / f"fleet-{self.incarnation}"
-        first = 2 * self.incarnation - 1
-        self.servers = [Server(n, home / f"server-{n}", self.jars) for n in (first, first + 1)]
+        self.faulty.clear()
+        self.readers.clear()
+        self.home = self.folder / f"fleet-{self.incarnation}"
+        first = 1 + self.incarnation * self.count
+        numbers = range(first, first + self.count)
+        self.servers = [Server(n, self.home / f"server-{n}", self.jars) for n in numbers]
         for server in self.servers:
             server.ready()
-        self.home = home
-        self.manage(2.0, 2.0)
+        self.incarnation += 1
+        self._manage()
 
-    def manage(
-        self, lease_s: float, silence_s: float, queries: tuple[ContinuousQuery, ...] = ()
-    ) -> None:
-        """Let a new manager take over; the queries run on meanwhile."""
-        if self.fleet is not None:
-            self.fleet.leave_queries = True
-            self.fleet.shut_down()
+    def restart_manager(self) -> None:
+        """Let another manager take over, while the queries run on."""
+        known = set(self._world.queries)
+        self._manager.leave_queries = True
+        self._manager.shut_down()
+        self._manage([run for run in self.runs if run.name in known])
+
+    def _manage(self, runs: Iterable[Run] = ()) -> None:
         provider = StaticProvider(FLEET, [s.endpoint for s in self.servers], Resources(2))
-        made = FleetWorld(
-            provider,
-            self.home,
-            interval_s=1.0,
-            silence_s=silence_s,
-            lease_s=lease_s,
-            move_limit_s=30.0,
-            max_failures=20,  # on a crowded machine, Spark gives up on a Python worker after 10 s
+        self._world = FleetWorld(
+            provider, self.home, interval_s=1.0, silence_s=SILENCE_S, move_limit_s=30.0
         )
-        made.add(queries)
-        made.recover()
+        for run in runs:
+            self.add(run)
+        self._world.recover()
         policy = fleet_policy("local-threshold", parameters={"violations": 10_000})
-        self.fleet = FleetManager(made, policy, None, self.home / "journal.jsonl")
+        self._manager = FleetManager(self._world, policy, None, self.home / "journal.jsonl")
 
-    def until(self, seen: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> float:
-        """Run turns until a condition holds; return the seconds that it took."""
-        began_s = time.monotonic()
-        while not seen():
-            if time.monotonic() - began_s > limit_s:
-                raise TimeoutError(f"{what}: not in {limit_s:g} s")
-            assert self.fleet is not None
-            self.fleet.turn()
-            time.sleep(0.1)
-        return time.monotonic() - began_s
+    def add(self, run: Run) -> None:
+        """Register the query of a run, with the lease of its scenario."""
+        self._world.lease_s = run.plan.lease_s
+        self._world.add([run.query])
 
-    def both_up(self) -> None:
-        """Wait until both servers are hosts of the fleet and have answered."""
+    def turn(self) -> None:
+        """Run a turn of the manager; all servers are hosts, unless they are shunned."""
+        found = self._world
+        while len(found.hosts) + len(found.shunned) < len(self.servers):
+            found.lease(f"host-{found.leased_so_far + 1}")
+        self._manager.turn()
+        soon_s = time.monotonic() + 1.0
+        for entry in found.queries.values():
+            # Spark gives a Python worker 10 s to start. On a crowded machine this is often not
+            # enough, and the runs would spend their time in backing off.
+            entry.failures, entry.retry_s = 0, min(entry.retry_s, soon_s)
 
-        def seen() -> bool:
-            hosts = self.world.hosts
-            if len(hosts) < 2 and not self.world.shunned:
-                with contextlib.suppress(BackendError):
-                    self.world.lease(f"host-{self.world.leased_so_far + 1}")
-            up = [h for h in hosts.values() if h.host is not None and h.view is not None]
-            return len(up) == 2
+    def perform(self, scenarios: Iterable[Scenario], at_once: int) -> Iterator[tuple[Run, Result]]:
+        """Perform runs, a few at the same time; yield each with its result."""
+        waiting = list(scenarios)
+        while waiting or self.runs:
+            while waiting and len(self.runs) < at_once:
+                log.warning("--- %s", waiting[0])
+                self.runs.append(Run(self, waiting.pop(0)))
+            self.turn()
+            for run in list(self.runs):
+                result = run.advance()
+                if result is not None:
+                    self.runs.remove(run)
+                    yield run, result
+            time.sleep(0.05)
 
-        self.until(seen, "two hosts")
-
-    def copies(self) -> dict[str, list[str]]:
-        """The queries that run on each server, asked by a connection of its own."""
-        found = {}
-        for server in self.servers:
-            host = ConnectHost(server.endpoint, session_id(FLEET, server.endpoint))
-            view = host.look(60.0)
-            found[server.endpoint] = [name for name, seen in view.queries.items() if seen.active]
-        return found
-
-    def workers(self) -> list[int]:
-        """The Python processes on the servers that belong to a query."""
-        found = []
-        for server in self.servers:
-            for pid in server.processes():
-                with contextlib.suppress(OSError):
-                    words = Path(f"/proc/{pid}/cmdline").read_bytes()
-                    if b"foreach_batch_worker" in words:
-                        found.append(pid)
-        return found
+    def host_for(self, run: Run) -> str | None:
+        """A host that answers and on which no other query runs; None if there is none now."""
+        found = self._world
+        used = {name for e in found.queries.values() for name in (e.host, e.target)}
+        for name, host in found.hosts.items():
+            up = host.host is not None and host.view is not None and not host.leaving
+            if up and name not in used and self.server_of(name) not in self.faulty:
+                return name
+        return None
 
     def server_of(self, host: str) -> Server:
-        place = self.world.hosts[host].host
-        assert place is not None
-        return next(s for s in self.servers if s.endpoint == place.place)
+        """The server that is a host of this name."""
+        found = self._world.hosts[host].host
+        assert found is not None
+        return self.server_at(found.place)
 
-    @contextlib.contextmanager
-    def session(self) -> Iterator[Any]:
-        """A session on the first server, for reading results."""
-        made = connect(self.servers[0].endpoint, str(uuid.uuid4()))
-        try:
-            yield made
-        finally:
-            made.stop()
+    def server_at(self, place: str) -> Server:
+        """The server at an address."""
+        return next(s for s in self.servers if s.endpoint == place)
+
+    def well(self) -> list[Server]:
+        """The servers without a fault that the fleet uses."""
+        away = {*self.faulty, *map(self.server_at, self.world.shunned)}
+        return [server for server in self.servers if server not in away]
+
+    def copies(self, servers: Iterable[Server]) -> list[str]:
+        """The queries that run on some servers, asked by a connection of its own."""
+        found = []
+        for server in servers:
+            host = ConnectHost(server.endpoint, session_id(FLEET, server.endpoint))
+            view = host.look(60.0)
+            found += [name for name, seen in view.queries.items() if seen.active]
+        return found
 
 
 class AutoBroker(broker.LocalBroker):
@@ -336,33 +345,44 @@ class AutoBroker(broker.LocalBroker):
         def settings(*given: Any) -> str:
             return plain(*given).replace("topics.enable=false", "topics.enable=true")
 
-        broker._settings = settings
+        vars(broker)["_settings"] = settings
         try:
             return super().start()
         finally:
-            broker._settings = plain
+            vars(broker)["_settings"] = plain
 
 
-class Mend:
-    """Ends a fault after some seconds, whatever the manager does meanwhile."""
+class Fault(threading.Thread):
+    """Waits for the beginning of a batch, and then puts a server out of reach for some time.
 
-    def __init__(self, mend: Callable[[], None], after_s: float) -> None:
-        self._mend, self._done_s = mend, 0.0
-        self._timer = threading.Timer(after_s, self._run)
-        self._timer.start()
+    It has its own thread, so that its times do not depend on what the manager does. began_s,
+    ended_s: on a monotonic clock, 0 before. in_flight: whether a batch was in flight.
+    """
 
-    def _run(self) -> None:
-        self._mend()
-        self._done_s = time.monotonic()
+    def __init__(self, server: Server, plan: Scenario, checkpoint: Checkpoint) -> None:
+        super().__init__(daemon=True)
+        self.server, self.plan, self.checkpoint = server, plan, checkpoint
+        self.began_s = self.ended_s = 0.0
+        self.in_flight = False
 
-    def wait(self) -> float:
-        """Wait for the end of the fault; return its time, on a monotonic clock."""
-        self._timer.join()
-        return self._done_s
+    def run(self) -> None:
+        before, end_s = max(self.checkpoint.numbers("offsets")), time.monotonic() + 20.0
+        while max(self.checkpoint.numbers("offsets")) == before and time.monotonic() < end_s:
+            time.sleep(0.01)
+        time.sleep(self.plan.after_s)
+        mend = FAULTS[self.plan.fault](self.server)
+        self.in_flight = self.checkpoint.in_flight
+        self.began_s = time.monotonic()
+        time.sleep(self.plan.lasts_s)
+        mend()
+        self.ended_s = time.monotonic()
+
+
+Steps = Generator[tuple[str, Callable[[], bool]], None, Result]
 
 
 class Run:
-    """One run on a lane."""
+    """One run. It is a sequence of conditions, and continues when the next one holds."""
 
     def __init__(self, lane: Lane, scenario: Scenario) -> None:
         self.lane, self.plan = lane, scenario
@@ -371,93 +391,141 @@ class Run:
         self.source = Source(self.folder / "source", scenario.seed)
         self.query = make_query(self.name, self.folder, scenario.sink, lane.bootstrap)
         self.checkpoint = Checkpoint(lane.home.resolve() / "checkpoints" / self.name)
-        self.times: dict[str, float | None] = {"noticed": None, "moved": None, "freed": None}
+        self.fault: Fault | None = None
+        self.been: set[str] = set()
+        self.noticed_s: float | None = None
+        self.moved_s: float | None = None
+        self._steps = self._perform()
+        self._began_s = time.monotonic()
+        self._next()
 
-    def entry(self) -> registry.QueryEntry:
-        return self.lane.world.queries[self.name]
-
-    def perform(self) -> Result:
-        """Run it to its end and return what was found."""
-        lane, plan, began_s = self.lane, self.plan, time.monotonic()
-        lane.world.lease_s, lane.world.silence_s = plan.lease_s, plan.silence_s
-        lane.both_up()
-        lane.world.add([self.query])
-        self.source.write(6)
-        lane.until(lambda: self.checkpoint.in_flight, "a batch in flight")
-        lane.until(lambda: bool(self.entry().host) and not self.entry().busy, "the start")
-        self.victim = self.entry().host
-        self.server = lane.server_of(self.victim)
-        self._catch_a_batch()
-        mend = Mend(FAULTS[plan.fault](self.server), plan.lasts_s)
-        self.fault_s = time.monotonic()
+    def advance(self) -> Result | None:
+        """Take the next step if it is time for it; return the result at the end."""
+        self._note()
         try:
-            self._wait_out()
-        finally:
-            mended_s = mend.wait()
-        self.source.write(2)
-        self.until(lambda: self.checkpoint.has_all(self.source.files), "all rows")
-        self.until(lambda: not lane.world.shunned, "the server back")
-        if self.times["noticed"] is not None:
-            self.times["freed"] = time.monotonic() - mended_s
-        problems = self._end()
-        return self._compare(problems, time.monotonic() - began_s)
+            if self._seen():
+                self._next()
+            elif time.monotonic() > self._limit_s:
+                raise TimeoutError(f"{self._what}: not in {LIMIT_S:g} s")
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        except Exception as error:
+            log.exception("run %d failed", self.plan.seed)
+            why = f"{type(error).__name__}: {error}".splitlines()[0]
+            return Result.failed(self.plan, why)
+        return None
 
-    def until(self, seen: Callable[[], bool], what: str) -> None:
-        """Run turns until a condition holds, and note when the fleet reacts to the fault."""
+    def _next(self) -> None:
+        self._what, self._seen = next(self._steps)
+        self._limit_s = time.monotonic() + LIMIT_S
 
-        def noted() -> bool:
-            self._note()
-            return seen()
-
-        self.lane.until(noted, what)
+    def _where(self) -> str:
+        """The address of the server that runs the query, as the fleet knows it; empty for none."""
+        entry = self.lane.world.queries.get(self.name)
+        host = self.lane.world.hosts.get(entry.host) if entry is not None else None
+        return host.host.place if host is not None and host.host is not None else ""
 
     def _note(self) -> None:
-        where, passed_s = self.entry().host, time.monotonic() - self.fault_s
-        if where != self.victim and self.times["noticed"] is None:
-            self.times["noticed"] = passed_s
-        if where not in ("", self.victim) and self.times["moved"] is None:
-            self.times["moved"] = passed_s
+        """Note where the query is, and when the fleet reacts to the fault."""
+        where, fault = self._where(), self.fault
+        self.been |= {where} - {""}
+        if fault is None or not fault.began_s or self.name not in self.lane.world.queries:
+            return
+        passed_s = time.monotonic() - fault.began_s
+        if where != fault.server.endpoint and self.noticed_s is None:
+            self.noticed_s = passed_s
+        if where not in ("", fault.server.endpoint) and self.moved_s is None:
+            self.moved_s = passed_s
 
-    def _catch_a_batch(self) -> None:
-        """Wait for the beginning of a batch, and then as long as the scenario says."""
-        self.source.write(2)
-        begun = max(self.checkpoint.numbers("offsets"))
-        self.lane.until(lambda: max(self.checkpoint.numbers("offsets")) > begun, "a new batch")
-        time.sleep(self.plan.after_s)
-
-    def _wait_out(self) -> None:
-        """Run turns for as long as the fault lasts; rows arrive meanwhile."""
+    def _perform(self) -> Steps:
         lane, plan = self.lane, self.plan
+        self.source.write(6)
+        yield "a free host", self._placed
+        yield "the first batch", lambda: bool(self._where() and self.checkpoint.numbers("commits"))
+        yield "a server to put out of reach", self._reserved
+        assert self.fault is not None
+        fault, server = self.fault, self.fault.server
+        self.source.write(2)
+        fault.start()
+        yield "the fault", lambda: bool(fault.began_s)
         self.source.write(2)
         if plan.restart:
-            middle_s = self.fault_s + plan.lasts_s * 0.4
-            self.until(lambda: time.monotonic() >= middle_s, "the middle of the fault")
-            lane.manage(plan.lease_s, plan.silence_s, (self.query,))
-            # A new manager gives other names to the hosts.
-            again = [n for n in lane.world.hosts if lane.server_of(n) is self.server]
-            self.victim = again[0] if again else ""
-        end_s = self.fault_s + plan.lasts_s
-        self.until(lambda: time.monotonic() >= end_s, "the end of the fault")
-
-    def _end(self) -> list[str]:
-        """Stop the query; return what must not be."""
-        lane, problems = self.lane, []
-        running = [name for names in lane.copies().values() for name in names]
-        lane.world.remove([self.name])
-        lane.until(lambda: self.name not in lane.world.queries, "the removal")
-        left = [name for names in lane.copies().values() for name in names]
-        with contextlib.suppress(TimeoutError):
-            lane.until(lambda: not lane.workers(), "the end of all workers", 20.0)
+            middle_s = fault.began_s + plan.lasts_s * 0.4
+            yield "the middle of the fault", lambda: time.monotonic() >= middle_s
+            lane.restart_manager()
+        yield "the end of the fault", lambda: bool(fault.ended_s)
+        lane.faulty.discard(server)
+        self.source.write(2)
+        yield "all rows", lambda: self.checkpoint.has_all(self.source.files)
+        yield "the server back", lambda: server.endpoint not in lane.world.shunned
+        freed_s = time.monotonic() - fault.ended_s
+        problems: list[str] = []
+        running = yield from self._asked(self._copies)
         if running != [self.name]:
             problems.append(f"running: {running}")
-        if left:
+        lane.world.remove([self.name])
+        yield "the removal", lambda: self.name not in lane.world.queries
+        if left := (yield from self._asked(self._copies)):
             problems.append(f"left: {left}")
-        if workers := lane.workers():
+        end_s = time.monotonic() + 30.0
+        yield "the end of its workers", lambda: not self._workers() or time.monotonic() > end_s
+        if workers := self._workers():
             problems.append(f"processes left: {workers}")
-        return problems
+        result = yield from self._asked(lambda: self._compare(problems))
+        return replace(
+            result,
+            freed_s=freed_s if self.noticed_s is not None else None,
+            took_s=time.monotonic() - self._began_s,
+        )
 
-    def _compare(self, problems: list[str], took_s: float) -> Result:
-        with self.lane.session() as session:
+    def _placed(self) -> bool:
+        """Start the query on a host of its own, once there is one."""
+        host = self.lane.host_for(self)
+        if host is None:
+            return False
+        self.lane.add(self)
+        self.lane.world.move(self.name, host)
+        return True
+
+    def _reserved(self) -> bool:
+        """Take the server that runs the query, unless too few others would be left."""
+        lane, well = self.lane, self.lane.well()
+        found = [s for s in well if s.endpoint == self._where() and not lane.readers[s]]
+        if not found or len(well) < 2:
+            return False
+        lane.faulty.add(found[0])
+        self.fault = Fault(found[0], self.plan, self.checkpoint)
+        return True
+
+    def _asked(self, work: Callable[[], T]) -> Generator[tuple[str, Callable[[], bool]], None, T]:
+        """Call something that asks the servers on which the query was, while they are well."""
+        lane = self.lane
+        where = [lane.server_at(place) for place in self.been]
+        yield "answering servers", lambda: set(where) <= set(lane.well())
+        lane.readers.update(where)  # no other run puts them out of reach meanwhile
+        call = BackgroundCall(work)
+        yield "an answer", lambda: call.done(0.0)
+        lane.readers.subtract(where)
+        if call.error is not None:
+            raise call.error
+        return cast(T, call.value)
+
+    def _copies(self) -> list[str]:
+        every = self.lane.copies(map(self.lane.server_at, self.been))
+        return [name for name in every if name == self.name]
+
+    def _workers(self) -> list[int]:
+        """The Python processes that ran the function of the query and have not ended."""
+        found = []
+        for file in (self.folder / "workers").glob("*"):
+            with contextlib.suppress(OSError):
+                if b"foreach_batch_worker" in Path(f"/proc/{file.name}/cmdline").read_bytes():
+                    found.append(int(file.name))
+        return found
+
+    def _compare(self, problems: list[str]) -> Result:
+        with reading(self.lane.server_at(min(self.been))) as session:
             source = session.read.schema(SCHEMA).json(str(self.source.folder))
             want = rows_of(result_of(source))
             got = self._written(session)
@@ -466,16 +534,17 @@ class Run:
             problems.append(f"missing: {sorted(missing)[:5]}")
         if set(got) - set(want):
             problems.append(f"unknown: {sorted(set(got) - set(want))[:5]}")
-        epochs = Fence(self.checkpoint.folder).latest()
+        starts = Fence(self.checkpoint.folder).latest()
         repeated_in: list[int] = []
         if self.plan.sink == "kafka":
             repeated_in = self._batches_of({row[0] for row in extra})
-            if len(repeated_in) >= epochs:
-                problems.append(f"repeated: batches {repeated_in} with {epochs} starts")
+            if len(repeated_in) > starts - 1:
+                problems.append(f"repeated: batches {repeated_in} with {starts} starts")
         elif extra:
             problems.append(f"twice: {sorted(extra)[:5]}")
         problems += self._contents()
-        plan, times = self.plan, self.times
+        plan, fault = self.plan, self.fault
+        assert fault is not None
         return Result(
             seed=plan.seed,
             sink=plan.sink,
@@ -487,11 +556,10 @@ class Run:
             equal=set(got) == set(want),
             repeated=extra.total(),
             repeated_batches=len(repeated_in),
-            starts=epochs,
-            noticed_s=times["noticed"],
-            moved_s=times["moved"],
-            freed_s=times["freed"],
-            took_s=took_s,
+            starts=starts,
+            noticed_s=self.noticed_s,
+            moved_s=self.moved_s,
+            in_flight=fault.in_flight,
             problem="; ".join(problems),
         )
 
@@ -527,29 +595,32 @@ class Run:
         ]
 
 
+@contextlib.contextmanager
+def reading(server: Server) -> Iterator[Any]:
+    """A session for reading results."""
+    made = connect(server.endpoint, str(uuid.uuid4()))
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
 def rows_of(frame: Any) -> Counter[tuple[Any, ...]]:
     return Counter((row["id"], row["word"], row["value"]) for row in frame.collect())
 
 
-def run_lane(scenarios: list[Scenario], ledger: Path, folder: Path) -> int:
-    """Run scenarios one after the other; return how many had a problem."""
-    world.SLOW_S = registry.SLOW_S = QUICK_S
+def run_all(scenarios: list[Scenario], ledger: Path, folder: Path, hosts: int) -> int:
+    """Perform runs and note their results; return how many had a problem."""
+    vars(world)["SLOW_S"] = vars(registry)["SLOW_S"] = QUICK_S
     wrong = 0
-    lane = Lane(folder, any(scenario.sink == "kafka" for scenario in scenarios))
+    kafka = any(scenario.sink == "kafka" for scenario in scenarios)
+    lane = Lane(folder, kafka, hosts)
     with lane.closing:
-        for scenario in scenarios:
-            log.warning("--- %s", scenario)
-            run = Run(lane, scenario)
-            try:
-                result = run.perform()
-            except Exception as error:
-                log.exception("run %d failed", scenario.seed)
-                result = Result.failed(scenario, f"{type(error).__name__}: {error}".splitlines()[0])
+        for run, result in lane.perform(scenarios, hosts):
             add(ledger, result)
             print(result.line(), flush=True)
             if result.problem:
                 wrong += 1
-                lane.fresh()
             else:
                 shutil.rmtree(run.folder)
     return wrong
@@ -560,37 +631,30 @@ def main() -> int:
     reader.add_argument("--seed", type=int, default=1, help="the first seed")
     reader.add_argument("--runs", type=int, default=200, help="the number of seeds")
     reader.add_argument("--sinks", default=",".join(SINKS), help="only runs with these")
-    reader.add_argument("--lanes", type=int, default=1, help="runs at the same time")
+    reader.add_argument("--hosts", type=int, default=3, help="servers, and runs at the same time")
     reader.add_argument("--ledger", type=Path, default=LEDGER)
     reader.add_argument("--logs", type=Path, default=ROOT / "out" / "fence")
     reader.add_argument("--page", action="store_true", help="write the page from the ledger")
-    reader.add_argument("--lane", type=int, default=None, help=argparse.SUPPRESS)
     given = reader.parse_args()
     if given.page:
         write_page()
         return 0
     if why := why_not():
         sys.exit(f"this machine has no network namespaces for us: {why}")
-    if given.lane is None and given.lanes > 1:
-        base = [sys.executable, "-m", "tests.fleet.partitions", *sys.argv[1:]]
-        lanes = [subprocess.Popen([*base, f"--lane={n}"]) for n in range(given.lanes)]
-        return max(lane.wait() for lane in lanes)
     enter("tests.fleet.partitions", sys.argv[1:])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and so clean up
     done = {result.seed for result in read(given.ledger)}
     every = map(Scenario.of, range(given.seed, given.seed + given.runs))
     wanted = [s for s in every if s.seed not in done and s.sink in given.sinks.split(",")]
-    if given.lane is not None:
-        wanted = [s for s in wanted if s.seed % given.lanes == given.lane]
     given.logs.mkdir(parents=True, exist_ok=True)
     logging.basicConfig(
-        filename=given.logs / f"lane-{given.lane or 0}.log",
+        filename=given.logs / "fleet.log",
         format="%(asctime)s %(name)s %(message)s",
         level=logging.WARNING,
     )
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     with tempfile.TemporaryDirectory(prefix="tidegate-partitions-") as folder:
-        return 1 if run_lane(wanted, given.ledger, Path(folder)) else 0
+        return 1 if run_all(wanted, given.ledger, Path(folder), given.hosts) else 0
 
 
 if __name__ == "__main__":
