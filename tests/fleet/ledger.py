@@ -7,6 +7,7 @@ import dataclasses
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, Self
 
 __all__ = ["LEDGER", "PAGE", "Result", "add", "page", "read", "write_page"]
@@ -111,9 +112,86 @@ def add(ledger: Path, result: Result) -> None:
         writer.writerow(plain)
 
 
+LENGTHS = (("less than 2 s", 0.0, 2.0), ("3 to 10 s", 2.0, 30.0), ("1 to 2 min", 30.0, 1e9))
+SINK_NAMES = {
+    "files": "files, read by the log of the sink",
+    "batches": "`foreachBatch`, written under the batch number",
+    "kafka": "Kafka",
+}
+HEAD = """\
+# Servers that are cut off and continue
+
+`make fence` runs queries of a fleet on real Spark Connect servers with Tidegate's plugin, each in a
+network namespace of its own. In every run, the server that runs the query is cut off or suspended in
+the middle of a batch, and continues later. Its link is set down, or all packets in one direction are
+dropped, or its process is suspended, with or without its Python workers. Rows arrive before, during
+and after the fault. In some runs, another manager takes over while the fault lasts. The folder of the
+checkpoints is on a disk that all of them share, so a server that is cut off can still write there.
+
+Afterwards a run compares the sink with a batch computation over the same input, row by row. It also
+checks that exactly one copy of the query runs, and that no copy and no process of it is left after its
+removal. The function of `foreachBatch` keeps what it was given, to check that a batch number never has
+two contents. Rows may occur in Kafka more than once, but only those of one batch for each start of the
+query after the first.
+
+A server that does not answer for 2 s counts as lost, also if it has just come up. The lease is 2 s, and
+30 s in the runs that last for minutes. The seed determines the query, the fault and its length.
+[The ledger](fence.csv) has one line for each run, and a second call of `make fence` runs only the seeds
+that are missing there. The command draws this page from it.
+
+"""
+
+
 def page(results: list[Result]) -> str:
     """The page of a ledger."""
-    raise NotImplementedError
+    good = sum(not result.problem for result in results)
+    commits = ", ".join(sorted({result.commit for result in results}))
+    restarts = sum(result.restart for result in results)
+    known = [result.in_flight for result in results if result.in_flight is not None]
+    parts = [
+        HEAD,
+        f"## Results\n\n{len(results)} runs, {good} without a problem. Another manager took over in "
+        f"{restarts} of them. Of {len(known)} runs that noted it, {sum(known)} had a batch in flight "
+        f"when the fault began. Commits: {commits or 'none'}.\n\n",
+        "| sink | runs | rows | equal to the batch | rows that occur again | in batches |\n"
+        "|---|---:|---:|---:|---:|---:|\n",
+    ]
+    for sink, name in SINK_NAMES.items():
+        mine = [result for result in results if result.sink == sink]
+        sums = [
+            sum(r.rows for r in mine),
+            sum(r.equal for r in mine),
+            sum(r.repeated for r in mine),
+            sum(r.repeated_batches for r in mine),
+        ]
+        parts.append(f"| {name} | {len(mine)} | {' | '.join(map(str, sums))} |\n")
+    parts.append(
+        "\nTimes are medians with the longest in parentheses, in seconds. They are from a machine with "
+        "much other work. A fault\nthat ended before it was noticed has no time.\n\n"
+        "| fault | length | runs | noticed | lost to the fleet after | runs elsewhere after "
+        "| usable again after its end |\n|---|---|---:|---:|---:|---:|---:|\n"
+    )
+    for fault in sorted({result.fault for result in results}):
+        for length, low_s, high_s in LENGTHS:
+            mine = [r for r in results if r.fault == fault and low_s <= r.lasts_s < high_s]
+            if mine:
+                noticed = [r for r in mine if r.noticed_s is not None]
+                times = [[getattr(r, key) for r in noticed] for key in TIMES]
+                cells = [fault, length, len(mine), len(noticed), *map(_spread, times)]
+                parts.append(f"| {' | '.join(map(str, cells))} |\n")
+    wrong = [result for result in results if result.problem]
+    if wrong:
+        parts.append("\n## Problems\n\n")
+        parts += [f"- {result.line()} (commit {result.commit})\n" for result in wrong]
+    return "".join(parts)
+
+
+TIMES = ("noticed_s", "moved_s", "freed_s")
+
+
+def _spread(times: list[float | None]) -> str:
+    known = [time_s for time_s in times if time_s is not None]
+    return f"{median(known):.1f} ({max(known):.1f})" if known else "–"
 
 
 def write_page() -> None:

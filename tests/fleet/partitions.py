@@ -158,7 +158,7 @@ def make_query(name: str, folder: Path, sink: str, bootstrap: str) -> Continuous
             stream = writer.writeStream.foreachBatch(put)
         else:
             stream = writer.writeStream.format("json").option("path", target)
-        return stream.trigger(processingTime="200 milliseconds")
+        return stream.trigger(processingTime="300 milliseconds")
 
     if sink == "batches":
         for made in (target, tries, workers):
@@ -221,6 +221,7 @@ class Lane:
         self.jars = connector_jars() if kafka else ""
         self.closing.callback(self.close)
         self.incarnation = 0
+        self._due_s = 0.0
         try:
             self.fresh()
         except BaseException:
@@ -275,8 +276,12 @@ class Lane:
         self._world.add([run.query])
 
     def turn(self) -> None:
-        """Run a turn of the manager; all servers are hosts, unless they are shunned."""
+        """Do what `FleetManager.run` does; all servers are hosts, unless they are shunned."""
         found = self._world
+        found.reconcile()
+        if time.monotonic() < self._due_s:
+            return
+        self._due_s = time.monotonic() + found.interval_s
         while len(found.hosts) + len(found.shunned) < len(self.servers):
             found.lease(f"host-{found.leased_so_far + 1}")
         self._manager.turn()
@@ -302,8 +307,13 @@ class Lane:
             time.sleep(0.05)
 
     def host_for(self, run: Run) -> str | None:
-        """A host that answers and on which no other query runs; None if there is none now."""
+        """A host that answers and on which no other query runs; None if there is none now.
+
+        There is none while another query starts, since starts need most of the CPU.
+        """
         found = self._world
+        if any(other.starting for other in self.runs if other is not run):
+            return None
         used = {name for e in found.queries.values() for name in (e.host, e.target)}
         for name, host in found.hosts.items():
             up = host.host is not None and host.view is not None and not host.leaving
@@ -395,9 +405,15 @@ class Run:
         self.been: set[str] = set()
         self.noticed_s: float | None = None
         self.moved_s: float | None = None
+        self.freed_s: float | None = None
         self._steps = self._perform()
         self._began_s = time.monotonic()
         self._next()
+
+    @property
+    def starting(self) -> bool:
+        """Whether the query has been placed and has completed no batch."""
+        return self.name in self.lane.world.queries and not self.checkpoint.numbers("commits")
 
     def advance(self) -> Result | None:
         """Take the next step if it is time for it; return the result at the end."""
@@ -437,6 +453,9 @@ class Run:
             self.noticed_s = passed_s
         if where not in ("", fault.server.endpoint) and self.moved_s is None:
             self.moved_s = passed_s
+        back = fault.ended_s and fault.server.endpoint not in self.lane.world.shunned
+        if back and self.noticed_s is not None and self.freed_s is None:
+            self.freed_s = time.monotonic() - fault.ended_s
 
     def _perform(self) -> Steps:
         lane, plan = self.lane, self.plan
@@ -459,7 +478,6 @@ class Run:
         self.source.write(2)
         yield "all rows", lambda: self.checkpoint.has_all(self.source.files)
         yield "the server back", lambda: server.endpoint not in lane.world.shunned
-        freed_s = time.monotonic() - fault.ended_s
         problems: list[str] = []
         running = yield from self._asked(self._copies)
         if running != [self.name]:
@@ -473,11 +491,7 @@ class Run:
         if workers := self._workers():
             problems.append(f"processes left: {workers}")
         result = yield from self._asked(lambda: self._compare(problems))
-        return replace(
-            result,
-            freed_s=freed_s if self.noticed_s is not None else None,
-            took_s=time.monotonic() - self._began_s,
-        )
+        return replace(result, took_s=time.monotonic() - self._began_s)
 
     def _placed(self) -> bool:
         """Start the query on a host of its own, once there is one."""
@@ -559,6 +573,7 @@ class Run:
             starts=starts,
             noticed_s=self.noticed_s,
             moved_s=self.moved_s,
+            freed_s=self.freed_s,
             in_flight=fault.in_flight,
             problem="; ".join(problems),
         )
