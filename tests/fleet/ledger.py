@@ -121,23 +121,24 @@ SINK_NAMES = {
 HEAD = """\
 # Servers that are cut off and continue
 
-`make fence` runs queries of a fleet on real Spark Connect servers with Tidegate's plugin, each in a
-network namespace of its own. In every run, the server that runs the query is cut off or suspended in
-the middle of a batch, and continues later. Its link is set down, or all packets in one direction are
-dropped, or its process is suspended, with or without its Python workers. Rows arrive before, during
-and after the fault. In some runs, another manager takes over while the fault lasts. The folder of the
-checkpoints is on a disk that all of them share, so a server that is cut off can still write there.
+`make fence` runs queries of a fleet on real Spark Connect servers with Tidegate's plugin, each in
+a network namespace of its own. In every run, the server that runs the query is cut off or
+suspended in the middle of a batch, and continues later. Its link is set down, or all packets in
+one direction are dropped, or its process is suspended, with or without its Python workers. Rows
+arrive before, during and after the fault. In some runs, another manager takes over while the
+fault lasts. The folder of the checkpoints is on a disk that all of them share, so a server that
+is cut off can still write there.
 
-Afterwards a run compares the sink with a batch computation over the same input, row by row. It also
-checks that exactly one copy of the query runs, and that no copy and no process of it is left after its
-removal. The function of `foreachBatch` keeps what it was given, to check that a batch number never has
-two contents. Rows may occur in Kafka more than once, but only those of one batch for each start of the
-query after the first.
+Afterwards a run compares the sink with a batch computation over the same input, row by row. It
+also checks that exactly one copy of the query runs, and that no copy and no process of it is left
+after its removal. The function of `foreachBatch` keeps what it was given, to check that a batch
+number never has two contents. Rows may occur in Kafka more than once, but only those of one batch
+for each start of the query after the first.
 
-A server that does not answer for 2 s counts as lost, also if it has just come up. The lease is 2 s, and
-30 s in the runs that last for minutes. The seed determines the query, the fault and its length.
-[The ledger](fence.csv) has one line for each run, and a second call of `make fence` runs only the seeds
-that are missing there. The command draws this page from it.
+A server that does not answer for 2 s counts as lost, also if it has just come up. The lease is 2
+s, and 30 s in the runs that last for minutes. The seed determines the query, the fault and its
+length. [The ledger](fence.csv) has one line for each run, and a second call of `make fence` runs
+only the seeds that are missing there. The command draws this page from it.
 
 """
 
@@ -150,9 +151,9 @@ def page(results: list[Result]) -> str:
     known = [result.in_flight for result in results if result.in_flight is not None]
     parts = [
         HEAD,
-        f"## Results\n\n{len(results)} runs, {good} without a problem. Another manager took over in "
-        f"{restarts} of them. Of {len(known)} runs that noted it, {sum(known)} had a batch in flight "
-        f"when the fault began. Commits: {commits or 'none'}.\n\n",
+        f"## Results\n\n{len(results)} runs, {good} without a problem. Another manager took over\n"
+        f"in {restarts} of them. Of {len(known)} runs that noted it, {sum(known)} had a batch in\n"
+        f"flight when the fault began. Commits: {commits or 'none'}.\n\n",
         "| sink | runs | rows | equal to the batch | rows that occur again | in batches |\n"
         "|---|---:|---:|---:|---:|---:|\n",
     ]
@@ -166,8 +167,8 @@ def page(results: list[Result]) -> str:
         ]
         parts.append(f"| {name} | {len(mine)} | {' | '.join(map(str, sums))} |\n")
     parts.append(
-        "\nTimes are medians with the longest in parentheses, in seconds. They are from a machine with "
-        "much other work. A fault\nthat ended before it was noticed has no time.\n\n"
+        "\nTimes are medians with the longest in parentheses, in seconds, on a machine with much\n"
+        "other work. A fault that ended before it was noticed has none.\n\n"
         "| fault | length | runs | noticed | lost to the fleet after | runs elsewhere after "
         "| usable again after its end |\n|---|---|---:|---:|---:|---:|---:|\n"
     )

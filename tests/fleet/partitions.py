@@ -204,10 +204,11 @@ class Lane:
     """Servers and a manager, on which a few runs are under way at a time.
 
     folder: for everything that runs write. kafka: whether to start a broker. count: of servers.
+    until_noticed: whether faults last until the fleet has noticed them, however long that takes.
     """
 
-    def __init__(self, folder: Path, kafka: bool, count: int) -> None:
-        self.folder, self.count = folder, count
+    def __init__(self, folder: Path, kafka: bool, count: int, until_noticed: bool = False) -> None:
+        self.folder, self.count, self.until_noticed = folder, count, until_noticed
         self.closing = contextlib.ExitStack()
         self.servers: list[Server] = []
         self.runs: list[Run] = []
@@ -366,7 +367,8 @@ class Fault(threading.Thread):
     """Waits for the beginning of a batch, and then puts a server out of reach for some time.
 
     It has its own thread, so that its times do not depend on what the manager does. began_s,
-    ended_s: on a monotonic clock, 0 before. in_flight: whether a batch was in flight.
+    ended_s: on a monotonic clock, 0 before. in_flight: whether a batch was in flight. may_end: the
+    fault does not end before this is set.
     """
 
     def __init__(self, server: Server, plan: Scenario, checkpoint: Checkpoint) -> None:
@@ -374,6 +376,7 @@ class Fault(threading.Thread):
         self.server, self.plan, self.checkpoint = server, plan, checkpoint
         self.began_s = self.ended_s = 0.0
         self.in_flight = False
+        self.may_end = threading.Event()
 
     def run(self) -> None:
         before, end_s = max(self.checkpoint.numbers("offsets")), time.monotonic() + 20.0
@@ -384,6 +387,7 @@ class Fault(threading.Thread):
         self.in_flight = self.checkpoint.in_flight
         self.began_s = time.monotonic()
         time.sleep(self.plan.lasts_s)
+        self.may_end.wait(LIMIT_S)
         mend()
         self.ended_s = time.monotonic()
 
@@ -451,6 +455,7 @@ class Run:
         passed_s = time.monotonic() - fault.began_s
         if where != fault.server.endpoint and self.noticed_s is None:
             self.noticed_s = passed_s
+            fault.may_end.set()
         if where not in ("", fault.server.endpoint) and self.moved_s is None:
             self.moved_s = passed_s
         back = fault.ended_s and fault.server.endpoint not in self.lane.world.shunned
@@ -466,6 +471,8 @@ class Run:
         assert self.fault is not None
         fault, server = self.fault, self.fault.server
         self.source.write(2)
+        if not lane.until_noticed:
+            fault.may_end.set()
         fault.start()
         yield "the fault", lambda: bool(fault.began_s)
         self.source.write(2)
@@ -624,12 +631,14 @@ def rows_of(frame: Any) -> Counter[tuple[Any, ...]]:
     return Counter((row["id"], row["word"], row["value"]) for row in frame.collect())
 
 
-def run_all(scenarios: list[Scenario], ledger: Path, folder: Path, hosts: int) -> int:
+def run_all(
+    scenarios: list[Scenario], ledger: Path, folder: Path, hosts: int, until_noticed: bool
+) -> int:
     """Perform runs and note their results; return how many had a problem."""
     vars(world)["SLOW_S"] = vars(registry)["SLOW_S"] = QUICK_S
     wrong = 0
     kafka = any(scenario.sink == "kafka" for scenario in scenarios)
-    lane = Lane(folder, kafka, hosts)
+    lane = Lane(folder, kafka, hosts, until_noticed)
     with lane.closing:
         for run, result in lane.perform(scenarios, hosts):
             add(ledger, result)
@@ -647,6 +656,7 @@ def main() -> int:
     reader.add_argument("--runs", type=int, default=200, help="the number of seeds")
     reader.add_argument("--sinks", default=",".join(SINKS), help="only runs with these")
     reader.add_argument("--hosts", type=int, default=3, help="servers, and runs at the same time")
+    reader.add_argument("--until-noticed", action="store_true", help="no fault ends before")
     reader.add_argument("--ledger", type=Path, default=LEDGER)
     reader.add_argument("--logs", type=Path, default=ROOT / "out" / "fence")
     reader.add_argument("--page", action="store_true", help="write the page from the ledger")
@@ -669,7 +679,8 @@ def main() -> int:
     )
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     with tempfile.TemporaryDirectory(prefix="tidegate-partitions-") as folder:
-        return 1 if run_all(wanted, given.ledger, Path(folder), given.hosts) else 0
+        wrong = run_all(wanted, given.ledger, Path(folder), given.hosts, given.until_noticed)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
