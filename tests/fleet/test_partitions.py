@@ -12,7 +12,7 @@ import pytest
 
 from tests.fleet.cut_off import FAULTS, why_not
 from tests.fleet.ledger import LEDGER, PAGE, Result, add, page, read
-from tests.fleet.partitions import SINKS, Scenario
+from tests.fleet.partition_scenario import SINKS, Scenario
 
 ROOT = Path(__file__).parents[2]
 FIRST = 2209
