@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Self
 
-__all__ = ["LEDGER", "PAGE", "Result", "add", "page", "read", "write_page"]
+__all__ = ["LEDGER", "PAGE", "Result", "add", "commit", "page", "read", "write_page"]
 
 ROOT = Path(__file__).parents[2]
 LEDGER = ROOT / "docs" / "measured" / "fence.csv"
@@ -87,7 +88,9 @@ def _text(value: Any) -> str:
     return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
+@functools.cache
 def commit() -> str:
+    """The commit of the code, when this was first called."""
     words = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
     return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
 

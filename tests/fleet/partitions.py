@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from tests.fleet.cut_off import FAULTS, HUB, Server, enter, why_not
-from tests.fleet.ledger import LEDGER, Result, add, read, write_page
+from tests.fleet.ledger import LEDGER, Result, add, commit, read, write_page
 from tests.fleet.partition_scenario import (
     SCHEMA,
     SINKS,
@@ -537,6 +537,7 @@ def main() -> int:
     enter("tests.fleet.partitions", sys.argv[1:])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and so clean up
     done = {result.seed for result in read(given.ledger)}
+    commit()  # what is loaded now, whatever is committed while the runs last
     every = map(Scenario.of, range(given.seed, given.seed + given.runs))
     wanted = [s for s in every if s.seed not in done and s.sink in given.sinks.split(",")]
     given.logs.mkdir(parents=True, exist_ok=True)
