@@ -115,6 +115,8 @@ def add(ledger: Path, result: Result) -> None:
         writer.writerow(plain)
 
 
+PLANNED = 200
+"""Seeds that `make fence` runs."""
 LENGTHS = (("less than 2 s", 0.0, 2.0), ("3 to 10 s", 2.0, 30.0), ("1 to 2 min", 30.0, 1e9))
 SINK_NAMES = {
     "files": "files, read by the log of the sink",
@@ -151,12 +153,15 @@ def page(results: list[Result]) -> str:
     good = sum(not result.problem for result in results)
     commits = ", ".join(sorted({result.commit for result in results}))
     restarts = sum(result.restart for result in results)
+    planned = sum(result.seed <= PLANNED for result in results)
     known = [result.in_flight for result in results if result.in_flight is not None]
     parts = [
         HEAD,
-        f"## Results\n\n{len(results)} runs, {good} without a problem. Another manager took over\n"
-        f"in {restarts} of them. Of {len(known)} runs that noted it, {sum(known)} had a batch in\n"
-        f"flight when the fault began. Commits: {commits or 'none'}.\n\n",
+        "## Results\n\n",
+        f"The goal is {PLANNED} runs, of the first {PLANNED} seeds; {planned} have been made.\n"
+        f"Of all {len(results)} runs, {good} had no problem. Another manager took over in\n"
+        f"{restarts}. A batch was in flight when the fault began in {sum(known)} of\n"
+        f"{len(known)} runs; earlier runs did not note it. Commits: {commits or 'none'}.\n\n",
         "| sink | runs | rows | equal to the batch | rows that occur again | in batches |\n"
         "|---|---:|---:|---:|---:|---:|\n",
     ]

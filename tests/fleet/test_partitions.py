@@ -52,7 +52,7 @@ def test_a_ledger_keeps_results(tmp_path: Path) -> None:
         add(tmp_path / "ledger.csv", result)
     found = [dataclasses.replace(result, commit="") for result in read(tmp_path / "ledger.csv")]
     assert found == [dataclasses.replace(good, noticed_s=2.2), bad]
-    assert "2 runs, 1 without a problem" in page(found) and bad.problem in page(found)
+    assert "Of all 2 runs, 1 had no problem" in page(found) and bad.problem in page(found)
 
 
 def test_the_seeds_cover_every_sink_and_fault_for_every_length() -> None:
