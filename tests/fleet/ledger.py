@@ -127,9 +127,9 @@ HEAD = """\
 # Servers that are cut off and continue
 
 `make fence` runs queries of a fleet on real Spark Connect servers with Tidegate's plugin, each in
-a network namespace of its own. In every run, the server that runs the query is cut off or
-suspended in the middle of a batch, and continues later. Its link is set down, or all packets in
-one direction are dropped, or its process is suspended, with or without its Python workers. Rows
+a separate network namespace. In every run, the server that runs the query is cut off or suspended
+in the middle of a batch, and continues later. Its link is set down, or all packets in one
+direction are dropped, or its process is suspended, with or without its Python workers. Rows
 arrive before, during and after the fault. In some runs, another manager takes over while the
 fault lasts. The folder of the checkpoints is on a disk that all of them share, so a server that
 is cut off can still write there.
@@ -142,7 +142,7 @@ for each start of the query after the first.
 
 A server that does not answer for 2 s counts as lost, also if it has just come up. The lease is 2
 s, and 30 s in the runs that last for minutes. The seed determines the query, the fault and its
-length. [The ledger](fence.csv) has one line for each run, and a second call of `make fence` runs
+length. [A table](fence.csv) has one line for each run, and a second call of `make fence` runs
 only the seeds that are missing there. The command draws this page from it.
 
 """
