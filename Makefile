@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup agent test test-trust test-agent test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-agent bench-apps bench-fleet bench-traces bench-sweep bench-policies storm soak fuzz mutants claims java clean clean-all
+.PHONY: help setup agent test test-trust test-agent test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-agent bench-apps bench-fleet bench-traces bench-sweep bench-policies storm fence soak fuzz mutants claims java clean clean-all
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -114,6 +114,9 @@ bench-policies: setup ## every policy on open traces and generated days (hours; 
 
 storm: setup java ## inject random faults into a fleet of real hosts (minutes; SEED=1 FAULTS=10)
 	$(BIN)/python -m tests.fleet.storm --seed $(or $(SEED),1) --faults $(or $(FAULTS),10)
+
+fence: setup java agent try-kafka ## cut off and suspend servers of a fleet in network namespaces; writes docs/measured/fence.md (an hour or more; SEED=1 RUNS=200; continues; as root)
+	$(BIN)/python -m tests.fleet.partitions --seed $(or $(SEED),1) --runs $(or $(RUNS),200); code=$$?; $(BIN)/python -m tests.fleet.partitions --page; exit $$code
 
 fuzz: setup ## random words, files and requests, other ones each time (minutes; CASES=5000)
 	TIDEGATE_FUZZ=$(or $(CASES),5000) $(BIN)/pytest --durations=10 tests/fuzz tests/guards/test_clock_properties.py
