@@ -27,6 +27,7 @@ COLUMNS = {
     "partly_when": "partly when",
     "amended": "amended",
     "measured": "measured",
+    "seeds": "seeds",
     "verdict": "verdict",
     "verdict_by_first_criterion": "by the first criterion",
     "elsewhere": "elsewhere",

@@ -20,6 +20,8 @@ from tidegate.lab.papers.cervino.world import (
     ramp,
 )
 from tidegate.lab.papers.claims import Experiment
+from tidegate.probe import Listening, ProbePlan, ProbeServer
+from tidegate.probe import measure as probe
 
 FINE = Stepped(1000, 5, 0, 0.0, 2, ((15.0, 1), (30.0, 2), (15.0, 1)))
 
@@ -144,3 +146,15 @@ def test_figures_and_notes(tiny: Experiment) -> None:
     assert "Fig. 7b" in drawn
     assert all(svg.startswith("<svg") for _, svg in tiny.figures)
     assert "divided by 1000" in tiny.notes[0]
+
+
+def test_what_the_loopback_does_is_shown_and_decides_nothing() -> None:
+    with ProbeServer(Listening(port=0)) as server:
+        network = probe(server.address, ProbePlan((100.0, 1000.0), 1.0))
+    results = CervinoResults(network=network)
+    for claim, what in ((claims.jitter, "mean jitter"), (claims.delay, "median delay")):
+        answer = claim(results)
+        assert answer.verdict == "untestable"
+        assert answer.measured.count(what) == 2 and " at 1000/s" in answer.measured
+        assert "unknown" not in answer.measured
+    assert claims.stability(results).measured.count("times the median") == 2

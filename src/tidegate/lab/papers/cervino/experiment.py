@@ -24,6 +24,8 @@ from tidegate.lab.papers.cervino.world import (
     ramp,
 )
 from tidegate.lab.papers.claims import Figure, Paper, Progress
+from tidegate.probe import Listening, ProbePlan, ProbeServer
+from tidegate.probe import measure as probe
 from tidegate.report import Series, lines
 
 __all__ = ["PAPER", "CervinoLengths"]
@@ -51,16 +53,19 @@ class CervinoLengths:
     """How much is simulated.
 
     scale: divisor of rates and capacities; ramp_step_s, hold_s: length of a step of Fig. 5 and of
-    a run at a constant rate, in seconds.
+    a run at a constant rate, in seconds; probe_s: of the probe on loopback, in real seconds, 0 for
+    none.
     """
 
     scale: float
     ramp_step_s: float
     hold_s: float
+    probe_s: float = 0.0
 
 
-QUICK = CervinoLengths(40.0, 20.0, 60.0)
-FULL = CervinoLengths(20.0, 60.0, 60.0)
+QUICK = CervinoLengths(40.0, 20.0, 60.0, 6.0)
+FULL = CervinoLengths(20.0, 60.0, 60.0, 60.0)
+PROBED_PER_S = (100.0, 1000.0, 10_000.0)
 
 
 def measure(
@@ -72,7 +77,12 @@ def measure(
     """
     size = lengths or (QUICK if quick else FULL)
     some, scale = range(1, seeds + 1), size.scale
-    progress(0.0, "Fig. 5: more VMs")
+    network = None
+    if size.probe_s > 0:
+        progress(0.0, "Figs. 2 to 4: the loopback")
+        with ProbeServer(Listening(port=0)) as server:
+            network = probe(server.address, ProbePlan(PROBED_PER_S, size.probe_s))
+    progress(0.05, "Fig. 5: more VMs")
     small, large = (
         [ramp(vm, seed, queue=QUEUE, scale=scale, step_s=size.ramp_step_s) for seed in some]
         for vm in (SMALL, LARGE)
@@ -112,6 +122,7 @@ def measure(
         {name: by_vm[LARGE] for name, by_vm in steps.items()},
         periods,
         scale,
+        network,
     )
 
 

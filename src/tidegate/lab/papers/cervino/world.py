@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tidegate.model import Deployment, HostOffer, Instance
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.policies.adaptive_provisioning import AdaptiveProvisioning
+from tidegate.probe.results import ProbeResult
 from tidegate.simulation import CloudSettings, RunReport, SimulatedCloud
 from tidegate.simulation.run import run
 from tidegate.workloads import ConstantRate, RateTrace, Workload, cervino_ramp, cervino_steps
@@ -262,6 +263,7 @@ class CervinoResults:
         with_large: Fig. 7 with large VMs by reading.
         periods: Fig. 7 by reading and invocation period in seconds.
         scale: Divisor of rates and capacities.
+        network: What the probe found on loopback, None if it was not run.
     """
 
     small: Sequence[Ramp] = ()
@@ -271,3 +273,4 @@ class CervinoResults:
     with_large: Mapping[str, Sequence[Stepped]] = field(default_factory=dict)
     periods: Mapping[str, Mapping[float, Sequence[Stepped]]] = field(default_factory=dict)
     scale: float = 1.0
+    network: ProbeResult | None = None

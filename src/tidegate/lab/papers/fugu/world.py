@@ -427,7 +427,7 @@ class FuguCloud(SimulatedWorld):
         self._demands = [operator.demand for operator in topology.operators]
         self._hosts.before_move = self._forget
         self._hosts.begin(initial)
-        self._settings = settings
+        self.settings = settings
         self._busy_s = engine.busy_s.copy()
         self._used_s, self._wanted_s = engine.used_s.copy(), engine.wanted_s.copy()
         self._seen: Readings | None = None
@@ -459,7 +459,7 @@ class FuguCloud(SimulatedWorld):
             self.offer,
             roster.hosts(now, seen),
             tuple(replace(i, load=self._loads.get(i.id)) for i in shown),
-            interval_s=self._settings.decision_s,
+            interval_s=self.settings.decision_s,
             leased_so_far=hosts.leased_so_far,
             ended=hosts.ended,
         )
