@@ -12,6 +12,7 @@ from tidegate.lab.papers.cervino.world import (
     LARGE,
     SMALL,
     CervinoResults,
+    Costs,
     Ramp,
     Steady,
     Stepped,
@@ -76,7 +77,7 @@ def test_one_large_vm_must_do(vms: int, dropped: int, verdict: str) -> None:
 def test_thirty_seconds_must_beat_both_neighbours() -> None:
     def verdict(*dropped: int) -> str:
         by_period = zip((5.0, 30.0, 120.0), dropped, strict=True)
-        runs = {p: [replace(FINE, dropped=d)] for p, d in by_period}
+        runs = {p: [Costs.of([replace(FINE, dropped=d), FINE])] for p, d in by_period}
         return claims.period(CervinoResults(periods={"x": runs})).verdict
 
     assert verdict(3, 2, 3) == "reproduced"
@@ -119,6 +120,16 @@ def test_algorithm_as_printed_runs_away() -> None:
     assert printed.most_vms > 1
     assert len(forgiving.last_vms) == 8
     assert forgiving.offered == pytest.approx(81_000_000 / 200, rel=0.01)
+
+
+def test_a_turn_within_the_second_of_a_step_misestimates() -> None:
+    def cost(later: float) -> float:
+        run = follow_steps(SMALL, 2, queue=2, service_scv=0.0, scale=100, period_s=5.0, later=later)
+        assert run.late_drops == 0
+        return run.cost
+
+    costs = [cost(phase / 5) for phase in range(5)]
+    assert max(costs) > 0.1 > sorted(costs)[1]
 
 
 def test_same_seed_same_run() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from tidegate.lab.papers.cervino.world import CervinoResults, Stepped
+from tidegate.lab.papers.cervino.world import CervinoResults, Costs, Stepped
 from tidegate.lab.papers.claims import (
     Answer,
     Verdict,
@@ -200,9 +200,10 @@ def period(results: CervinoResults) -> Answer:
         verdicts[name] = _lowest([judged(values, low=0.0) for values in more])
         parts[name] = _by_period(costs, periods)
     why = (
-        "With means of the period, a short one has no disadvantage: it reacts sooner in both "
-        "directions, and VMs start at once. With large errors of measurement the longest period is "
-        "best, as it makes the fewest mistakes."
+        "A short period costs something only where a turn meets the second of a step, in which the "
+        "rates are of both levels. With means of the period it has no disadvantage: it reacts "
+        "sooner in both directions, and VMs start at once. With large errors of measurement the "
+        "longest period is best, as it makes the fewest mistakes."
     )
     answer = split(holds, parts, (PRIMARY,), why)
     chosen = PRIMARY if PRIMARY in verdicts else next(iter(verdicts))
@@ -220,7 +221,7 @@ def _dropped(runs: Sequence[Stepped]) -> str:
 
 
 def _by_period(
-    costs: Mapping[float, Sequence[float]], periods: Mapping[float, Sequence[Stepped]]
+    costs: Mapping[float, Sequence[float]], periods: Mapping[float, Sequence[Costs]]
 ) -> str:
     return ", ".join(
         f"{spread(costs[p], 3, 100, ' %')} at {p:g} s "
