@@ -20,7 +20,7 @@ def engine(
     cores: float = 1.0,
 ) -> QueryEngine:
     """Two queries over one sector that has all ticks, everything on the first of two hosts."""
-    ticks = np.arange(round(seconds / STEP_S) + 1)[None, :] * rate_per_s * STEP_S
+    ticks = np.linspace(0.0, rate_per_s * seconds, round(seconds / STEP_S) + 1)[None, :]
     costs, buffers = np.full(2, cost_s), np.full(4, buffer)
     made = QueryEngine(ticks, np.zeros(2, np.int64), costs, costs, one_source, buffers)
     for _ in range(2):
