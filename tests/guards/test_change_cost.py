@@ -329,6 +329,38 @@ def test_the_memory_is_bounded_and_can_be_saved() -> None:
     assert guard.load_memory(guard.save_memory(world.memory)) == world.memory
 
 
+@dataclass(frozen=True)
+class AtTheEndOfUnits(FixedTarget):
+    """Needs two hosts fewer all the time, and plans to release them only once a minute."""
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
+        plan, memory = super().decide(snapshot, memory)
+        needed = plan.bounded_target
+        if snapshot.time_s % 60:
+            plan, memory = replace(self, hosts=len(snapshot.hosts)).still(snapshot, memory)
+        return replace(plan, predicted=replace(plan.predicted, hosts_needed=needed)), memory
+
+    def still(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
+        """All hosts stay."""
+        return super().decide(snapshot, memory)
+
+
+def test_hosts_that_are_kept_to_the_end_of_their_unit_count_as_not_needed_before() -> None:
+    """Short times without need were measured, so that only the time that passes shows more."""
+    world = World(disturbed_s=80.0)
+    flipping(world, 4)
+    world.play(12, 120)
+    guard = replace(world.guard, inner=AtTheEndOfUnits(4))
+    released = []
+    for _ in range(120):
+        plan, world.memory = guard.decide(world.snapshot(4), world.memory)
+        released.append(plan.bounded_target < 12)
+        world.time_s += TURN_S
+        if released[-1]:
+            break
+    assert released[-1] and len(released) > 6
+
+
 def test_a_clock_that_goes_back_keeps_what_was_measured() -> None:
     world = World(disturbed_s=40.0)
     world.play(12, 60)
