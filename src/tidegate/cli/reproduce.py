@@ -91,6 +91,8 @@ def reproduce(
     for option, file in (("--report", report), ("--claims", claims)):
         if file is not None:
             check_output(file, option)
+    if keep is not None:
+        check_output(keep / "runs", "--keep")
     more = {"days": _read_days(paper, days)} if days else {}
     with running_with(processes or (1 if quick else 2), keep):
         experiments = _run(PAPERS if paper == "all" else (paper,), quick, seeds, as_json, more)

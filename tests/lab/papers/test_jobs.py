@@ -33,7 +33,7 @@ def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
             raise KeyboardInterrupt
         return 10 * number
 
-    with running_with(keep=tmp_path / "kept"):
+    with running_with(keep=tmp_path):
         with pytest.raises(KeyboardInterrupt):
             run_jobs(run, [1, 2, 3])
         assert run_jobs(run, [1, 2]) == [10, 20]

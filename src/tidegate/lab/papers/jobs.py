@@ -32,7 +32,7 @@ _HOW: ContextVar[tuple[int, Path | None]] = ContextVar("how", default=(1, None))
 
 @contextmanager
 def running_with(processes: int = 1, keep: Path | None = None) -> Iterator[None]:
-    """Within this context, runs use so many processes, and finished ones are kept in a folder."""
+    """Runs within this context use `processes` processes; finished ones are kept in `keep`."""
     token = _HOW.set((processes, keep))
     try:
         yield
@@ -56,8 +56,6 @@ def run_jobs(
     found: list[Any] = [None if file is None else _read(file) for file in files]
     todo = [n for n, result in enumerate(found) if result is None]
     finished = len(jobs) - len(todo)
-    if keep is not None:
-        keep.mkdir(parents=True, exist_ok=True)
 
     def note(n: int, result: R) -> None:
         nonlocal finished
