@@ -134,7 +134,7 @@ bench-traces: setup java ## logs to traces: rows a second and core, and linearit
 	$(BIN)/python benchmarks/traces.py
 
 claims: setup ## repeat the papers' experiments and write docs/measured/claims.md (a quarter of an hour)
-	$(BIN)/tidegate reproduce all --claims docs/measured/claims.md --report out/papers.html
+	$(BIN)/tidegate reproduce all --keep out/bench-papers --claims docs/measured/claims.md --report out/papers.html
 
 clean: ## remove the files that setup and tests created; out/bench-* stays, which took hours
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
