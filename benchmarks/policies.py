@@ -237,6 +237,9 @@ def run_all(given: argparse.Namespace) -> list[Run]:
         names = [p for p in names if p.split(" ")[0] in given.policies.split(",")]
     for trace, workload in workloads(given.folder, given.days, given.only):
         scenario = WORLDS[given.world](workload)
+        if scenario.batches is None and scenario.work_s >= scenario.slo_s:
+            print(f"{trace}: left out, an item alone takes longer than the target", flush=True)
+            continue
         days = round(scenario.duration_s / DAY_S, 4)
         same = [r for r in kept if (r.world, r.trace, r.days) == (given.world, trace, days)]
         todo = [p for p in names if p not in {r.policy for r in same}]
