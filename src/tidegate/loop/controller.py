@@ -86,6 +86,10 @@ class Controller:
         self._unrecorded: tuple[Control, ...] = ()
         self._described: tuple[Policy, str] | None = None
 
+    def note(self, text: str) -> None:
+        """Note something that is missing, and keeps no turn from deciding, in the next turn."""
+        self._recorder.note(text)
+
     def step(self) -> Turn:
         """One turn."""
         self.turns += 1

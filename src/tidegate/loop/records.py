@@ -100,6 +100,10 @@ class Recorder:
             self._notes.append(note)
             log.warning("%s: %s", journal.path, note)
 
+    def note(self, text: str) -> None:
+        """Note something in the next turn."""
+        self._notes.append(text)
+
     def attempt(self, what: str, do: Callable[[], T], otherwise: Other) -> T | Other:
         """The result of `do`, or `otherwise` if it fails. what: for the note, such as "memory"."""
         try:
