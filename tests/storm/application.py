@@ -16,16 +16,16 @@ import random
 import signal
 import socket
 import sys
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.clusters.agent.standalone import environment, with_agent
-from tests.soak.job import ABSURD, IMPOSSIBLE, MISSING, Reading
+from tests.soak.job import ABSURD, MISSING, Reading
 from tests.spark.autoscaler import ticks
 from tests.storm import job, watch
 from tests.storm.disk import Disk
+from tests.storm.feed import Feed, committed
 from tests.storm.proxy import Way
 from tests.storm.seed import (
     MARK,
@@ -33,8 +33,11 @@ from tests.storm.seed import (
     Happened,
     SeedLine,
     drawn,
+    effective,
+    group,
     marked,
     play,
+    put,
     stopped,
     until,
     write_lines,
@@ -43,7 +46,6 @@ from tests.storm.watch import Watch
 from tidegate.lifecycle import Closing
 from tidegate.loop.journal import read_journal
 from tidegate.loop.records import LOST
-from tidegate.model import OperatorReading
 from tidegate.spark.autoscaler.agent import announced
 from tidegate.spark.local.cluster import LocalCluster
 from tidegate.spark.local.processes import LOOPBACK, Process, spark_home
@@ -79,35 +81,6 @@ SILENCES_S = (2.0, 6.0)
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 # A JVM that lives for minutes is through sooner when it does not optimise.
 LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-
-
-class Feed(Closing):
-    """Writes files of rows while the application has few unread ones. folder: of the storm."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.ahead = 2
-        """Files that are to be unread."""
-        self.files = 0
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        (folder / "in").mkdir()
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._end.wait(0.1):
-            if self.files - self.batches() < self.ahead:
-                ticks.write_input(self.folder / "in", self.files, 1)
-                self.files += 1
-
-    def batches(self) -> int:
-        """Batches that the query has committed."""
-        commits = (self.folder / "checkpoint" / "commits").glob("[0-9]*")
-        return max((int(file.name) + 1 for file in commits if file.name.isdecimal()), default=0)
-
-    def close(self) -> None:
-        self._end.set()
-        self._thread.join()
 
 
 class Cluster(Closing):
@@ -205,7 +178,9 @@ class Application(Closing):
             self.disk = stack.enter_context(Disk(self.folder / "disk", 16))
             self.journal = self.disk.folder / "tidegate.jsonl"
             self.watch = Watch(self.journal)
-            self.feed = stack.enter_context(Feed(self.folder))
+            checkpoint = self.folder / "checkpoint"
+            feed = Feed(self.folder / "in", lambda: committed(checkpoint))
+            self.feed = stack.enter_context(feed)
             (self.folder / "go").touch()
             with socket.create_server((LOOPBACK, 0)) as free:
                 self.port = free.getsockname()[1]
@@ -282,10 +257,7 @@ class Application(Closing):
 
     def _metrics(self, kinds: dict[str, Reading]) -> Happened:
         """Wrong measurements, of a kind that changes something."""
-        last = self.watch.last.snapshot if self.watch.last is not None else None
-        seen = last.operators if last is not None else ()
-        able = [k for k, change in kinds.items() if k in IMPOSSIBLE or changes(change, seen)]
-        kind = self.rng.choice(able or list(kinds))
+        kind = self.rng.choice(effective(kinds, self.watch.last))
         self._wrong(readings=kind)
         return Happened(kind, watch.wrong_readings(kind), self._wrong)
 
@@ -477,18 +449,6 @@ class Application(Closing):
                 end.problems.append(f"turn {turn.number} wants {hosts} executors")
 
 
-def changes(change: Reading, readings: Sequence[OperatorReading]) -> bool:
-    """Whether a change of readings changes any of them."""
-    return any(change(one) != one for one in readings)
-
-
-def put(file: Path, text: str) -> None:
-    """Write a file that others read meanwhile."""
-    new = file.with_name(f".{file.name}")
-    new.write_text(text, encoding="utf-8")
-    new.rename(file)
-
-
 def belongs(command: str) -> bool:
     """Whether a process may come while a seed runs, and stay for the next one."""
     parts = ("CoarseGrainedExecutorBackend", "deploy.worker.Worker", "tests.storm.controller")
@@ -504,17 +464,6 @@ def executors(groups: set[int]) -> dict[str, int]:
                 words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
                 if "--executor-id" in words and os.getpgid(int(entry.name)) in groups:
                     found[words[words.index("--executor-id") + 1]] = int(entry.name)
-    return found
-
-
-def group(leader: int) -> list[int]:
-    """The processes of a process group."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError):
-                if os.getpgid(int(entry.name)) == leader:
-                    found.append(int(entry.name))
     return found
 
 

@@ -58,13 +58,18 @@ class Wrong:
         return replace(snapshot, operators=tuple(change(one) for one in snapshot.operators))
 
 
-def main() -> int:
-    """Control the application, and each one that follows it, until a signal ends this process."""
-    go = Path(sys.argv[1]) / f"go-{os.getpid()}"
+def awaited(folder: Path) -> Path:
+    """Wait for the file with the folder of a seed, and return that. folder: of the run."""
+    go = folder / f"go-{os.getpid()}"
     tick = threading.Event()
     while not go.exists():
         tick.wait(0.05)  # faketime breaks time.sleep when it is set
-    folder = Path(go.read_text(encoding="utf-8"))
+    return Path(go.read_text(encoding="utf-8"))
+
+
+def main() -> int:
+    """Control the application, and each one that follows it, until a signal ends this process."""
+    folder = awaited(Path(sys.argv[1]))
     wrong = Wrong(folder)
     given = json.loads((folder / "controller.json").read_bytes())
     agent.LEASE_S, agent.EVENT_WAIT_S = LEASE_S, EVENT_WAIT_S  # type: ignore[attr-defined]

@@ -8,13 +8,15 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from tests.soak.job import IMPOSSIBLE, Reading
 from tests.storm.watch import Shows, Watch
 from tidegate.loop.journal import Turn
+from tidegate.model import OperatorReading
 
 LIMIT_S = 150.0
 """A fault that is not noticed or healed after this time is a problem, in seconds."""
@@ -239,6 +241,35 @@ def stopped(pids: Sequence[int]) -> Iterator[None]:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+
+
+def group(leader: int) -> list[int]:
+    """The processes of a process group."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                if os.getpgid(int(entry.name)) == leader:
+                    found.append(int(entry.name))
+    return found
+
+
+def put(file: Path, text: str) -> None:
+    """Write a file that others read meanwhile."""
+    new = file.with_name(f".{file.name}")
+    new.write_text(text, encoding="utf-8")
+    new.rename(file)
+
+
+def effective(kinds: Mapping[str, Reading], last: Turn | None) -> list[str]:
+    """Of some changes of readings, those that change any of the last turn; else all."""
+    seen = last.snapshot.operators if last is not None and last.snapshot is not None else ()
+    able = [k for k, change in kinds.items() if k not in IMPOSSIBLE and _changes(change, seen)]
+    return [*able, *(k for k in kinds if k in IMPOSSIBLE)] or list(kinds)
+
+
+def _changes(change: Reading, readings: Sequence[OperatorReading]) -> bool:
+    return any(change(one) != one for one in readings)
 
 
 def write_lines(folder: Path, lines: Sequence[FaultLine], end: SeedLine) -> None:

@@ -152,6 +152,20 @@ def jumped(before: Turn | None, seconds: float) -> Shows:
     return shows
 
 
+def moved(before: Turn | None, seconds: float) -> Shows:
+    """Two turns between which the journal's time jumps, in either direction."""
+
+    def shows(turns: Sequence[Turn]) -> str:
+        every = ([before] if before is not None else []) + list(turns)
+        times = [turn.snapshot.time_s for turn in every if turn.snapshot is not None]
+        for a, b in pairwise(times):
+            if (b - a) / seconds > 0.5:
+                return f"{b - a:+.0f} s between two turns"
+        return ""
+
+    return shows
+
+
 def wrong_readings(kind: str) -> Shows:
     """Readings as they were, with a plan; or a failed turn if the model refuses them."""
     if kind in IMPOSSIBLE:

@@ -1,0 +1,45 @@
+"""Rows that arrive while faults happen."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.spark.autoscaler import ticks
+from tidegate.lifecycle import Closing
+
+
+class Feed(Closing):
+    """Writes files of rows while few are unread.
+
+    folder: of the files, which is created. batches: returns how many batches, of one file each,
+    were committed.
+    """
+
+    def __init__(self, folder: Path, batches: Callable[[], int]) -> None:
+        self.folder, self.batches = folder, batches
+        self.ahead = 2
+        """Files that are to be unread."""
+        self.files = 0
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        folder.mkdir()
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._end.wait(0.1):
+            if self.files - self.batches() < self.ahead:
+                ticks.write_input(self.folder, self.files, 1)
+                self.files += 1
+
+    def close(self) -> None:
+        """Write no more."""
+        self._end.set()
+        self._thread.join()
+
+
+def committed(checkpoint: Path) -> int:
+    """Batches that a query has committed."""
+    names = (file.name for file in (checkpoint / "commits").glob("[0-9]*"))
+    return max((int(name) + 1 for name in names if name.isdecimal()), default=0)
