@@ -406,7 +406,13 @@ class Fleet(Closing):
         if end.missing or end.extra:
             end.problems.append(f"the sinks lack {end.missing} rows and have {end.extra} too many")
         end.queries_lost = len(NAMES) - len(self._running())
-        self.manager.stop(60.0)
+        os.kill(self.manager.pid, signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            until(lambda: not self.manager.running, lambda: "the manager does not end", 60.0)
+        if self.manager.running:
+            os.kill(self.manager.pid, signal.SIGUSR1)  # its log says where it hangs
+            time.sleep(2.0)
+        self.manager.kill()
         if self.manager.exit_code != 0:
             end.problems.append(f"the manager ended with code {self.manager.exit_code}")
         end.queries_left = len(self._running())

@@ -61,7 +61,7 @@ def read_ledger(path: Path = LEDGER) -> list[Run]:
         end = SeedLine(**{key: value for key, value in plain.items() if key in known})
         own = [line for line in waiting if (line.world, line.seed) == (end.world, end.seed)]
         runs.append(Run(end, own))
-        waiting = []
+        waiting = [line for line in waiting if line not in own]  # two storms may run at a time
     return runs
 
 

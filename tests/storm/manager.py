@@ -9,6 +9,7 @@ than in production, so that a fault takes seconds.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import signal
@@ -25,6 +26,7 @@ from tidegate.fleet.moves import MoveLog
 from tidegate.fleet.providers import StaticProvider
 from tidegate.fleet.queries import ContinuousQuery
 from tidegate.fleet.world import FleetWorld
+from tidegate.lifecycle import from_handler, on_signals
 from tidegate.model import Snapshot
 from tidegate.model.topology import Resources
 
@@ -81,17 +83,18 @@ def main() -> None:
     manager = FleetManager(world, policy, None, disk / "journal.jsonl")
 
     def obey() -> None:
-        done = 0.0
+        file = folder / "command.json"
+        done = file.stat().st_mtime if file.exists() else 0.0  # that one was for another manager
         while not manager.stopping.wait(0.1):
-            file = folder / "command.json"
             if file.exists() and (asked_s := file.stat().st_mtime) != done:
                 done = asked_s
                 print(manager.ask(json.loads(file.read_bytes())), flush=True)
 
     threading.Thread(target=obey, daemon=True).start()
-    signal.signal(signal.SIGTERM, lambda *_: manager.stop())
-    world.recover()
-    manager.run()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # for a manager that hangs
+    with on_signals(lambda: from_handler(manager.stop)):
+        world.recover()
+        manager.run()
 
 
 if __name__ == "__main__":
