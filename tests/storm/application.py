@@ -39,6 +39,7 @@ from tests.storm.seed import (
     play,
     put,
     stopped,
+    strangers,
     until,
     write_lines,
 )
@@ -79,6 +80,14 @@ PAUSES_S = (1.5, 3.0)
 SILENCES_S = (2.0, 6.0)
 """Pauses of a controller, shorter and longer than its lease."""
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+STAY = (
+    "CoarseGrainedExecutorBackend",
+    "deploy.worker.Worker",
+    "SparkSubmit",
+    "tests/storm/job.py",
+    "tests.storm.controller",
+)
+"""Processes that may come while a seed runs, and stay for the next one."""
 # A JVM that lives for minutes is through sooner when it does not optimise.
 LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
@@ -449,12 +458,6 @@ class Application(Closing):
                 end.problems.append(f"turn {turn.number} wants {hosts} executors")
 
 
-def belongs(command: str) -> bool:
-    """Whether a process may come while a seed runs, and stay for the next one."""
-    parts = ("CoarseGrainedExecutorBackend", "deploy.worker.Worker", "tests.storm.controller")
-    return any(part in command for part in (*parts, "SparkSubmit", "tests/storm/job.py"))
-
-
 def executors(groups: set[int]) -> dict[str, int]:
     """Process ids of executors by their ids. groups: process groups of their workers."""
     found = {}
@@ -477,8 +480,7 @@ def main() -> None:
                 kinds = drawn(world.kinds(), world.rng, int(faults))
                 lines, end = play(world, seed, kinds)
             # Executors come and go, and one controller is kept as a spare.
-            more = {p: c for p, c in marked(os.environ[MARK]).items() if p not in before}
-            end.processes_left = [c for c in more.values() if not belongs(c)]
+            end.processes_left = strangers(os.environ[MARK], before, STAY)
             write_lines(Path(folder), lines, end)
             if not cluster.job.running:
                 sys.exit("the application has ended")

@@ -38,6 +38,7 @@ from tests.storm.seed import (
     play,
     put,
     stopped,
+    strangers,
     until,
     write_lines,
 )
@@ -461,10 +462,9 @@ def main() -> None:
             before = set(marked(os.environ[MARK]))
             with Fleet(hosts, seed) as world:
                 lines, end = play(world, seed, drawn(world.kinds(), world.rng, int(faults)))
-            more = {p: c for p, c in marked(os.environ[MARK]).items() if p not in before}
             # A server may be a new one, and one manager is kept as a spare.
             stay = ("SparkConnectServer", "tests.storm.manager")
-            end.processes_left = [c for c in more.values() if not any(s in c for s in stay)]
+            end.processes_left = strangers(os.environ[MARK], before, stay)
             write_lines(Path(folder), lines, end)
 
 

@@ -8,7 +8,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,9 +18,11 @@ from tests.storm.watch import Shows, Watch
 from tidegate.loop.journal import Turn
 from tidegate.model import OperatorReading
 
-LIMIT_S = 150.0
+LIMIT_S = 240.0
 """A fault that is not noticed or healed after this time is a problem, in seconds."""
 LOOK_S = 0.15
+LONGEST_LOOK_S = 5.0
+"""A look that takes longer was interrupted, in seconds."""
 MARK = "TIDEGATE_STORM"
 """Environment variable by which the processes of a seed are known, whatever they have become."""
 
@@ -182,12 +184,17 @@ def one_fault(world: World, line: FaultLine) -> str:
 
 
 def until(true: Callable[[], bool], why: Callable[[], str], limit_s: float = LIMIT_S) -> None:
-    """Wait until something is true. why: the error when it does not become true in time."""
-    end_s = time.monotonic() + limit_s
+    """Wait until something is true. why: the error when it does not become true in time.
+
+    While this process itself does not run, because the machine is suspended, no time passes.
+    """
+    waited_s, last_s = 0.0, time.monotonic()
     while not true():
-        if time.monotonic() > end_s:
+        if waited_s > limit_s:
             raise TimeoutError(f"{why()} (after {limit_s:g} s)")
         time.sleep(LOOK_S)
+        now_s = time.monotonic()
+        waited_s, last_s = waited_s + min(now_s - last_s, LONGEST_LOOK_S), now_s
 
 
 def shown(line: FaultLine) -> str:
@@ -215,6 +222,23 @@ def marked(mark: str) -> dict[int, str]:
             continue
         if any(words):  # one that has ended, and that nobody has waited for, has none
             found[int(entry.name)] = " ".join(words).strip()
+    return found
+
+
+def strangers(mark: str, before: Container[int], belongs: Sequence[str]) -> list[str]:
+    """Commands of processes with a mark that came since, and do not go within a moment.
+
+    before: processes that were there. belongs: parts of the commands of those that may stay.
+    """
+    found: list[str] = []
+
+    def none() -> bool:
+        new = {pid: command for pid, command in marked(mark).items() if pid not in before}
+        found[:] = [c[:300] for c in new.values() if not any(part in c for part in belongs)]
+        return not found
+
+    with contextlib.suppress(TimeoutError):
+        until(none, lambda: "processes are left", 15.0)
     return found
 
 
