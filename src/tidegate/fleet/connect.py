@@ -139,12 +139,15 @@ def connect(endpoint: str, session: str) -> Any:
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
     made.client.set_retry_policies([DefaultPolicy(max_retries=4, max_backoff=1000)])
     _sessions.add(made)
+    # The client has registered its own end, which asks the server and waits for the answer of one
+    # that hangs. What was registered last runs first, and a client that is closed asks nothing.
+    atexit.unregister(_close_connections)
+    atexit.register(_close_connections)
     return made
 
 
-@atexit.register
 def _close_connections() -> None:
-    """Close the connections of all sessions, whose queries run on.
+    """Close the connections of all sessions when this process ends; their queries run on.
 
     A session that Python collects while it ends closes its connection then, and waits for calls
     that are under way. The thread that would end them does not run any more, so that the process
