@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.clusters.agent.standalone import environment, with_agent
@@ -132,10 +132,14 @@ class Cluster(Closing):
             "spark.sql.shuffle.partitions": "2",
             "spark.executor.heartbeatInterval": "1s",
         }
-        words = with_agent(self.hosts, self.folder / "agent", **settings)
+        words = [*with_agent(self.hosts, self.folder / "agent", **settings), *self.more_words()]
         program = [str(spark_home() / "bin" / "spark-submit"), *words, str(Path(job.__file__))]
         env = environment(self.hosts)
         return Process([*program, str(self.folder)], self._log("job"), env)
+
+    def more_words(self) -> list[str]:
+        """More options of spark-submit."""
+        return []
 
     def controller(self, seed: Path) -> Process:
         """A controller for a seed. It has started already, so that it is there at once."""
@@ -179,7 +183,7 @@ class Application(Closing):
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self.cluster, self.way = cluster, cluster.way
         self.folder = cluster.folder / f"seed-{seed}"
-        self.rng = random.Random(f"application/{seed}")
+        self.rng = random.Random(f"{self.name}/{seed}")
         self.policy = self.rng.choice(POLICIES)
         self.offset_s = 0.0
         self.folder.mkdir()
@@ -190,7 +194,7 @@ class Application(Closing):
             checkpoint = self.folder / "checkpoint"
             feed = Feed(self.folder / "in", lambda: committed(checkpoint))
             self.feed = stack.enter_context(feed)
-            (self.folder / "go").touch()
+            (self.folder / "go").write_text(self.servers(), encoding="utf-8")
             with socket.create_server((LOOPBACK, 0)) as free:
                 self.port = free.getsockname()[1]
             self._write_settings()
@@ -201,6 +205,10 @@ class Application(Closing):
     def close(self) -> None:
         """End all that belongs to the seed."""
         self._stack.close()
+
+    def servers(self) -> str:
+        """Kafka's servers; empty for a source of files."""
+        return ""
 
     def _write_settings(self) -> None:
         settings = {
@@ -470,23 +478,26 @@ def executors(groups: set[int]) -> dict[str, int]:
     return found
 
 
+def run(cluster: Cluster, world: type[Application], faults: int, seeds: Sequence[int]) -> None:
+    """Run seeds one after the other, and let the application end."""
+    for seed in seeds:
+        before = set(marked(os.environ[MARK]))
+        with world(cluster, seed) as one:
+            lines, end = play(one, seed, drawn(one.kinds(), one.rng, faults))
+        # Executors come and go, and one controller is kept as a spare.
+        end.processes_left = strangers(os.environ[MARK], before, STAY)
+        write_lines(cluster.folder, lines, end)
+        if not cluster.job.running:
+            sys.exit("the application has ended")
+    if problem := cluster.end():
+        sys.exit(problem)
+
+
 def main() -> None:
     folder, faults, *seeds = sys.argv[1:]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # still cleans up
     with Cluster(Path(folder)) as cluster:
-        for seed in map(int, seeds):
-            before = set(marked(os.environ[MARK]))
-            with Application(cluster, seed) as world:
-                kinds = drawn(world.kinds(), world.rng, int(faults))
-                lines, end = play(world, seed, kinds)
-            # Executors come and go, and one controller is kept as a spare.
-            end.processes_left = strangers(os.environ[MARK], before, STAY)
-            write_lines(Path(folder), lines, end)
-            if not cluster.job.running:
-                sys.exit("the application has ended")
-        problem = cluster.end()
-    if problem:
-        sys.exit(problem)
+        run(cluster, Application, int(faults), list(map(int, seeds)))
 
 
 if __name__ == "__main__":
