@@ -131,6 +131,7 @@ class Cluster(Closing):
             "spark.executor.extraJavaOptions": LIGHT,
             "spark.sql.shuffle.partitions": "2",
             "spark.executor.heartbeatInterval": "1s",
+            "spark.locality.wait": "0",
         }
         words = [*with_agent(self.hosts, self.folder / "agent", **settings), *self.more_words()]
         program = [str(spark_home() / "bin" / "spark-submit"), *words, str(Path(job.__file__))]
