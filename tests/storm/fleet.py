@@ -102,6 +102,8 @@ class Server(Closing):
     @property
     def ready(self) -> bool:
         """Whether it answers."""
+        if self.name not in self.provider._servers:
+            return False  # it was killed
         if not self._ports:
             with patch("tidegate.fleet.providers.secrets.token_urlsafe", return_value=TOKEN):
                 if self.provider.host(self.name) is None:
