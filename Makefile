@@ -112,7 +112,7 @@ bench-sweep: setup java ## 10,000 fluid trading days on Spark compared with one 
 bench-policies: setup ## every policy on open traces and generated days (hours; resumes; TRACES=folder, ONLY=name, WORLD=batches)
 	$(BIN)/python benchmarks/policies.py $(TRACES) $(if $(ONLY),--only $(ONLY)) $(if $(WORLD),--world $(WORLD))
 
-storm: setup java agent ## random faults on real Spark, until 1,000 are in docs/measured/storm.jsonl (hours; resumes; WORLD=fleet SEED=1 SEEDS=50 FAULTS=20)
+storm: setup java agent try-kafka ## random faults on real Spark into docs/measured/storm.jsonl (hours; resumes; WORLD=fleet SEED=1 SEEDS=20 FAULTS=20)
 	$(BIN)/python -m tests.storm $(if $(WORLD),--world $(WORLD)) $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FAULTS),--faults $(FAULTS))
 
 fuzz: setup ## random words, files and requests, other ones each time (minutes; CASES=5000)
