@@ -20,8 +20,18 @@ from tests.storm import __main__ as program
 from tests.storm import application, fleet, watch
 from tests.storm.ledger import BEGIN, END, LEDGER, PAGE, ROOT, draw, last_runs, read_ledger, tables
 from tests.storm.proxy import Way
-from tests.storm.seed import MARK, FaultLine, SeedLine, drawn, left_over, play, write_lines
-from tests.storm.seed import Happened as Fault
+from tests.storm.seed import (
+    MARK,
+    FaultLine,
+    Happened,
+    SeedLine,
+    drawn,
+    left_over,
+    play,
+    strangers,
+    until,
+    write_lines,
+)
 from tests.storm.watch import Watch
 from tidegate.loop.journal import Journal, Turn
 from tidegate.model import Plan, Reason
@@ -65,11 +75,11 @@ class Calm:
     def kinds(self) -> dict[str, int]:
         return {"any": 1}
 
-    def inject(self, kind: str) -> Fault:
+    def inject(self, kind: str) -> Happened:
         def undo() -> None:
             self.undone += 1
 
-        return Fault("somebody", lambda turns: self.says, undo)
+        return Happened("somebody", lambda turns: self.says, undo)
 
     def well(self, since_s: float) -> str:
         return self.ill if self.undone else ""
@@ -155,6 +165,37 @@ def test_processes_are_found_by_their_mark_and_ended() -> None:
         assert child.wait(60) < 0
     finally:
         child.kill()
+
+
+def test_what_came_during_a_seed_and_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    monkeypatch.setattr("tests.storm.seed.time.sleep", sleep)
+    monkeypatch.setattr("tests.storm.seed.time.monotonic", lambda: clock[0])
+    seen = [{1: "java Worker", 2: "jspawnhelper"}, {1: "java Worker"}]
+    monkeypatch.setattr("tests.storm.seed.marked", lambda mark: seen[min(1, int(clock[0] > 0))])
+    assert strangers("a test", {}, ["Worker"]) == [], "one that is there for a moment"
+    assert strangers("a test", {}, ["Master"]) == ["java Worker"] and clock[0] >= 15.0
+    assert strangers("a test", {1: ""}, ["Master"]) == []
+
+
+def test_time_in_which_the_storm_is_suspended_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, looks = [0.0], [0]
+
+    def sleep(seconds: float) -> None:
+        looks[0] += 1
+        clock[0] += 1_000.0 if looks[0] == 2 else seconds
+
+    monkeypatch.setattr("tests.storm.seed.time.sleep", sleep)
+    monkeypatch.setattr("tests.storm.seed.time.monotonic", lambda: clock[0])
+    until(lambda: looks[0] > 5, lambda: "too long", 30.0)
+    with pytest.raises(TimeoutError, match="too long"):
+        until(lambda: False, lambda: "too long", 30.0)
 
 
 def test_a_way_passes_stalls_resets_refuses_and_heals() -> None:
