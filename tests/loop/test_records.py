@@ -190,8 +190,9 @@ def test_a_folder_that_answers_late_is_used_from_then_on(
     )
 
 
-def test_a_journal_that_opens_after_the_end_is_not_kept_from_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("opens_first", [True, False])
+def test_a_journal_that_nobody_waits_for_is_not_kept_from_others(
+    opens_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go, path = threading.Event(), tmp_path / "j.jsonl"
 
@@ -203,9 +204,13 @@ def test_a_journal_that_opens_after_the_end_is_not_kept_from_others(
         patched.setattr("tidegate.loop.records.OPEN_S", 0.05)
         patched.setattr("tidegate.loop.records.Journal", slow)
         records = open_records(path, create("static"))
-        records.close()
+        assert records.opening is not None
+        if not opens_first:
+            records.close()
         go.set()
-        assert records.opening is not None and records.opening.ended(LONG_S)
+        assert records.opening.ended(LONG_S)
+        if opens_first:
+            records.close()
     Journal(path).close()
 
 

@@ -117,6 +117,7 @@ def turn(number: int = 1, time_s: float = 0.0, **more: object) -> Turn:
 def test_the_journal_shows_a_fault_only_if_it_does() -> None:
     again, before = watch.begins_again(turn(5)), turn(5, 10.0)
     assert again([turn(1)]) and again([turn(6), turn(1)]) and not again([turn(6), turn(7)])
+    assert watch.begins_again(turn(1))([turn(1)]), "the journal was cut after its first turn"
     assert watch.failed([turn(), turn(error="no answer")]) and not watch.failed([turn()])
     torn = watch.noted("torn line")
     assert torn([turn(notes=("7 bytes of a torn line",))]) and not torn([turn(notes=("other",))])
@@ -284,7 +285,7 @@ def test_what_has_passed_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(runs) == 4 and [run.end.commit for run in last_runs(runs)] == ["abc", "def", "abc"]
     text = tables(runs)
     assert "**6 faults over 3 seeds**" in text and "1 of the seeds had a problem" in text
-    assert "- application 2 at abc, 2 faults: late; run again since" in text
+    assert "- application 2 at abc, 2 faults: too late; run again since" in text
     assert "- application 3 at abc, 2 faults: left over: java" in text
 
 

@@ -201,7 +201,8 @@ class Records(Closing):
     def close(self) -> None:
         """Close the files; a problem is of no consequence any more."""
         self._closed = True
-        for file in (self.controls, self.journal):
+        late = self.opening.results() if self.opening is not None else []
+        for file in (self.controls, self.journal, *late):
             if file is not None:
                 with suppress(Exception):
                     file.close()
