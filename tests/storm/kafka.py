@@ -38,7 +38,7 @@ class KafkaCluster(Cluster):
 
     def __init__(self, folder: Path) -> None:
         with contextlib.ExitStack() as stack:
-            self.broker = stack.enter_context(LocalBroker(folder=folder / "broker").start())
+            self.broker = stack.enter_context(LocalBroker(folder=folder / "broker"))
             super().__init__(folder)
             self._with_broker = stack.pop_all()
 
