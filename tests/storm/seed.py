@@ -158,17 +158,16 @@ def play(world: World, seed: int, kinds: Sequence[str]) -> tuple[list[FaultLine]
 
 def one_fault(world: World, line: FaultLine) -> str:
     """One fault; return whether it was not noticed in time. TimeoutError if it is not healed."""
-    world.watch.new()
+    world.watch.mark()
     began_s = time.monotonic()
     happened = world.inject(line.kind)
     line.target = happened.target
-    turns: list[Turn] = []
     problem = ""
 
     def noticed() -> bool:
-        turns.extend(world.watch.new())
-        line.noticed = happened.shows(turns)
         world.well(began_s)
+        world.watch.new()
+        line.noticed = happened.shows(world.watch.since)
         return bool(line.noticed)
 
     try:

@@ -157,12 +157,33 @@ def test_turns_are_read_once_also_when_the_writer_has_mended_the_journal(tmp_pat
     assert seen.turns == 4
 
 
+def test_a_turn_that_somebody_else_has_read_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.storm.seed.until.__defaults__", (0.0,))
+    path = tmp_path / "journal.jsonl"
+
+    class Reader(Calm):
+        def inject(self, kind: str) -> Happened:
+            with Journal(path) as journal:
+                journal.write(turn(2, error="no answer"))
+            return Happened("somebody", watch.failed)
+
+        def well(self, since_s: float) -> str:
+            self.watch.new()
+            return ""
+
+    lines, end = play(Reader(tmp_path), 1, ["any"])
+    assert lines[0].noticed == "failed turn: no answer" and not end.problems
+
+
 def test_processes_are_found_by_their_mark_and_ended() -> None:
-    env = {**os.environ, MARK: "a test"}
+    mark = f"a test {os.getpid()}"
+    env = {**os.environ, MARK: mark}
     child = subprocess.Popen(["sleep", "600"], env=env)
     try:
         assert left_over("another test", 0.0) == []
-        assert left_over("a test", 0.0) == ["sleep 600"]
+        assert left_over(mark, 0.0) == ["sleep 600"]
         assert child.wait(60) < 0
     finally:
         child.kill()

@@ -26,16 +26,23 @@ class Watch:
         """The last turn that was read."""
         self.turns = 0
         """Turns that were read."""
+        self.since: list[Turn] = []
+        """Turns that were read since the last `mark`, in whatever call."""
         self._tail = Tail(journal, rotated=True)
         self._reader = TurnReader()
         self._lines = 0
+
+    def mark(self) -> None:
+        """Take what is in the journal now as known."""
+        self.new()
+        self.since = []
 
     def begin_again(self) -> None:
         """Take what is in the journal now as read. Call it after every change by somebody else."""
         turns = self.turns
         self._tail, self._reader, self._lines = Tail(self.journal, rotated=True), TurnReader(), 0
         self.last = None
-        self.new()
+        self.mark()
         self.turns = turns
 
     def new(self) -> list[Turn]:
@@ -57,6 +64,7 @@ class Watch:
         if found:
             self.last = found[-1]
             self.turns += len(found)
+            self.since += found
         return found
 
 
