@@ -129,7 +129,8 @@ def test_the_journal_shows_a_fault_only_if_it_does() -> None:
     assert not slow([turn(snapshot=steady_snapshot(batch_durations_s=(9.0, 1.0)))]), "an old one"
     back = Plan(turn().snapshot.requested, (Reason("clock", "it went back"),))  # type: ignore[union-attr]
     assert watch.jumped(before, -90.0)([turn(plan=back)])
-    assert not watch.jumped(before, -90.0)([turn(plan=replace(back, reasons=()))])
+    other = replace(back, reasons=(Reason("other", "for another reason"),))
+    assert not watch.jumped(before, -90.0)([turn(plan=other)])
     assert watch.jumped(before, 90.0)([turn(6, 101.0)])
     assert not watch.jumped(before, 90.0)([turn(6, 11.0)])
     assert watch.moved(before, -90.0)([turn(6, -79.0)])
@@ -149,7 +150,7 @@ def test_turns_are_read_once_also_when_the_writer_has_mended_the_journal(tmp_pat
     os.truncate(path, path.stat().st_size - 10)
     seen.begin_again()
     assert not seen.new() and seen.last is not None and seen.last.number == 2
-    with Journal(path) as journal:  # removes the torn line, so that the file becomes shorter
+    with Journal(path) as journal:  # it removes the torn line
         assert journal.torn_bytes
         assert not seen.new()
         journal.write(turn(1))

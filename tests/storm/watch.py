@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -30,7 +31,6 @@ class Watch:
         """Turns that were read since the last `mark`, in whatever call."""
         self._tail = Tail(journal, rotated=True)
         self._reader = TurnReader()
-        self._lines = 0
 
     def mark(self) -> None:
         """Take what is in the journal now as known."""
@@ -40,27 +40,17 @@ class Watch:
     def begin_again(self) -> None:
         """Take what is in the journal now as read. Call it after every change by somebody else."""
         turns = self.turns
-        self._tail, self._reader, self._lines = Tail(self.journal, rotated=True), TurnReader(), 0
+        self._tail, self._reader = Tail(self.journal, rotated=True), TurnReader()
         self.last = None
         self.mark()
         self.turns = turns
 
     def new(self) -> list[Turn]:
         """The turns since the last call; damaged lines are left out."""
-        generation, found = self._tail.generation, []
-        skip = 0
-        lines = list(self._tail.lines())
-        if self._tail.generation != generation:  # the writer has removed a torn line
-            self._reader = TurnReader()
-            skip, self._lines = self._lines, 0
-        for line in lines:
-            self._lines += 1
-            try:
-                turn, _ = self._reader.read(line)
-            except InputError:
-                continue
-            if self._lines > skip:
-                found.append(turn)
+        found = []
+        for line in self._tail.lines():
+            with contextlib.suppress(InputError):
+                found.append(self._reader.read(line)[0])
         if found:
             self.last = found[-1]
             self.turns += len(found)
