@@ -1,9 +1,10 @@
 """What each part of the policy `tide` is worth: the policy with one part changed at a time.
 
-    python benchmarks/tide_variants.py FOLDER [--only xetra]
+    python benchmarks/tide_variants.py FOLDER [--only xetra] [--world hourly]
 
 FOLDER holds the traces of `benchmarks/policies.py`. Only traces on which settings may be chosen are
-used, so the numbers say why a part is as it is, and not how good the policy is.
+used, so the numbers say why a part is as it is, and not how good the policy is. The last variant
+knows the rate that it has to forecast. No policy can, so it shows what better forecasts could save.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from tidegate.lab.backtest import bound_of, run_policy, stack_for
 from tidegate.loop.stack import StackOptions
 from tidegate.policies.tide import forecast as forecasts
 from tidegate.policies.tide import policy as decisions
-from tidegate.policies.tide.forecast import FORECASTERS, Ensemble, Values
+from tidegate.policies.tide.forecast import FORECASTERS, Ensemble, Forecast, Values
+from tidegate.workloads import Workload
 
 TRACES = (
     "xetra_2017-07-03",
@@ -46,6 +48,23 @@ def no_memory(snapshot: Any, needs: Any, hosts: int, lead_s: float) -> Any:
 
 Changes = list[tuple[Any, str, Any]]
 
+
+def part_late(part: float) -> Changes:
+    return [(decisions, name, part) for name in ("FIRST_PART", "LEAST_PART", "MOST_PART")]
+
+
+def foreseen(workload: Workload) -> Changes:
+    """The largest rate of the turn that a forecast is for."""
+
+    def forecast(self: Ensemble, lead_s: float, quantile: float, most: float) -> Any:
+        at_s = [(self.seen_s or 0.0) + lead_s - back_s for back_s in (0.0, 5.0, 10.0, 15.0)]
+        rate = max(workload.rate(min(t, workload.duration_s - 1e-6)) for t in at_s)
+        return Forecast(rate, quantile, FORECASTERS[0]), self
+
+    return [(Ensemble, "forecast", forecast)]
+
+
+FORESEEN = "the rate is known in advance"
 VARIANTS: dict[str, tuple[dict[str, float], Changes]] = {
     "as it is": ({}, []),
     "weighted mean of the forecasts": ({}, [(forecasts, "_median", mean)]),
@@ -54,7 +73,9 @@ VARIANTS: dict[str, tuple[dict[str, float], Changes]] = {
     "a fixed price of late items": ({"most": 1.0}, []),
     "up to ten times the price of late items": ({"most": 10.0}, []),
     "no spike is out of reach": ({}, [(decisions, "SPIKE", math.inf)]),
-    "all items are late while a host is missing": ({}, [(decisions, "PART_LATE", 1.0)]),
+    "40 % of the items are late while a host is missing": ({}, part_late(0.4)),
+    "all items are late while a host is missing": ({}, part_late(1.0)),
+    "forecasts without a limit": ({}, [(forecasts, "HEADROOM", math.inf)]),
     "released as soon as not needed": ({}, [(decisions, "_remembered", no_memory)]),
     "no spare hosts for a backlog": (
         {},
@@ -67,16 +88,18 @@ def main() -> None:
     reader = argparse.ArgumentParser(description=__doc__)
     reader.add_argument("folder", type=Path)
     reader.add_argument("--only", default="", help="part of the names of traces")
+    reader.add_argument("--world", choices=tuple(WORLDS), default="queues")
     given = reader.parse_args()
     found = [(n, w) for n, w in workloads(given.folder, 1.0, given.only) if n in TRACES]
-    scenarios = [(name, WORLDS["queues"](workload)) for name, workload in found]
+    scenarios = [(name, WORLDS[given.world](workload)) for name, workload in found]
     assert all(name.startswith(CHOSEN_ON) for name, _ in scenarios)
     bounds = {name: bound_of(scenario).cost_usd for name, scenario in scenarios}
     print("| variant | cost over the bound | in time, mean | " + " | ".join(bounds) + " |")
     print("|---|---:|---:|" + "---|" * len(bounds), flush=True)
-    for variant, (parameters, changes) in VARIANTS.items():
+    for variant, (parameters, usual) in {**VARIANTS, FORESEEN: ({}, [])}.items():
         ratios, shares, cells = [], [], []
         for name, scenario in scenarios:
+            changes = foreseen(scenario.workload) if variant == FORESEEN else usual
             _, stack = stack_for("tide", scenario, StackOptions(parameters=parameters))
             patches = [patch.object(*change) for change in changes]
             for one in patches:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.certificates import Pair, self_signed, with_passphrase
 from tidegate.errors import InputError
-from tidegate.listening import Listening, read_address, same_token
+from tidegate.listening import Listening, names_loopback, read_address, same_token
 
 TOKEN = "tide-and-gate-and-tide"
 
@@ -50,6 +50,60 @@ def test_an_address_without_host_or_port_is_refused(wrong: str) -> None:
         read_address("127.0.0.1:65536", "--metrics-address")
 
 
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:0", ("127.0.0.1", 0)),
+        ("host:65535", ("host", 65_535)),
+        ("[::1]:9464", ("::1", 9_464)),
+    ],
+)
+def test_an_address_is_read(text: str, address: tuple[str, int]) -> None:
+    assert read_address(text, "--address") == address
+
+
+@pytest.mark.parametrize("wrong", ["[]:1", "[::1:1", "::1]:1", "[::1]", "a:1.5"])
+def test_an_address_with_half_of_its_brackets_is_refused(wrong: str) -> None:
+    with pytest.raises(InputError, match="HOST:PORT"):
+        read_address(wrong, "--address")
+
+
+@pytest.mark.parametrize("port", [-1, 65_536])
+def test_a_port_out_of_range_is_refused(port: int) -> None:
+    with pytest.raises(InputError, match="--port"):
+        Listening(port=port)
+    assert (Listening(port=65_535).port, Listening().port, Listening().host) == (
+        65_535,
+        0,
+        "127.0.0.1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("header", "ours"),
+    [
+        ("localhost", True),
+        ("LocalHost:80", True),
+        ("127.0.0.1:80", True),
+        ("[::1]", True),
+        ("[::1]:80", True),
+        ("", False),
+        ("localhost.evil.example", False),
+        ("evil.example:80", False),
+        ("10.0.0.1", False),
+        ("[::2]:80", False),
+    ],
+)
+def test_a_server_on_loopback_answers_to_its_own_names(header: str, ours: bool) -> None:
+    assert names_loopback(header) == Listening().is_named(header) == ours
+    assert Listening("0.0.0.0", token=TOKEN).is_named(header), "beyond loopback it has any name"
+
+
+def test_a_host_in_a_url() -> None:
+    assert Listening("::1").shown_host == "[::1]"
+    assert Listening("127.0.0.1").shown_host == "127.0.0.1"
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org", ""])
 def test_beyond_loopback_a_token_is_required(host: str) -> None:
     with pytest.raises(InputError, match="give a --metrics-token-file"):
@@ -63,6 +117,7 @@ def test_beyond_loopback_a_token_is_required(host: str) -> None:
 def test_a_token_that_is_short_or_no_ascii_is_refused_and_not_shown(token: str) -> None:
     with pytest.raises(InputError, match="--token is '…'"):
         Listening(token=token)
+    assert Listening(token="twelve chars").token == "twelve chars"
 
 
 def test_a_token_is_in_no_representation() -> None:
@@ -111,7 +166,8 @@ def test_a_certificate_that_cannot_be_used_is_a_sentence(pair: Pair, tmp_path: P
         (text, pair.key, "--certificate is .*OpenSSL can read"),
         (pair.certificate, text, "--certificate is .*OpenSSL can read"),
         (pair.certificate, None, "--certificate is .*OpenSSL can read"),
-        (pair.certificate, other.key, "--key is .*another certificate"),
+        (pair.certificate, other.key, f"--key is '{other.key}'.*another certificate"),
+        (pair.certificate, pair.certificate, f"server.* with {pair.certificate}"),
         (pair.certificate, with_passphrase(pair.key), "without a passphrase"),
         (
             old.certificate,

@@ -23,6 +23,13 @@ def mutants(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return mutants
 
 
+@pytest.fixture
+def report(mutants: ModuleType) -> ModuleType:
+    import mutant_report
+
+    return mutant_report
+
+
 def changes(mutants: ModuleType, source: str) -> list[tuple[str, str]]:
     return [(one.old, one.new) for one in mutants.mutants_of(source, "f.py")]
 
@@ -77,21 +84,53 @@ def test_a_name_outside_of_ascii_does_not_shift_a_mutant(mutants: ModuleType) ->
     assert one.applied('a = ("µ → Λ", x < y)\n') == 'a = ("µ → Λ", (x <= y))\n'
 
 
-def test_survivors_with_a_reason_do_not_count(mutants: ModuleType) -> None:
+def test_survivors_with_a_reason_do_not_count(mutants: ModuleType, report: ModuleType) -> None:
     same, other = (mutants.Mutant("f.py", n, 0, 1, "a", f"b{n}") for n in (1, 2))
     judged = [("p", same, "survived"), ("p", other, "survived"), ("p", other, "killed")]
-    known = [mutants.Accepted("f.py", "a", "b1", "it is never larger")]
-    text, score = mutants.summary(judged, known)
+    known = [report.Accepted("f.py", "", "a", "b1", "it is never larger")]
+    text, score = report.summary(judged, {"p": 3}, known)
     assert score == 50.0
-    assert "| p | 3 | 1 | 0 | 1 | 1 | 50.0 % |" in text
-    assert "f.py:2" in text and "f.py:1 " not in text
+    assert "| p | 3 | 3 | 1 | 0 | 1 | 1 | 50.0 % | all tried |" in text
+    alive, alike = text.split("The program behaves the same:")
+    assert "f.py:2  a  →  b2`: no reason is given yet" in alive and "f.py:1 " not in alive
+    assert "f.py:1  a  →  b1`: it is never larger" in alike
+    left = [*known, report.Accepted("f.py", "", "a", "b2", "it takes a day", same=False)]
+    text, score = report.summary(judged, {"p": 3}, left)
+    assert score == 50.0 and "b2`: it takes a day" in text
+
+
+def test_a_package_counts_by_its_size(report: ModuleType) -> None:
+    small, large = report.Score("s", 100, 40, 0, 10, 0), report.Score("l", 900, 50, 0, 0, 0)
+    share, low, high = report.together([small, large])
+    assert share == pytest.approx(0.1 * 0.8 + 0.9 * 1.0)
+    assert 0.9 < low < share < high <= 1.0
+    assert report.together([report.Score("s", 50, 40, 0, 10, 0)]) == (0.8, 0.8, 0.8)
+
+
+def test_a_default_has_all_tests(mutants: ModuleType) -> None:
+    """A test that only makes an object with a default executes no statement of a function."""
+    coverage = mutants.Coverage(
+        {"f.py": {"3": ["a", "b"]}}, {"a": 2.0, "b": 1.0, "c": 0.5}, {}, ["b"]
+    )
+    at_import = mutants.Mutant("f.py", 1, 0, 1, "1", "2", at_import=True)
+    assert coverage.tests_of(at_import) == ["c", "a"]
+    assert coverage.tests_of(mutants.Mutant("f.py", 2, 0, 1, "1\n1", "2")) == ["a"]
+    assert coverage.tests_of(mutants.Mutant("f.py", 2, 0, 1, "1", "2")) == []
+
+
+def test_a_sample_is_the_same_for_a_seed(mutants: ModuleType) -> None:
+    found = [(f"p{n % 2}", mutants.Mutant("f.py", n, 0, 1, "a", "b"), str(n)) for n in range(60)]
+    first, again, other = (mutants.sampled(found, 10, seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert [group for group, _, _ in first] == ["p0"] * 10 + ["p1"] * 10
+    assert sorted(mutants.sampled(found, 0, 1), key=lambda one: int(one[2])) == found
 
 
 def test_accepted_survivors_name_code_that_exists(mutants: ModuleType) -> None:
     for one in mutants.accepted(ROOT / "scripts/mutants.toml"):
         source = (ROOT / "src/tidegate" / one.file).read_text(encoding="utf-8")
-        found = changes(mutants, source)
-        assert (one.old, one.new) in found, f"{one.file}: {one.old}"
+        found = mutants.mutants_of(source, one.file)
+        assert any(one.covers(mutant) for mutant in found), f"{one.file}: {one.text}: {one.old}"
         assert len(one.reason) > 20
 
 

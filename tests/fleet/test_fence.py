@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
 import shutil
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -74,6 +76,46 @@ def test_a_checkpoint_elsewhere_has_no_fence(checkpoint: str) -> None:
 def test_a_checkpoint_on_this_machine_has_one(tmp_path: Path, form: str) -> None:
     fence = Fence.of(form.format(tmp_path / "a b"))
     assert fence is not None and Path(fence.claim()).parent == tmp_path / "a b~fence"
+
+
+def test_a_lease_lasts_half_a_minute_unless_it_is_set(tmp_path: Path) -> None:
+    found = Fence.of(str(tmp_path / "q"))
+    assert found is not None and found.lease_s == Fence(tmp_path / "q").lease_s == 30.0
+    other = Fence.of(str(tmp_path / "q"), 5.0)
+    assert other is not None and other.lease_s == 5.0
+
+
+def test_the_end_of_an_epoch_is_on_the_disk_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First the content of a file, then the folder that has its name."""
+    fence = fence_in(tmp_path)
+    fence.claim()
+    synced: list[bool] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda number: synced.append(stat.S_ISDIR(os.fstat(number).st_mode))
+    )
+    fence.revoke()
+    assert synced == [False, True]
+
+
+def test_a_full_disk_leaves_no_parts_of_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fence = fence_in(tmp_path)
+    fence.claim()
+    before = sorted(file.name for file in fence.folder.iterdir())
+
+    def full(descriptor: int) -> None:
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    for change in (fence.revoke, fence.probe, fence.disuse):
+        with pytest.raises(BackendError, match="No space left on device"):
+            change()
+    assert sorted(file.name for file in fence.folder.iterdir()) == before
+    assert fence.holds(1) and fence.in_use
 
 
 def test_a_folder_that_cannot_be_written_is_explained(tmp_path: Path) -> None:

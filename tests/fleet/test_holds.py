@@ -323,3 +323,26 @@ def test_a_shunned_host_is_asked_less_and_less_often_and_forgotten_when_it_ends(
     host.dead = True
     shunned.look(5.0)
     assert not shunned
+
+
+def test_a_host_that_is_shunned_again_is_asked_as_a_new_one() -> None:
+    """The call to the one before it, at the same address, has no answer yet."""
+    asked: list[str] = []
+
+    class Never:
+        def __init__(self, call: Any) -> None:
+            host, limit_s = call.args
+            asked.append(f"{host.name} {limit_s:g}")
+
+        def done(self, deadline_s: float) -> bool:
+            return False
+
+    shunned = ShunnedHosts(Never)  # type: ignore[arg-type]
+    for name in ("old", "new"):
+        host = FakeHost(FakeClock(), {}, place="sc://x:1")
+        host.name = name  # type: ignore[attr-defined]
+        shunned.add(host)
+        assert shunned["sc://x:1"] is host and list(shunned) == ["sc://x:1"] and len(shunned) == 1
+        shunned.look(5.0)
+        shunned.look(5.0)
+    assert asked == ["old 5", "new 5"]

@@ -107,6 +107,15 @@ def test_a_rollback_that_gets_no_answer_is_doubtful(tmp_path: Path) -> None:
     assert MoveLog(log.path).moves["q"].side == ""
 
 
+def test_a_log_begins_in_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    log = MoveLog(tmp_path / "fleet" / "one" / "moves.jsonl", clock=lambda: 12.5)
+    assert log.begin("q", "a", "b").number == 1
+    log.close()
+    again = MoveLog(log.path)
+    assert again.last == 1 and list(again.moves) == ["q"]
+    again.close()
+
+
 def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
     log = MoveLog(tmp_path / "moves.jsonl")
     log.begin("q", "a", "b")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import ClassVar
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -14,6 +15,13 @@ from tidegate.errors import SettingError
 from tidegate.guards import Guard, InitialHosts, ScheduledMinimum, WhenBlind
 from tidegate.model import Plan
 from tidegate.testing import steady_snapshot
+
+
+@dataclass(frozen=True)
+class Curious(FixedTarget):
+    """A policy that needs two measurements."""
+
+    needs: ClassVar[tuple[str, ...]] = ("operator.queue_length", "operator.processed_per_s")
 
 
 def play(
@@ -73,13 +81,14 @@ def test_a_clock_that_goes_back_begins_the_wait_again() -> None:
     assert targets(play(guard, scenes)) == [4, 4, 4, 9]
 
 
-@pytest.mark.parametrize("then", ["most", "0", "-1", "2.5", "", "9" * 400])
+@pytest.mark.parametrize("then", ["most", "0", "-1", "2.5", "", "10001", "9" * 400])
 def test_another_word_is_refused(then: str) -> None:
     with pytest.raises(SettingError, match="hold, maximum, or a number of hosts from 1 to 10000"):
         WhenBlind(FixedTarget(), then=then)
 
 
 def test_a_number_may_be_given_as_such_in_a_file() -> None:
+    assert WhenBlind(FixedTarget(), then="10000").then == "10000"
     guard = WhenBlind.around(FixedTarget(4), {"then": 5})
     assert targets(play(guard, BLIND_FROM_10))[-1] == 5
 
@@ -106,6 +115,15 @@ def test_a_restarted_application_starts_with_them_again() -> None:
     assert targets(play(guard, after_a_gap)) == [2, 2, 6]
     fewer_ever_leased = [(0.0, 4, True), (10.0, 4, True), (20.0, 1, False)]
     assert targets(play(guard, fewer_ever_leased)) == [2, 2, 6]
+    no_gap = [(0.0, 2, True), (30.0, 2, False)]
+    assert targets(play(guard, no_gap)) == [2, 2], "two turns are no gap, nor are 30 s"
+
+
+def test_several_missing_measurements_are_counted() -> None:
+    guard = InitialHosts(Curious(2), hosts=6)
+    assert play(guard, [(0.0, 1, False)])[0].bindings[0].why == (
+        "6 hosts until the first measurements: work.queue_length and 1 more are missing"
+    )
 
 
 # --- by the time of day ------------------------------------------------------------------------
@@ -171,6 +189,8 @@ def test_where_periods_overlap_the_largest_minimum_counts() -> None:
     assert least("09:00-17:00: 2, mon 10:00-11:00: 5", "2024-01-01T10:30") == 5
     assert least("mon 10:00-11:00: 5, 09:00-17:00: 2", "2024-01-01T11:30") == 2
     assert least("", "2024-01-01T10:30") == 1
+    assert least("09:00-17:00: 1", "2024-01-01T10:30") == 1
+    ScheduledMinimum(FixedTarget(), periods="09:00-17:00: 10000")
 
 
 @pytest.mark.parametrize(
@@ -179,6 +199,7 @@ def test_where_periods_overlap_the_largest_minimum_counts() -> None:
         ({"periods": "08:00-18:00"}, "write it as"),
         ({"periods": "weekdays 08:00-18:00: many"}, "write it as"),
         ({"periods": "weekdays 08:00-18:00: 0"}, "write it as"),
+        ({"periods": "weekdays 08:00-18:00: 10001"}, "write it as"),
         ({"periods": "4"}, "write it as"),
         ({"periods": "workdays 08:00-18:00: 4"}, "write it as"),
         ({"periods": "08:00-26:00: 4"}, "write it as"),

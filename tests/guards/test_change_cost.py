@@ -16,7 +16,15 @@ import pytest
 
 from tests.guards.helpers import FixedTarget
 from tidegate.guards import ReleaseLimit
-from tidegate.guards.change_cost import ChangeCost, ChangeCostMemory, Disturbance
+from tidegate.guards.change_cost import (
+    ChangeCost,
+    ChangeCostMemory,
+    Disturbance,
+    Episode,
+    Latest,
+    Usual,
+    Watched,
+)
 from tidegate.model import BatchReading, Latency, Plan, Prediction, Snapshot
 from tidegate.policies.base import NoMemory
 from tidegate.policies.wrapper import WrapperMemory
@@ -206,6 +214,43 @@ def test_a_release_in_several_steps_is_weighed_as_a_whole() -> None:
     assert plan.bounded_target == 12
 
 
+def watched(hosts: int, *taken_s: tuple[float, ...], **more: Any) -> ChangeCostMemory:
+    """A change from 12 hosts is under way; `hosts` of them run, and batches took 3 s before it.
+
+    taken_s: for each query, the durations of its batches since then.
+    """
+    usual = tuple(Usual(f"q{n}" if n else "work", 3.0, 100.0) for n in range(len(taken_s)))
+    queries = tuple(map(Watched, usual, taken_s))
+    episode = Episode(80.0, 12, queries, state_mb=50.0)
+    return ChangeCostMemory(90.0, hosts, usual=usual, episode=episode, **more)
+
+
+def ended(own: ChangeCostMemory, hosts: int = 12) -> tuple[Disturbance, ...]:
+    """What is remembered once so many hosts run, of which the policy wants all."""
+    world = World(time_s=100.0, hosts=hosts)
+    plan, memory = ChangeCost(FixedTarget(hosts)).decide(world.snapshot(1), WrapperMemory(own, 0))
+    assert plan.bounded_target == hosts
+    disturbances: tuple[Disturbance, ...] = memory.own.disturbances
+    return disturbances
+
+
+def test_fewer_hosts_explain_that_batches_take_longer() -> None:
+    """Six hosts instead of twelve explain six seconds instead of three."""
+    assert ended(watched(6, (10.0,))) == (Disturbance(4.0, 50.0),)
+    assert ended(watched(6, (7.0, 7.0))) == (Disturbance(0.0, 50.0),), "within the noise"
+    assert ended(watched(24, (10.0,)), 12) == (Disturbance(7.0, 50.0),), "more hosts explain none"
+
+
+def test_what_remains_at_the_end_is_the_new_normal() -> None:
+    assert ended(watched(6, (10.0, 5.0, 4.0, 5.0))) == (Disturbance(6.0 + 1.0 + 1.0, 50.0),)
+    assert ended(watched(6, (10.0, 2.0, 1.0, 2.0))) == (Disturbance(7.0, 50.0),), "not below before"
+
+
+def test_the_query_that_suffers_most_counts_and_one_without_batches_does_not() -> None:
+    assert ended(watched(6, (10.0,), (), (12.0,))) == (Disturbance(6.0, 50.0),)
+    assert ended(watched(6, (), ())) == (), "nothing was seen"
+
+
 def test_a_change_under_overload_is_not_measured() -> None:
     world = World(disturbed_s=40.0, hosts=6)
     world.play(6, 60)
@@ -329,6 +374,38 @@ def test_the_memory_is_bounded_and_can_be_saved() -> None:
     assert guard.load_memory(guard.save_memory(world.memory)) == world.memory
 
 
+@dataclass(frozen=True)
+class AtTheEndOfUnits(FixedTarget):
+    """Needs two hosts fewer all the time, and plans to release them only once a minute."""
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
+        plan, memory = super().decide(snapshot, memory)
+        needed = plan.bounded_target
+        if snapshot.time_s % 60:
+            plan, memory = replace(self, hosts=len(snapshot.hosts)).still(snapshot, memory)
+        return replace(plan, predicted=replace(plan.predicted, hosts_needed=needed)), memory
+
+    def still(self, snapshot: Snapshot, memory: Any) -> tuple[Plan, Any]:
+        """All hosts stay."""
+        return super().decide(snapshot, memory)
+
+
+def test_hosts_that_are_kept_to_the_end_of_their_unit_count_as_not_needed_before() -> None:
+    """Short times without need were measured, so that only the time that passes shows more."""
+    world = World(disturbed_s=80.0)
+    flipping(world, 4)
+    world.play(12, 120)
+    guard = replace(world.guard, inner=AtTheEndOfUnits(4))
+    released = []
+    for _ in range(120):
+        plan, world.memory = guard.decide(world.snapshot(4), world.memory)
+        released.append(plan.bounded_target < 12)
+        world.time_s += TURN_S
+        if released[-1]:
+            break
+    assert released[-1] and len(released) > 6
+
+
 def test_a_clock_that_goes_back_keeps_what_was_measured() -> None:
     world = World(disturbed_s=40.0)
     world.play(12, 60)
@@ -353,3 +430,188 @@ def test_without_batches_nothing_is_held() -> None:
     plan, _ = guard.decide(steady_snapshot(12, queue_length=0), guard.initial_memory())
     assert plan.bounded_target == 1
     assert [reason.code for reason in plan.reasons] == ["fixed"]
+
+
+# --- one turn ----------------------------------------------------------------------------------
+
+
+def after(
+    own: ChangeCostMemory,
+    hosts: int = 12,
+    wanted: int | None = None,
+    guard: ChangeCost | None = None,
+    time_s: float = 100.0,
+    **reading: Any,
+) -> tuple[Plan, ChangeCostMemory]:
+    """The plan and the memory after a turn. hosts: that run. wanted: by the policy, or as many."""
+    world = World(time_s=time_s, hosts=hosts)
+    seen = world.snapshot(12)
+    seen = replace(seen, operators=(replace(seen.operators[0], **reading),))
+    guard = replace(guard or ChangeCost(FixedTarget()), inner=FixedTarget(wanted or hosts))
+    plan, memory = guard.decide(seen, WrapperMemory(own, 0))
+    assert isinstance(memory.own, ChangeCostMemory)
+    return plan, memory.own
+
+
+def test_a_release_must_save_more_than_it_costs() -> None:
+    """Two hosts of twelve for 60 s are 120 host-seconds, as much as 2 · 5 s on twelve hosts."""
+    for lasts_s, hosts in ((60.0, 12), (60.5, 10)):
+        own = ChangeCostMemory(disturbances=(Disturbance(5.0),) * 2, unneeded_s=(lasts_s,) * 2)
+        assert after(own, wanted=10, state_mb=None)[0].bounded_target == hosts
+
+
+def test_a_state_that_shrank_is_expected_to_disturb_less_but_not_by_any_factor() -> None:
+    own = ChangeCostMemory(disturbances=(Disturbance(40.0, 1000.0),) * 2)
+    guard = ChangeCost(FixedTarget())
+    for state_mb, late_s in ((500.0, 20.0), (250.0, 10.0), (100.0, 10.0), (4000.0, 160.0)):
+        seen = World(time_s=100.0, state_mb=state_mb).snapshot(12)
+        assert guard.expected_late_s(seen, own) == late_s
+    unknown = ChangeCostMemory(disturbances=(Disturbance(40.0),) * 2)
+    assert guard.expected_late_s(seen, unknown) == 40.0
+
+
+def test_a_single_measurement_counts_as_much_as_the_assumption() -> None:
+    guard = ChangeCost(FixedTarget(), late_s=6.0, unneeded_s=100.0)
+    seen = World(time_s=100.0, state_mb=None).snapshot(12)
+    assert guard.expected_late_s(seen, ChangeCostMemory()) == 6.0
+    one = ChangeCostMemory(disturbances=(Disturbance(2.0),), unneeded_s=(300.0,))
+    assert (guard.expected_late_s(seen, one), guard.expected_unneeded_s(0.0, one)) == (4.0, 200.0)
+    since = replace(one, fewer_since_s=50.0)
+    assert guard.expected_unneeded_s(240.0, since) == 200.0
+    assert guard.expected_unneeded_s(260.0, since) == 210.0, "it has lasted longer already"
+
+
+def test_the_time_of_a_release_that_was_held_back_counts_when_it_is_over() -> None:
+    own = ChangeCostMemory(90.0, 12, requested=12, fewer_since_s=40.0, fewer_than=12)
+    plan, later = after(own, hosts=12)
+    assert plan.bounded_target == 12
+    assert (later.unneeded_s, later.fewer_since_s, later.fewer_than) == ((60.0,), None, 0)
+    _, still = after(own, hosts=12, wanted=11)
+    assert (still.unneeded_s, still.fewer_since_s, still.fewer_than) == ((), 40.0, 12)
+    _, fewer = after(replace(own, requested=10), hosts=10)
+    assert (fewer.unneeded_s, fewer.fewer_since_s) == ((), None), "it was released meanwhile"
+    _, begins = after(ChangeCostMemory(90.0, 12, requested=12), hosts=12, wanted=11)
+    assert (begins.fewer_since_s, begins.fewer_than) == (100.0, 12)
+
+
+def test_hosts_that_were_released_count_when_as_many_are_planned_again() -> None:
+    released = ((30.0, 12), (60.0, 10))
+    own = ChangeCostMemory(90.0, 8, requested=8, released=released, unneeded_s=(5.0,))
+    _, same = after(own, hosts=8)
+    assert (same.released, same.unneeded_s) == (released, (5.0,))
+    _, some = after(own, hosts=8, wanted=10)
+    assert (some.released, some.unneeded_s) == (((30.0, 12),), (5.0, 40.0))
+    _, all_ = after(own, hosts=8, wanted=12)
+    assert (all_.released, all_.unneeded_s) == ((), (5.0, 70.0, 40.0))
+    _, more = after(own, hosts=7)
+    assert more.released == (*released, (100.0, 8)), "one more was released since the last turn"
+    _, few = after(replace(own, unneeded_s=(1.0,) * 8), hosts=8, wanted=12)
+    assert few.unneeded_s == (1.0,) * 6 + (70.0, 40.0), "the last eight are remembered"
+
+
+@pytest.mark.parametrize(
+    ("began_s", "batches", "rate", "ends"),
+    [
+        (41.0, 3, 1200.0, False),
+        (40.0, 3, 1200.0, True),
+        (40.0, 2, 1200.0, False),
+        (40.0, 2, 0.0, True),  # no rows, no batches
+        (-199.0, 0, 1200.0, False),
+        (-200.0, 1, 1200.0, True),  # after five times as long, whatever was seen
+    ],
+)
+def test_when_an_episode_ends(began_s: float, batches: int, rate: float, ends: bool) -> None:
+    """The time to watch is 60 s, and three batches show how long they take in the end."""
+    usual = Usual("work", 3.0, 1200.0)
+    episode = Episode(began_s, 10, (Watched(usual, (4.0,) * batches),), state_mb=7.0)
+    seen = World(time_s=100.0).snapshot(12).operators[0].batches
+    assert seen is not None
+    own = ChangeCostMemory(
+        95.0, 12, (Latest("work", seen.recent_durations_s),), (usual,), episode=episode
+    )
+    _, later = after(own, arrival_rate_per_s=rate, processed_per_s=rate)
+    assert (later.episode is None) == ends
+    assert len(later.disturbances) == (1 if ends and batches else 0)
+
+
+def test_only_new_batches_of_a_turn_count_and_as_if_no_more_rows_came() -> None:
+    usual = Usual("work", 3.0, 600.0)
+    own = ChangeCostMemory(
+        95.0,
+        12,
+        (Latest("work", (3.0, 4.0, 5.0)),),
+        (usual,),
+        episode=Episode(90.0, 10, (Watched(usual, (9.0,)),)),
+    )
+    for recent, fresh in (
+        ((3.0, 4.0, 5.0), ()),
+        ((4.0, 5.0, 8.0), (4.0,)),
+        ((5.0, 8.0, 6.0), (4.0, 3.0)),
+        ((8.0, 6.0), (4.0, 3.0)),
+    ):
+        _, later = after(own, batches=BatchReading(5.0, recent))
+        assert later.episode is not None
+        assert later.episode.queries[0].durations_s == (9.0, *fresh)
+        assert later.latest == (Latest("work", recent),)
+    for rate in (300.0, None):  # fewer rows do not make a batch longer
+        _, later = after(own, batches=BatchReading(5.0, (8.0,)), arrival_rate_per_s=rate)
+        assert later.episode is not None and later.episode.queries[0].durations_s == (9.0, 8.0)
+
+
+def test_of_many_batches_the_first_and_the_last_three_are_remembered() -> None:
+    usual = Usual("work", 3.0)
+    known = tuple(float(n) for n in range(64))
+    own = ChangeCostMemory(
+        95.0, 12, usual=(usual,), episode=Episode(90.0, 10, (Watched(usual, known),))
+    )
+    _, later = after(own, batches=BatchReading(5.0, (64.0, 65.0)))
+    assert later.episode is not None
+    assert later.episode.queries[0].durations_s == (*known[:61], 63.0, 64.0, 65.0)
+
+
+def test_an_episode_begins_with_a_change_of_what_runs_while_all_is_calm() -> None:
+    own = ChangeCostMemory(90.0, 10, usual=(Usual("work", 3.0, 600.0),), requested=10)
+    _, begun = after(own, hosts=12)
+    assert begun.episode is not None
+    assert (begun.episode.began_s, begun.episode.hosts, begun.episode.state_mb) == (100.0, 10, 1e3)
+    assert begun.usual == own.usual, "what is usual is not measured meanwhile"
+    for other in (replace(own, calm=False), replace(own, usual=()), replace(own, hosts=12)):
+        _, none = after(other, hosts=12)
+        assert none.episode is None and none.usual != own.usual
+    again = replace(begun, hosts=12)
+    _, longer = after(again, hosts=13, time_s=110.0)
+    assert longer.episode is not None
+    assert (longer.episode.began_s, longer.episode.hosts) == (110.0, 10), "the same direction"
+    _, back = after(again, hosts=11, time_s=110.0)
+    assert back.episode is not None and back.episode.hosts == 12, "another direction, another one"
+
+
+def test_the_rate_is_a_mean_of_the_recent_turns() -> None:
+    assert after(ChangeCostMemory())[1].rate_per_s == 1200.0
+    assert after(ChangeCostMemory(90.0, rate_per_s=200.0))[1].rate_per_s == pytest.approx(500.0)
+    _, unknown = after(ChangeCostMemory(90.0, rate_per_s=200.0), arrival_rate_per_s=None)
+    assert unknown.rate_per_s == 200.0
+
+
+def test_a_memory_of_an_older_version_was_calm() -> None:
+    guard = ChangeCost(FixedTarget())
+    assert guard.load_memory({"own": {"hosts": 3}, "inner": 0}).own == ChangeCostMemory(hosts=3)
+    assert ChangeCostMemory().calm and ChangeCostMemory().fewer_than == 0
+
+
+@pytest.mark.parametrize(
+    ("danger", "hosts"),
+    [
+        ({"p95_s": 15.0}, 12),
+        ({"p95_s": 15.1}, 15),
+        ({"predicted_s": 15.0}, 12),
+        ({"backlog_s": 15.0}, 12),
+        ({"arrival_rate_per_s": 1285.0, "processed_per_s": 1285.0}, 12),
+        ({"arrival_rate_per_s": 1290.0, "processed_per_s": 1290.0}, 15),
+        # Three seconds less for 300 s are as much as 30 s twice.
+        ({"predicted_s": 1.0, "delay": Latency(4.0, 4.0, 5.0, 5.0)}, 12),
+        ({"predicted_s": 1.0, "delay": Latency(4.1, 4.1, 5.0, 5.0)}, 15),
+    ],
+)
+def test_where_a_scale_out_begins_to_be_worth_it(danger: dict[str, Any], hosts: int) -> None:
+    assert grown(**danger).bounded_target == hosts

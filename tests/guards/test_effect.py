@@ -27,6 +27,9 @@ def narrow(hosts: int, tasks: int | None) -> Snapshot:
     ("hosts", "tasks", "wish", "expected"),
     [
         (1, 5, 4, 2),  # five tasks fill two hosts of four slots
+        (1, 8, 4, 2),
+        (1, 9, 4, 3),
+        (1, 1, 4, 1),
         (1, None, 4, 4),  # no limit known
         (1, 16, 4, 4),
         (3, 4, 5, 3),  # what runs already is the policy's business
@@ -71,7 +74,115 @@ def test_growth_that_did_not_help_is_noticed_said_and_not_repeated() -> None:
         "batch; repartition its input (or its state) for more; next attempt in 5 min"
     )
     assert story.turn(100, hosts=3, arrives=500, done=205).bounded_target == 3
-    assert story.turn(361, hosts=3, arrives=500, done=205).bounded_target == 4  # tried again
+    assert story.turn(359, hosts=3, arrives=500, done=205).bounded_target == 3
+    assert story.turn(360, hosts=3, arrives=500, done=205).bounded_target == 4  # tried again
+
+
+def test_hosts_have_their_whole_time_to_show_an_effect_from_when_they_run() -> None:
+    story = Story(Effect(FixedTarget(hosts=4), settle_s=30, hold_s=300))
+    for time_s in (0, 10, 20):
+        assert story.turn(time_s, hosts=1, arrives=500, done=200).bounded_target == 4
+    assert story.turn(49, hosts=3, arrives=500, done=200).bounded_target == 4
+    assert story.turn(50, hosts=3, arrives=500, done=200).bounded_target == 3
+
+
+@pytest.mark.parametrize(("done", "helped"), [(299, False), (300, True), (400, True)])
+def test_an_effect_is_a_rise_by_the_least_gain(done: float, helped: bool) -> None:
+    story = Story(Effect(FixedTarget(hosts=4), min_gain=0.5, settle_s=30))
+    story.turn(0, hosts=1, arrives=500, done=200)
+    story.turn(30, hosts=3, arrives=500, done=done)
+    plan = story.turn(60, hosts=3, arrives=500, done=done)
+    assert plan.bounded_target == (4 if helped else 3)
+
+
+@pytest.mark.parametrize(
+    ("arrives", "done"),
+    [
+        (500, 300),  # it has an effect after all
+        (200, 200),  # it is over
+    ],
+)
+def test_growth_is_tried_again_once_it_helps_or_the_overload_is_over(
+    arrives: float, done: float
+) -> None:
+    story = Story(Effect(FixedTarget(hosts=4), settle_s=30))
+    story.turn(0, hosts=1, arrives=500, done=200)
+    assert story.turn(60, hosts=3, arrives=500, done=200).bounded_target == 3
+    assert story.turn(70, hosts=3, arrives=arrives, done=done).bounded_target == 4
+
+
+def test_a_release_is_not_held_back() -> None:
+    story = Story(Effect(FixedTarget(hosts=4), settle_s=30))
+    story.turn(0, hosts=1, arrives=500, done=200)
+    assert story.turn(60, hosts=3, arrives=500, done=200).bounded_target == 3
+    assert story.turn(70, hosts=6, arrives=500, done=200).bounded_target == 4
+
+
+def late_as_a_whole(time_s: float, hosts: int, done: float) -> Snapshot:
+    """No query is known to be overloaded, but the application is late."""
+    seen = narrow(hosts, 8)
+    reading = replace(seen.operators[0], arrival_rate_per_s=done, processed_per_s=done)
+    return replace(seen, time_s=time_s, operators=(reading,), latency=Latency(p95_s=9.0))
+
+
+@pytest.mark.parametrize(("done", "helped"), [(200, False), (299, False), (300, True)])
+def test_the_total_counts_where_no_query_is_known_to_be_overloaded(
+    done: float, helped: bool
+) -> None:
+    guard = Effect(FixedTarget(hosts=4), min_gain=0.5, settle_s=30)
+    _, memory = guard.decide(late_as_a_whole(0, 1, 200), guard.initial_memory())
+    plan, _ = guard.decide(late_as_a_whole(60, 3, done), memory)
+    assert plan.bounded_target == (4 if helped else 3)
+
+
+def test_a_limit_elsewhere_is_said_to_be_elsewhere() -> None:
+    guard = Effect(FixedTarget(hosts=4), settle_s=30)
+    free = replace(narrow(1, None).topology.operators[0], max_instances=None)
+
+    def seen(time_s: float, hosts: int) -> Snapshot:
+        now = late_as_a_whole(time_s, hosts, 200)
+        return replace(now, topology=replace(now.topology, operators=(free,)))
+
+    _, memory = guard.decide(seen(0, 1), guard.initial_memory())
+    plan, _ = guard.decide(seen(60, 3), memory)
+    assert "the limit is elsewhere, perhaps in a source or sink" in plan.bindings[0].why
+
+
+def two_queries(time_s: float, hosts: int, a: float | None, b: float | None) -> Snapshot:
+    """Queries that 500 rows/s arrive at; a, b: rows per second that they process."""
+    seen = narrow(hosts, 8)
+    operators = tuple(replace(seen.topology.operators[0], name=name) for name in "ab")
+    edges = tuple(replace(seen.topology.edges[0], target=name) for name in "ab")
+    readings = tuple(
+        replace(seen.operators[0], operator=name, arrival_rate_per_s=500, processed_per_s=done)
+        for name, done in (("a", a), ("b", b))
+    )
+    topology = replace(seen.topology, operators=operators, edges=edges)
+    instances = tuple(
+        replace(one, id=f"{name}-{one.id}", operator=name)
+        for one in seen.instances
+        for name in "ab"
+    )
+    return replace(seen, time_s=time_s, topology=topology, operators=readings, instances=instances)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "helped"),
+    [
+        ((200, 900), (200, 200), False),  # b was not overloaded, and a is as it was
+        ((200, 200), (200, 300), True),  # one of both is enough
+        ((200, 200), (200, 200), False),
+        ((200, 400), (221, 300), True),  # fewer in total, but a gained more than a tenth
+        ((200, None), (200, None), True),  # the total is unknown: nobody is blamed
+    ],
+)
+def test_one_overloaded_query_that_gains_is_an_effect(
+    before: tuple[float, float | None], after: tuple[float, float | None], helped: bool
+) -> None:
+    guard = Effect(FixedTarget(hosts=4), settle_s=30)
+    _, memory = guard.decide(two_queries(0, 1, *before), guard.initial_memory())
+    plan, _ = guard.decide(two_queries(60, 3, *after), memory)
+    assert plan.bounded_target == (4 if helped else 3)
 
 
 @pytest.mark.parametrize(

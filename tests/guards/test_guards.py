@@ -66,6 +66,12 @@ def test_bounds_keep_what_runs_rather_than_start_anew() -> None:
     assert plan.deployment == steady_snapshot(hosts=3).requested
 
 
+def test_bounds_may_meet() -> None:
+    assert decide(Bounds(FixedTarget(9), min_hosts=4, max_hosts=4)).bounded_target == 4
+    equal = Budget(FixedTarget(9), soft_usd_per_h=24, hard_usd_per_h=24)
+    assert decide(equal).bounded_target == 4
+
+
 def test_bounds_must_not_cross() -> None:
     with pytest.raises(SettingError, match="at least min_hosts"):
         Bounds(FixedTarget(), min_hosts=4, max_hosts=3)
@@ -105,7 +111,7 @@ def test_a_step_limit_in_one_direction_leaves_the_other_alone() -> None:
 
 # --- money ------------------------------------------------------------------------------------
 
-LATE, IN_TIME, UNKNOWN = Latency(p95_s=2.0), Latency(p95_s=0.5), Latency()
+LATE, IN_TIME, UNKNOWN = Latency(p95_s=2.0), Latency(p95_s=1.0), Latency()
 
 
 @pytest.mark.parametrize(

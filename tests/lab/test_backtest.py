@@ -135,6 +135,19 @@ def test_the_command_prints_a_leaderboard_and_writes_pictures(trace: Path, tmp_p
     assert len(html) < 2_000_000 and "http" not in html.replace("http://www.w3.org", "")
 
 
+@pytest.mark.parametrize(("per_instance", "warned"), [(0.4, True), (0.5, True), (4.0, False)])
+def test_an_slo_below_the_time_of_an_item_is_out_of_reach(
+    per_instance: float, warned: bool, tmp_path: Path
+) -> None:
+    trace = tmp_path / "few.csv"
+    trace.write_text("t_s,rate\n0,1\n60,1\n")
+    options = ("--policies", "static", "--slo", "2s", "--bound-time", "1s")
+    done = tidegate("backtest", trace, *options, "--rate-per-instance", str(per_instance))
+    assert done.returncode == 0, done.stderr
+    words = " ".join(done.stdout.split())
+    assert ("No policy can be in time: an item takes" in words) == warned
+
+
 def test_the_command_answers_machines(trace: Path) -> None:
     words = ("--policies", "drs", "--slo", "1s", "--btu", "60s", "--bound-time", "2s", "--json")
     answer = json.loads(tidegate("backtest", trace, *words).stdout)
@@ -164,6 +177,7 @@ def test_a_journal_can_be_backtested(tide: Scenario, tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("", "empty"),
+        ("t_s,rate\n0,0\n60,0\n", "the trace has no items"),
         ("t_s,rate\n0,1\n60,nan\n", "line 3"),
         ("t_s,rate\n0,1\n60,-4\n", "line 3"),
         ("t_s,rate\n60,1\n0,4\n", "line 3"),

@@ -94,6 +94,47 @@ def test_the_end_that_a_world_reports_counts() -> None:
     assert billed(begun, turn(seen(2, 590)), lost).cost_usd() == 2 + 2, "gone when it is not seen"
 
 
+def test_a_lease_counts_from_when_it_began_once_the_host_is_seen() -> None:
+    """A lease is requested at 540 and begins at 560, when the host is ready."""
+    leasing = turn(seen(1, 540), Step("lease", "host-2"))
+    now = seen(2, 600)
+    late = replace(now.hosts[1], lease=now.offer.lease(560.0))
+    bill = billed(leasing, turn(replace(now, hosts=(now.hosts[0], late))))
+    assert bill.host_seconds() == (660 - 540) + (660 - 560)
+    unknown = replace(now.hosts[1], lease=None)
+    bill = billed(leasing, turn(replace(now, hosts=(now.hosts[0], unknown))))
+    assert bill.host_seconds() == 2 * (660 - 540), "from the request, where no lease is known"
+
+
+def test_time_before_the_first_turn_is_not_billed() -> None:
+    """Hosts leased at 0 and seen at 100; the one that ended before costs the unit it began."""
+    gone = turn(seen(1, 700, ended=(LeaseEnd("host-2", 40.0),)))
+    bill = billed(turn(seen(2, 100)), gone)
+    assert bill.host_seconds() == 760 - 100
+    assert bill.cost_usd() == 2 + 1
+    ended = turn(seen(1, 700, ended=(LeaseEnd("host-2", 400.0),)))
+    assert billed(turn(seen(2, 100)), ended).host_seconds() == (760 - 100) + (400 - 100)
+
+
+def test_no_time_passes_without_an_interval() -> None:
+    bill = billed(turn(replace(seen(2, 30), interval_s=None)))
+    assert bill.host_seconds() == 0
+    assert bill.host_seconds(until_s=0.0) == 0, "never less than none"
+
+
+def test_hosts_that_nobody_leased_are_billed_by_their_number() -> None:
+    bill = Bill()
+    bill.resize(seen(0, 0), 2)
+    bill.resize(seen(0, 300), 2)
+    assert (bill.cost_usd(), bill.host_seconds()) == (2, 2 * 360)
+    bill.resize(seen(0, 400), 3)
+    bill.resize(seen(0, 500), 1)
+    assert bill.host_seconds() == (500 + 100) + 560, "the newest end first"
+    assert bill.cost_usd() == 3
+    bill.resize(seen(0, 590), 1)
+    assert bill.cost_usd() == 4, "the last one begins another unit"
+
+
 def test_a_turn_that_failed_changes_nothing() -> None:
     assert billed(turn(seen(2, 0)), turn(None)).cost_usd() == 2
 

@@ -143,10 +143,103 @@ def test_equal_values_of_a_column_are_written_once() -> None:
     }
 
 
+def of_memory(old: Any, new: Any) -> dict[str, Any]:
+    return changes(Turn(1, "p", memory=old), Turn(1, "p", memory=new))
+
+
+@pytest.mark.parametrize(
+    ("beside", "whole"),
+    [([7], True), ([7, 8], False), ([{"id": "x"}], False), (7, True), ({"c": 7, "d": 8}, False)],
+)
+def test_an_object_is_written_as_a_whole_when_most_of_it_has_changed(
+    beside: Any, whole: bool
+) -> None:
+    """Two values of it have; a table in it is never written again."""
+    old, new = ({"m": {"a": n, "b": n, "rest": beside}} for n in (1, 2))
+    parts = {"memory/m/a": 2, "memory/m/b": 2}
+    assert of_memory(old, new) == {"set": {"memory/m": new["m"]} if whole else parts}
+
+
+def test_one_value_of_a_small_object_is_written_alone() -> None:
+    assert of_memory({"m": {"a": 1}}, {"m": {"a": 2}}) == {"set": {"memory/m/a": 2}}
+
+
+def test_an_object_of_which_something_is_gone_is_not_written_as_a_whole() -> None:
+    old, new = {"m": {"a": 1, "b": 1, "c": 1}}, {"m": {"a": 2, "b": 2}}
+    found = {"set": {"memory/m/a": 2, "memory/m/b": 2}, "drop": ["memory/m/c"]}
+    assert of_memory(old, new) == found
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        (["a", "b", "x", "y"], {"rows": {"memory": [[0, 2], {"new": ["x", "y"]}]}}),
+        (["a", "x", "y"], {"set": {"memory": ["a", "x", "y"]}}),
+        (["x", "a", "b"], {"rows": {"memory": [{"new": ["x"]}, [0, 2]]}}),
+        (["b", "a"], {"rows": {"memory": [[1, 2], [0, 1]]}}),
+        (["a", "a"], {"rows": {"memory": [[0, 1], {"new": ["a"]}]}}),
+    ],
+)
+def test_a_list_is_written_anew_when_more_than_half_of_it_is_new(
+    new: list[str], expected: dict[str, Any]
+) -> None:
+    assert of_memory(["a", "b"], new) == expected
+
+
+def test_a_long_value_is_written_once() -> None:
+    """Also one that is part of another; short ones are not worth a path."""
+    long, short = "x" * 38, "x" * 37
+    old = {"a": 0, "b": 0, "c": 0, "d": 0, "rest": [0] * 20}
+    found = of_memory(old, old | {"a": long, "b": long, "c": short, "d": short})
+    assert found == {
+        "set": {"memory/a": long, "memory/c": short, "memory/d": short},
+        "same": {"memory/b": "memory/a"},
+    }
+    found = of_memory(old, old | {"a": {"inner": {"deep": long}, "more": 1}, "b": long})
+    assert found["same"] == {"memory/b": "memory/a/inner/deep"}
+
+
+def columns(old: list[float], new: list[float]) -> dict[str, Any]:
+    """What changes in the utilisation of hosts."""
+
+    def snapshot(values: list[float]) -> Snapshot:
+        leased = tuple(Host(f"h{n}", Resources(1.0), utilisation=v) for n, v in enumerate(values))
+        return Snapshot(0.0, Topology((Operator("u"),)), HostOffer(Resources(1.0)), leased)
+
+    return changes(snapshot(old), snapshot(new))
+
+
+@pytest.mark.parametrize(
+    ("new", "column"),
+    [
+        ([1, 2, 3, 4], {"values": [1, 2, 3, 4]}),
+        ([1, 1, 2, 2], {"values": [1, 2], "counts": [2, 2]}),
+        ([1, 1, 2, 3], {"values": [1, 1, 2, 3]}),
+        ([1, 2, 1, 2, 1, 2, 1, 2], {"values": [1, 2], "which": [0, 1] * 4}),
+        ([1, 2, 1, 2, 1, 2, 1], {"values": [1, 2, 1, 2, 1, 2, 1]}),
+        ([1, 1, 1, 0, 0], {"values": [1], "counts": [3], "at": [[0, 3]]}),
+        ([1, 0, 2, 3, 0], {"values": [1, 2, 3], "at": [[0, 1], [2, 4]]}),
+    ],
+)
+def test_how_a_column_is_written(new: list[float], column: dict[str, Any]) -> None:
+    found = columns([0.0] * len(new), [float(v) for v in new])
+    assert found == {"columns": {"hosts": {"utilisation": column}}}
+
+
+def test_few_values_are_no_column() -> None:
+    assert columns([0.0] * 4, [0.5, 0.0, 0.0, 0.25]) == {
+        "set": {"hosts/0/utilisation": 0.5, "hosts/3/utilisation": 0.25}
+    }
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         {"rows": {"t": [[0, 9]]}},
+        {"rows": {"t": [[0, 3]]}},
+        {"rows": {"t": [[-1, 1]]}},
+        {"rows": {"t": [[1, 1]]}},
+        {"columns": {"t": {"v": {"values": [1], "counts": [2, 1]}}}},
         {"rows": {"none": []}},
         {"columns": {"t": {"v": {"values": [1]}}}},
         {"set": {"t/9/v": 1}},

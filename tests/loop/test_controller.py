@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.guards.helpers import FixedTarget
-from tidegate.errors import BackendError
+from tidegate.errors import BackendError, NothingToScale
 from tidegate.loop.backend import Outcome
 from tidegate.loop.controller import Controller
 from tidegate.loop.controls import Control, ControlFile, submit
@@ -64,6 +64,26 @@ def test_a_failed_turn_leaves_the_memory_as_it_was() -> None:
     assert controller.memory == one_violation
     controller.step()
     assert controller.memory.hosts["host-1"].over == 2
+
+
+def test_a_turn_with_nothing_to_scale_is_no_turn(tmp_path: Path) -> None:
+    class Waiting(FlakyWorld):
+        def observe(self) -> Snapshot:
+            self.turn += 1
+            if self.turn in (1, 2, 4):
+                raise NothingToScale("no query runs")
+            return steady_snapshot(time_s=5.0 * self.turn)
+
+        def apply(self, plan: Plan) -> Outcome:
+            return Outcome()
+
+    with Journal(tmp_path / "journal.jsonl") as journal:
+        controller = Controller(Waiting(), create("static"), journal)
+        turns = [controller.step() for _ in range(5)]
+    assert [turn.number for turn in turns] == [0, 0, 1, 1, 2]
+    assert [turn.snapshot is None for turn in turns] == [True, True, False, True, False]
+    assert [turn.number for turn in read_journal(journal.path)] == [1, 2]
+    assert controller.turns == 2
 
 
 def test_an_error_inside_a_policy_does_not_end_the_loop() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -42,6 +43,47 @@ def test_a_pause_and_a_dry_run_hold_what_runs_and_keep_the_wish() -> None:
     assert decided(ControlState(paused="both")) == (3, 2)
     assert decided(ControlState(dry_run=True)) == (3, 2)
     assert decided(ControlState(paused="in")) == (3, 3)
+
+
+def test_a_control_changes_what_it_names_and_nothing_else() -> None:
+    policy = create("static")
+    state, memory = ControlState(), policy.initial_memory()
+    for do, value, paused, dry_run in (
+        ("dry-run", "on", "no", True),
+        ("pause", "in", "in", True),
+        ("dry-run", "off", "in", False),
+        ("pause", "no", "no", False),
+    ):
+        noted, state, same, after = apply_controls([Control(do, value)], state, policy, memory)  # type: ignore[arg-type]
+        assert (state.paused, state.dry_run) == (paused, dry_run)
+        assert same is policy and after is memory
+        assert [control.refused for control in noted] == [""]
+
+
+@pytest.mark.parametrize(
+    ("control", "words"),
+    [
+        (Control("pause", "no"), "resume scaling"),
+        (Control("pause", "in"), "pause scaling in"),
+        (Control("pause", "both"), "pause scaling"),
+        (Control("dry-run", "on"), "decide without acting"),
+        (Control("dry-run", "off"), "act on decisions"),
+        (Control("policy", "drs"), "decide by drs"),
+        (Control("policy", "drs", {"a": 1, "b": 2}), "decide by drs with a = 1, b = 2"),
+    ],
+)
+def test_a_control_in_words(control: Control, words: str) -> None:
+    assert control.describe() == words
+
+
+def test_controls_of_a_journal_whose_folder_is_not_there_yet(tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "monday" / "j.jsonl"
+    assert listener_of(path) is None
+    file = ControlFile(path, create("static"))
+    heard = listener_of(path)
+    assert heard is not None and heard.pid == os.getpid()
+    file.close()
+    assert listener_of(path) is None
 
 
 def test_a_pause_leaves_the_memory_as_the_policy_returned_it() -> None:
@@ -192,6 +234,8 @@ def test_a_file_that_a_killed_loop_left_behind_is_nobody(tmp_path: Path) -> None
 def test_values_are_checked() -> None:
     with pytest.raises(InputError, match="one of no, in, both"):
         Control("pause", "perhaps")
+    with pytest.raises(InputError, match="one of on, off"):
+        Control("dry-run", "no")
 
 
 def test_another_policy_gets_the_parameters_that_suit_the_latency_target() -> None:

@@ -19,6 +19,11 @@ def test_a_journal_reads_back_what_was_written(tmp_path: Path) -> None:
     assert list(read_journal(tmp_path / "j.jsonl")) == written
 
 
+def test_a_new_journal_has_nothing_to_mend(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j.jsonl") as journal:
+        assert journal.torn_bytes == 0
+
+
 def test_each_turn_is_one_line_of_plain_json(tmp_path: Path) -> None:
     record(tmp_path / "j.jsonl", "drs", turns=3)
     lines = (tmp_path / "j.jsonl").read_text().splitlines()
@@ -64,6 +69,19 @@ def test_a_damaged_line_in_the_middle_is_left_out_and_named(
     said: list[str] = []
     list(read_journal(path, said))
     assert said == [warning] and len(caplog.messages) == 1, "the caller says it"
+
+
+@pytest.mark.parametrize("good", [0, 1, 2])
+def test_a_last_line_without_an_end_counts_beside_damaged_ones(good: int, tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    record(path, "lag", turns=good + 1)
+    path.write_bytes(b'{"number":\n{"number":\n' + path.read_bytes()[:-1])
+    said: list[str] = []
+    turns = list(read_journal(path, said))
+    assert [turn.number for turn in turns] == list(range(1, good + 2))
+    assert said[0].startswith(
+        "2 lines are damaged and left out of j.jsonl; the first: j.jsonl line 1"
+    )
 
 
 def test_a_file_without_any_turn_is_an_error_that_names_the_first_line(tmp_path: Path) -> None:

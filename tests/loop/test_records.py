@@ -25,7 +25,7 @@ from tidegate.loop import records as records_module
 from tidegate.loop.controller import Controller
 from tidegate.loop.controls import Control, ControlFile, listener_of, submit
 from tidegate.loop.journal import Journal, Turn, read_journal
-from tidegate.loop.records import MOST_JOURNALS, open_records, remembered
+from tidegate.loop.records import MOST_JOURNALS, Recorder, open_records, remembered
 from tidegate.policies import create
 from tidegate.policies.base import Policy
 from tidegate.testing import steady_snapshot
@@ -344,6 +344,18 @@ def test_a_memory_that_cannot_be_loaded_is_left(tmp_path: Path) -> None:
     assert remembered(path, Broken()) is None
 
 
+def test_a_policy_that_never_saved_a_memory_starts_without_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "j.jsonl"
+    with Journal(path) as journal:
+        journal.write(Turn(1, "sarsa", error="no memory"))
+    assert remembered(path, create("sarsa")) is None
+    assert not caplog.records
+    assert remembered(path, create("btu")) is None
+    assert "written by sarsa: starting without memory" in caplog.text
+
+
 def test_a_turn_whose_memory_was_not_saved_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     turns = record(path, "sarsa", turns=3)
@@ -643,3 +655,19 @@ def test_a_control_before_a_turn_that_is_none_is_recorded_with_the_next(tmp_path
         loop.step()
         loop.step()
     assert [turn.controls for turn in read_journal(path)] == [(Control("pause", "in"),), ()]
+
+
+def test_what_fails_again_after_it_went_well_is_said_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    recorder = Recorder(None)
+
+    def fail() -> int:
+        raise ZeroDivisionError("oh")
+
+    for do, said in ((fail, 1), (fail, 1), (lambda: 7, 1), (fail, 2)):
+        assert recorder.attempt("memory", do, None) == (None if do is fail else 7)
+        assert len(caplog.messages) == said
+    notes = recorder.write(Turn(1, "static")).notes
+    assert notes == ("memory: ZeroDivisionError: oh",) * 3
+    assert recorder.write(Turn(2, "static")).notes == (), "each is noted once"

@@ -47,11 +47,35 @@ def test_a_journal_is_rotated_by_size_and_read_as_one(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     write(path, 9)
     parts = parts_of(path)
-    assert len(parts) > 2 and parts[0].name == "j.jsonl.000001"
+    assert len(parts) > 2
+    assert [part.name for part in parts] == [f"j.jsonl.{n:06d}" for n in range(1, len(parts) + 1)]
     assert all(part.stat().st_size <= 1500 for part in [*parts, path])
     assert numbers(path) == list(range(1, 10))
     write(path, 3, first=10)
     assert numbers(path) == list(range(1, 13)), "a continued journal goes on with its parts"
+
+
+def test_by_default_a_journal_takes_no_more_than_is_documented() -> None:
+    """A day in a file, two weeks in all, 960 MB at most."""
+    rotation = Rotation()
+    assert (rotation.keep + 1) * rotation.max_mb == 960
+    assert rotation.keep * rotation.max_age_s == 14 * 86_400
+
+
+def test_a_file_that_was_replaced_is_read_from_its_start_and_counted_anew(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"one\n\ntwo\n")
+    tail = Tail(path)
+    assert (tail.number, tail.size, tail.read_to, tail.rest) == (0, 0, 0, b"")
+    assert list(tail.lines()) == [b"one", b"two"]
+    assert (tail.generation, tail.number, tail.size, tail.read_to) == (1, 3, 9, 9)
+    path.write_bytes(b"three\nfo")
+    assert list(tail.lines()) == [b"three"]
+    assert (tail.generation, tail.number, tail.size, tail.read_to) == (2, 1, 8, 6)
+    assert tail.rest == b"fo" and tail.line(0) == b"three\n"
+    path.write_bytes(b"THREE\nfour\n")  # as long as it was, or longer
+    assert list(tail.lines()) == [b"THREE", b"four"]
+    assert (tail.generation, tail.number, tail.read_to, tail.rest) == (3, 2, 11, b"")
 
 
 def test_a_journal_is_rotated_by_the_age_of_its_first_turn(tmp_path: Path) -> None:

@@ -171,6 +171,12 @@ def names(policy: Policy) -> list[str]:
     return [*inner, policy.name]
 
 
+@pytest.mark.parametrize("name", available())
+def test_a_policy_that_forecasts_itself_has_no_trend(name: str) -> None:
+    stack = build_stack(name, Situation(10.0)).describe()
+    assert ("trend()" in stack) == (not create(name).forecasts)
+
+
 def test_a_default_stack_has_every_default_guard_once() -> None:
     built = build_stack("drs", Situation(slo_s=10.0), StackOptions(min_hosts=2, max_hosts=9))
     assert names(built) == [

@@ -8,6 +8,7 @@ import pytest
 
 from tidegate.errors import InputError
 from tidegate.model import (
+    BatchReading,
     Deployment,
     Host,
     HostOffer,
@@ -62,13 +63,43 @@ def test_running_and_requested_are_not_confused() -> None:
     [(0, 600, 1), (599, 1, 1), (600, 600, 1), (601, 599, 2), (1750, 50, 3)],
 )
 def test_a_lease_is_paid_by_started_unit(now_s: float, left_s: float, units: int) -> None:
-    lease = Lease(600, 1.0, started_s=0)
-    assert lease.time_left_s(now_s) == left_s
-    assert lease.units_paid(now_s) == units
+    for started_s in (0, 90):
+        lease = Lease(600, 1.0, started_s)
+        assert lease.time_left_s(started_s + now_s) == left_s
+        assert lease.units_paid(started_s + now_s) == units
+        assert lease.cost_usd(started_s + now_s) == units
 
 
 def test_an_offer_knows_its_price_by_the_hour() -> None:
     assert HostOffer(CAPACITY, billing_unit_s=600, price_per_unit_usd=0.5).usd_per_h == 3.0
+
+
+def test_an_offer_without_further_words_is_free_and_there_at_once() -> None:
+    offer = HostOffer(CAPACITY)
+    assert (offer.usd_per_h, offer.startup_s, offer.max_hosts) == (0.0, 0.0, None)
+    assert offer.billing_unit_s == 3600.0
+    assert HostOffer(CAPACITY, 600.0, 0.5).lease(30.0) == Lease(600.0, 0.5, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("offer", "words"),
+    [
+        ({"capacity": Resources(0)}, "cpu_cores"),
+        ({"billing_unit_s": 0}, "billing_unit_s"),
+        ({"price_per_unit_usd": -0.5}, "price_per_unit_usd"),
+        ({"startup_s": -1}, "startup_s"),
+    ],
+)
+def test_an_offer_out_of_range_is_refused(offer: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=f"offer: {words}"):
+        HostOffer(**({"capacity": CAPACITY} | offer))
+
+
+@pytest.mark.parametrize(("unit_s", "price"), [(0, 1), (-1, 1), (600, -1)])
+def test_a_lease_out_of_range_is_refused(unit_s: float, price: float) -> None:
+    with pytest.raises(InputError):
+        Lease(unit_s, price, 0.0)
+    Lease(600, 0, 0.0)  # free hosts are allowed
 
 
 def test_equal_deployments_are_equal_in_any_order() -> None:
@@ -153,3 +184,10 @@ def test_an_operator_without_reading_has_one_with_everything_missing() -> None:
     reading = steady_snapshot().reading["work"]
     assert reading.queue_length is None
     assert snapshot().reading["b"] == OperatorReading("b")
+
+
+def test_what_arrives_within_a_trigger_is_no_backlog_before_the_first_batch() -> None:
+    reading = OperatorReading(
+        "a", arrival_rate_per_s=10, queue_length=70, batches=BatchReading(5.0, ())
+    )
+    assert snapshot(operators=(reading,)).backlog("a") == 20

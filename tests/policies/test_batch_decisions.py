@@ -15,7 +15,7 @@ import pytest
 
 from tests.policies.batch_world import BatchWorld, Query, changes
 from tidegate.loop.stack import StackOptions, build_stack
-from tidegate.model import HostOffer, Latency
+from tidegate.model import HostOffer, Latency, Plan
 from tidegate.model.topology import Resources
 from tidegate.policies.base import NoMemory, Policy, Situation
 from tidegate.policies.drs import Drs
@@ -30,6 +30,19 @@ def stack(slo_s: float, most: int = 20) -> Policy:
 def constant(rate_per_s: float) -> Callable[[float], float]:
     """The same rate at all times."""
     return lambda _: rate_per_s
+
+
+def planned(world: BatchWorld, t_max_s: float) -> Plan:
+    """What DRS alone decides now, without guards."""
+    plan, _ = Drs(t_max_s=t_max_s).decide(world.snapshot(10), NoMemory())
+    return plan
+
+
+def after_batches(query: Query, hosts: int, slots: int, most: int) -> BatchWorld:
+    """A query that has run for half a minute. hosts, slots, most: as of `BatchWorld`."""
+    world = BatchWorld([query], hosts, slots, most)
+    world.run_batches(30)
+    return world
 
 
 @pytest.mark.parametrize("start", [1, 2, 5, 20])
@@ -266,7 +279,7 @@ def test_more_queries_than_slots_get_the_hosts_that_their_tasks_fill() -> None:
 @pytest.mark.parametrize("policy", ["drs", "tide"])
 def test_a_query_has_its_own_bound_when_the_one_with_the_largest_slo_is_gone(policy: str) -> None:
     """`slo={"alerts": "2s", "*": "30s"}`, and only alerts runs."""
-    alerts = Query("alerts", constant(2_000), 2, 0.3, service_s=0.001, trigger_s=0)
+    alerts = Query("alerts", constant(2_700), 2, 0.3, service_s=0.001, trigger_s=0)
     world = BatchWorld([alerts], 3, 1, 20)
     world.run(build_stack(policy, Situation(30.0), StackOptions(max_hosts=20)), 60)
     assert not [late for late in world.late if late[0] > 100]
@@ -275,9 +288,7 @@ def test_a_query_has_its_own_bound_when_the_one_with_the_largest_slo_is_gone(pol
 def test_hosts_that_save_no_round_are_not_requested_at_the_maximum() -> None:
     """Twelve tasks take two rounds on six slots as on eight, and there are no more than eight."""
     query = Query("q", constant(4_000), 4, 0.5, service_s=0.001, trigger_s=0, tasks=12)
-    world = BatchWorld([query], 6, 1, 8)
-    world.run_batches(30)
-    plan, _ = Drs(t_max_s=2.0).decide(world.snapshot(10), NoMemory())
+    plan = planned(after_batches(query, 6, 1, 8), t_max_s=2.0)
     assert len(plan.deployment.hosts) == 6
     assert "at most 8 hosts" in plan.unmet[0].why
 
@@ -285,18 +296,14 @@ def test_hosts_that_save_no_round_are_not_requested_at_the_maximum() -> None:
 def test_a_job_that_falls_behind_gets_all_hosts_up_to_the_maximum() -> None:
     """Eight equal tasks take two rounds on six slots as on four, but are never quite equal."""
     query = Query("q", constant(9_000), 6, 0.5, service_s=0.001, trigger_s=0, tasks=8)
-    world = BatchWorld([query], 2, 2, 3)
-    world.run_batches(30)
-    plan, _ = Drs(t_max_s=4.2).decide(world.snapshot(10), NoMemory())
+    plan = planned(after_batches(query, 2, 2, 3), t_max_s=4.2)
     assert len(plan.deployment.hosts) == 3
 
 
 def test_a_bound_that_the_plan_meets_is_not_called_out_of_reach() -> None:
     """With the headroom of a scale-out it could not be met, but that is a margin only."""
     query = Query("q", constant(3_000), 6, 0.5, service_s=0.001, trigger_s=0, tasks=4)
-    world = BatchWorld([query], 2, 1, 8)
-    world.run_batches(30)
-    plan, _ = Drs(t_max_s=4.2).decide(world.snapshot(10), NoMemory())
+    plan = planned(after_batches(query, 2, 1, 8), t_max_s=4.2)
     assert len(plan.deployment.hosts) == 4
     assert not plan.unmet
 
@@ -304,7 +311,7 @@ def test_a_bound_that_the_plan_meets_is_not_called_out_of_reach() -> None:
 def test_the_empty_part_of_a_round_is_not_held_by_several_queries_either() -> None:
     """Twelve equal tasks hold six of eight slots, and the other query needs next to none."""
     heavy = Query("heavy", constant(5_000), 4, service_s=0.001, trigger_s=0, tasks=12)
-    light = Query("light", constant(5), 60)
+    light = Query("light", constant(5), 4, trigger_s=0)
     world = BatchWorld([heavy, light], 4, 2, 20)
     for rows in (3_000.0, 6_000.0, 9_000.0, 12_000.0):
         work_s = rows * heavy.service_s
@@ -312,15 +319,22 @@ def test_the_empty_part_of_a_round_is_not_held_by_several_queries_either() -> No
     heavy.durations_s, heavy.delays_s = [2.5], [5.0]
     light.samples.add(BatchSample(5, 0.5, 0.01, 1.0, available=1.0))
     light.durations_s, light.delays_s = [0.5], [5.5]
-    plan, _ = Drs(t_max_s=2.8).decide(world.snapshot(10), NoMemory())
+    plan = planned(world, t_max_s=3.2)
     assert len(plan.deployment.hosts) > 4
 
 
-def test_tide_buys_nothing_for_a_backlog_that_the_source_does_not_admit() -> None:
-    query = Query("q", constant(400), 30, trigger_s=10, max_rows=5_000, queue=2_000_000)
-    world = BatchWorld([query], 1, 4, 20)
-    policy = build_stack("tide", Situation(30.0), StackOptions(max_hosts=20))
-    assert max(world.run(policy, 30)) == 1
+@pytest.mark.parametrize(("rate", "said"), [(400, False), (1_000, True)])
+def test_tide_buys_nothing_for_what_the_source_does_not_admit(rate: float, said: bool) -> None:
+    """500 rows/s are admitted; a backlog beyond them needs no host, and neither do new rows."""
+    most = []
+    for backlog in (0, 2_000_000):
+        query = Query("q", constant(rate), 30, service_s=0.01, trigger_s=10, max_rows=5_000)
+        query.queue = backlog
+        world = BatchWorld([query], 1, 4, 20)
+        policy = build_stack("tide", Situation(30.0), StackOptions(max_hosts=20))
+        most.append(max(world.run(policy, 30)))
+        assert any("admits at most" in reason for reason in world.reasons) == said
+    assert most[0] == most[1]
 
 
 def test_tide_follows_a_query_beside_one_of_which_nothing_is_heard() -> None:

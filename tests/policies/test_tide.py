@@ -11,6 +11,8 @@ from dataclasses import replace
 import pytest
 
 from tests.policies.batch_world import BatchWorld, Query
+from tidegate.lab.backtest import situation_of
+from tidegate.lab.scenario_options import ScenarioOptions
 from tidegate.loop.stack import build_stack
 from tidegate.model import (
     Host,
@@ -25,10 +27,12 @@ from tidegate.model import (
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.policies import Situation, create
 from tidegate.policies.tide import Tide, TideMemory
-from tidegate.policies.tide.forecast import FORECASTERS, Ensemble, Histogram
+from tidegate.policies.tide.forecast import FORECASTERS, HEADROOM, STEEPEST, Ensemble, Histogram
+from tidegate.policies.tide.policy import FIRST_PART, LEAST_PART, MOST_PART
 from tidegate.policies.tide.promise import Promise, late_now, late_share
 from tidegate.policies.wrapper import innermost
 from tidegate.testing import check_policy
+from tidegate.workloads import ConstantRate
 
 TEN_SEEDS = range(10)
 QUICK = Latency(mean_s=0.3, p50_s=0.3, p95_s=0.5, p99_s=0.6)
@@ -318,6 +322,65 @@ def test_a_host_that_was_needed_within_the_last_unit_is_kept() -> None:
         for _ in range(60):
             story.turn(10.0, unit_s=unit_s)
     assert hourly.hosts > by_minute.hosts
+
+
+def test_of_a_long_unit_the_last_minutes_decide() -> None:
+    """One minute of ten times the rate, an hour ago, keeps no host for another hour."""
+    story = Story(hosts=1)
+    for _ in range(20):
+        story.turn(10.0, unit_s=3600.0)
+    story.turn(60.0, unit_s=3600.0)
+    most = story.hosts
+    for _ in range(240):
+        story.turn(10.0, unit_s=3600.0, leased_s=15.0)
+    assert story.hosts < most
+
+
+def test_what_a_missing_host_makes_late_is_measured() -> None:
+    """Two hosts less than needed: all items are late on one, and none where there is time."""
+    prices = {}
+    for name, latency in (("late", SLOW), ("in time", QUICK)):
+        story = Story(hosts=1)
+        for turn in range(60):
+            story.hosts = 1
+            story.turn(40.0 + turn % 2, latency=latency)
+        prices[name] = story.memory.part_late
+    assert prices["late"] == MOST_PART
+    assert prices["in time"] == LEAST_PART
+    assert Story().memory.part_late == pytest.approx(FIRST_PART)
+
+
+def test_a_spike_is_not_forecast_to_grow_as_it_began() -> None:
+    """Eight times the rate at once: the margins of that turn are not paid for at the top."""
+    ensemble, _ = fed([10.0] * 30 + [80.0] * 5, 0.97)
+    forecast, _ = ensemble.forecast(LEAD_S, 0.97, 0.99)
+    assert 80.0 <= forecast.rate_per_s <= HEADROOM * STEEPEST * 80.0
+    ensemble, _ = fed([10.0] * 30 + [80.0] * 30, 0.97)
+    forecast, _ = ensemble.forecast(LEAD_S, 0.97, 0.99)
+    assert forecast.rate_per_s <= HEADROOM * 80.0
+
+
+def test_a_forecast_of_nothing_needs_one_host() -> None:
+    """Every second 5 min are silent, and only the day before knows when."""
+    story, silent = Story(hosts=1), []
+    for _ in range(1700):
+        slot = math.floor(story.time_s / 300.0)
+        rate = 0.0 if slot % 2 else 10.0 + 90 * random.Random(slot % 288).random()
+        plan = story.turn(rate)
+        if rate > 0 and plan.reasons[0].text.startswith("0/s at most"):
+            silent.append(plan.bounded_target)
+        story.time_s += 45.0
+    assert silent and min(silent) >= 1
+
+
+def test_the_price_of_a_late_item_comes_from_the_scenario() -> None:
+    cheap, dear = (ScenarioOptions(2.0, penalty_usd=usd) for usd in (0.001, 0.01))
+    prices = [situation_of(o.build(ConstantRate(40, 600))).late_price for o in (cheap, dear)]
+    assert None not in prices and math.isclose(prices[1] or 0, 10 * (prices[0] or 1))
+    assert situation_of(ScenarioOptions(2.0).build(ConstantRate(40, 600))).late_price == (
+        pytest.approx(10)
+    )
+    assert Tide.suggested(Situation(2.0, late_price=3.0)) == {"slo_s": 2.0, "late_price": 3.0}
 
 
 def test_waiting_items_add_spare_hosts() -> None:

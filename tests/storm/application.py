@@ -86,6 +86,7 @@ STAY = (
     "SparkSubmit",
     "tests/storm/job.py",
     "tests.storm.controller",
+    "kafka.Kafka",
 )
 """Processes that may come while a seed runs, and stay for the next one."""
 # A JVM that lives for minutes is through sooner when it does not optimise.

@@ -300,10 +300,7 @@ class ChangeCost(Guard):
             if not self._ends(episode, snapshot):
                 return replace(own, episode=episode)
             own = _ended(own, episode, hosts)
-        usual = tuple(_usual(snapshot))
-        if usual == own.usual and own.episode is None:
-            return own
-        return replace(own, usual=usual, episode=None)
+        return replace(own, usual=tuple(_usual(snapshot)))
 
     def _ends(self, episode: Episode, snapshot: Snapshot) -> bool:
         """Whether the time is over and every query that has rows had enough batches."""
@@ -355,6 +352,8 @@ def _need_noted(snapshot: Snapshot, plan: Plan, own: ChangeCostMemory) -> Change
     """
     now_s, now = snapshot.time_s, len(snapshot.requested.hosts)
     planned, since_s = len(plan.deployment.hosts), own.fewer_since_s
+    # A policy may keep hosts that it does not need until the time that is paid for ends.
+    needed = planned if plan.predicted.hosts_needed is None else plan.predicted.hosts_needed
     lasted: list[float] = []
     released = own.released
     if own.requested is not None and now < own.requested:
@@ -362,11 +361,11 @@ def _need_noted(snapshot: Snapshot, plan: Plan, own: ChangeCostMemory) -> Change
     if planned > now:
         lasted += [now_s - at for at, before in released if before <= planned]
         released = tuple(seen for seen in released if seen[1] > planned)
-    if since_s is not None and planned >= now:
+    if since_s is not None and needed >= now:
         if now >= own.fewer_than:
             lasted.append(now_s - since_s)
         own = replace(own, fewer_since_s=None, fewer_than=0)
-    elif since_s is None and planned < now:
+    elif since_s is None and needed < now:
         own = replace(own, fewer_since_s=now_s, fewer_than=now)
     if not lasted and released == own.released:
         return own

@@ -122,12 +122,20 @@ def situation_of(scenario: Scenario) -> Situation:
         peak_instances=_busiest(scenario),
         instances_per_host=instances_on_a_host(scenario),
         host_rate_per_s=host_rate_per_s(scenario),
+        late_price=_late_price(scenario),
     )
 
 
 def host_rate_per_s(scenario: Scenario) -> float:
     """Items per second that a full host can process."""
     return instances_on_a_host(scenario) / _busiest_s(scenario)
+
+
+def _late_price(scenario: Scenario) -> float | None:
+    """Price of a late item over that of processing one on a busy host; None if one of them is 0."""
+    settings = scenario.settings if scenario.batches is None else scenario.batches
+    usd_per_item = scenario.offer.usd_per_h / 3600 / host_rate_per_s(scenario)
+    return settings.penalty_usd / usd_per_item if settings.penalty_usd and usd_per_item else None
 
 
 def hosts_at_the_peak(scenario: Scenario) -> float:

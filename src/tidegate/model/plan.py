@@ -87,13 +87,15 @@ class Prediction(Value):
     """The effect that the plan should have, so that the next turn can judge it.
 
     sojourn_s: mean end-to-end time; utilisation: mean over the hosts, 0 to 1;
-    capacity_per_s: items per second that could be processed; cost_usd_per_h: price of the hosts.
+    capacity_per_s: items per second that could be processed; cost_usd_per_h: price of the hosts;
+    hosts_needed: hosts that are needed, where the plan keeps more because they are paid for.
     """
 
     sojourn_s: float | None = None
     utilisation: float | None = None
     capacity_per_s: float | None = None
     cost_usd_per_h: float | None = None
+    hosts_needed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,7 +260,11 @@ class Packing:
             self.deployment,
             reasons=tuple(self.reasons),
             predicted=Prediction(
-                predicted.sojourn_s, predicted.utilisation, predicted.capacity_per_s, cost
+                predicted.sojourn_s,
+                predicted.utilisation,
+                predicted.capacity_per_s,
+                cost,
+                predicted.hosts_needed,
             ),
             unmet=tuple(self.unmet),
         )

@@ -81,6 +81,7 @@ class Situation(Value):
         peak_instances: Instances of the busiest operator that the peak load keeps busy.
         instances_per_host: Instances of each operator that a host has room for.
         host_rate_per_s: Items per second that a full host can process.
+        late_price: Price of a late item, in prices of processing one on a busy host.
     """
 
     slo_s: float | None = None
@@ -89,6 +90,7 @@ class Situation(Value):
     peak_instances: float | None = None
     instances_per_host: int | None = None
     host_rate_per_s: float | None = None
+    late_price: float | None = None
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,9 @@ def select_to_move(
     """The operators whose total load is the smallest that is at least `needed`.
 
     An exact subset sum over loads in whole steps of `resolution` (longer ones where that would be
-    more than `MOST_STEPS`), as a dynamic program whose
-    table is one big integer a row: bit t is set when the load t can be reached. Loads are rounded
-    down and the need up, so that what is chosen is always enough; where even all of it is too
-    little, all of it is chosen.
+    more than `MOST_STEPS`), as a dynamic program whose table is one big integer a row: bit t is set
+    when the load t can be reached. Loads are rounded down and the need up, so that what is chosen
+    is always enough; where even all of it is too little, all of it is chosen.
 
     loads: load by operator, in any unit; needed: load to take away, in the same unit;
     resolution: in the same unit again (a thousandth of a core).

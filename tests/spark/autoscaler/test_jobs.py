@@ -86,3 +86,9 @@ def test_a_straggler_does_not_hide_the_slots_that_were_there() -> None:
     stage = StageWork(0, 10, 16, 32, longest_s=10, straggled_s=8)
     assert held_slots([stage], most=12) == pytest.approx(4)
     assert held_slots([], most=12) is None
+
+
+def test_the_last_task_of_a_round_is_no_straggler() -> None:
+    """Five tasks on four slots: the fifth runs alone, and no slot more is held for it."""
+    stage = StageWork(0, 2.7, 5.7, 5, longest_s=1.7, straggled_s=1.7)
+    assert held_slots([stage], most=4) == pytest.approx(2.5)

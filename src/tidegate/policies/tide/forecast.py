@@ -37,12 +37,17 @@ LONGEST_GAP_S = 120.0
 MOST_DUE = 64
 """Number of forecasts that wait for what comes; with more, some turns make none."""
 SCORE_FADE = 0.999
-"""Weight of earlier losses at each turn."""
+"""Weight of earlier losses at each turn, when there are many."""
 SHARPNESS = 4
 """Power of the ratio of scores that gives a forecaster's weight."""
 FEW = 20
 """Forecasts in a histogram below which its margin is at least `FIRST_MARGIN`."""
-FIRST_MARGIN = 1.3
+FIRST_MARGIN = 1.2
+HEADROOM = 1.2
+"""The forecast is at most the largest value of a forecaster times this: a margin that was learned
+at the foot of a spike says nothing at its top."""
+STEEPEST = 2.0
+"""A trend is followed to at most this multiple of the rate now, or to that part of it."""
 DEMOTED = 0.02
 """Weight below which a forecaster counts as demoted."""
 
@@ -220,10 +225,10 @@ class Ensemble(Value):
                 if value > 0:
                     histograms[i] = histograms[i].add(came / value)
                 loss = pinball(d.quantile, came, upper)
-                before = losses[i]
-                losses[i] = (
-                    loss if before is None else SCORE_FADE * before + (1 - SCORE_FADE) * loss
-                )
+                before = loss if (known := losses[i]) is None else known
+                # A mean of all at first: the first forecast does not outweigh the next thousand.
+                weight = max(1 - SCORE_FADE, 1 / (1 + histograms[i].seen))
+                losses[i] = before + weight * (loss - before)
         return replace(self, histograms=tuple(histograms), losses=tuple(losses))
 
     # --- what will come -----------------------------------------------------------------------
@@ -238,7 +243,9 @@ class Ensemble(Value):
         values = tuple(self._values(self.seen_s, lead_s))
         weights = self.weights(values)
         uppers, reach = self._uppers(values, quantile), self._uppers(values, most)
-        rate, reach_per_s = _median(weights, uppers), _median(weights, reach)
+        top = HEADROOM * max(value for value in values if value is not None)
+        rate = min(top, _median(weights, uppers))
+        reach_per_s = min(top, _median(weights, reach))
         best = max(range(len(weights)), key=weights.__getitem__)
         demoted = tuple(
             name
@@ -286,7 +293,7 @@ class Ensemble(Value):
         yield max(r for _, r in self.recent)
         for minutes in (5, 15, 60):
             yield max(self.minutes[-minutes:])
-        yield max(0.0, rate + _slope(self.recent) * lead_s)
+        yield min(max(rate / STEEPEST, rate + _slope(self.recent) * lead_s), STEEPEST * rate)
         yield _upcoming(self.day, now_s + lead_s, DAY_SLOT_S)
         yield _upcoming(self.week, now_s + lead_s, WEEK_SLOT_S)
 

@@ -104,6 +104,8 @@ def mean_for(slo_s: float, floor_s: float, share: float) -> float:
 
     >>> round(mean_for(2.0, floor_s=0.5, share=0.9), 2), round(mean_for(2.0, 0.5, 0.99), 2)
     (1.15, 0.83)
+    >>> mean_for(2.0, floor_s=0.5, share=1.0)
+    0.5
     """
     if floor_s >= slo_s:
         return slo_s

@@ -18,8 +18,15 @@ from tidegate.units import show_duration, show_share
 
 __all__ = ["Tide", "TideMemory"]
 
-PART_LATE = 0.4
-"""Part of the items that are late while a host is missing: most shortages are small or short."""
+FIRST_PART, LEAST_PART, MOST_PART = 0.2, 0.05, 0.4
+"""Part of the items that are late while a host is missing: until it was measured, at least, and at
+most, because not all late items are due to a missing host."""
+FEW = 3.0
+"""Missing hosts times busy hosts, summed over turns, with which `FIRST_PART` is weighed."""
+FADE = 0.998
+"""Weight of earlier shortages at each turn."""
+LONGEST_HOLD_S = 300.0
+"""Time for which a host was not needed after which it is released, if its paid unit is longer."""
 LEAST_BUSY = 0.1
 """Smallest number of busy hosts that a missing host is weighed with."""
 SPIKE = 1.5
@@ -38,6 +45,8 @@ class TideMemory(Value):
         needs: (time, hosts) of the needs within the last billing unit that no later one reaches.
         per_host: Items per second that keep a host busy, as last measured.
         excused: Whether the present late items are due to a rate that was out of reach.
+        late_work: Busy hosts times the share of late items, summed over turns that fade.
+        missing: Busy hosts times the hosts that were missing, summed in the same way.
     """
 
     promise: Promise = field(default_factory=Promise)
@@ -45,6 +54,14 @@ class TideMemory(Value):
     needs: Needs = ()
     per_host: float | None = None
     excused: bool = False
+    late_work: float = 0.0
+    missing: float = 0.0
+
+    @property
+    def part_late(self) -> float:
+        """Part of the items of all hosts that are late while one is missing, as measured."""
+        part = (self.late_work + FEW * FIRST_PART) / (self.missing + FEW)
+        return min(MOST_PART, max(LEAST_PART, part))
 
 
 @dataclass(frozen=True)
@@ -69,14 +86,14 @@ class Tide(Policy):
     Late items after a rate that not even the largest price would have covered are counted as out of
     reach, and change nothing.
 
-    10 items/s keep half a host busy. At first the margin is 30 %:
+    10 items/s keep half a host busy. At first the margin is 20 %:
 
     >>> from tidegate.testing import station_snapshot
     >>> now = station_snapshot({"work": (10, 5)}, allocation=(4,), cores_per_host=4)
     >>> policy = Tide(slo_s=1.0)
     >>> plan, memory = policy.decide(now, policy.initial_memory())
     >>> plan.reasons[0].text
-    '13/s at most in 0 s (66.7 % sure, mostly by last): 1 host; a missing one costs 2 times its
+    '12/s at most in 0 s (50.0 % sure, mostly by last): 1 host; a missing one costs 1 times its
     price; promised: 99 % in time'
 
     I. Gibbs and E. Candès, *Adaptive conformal inference under distribution shift*, NeurIPS 2021;
@@ -106,7 +123,8 @@ class Tide(Policy):
     @classmethod
     def suggested(cls, situation: Situation) -> dict[str, Any]:
         """The latency target as it is: the share says how much of it has to be kept."""
-        return {} if situation.slo_s is None else {"slo_s": situation.slo_s}
+        known = {"slo_s": situation.slo_s, "late_price": situation.late_price}
+        return {name: value for name, value in known.items() if value is not None}
 
     def decide(self, snapshot: Snapshot, memory: TideMemory) -> tuple[Plan, TideMemory]:
         """Account for what came, forecast what comes, and lease or release."""
@@ -118,11 +136,11 @@ class Tide(Policy):
             return packing.plan(), memory
         memory = self._accounted(snapshot, memory, rate, need)
         lead_s = snapshot.offer.startup_s + (snapshot.interval_s or 0.0)
-        price = self._price(memory.promise.care, need)
-        sure, surest = _sure(price), _sure(self._price(math.log(self.most), need))
+        price = self._price(memory, need, memory.promise.care)
+        sure, surest = _sure(price), _sure(self._price(memory, need, math.log(self.most)))
         forecast, ensemble = memory.ensemble.forecast(lead_s, sure, surest)
         hosts, unmet = self._hosts(packing, need, forecast, rate, memory)
-        spare = self._spare(snapshot, need, price, len(packing.hosts), rate)
+        spare = self._spare(snapshot, need, price / memory.part_late, len(packing.hosts), rate)
         if spare:
             hosts = max(hosts, math.ceil(need.busy + spare))
         most = snapshot.offer.max_hosts
@@ -143,7 +161,7 @@ class Tide(Policy):
         else:
             self._release(packing, need, forecast, rate, memory.needs)
         can = None if memory.per_host is None else memory.per_host * len(packing.hosts)
-        return packing.plan(Prediction(capacity_per_s=can)), memory
+        return packing.plan(Prediction(capacity_per_s=can, hosts_needed=hosts)), memory
 
     # --- the past -----------------------------------------------------------------------------
 
@@ -155,6 +173,7 @@ class Tide(Policy):
         done = late_now(snapshot, self.slo_s)
         if done is not None and now_s != memory.ensemble.seen_s:
             items, late = done
+            memory = self._short(snapshot, memory, need, late) if rate > 0 else memory
             reach = [d.reach_per_s for d in memory.ensemble.due_at(now_s)]
             surprised = bool(reach) and rate > SPIKE * max(reach)
             excused = surprised or (excused and late > 1 - self.share)
@@ -169,6 +188,17 @@ class Tide(Policy):
             ensemble=memory.ensemble.observe(now_s, rate),
             per_host=rate / need.busy if need.busy > 0 and rate > 0 else memory.per_host,
             excused=excused,
+        )
+
+    def _short(
+        self, snapshot: Snapshot, memory: TideMemory, need: Need, late: float
+    ) -> TideMemory:
+        """The memory with the hosts that were missing in this turn, and what it made late."""
+        missing = max(0, need.hosts(1.0, self.share)[0] - snapshot.hosts_running)
+        return replace(
+            memory,
+            late_work=FADE * memory.late_work + late * need.busy,
+            missing=FADE * memory.missing + missing * need.busy,
         )
 
     def _promised(self, promise: Promise) -> str:
@@ -190,19 +220,20 @@ class Tide(Policy):
 
     # --- what it takes ------------------------------------------------------------------------
 
-    def _price(self, care: float, need: Need) -> float:
+    def _price(self, memory: TideMemory, need: Need, care: float) -> float:
         """What a missing host costs in late items, in prices of a host.
 
-        The queue grows meanwhile, so that items of all hosts are late, not only its own.
+        The queue grows meanwhile, so that items of all hosts are late, not only its own. How many
+        of them is measured: where the SLO leaves time to catch up, hardly any.
         """
         busy = max(need.busy, LEAST_BUSY)
-        return PART_LATE * self.late_price * math.exp(care) * busy
+        return memory.part_late * self.late_price * math.exp(care) * busy
 
     def _hosts(
         self, packing: Packing, need: Need, forecast: Forecast, rate: float, memory: TideMemory
     ) -> tuple[int, list[Unmet]]:
         """Hosts for the forecast, and demand that no number of hosts meets."""
-        if rate > 0:
+        if rate > 0 and forecast.rate_per_s > 0:
             return need.hosts(forecast.rate_per_s / rate, forecast.quantile)
         if memory.per_host is None:  # nothing has ever arrived
             return 1, []
@@ -241,7 +272,7 @@ class Tide(Policy):
         if need.held:
             packing.because("held", f"{need.held}: nothing is released")
             return
-        if rate > 0:
+        if rate > 0 and forecast.rate_per_s > 0:
             keep = max(keep, need.safe_hosts(forecast.rate_per_s / rate, forecast.quantile))
         ending = [h for h in snapshot.hosts if h.id in packing.hosts and _ends(snapshot, h)]
         released = ending[::-1][: max(0, now - keep)]
@@ -276,10 +307,14 @@ def _ends(snapshot: Snapshot, host: Host) -> bool:
 
 
 def _remembered(snapshot: Snapshot, needs: Needs, hosts: int, lead_s: float) -> Needs:
-    """The needs of the last unit, or of the time until a host runs, that no later one reaches."""
+    """The needs that no later one reaches, of the time for which a host is kept without need.
+
+    That is the last unit, because to keep a host for a unit costs as much as to lease it again. Of
+    a long unit, the last minutes say more about the next one than its largest need.
+    """
     now_s, offer = snapshot.time_s, snapshot.offer
     paid_s = offer.billing_unit_s if offer.price_per_unit_usd > 0 else 0.0
-    since_s = now_s - max(paid_s, lead_s)
+    since_s = now_s - max(min(paid_s, LONGEST_HOLD_S), lead_s)
     return (*(n for n in needs if since_s < n[0] < now_s and n[1] > hosts), (now_s, hosts))
 
 
