@@ -84,7 +84,7 @@ STAY = (
     "CoarseGrainedExecutorBackend",
     "deploy.worker.Worker",
     "SparkSubmit",
-    "tests/storm/job.py",
+    "job.py",
     "tests.storm.controller",
     "kafka.Kafka",
 )

@@ -34,7 +34,7 @@ class Feed(Closing):
     def _run(self) -> None:
         wrote_s = time.monotonic()
         while not self._end.wait(0.1):
-            # After a restart, a batch may read two files, so that the count is too low for ever.
+            # A batch may read two files after a restart, and the count is too low from then on.
             late = time.monotonic() - wrote_s > QUIET_S
             if late or self.files - self.batches() < self.ahead:
                 ticks.write_input(self.folder, self.files, 1)

@@ -220,8 +220,18 @@ def marked(mark: str) -> dict[int, str]:
         except OSError:  # it has just ended
             continue
         if any(words):  # one that has ended, and that nobody has waited for, has none
-            found[int(entry.name)] = " ".join(words).strip()
+            found[int(entry.name)] = command_of(words)
     return found
+
+
+def command_of(words: Sequence[str]) -> str:
+    """A command in short: without the folders of this machine, and without class paths.
+
+    >>> command_of(["/usr/bin/java", "-cp", "/a/b.jar:/c.jar", "kafka.Kafka", "/tmp/x/server", ""])
+    'java -cp … kafka.Kafka server'
+    """
+    short = ["…" if ":" in word and "/" in word else word.rpartition("/")[2] for word in words]
+    return " ".join(short).strip()
 
 
 def strangers(mark: str, before: Container[int], belongs: Sequence[str]) -> list[str]:
