@@ -112,8 +112,8 @@ bench-sweep: setup java ## 10,000 fluid trading days on Spark compared with one 
 bench-policies: setup ## every policy on open traces and generated days (hours; resumes; TRACES=folder, ONLY=name, WORLD=batches)
 	$(BIN)/python benchmarks/policies.py $(TRACES) $(if $(ONLY),--only $(ONLY)) $(if $(WORLD),--world $(WORLD))
 
-storm: setup java ## inject random faults into a fleet of real hosts (minutes; SEED=1 FAULTS=10)
-	$(BIN)/python -m tests.fleet.storm --seed $(or $(SEED),1) --faults $(or $(FAULTS),10)
+storm: setup java agent try-kafka ## random faults on real Spark into docs/measured/storm.jsonl (hours; resumes; WORLD=fleet SEED=1 SEEDS=20 FAULTS=20)
+	$(BIN)/python -m tests.storm $(if $(WORLD),--world $(WORLD)) $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FAULTS),--faults $(FAULTS))
 
 fence: setup java agent try-kafka ## cut off and suspend servers of a fleet in network namespaces; writes docs/measured/fence.md (an hour or more; SEED=1 RUNS=200; continues; as root)
 	$(BIN)/python -m tests.fleet.partitions --seed $(or $(SEED),1) --runs $(or $(RUNS),200); code=$$?; $(BIN)/python -m tests.fleet.partitions --page; exit $$code
