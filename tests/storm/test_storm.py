@@ -27,6 +27,7 @@ from tests.storm.seed import (
     SeedLine,
     drawn,
     left_over,
+    marked,
     play,
     strangers,
     until,
@@ -183,6 +184,8 @@ def test_processes_are_found_by_their_mark_and_ended() -> None:
     env = {**os.environ, MARK: mark}
     child = subprocess.Popen(["sleep", "600"], env=env)
     try:
+        while child.pid not in marked(mark):  # its environment is there a moment after its start
+            assert child.poll() is None
         assert left_over("another test", 0.0) == []
         assert left_over(mark, 0.0) == ["sleep 600"]
         assert child.wait(60) < 0
