@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup agent test test-trust test-agent test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-agent bench-apps bench-fleet bench-traces bench-sweep bench-policies storm fence soak fuzz mutants claims java clean clean-all
+.PHONY: help setup agent test test-trust test-agent test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-agent bench-apps bench-fleet bench-traces bench-sweep bench-policies storm fence soak fuzz mutants claims future java clean clean-all
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -135,6 +135,9 @@ bench-traces: setup java ## logs to traces: rows a second and core, and linearit
 
 claims: setup ## repeat the papers' experiments and write docs/measured/claims.md (a quarter of an hour)
 	$(BIN)/tidegate reproduce all --keep out/bench-papers --claims docs/measured/claims.md --report out/papers.html
+
+future: setup ## answer the questions that the papers left open and write docs/measured/future.md (a quarter of an hour)
+	$(BIN)/tidegate reproduce future --page docs/measured/future.md
 
 clean: ## remove the files that setup and tests created; out/bench-* stays, which took hours
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

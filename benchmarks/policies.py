@@ -4,7 +4,8 @@ Every policy, with the parameters that it suggests and the default guards, on op
 rates and on generated exchange days, in one of three worlds (queues, micro-batches of a recorded
 Spark application, hourly billing). For each run: the share of items in time, the cost (hosts and
 late items at the default price) over the hindsight bound, and the number of rescales. `tide` runs
-once for each share in --shares; the other policies know none.
+once for each share in --shares; the other policies know none. `trained` is the policy of
+`tidegate.lab.future.trained`, from the Gymnasium environment.
 
 FOLDER holds ``<family>/*_rate.csv`` or ``.csv.gz``, with the columns t_s and rate. Without it, only
 generated days run. The settings of `tide` were chosen on the traces in `CHOSEN_ON`; the others are
@@ -29,10 +30,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tidegate.lab.backtest import bound_of, run_policy, stack_for
+from tidegate.lab.backtest import bound_of, run_policy, situation_of, stack_for
+from tidegate.lab.future.trained import Trained, read_trained
 from tidegate.lab.scenario_options import ScenarioOptions
 from tidegate.loop.journal import read_journal
-from tidegate.loop.stack import StackOptions
+from tidegate.loop.stack import StackOptions, build_stack
 from tidegate.model import OperatorReading
 from tidegate.model.topology import Edge, Source, Topology
 from tidegate.policies import available, create
@@ -207,7 +209,11 @@ def run_one(
 ) -> Run:
     name, _, share = policy.partition(" ")
     parameters = {"share": float(share.rstrip("%")) / 100} if share else {}
-    _, stack = stack_for(name, scenario, StackOptions(parameters=parameters))
+    if name == Trained.name:
+        options = StackOptions(max_hosts=scenario.offer.max_hosts)
+        stack = build_stack(read_trained(), situation_of(scenario), options)
+    else:
+        _, stack = stack_for(name, scenario, StackOptions(parameters=parameters))
     report = run_policy(scenario, stack, fluid=fluid)
     in_time = report.items_out * (report.slo_compliance or 0.0) / max(1, report.items_in)
     later = in_time_after(report, LEARNING_S) if scenario.duration_s > 2 * LEARNING_S else None
@@ -234,7 +240,8 @@ def run_all(given: argparse.Namespace) -> list[Run]:
     kept = [run for run in kept if run.policy.split(" ")[0] not in given.again]
     given.out.write_text("".join(json.dumps(asdict(run)) + "\n" for run in kept))
     shares = [f"tide {100 * float(share):g}%" for share in given.shares.split(",")]
-    names = [p for name in available() for p in (shares if name == "tide" else [name])]
+    every = (*available(), Trained.name)
+    names = [p for name in every for p in (shares if name == "tide" else [name])]
     if given.policies:
         names = [p for p in names if p.split(" ")[0] in given.policies.split(",")]
     for trace, workload in workloads(given.folder, given.days, given.only):

@@ -63,6 +63,12 @@ def test_runs_are_kept_and_not_repeated(
     assert len(kept) == 1 and '"static"' in kept[0]
 
 
+def test_the_trained_policy_is_one_more_row(bench: Any, given: argparse.Namespace) -> None:
+    (found,) = bench.run_all(argparse.Namespace(**{**vars(given), "policies": "trained"}))
+    assert found.policy == "trained" and found.ratio >= 1 and 0 < found.in_time <= 1
+    assert "| trained | " in bench.tables([found], "queues")
+
+
 def test_short_and_derived_traces_are_left_out(bench: Any, given: argparse.Namespace) -> None:
     names = [name for name, _ in bench.workloads(given.folder, 1.0, "")]
     assert names == ["xetra_2018-02-01", *(f"generated-{seed}" for seed in range(1, 11))]

@@ -8,8 +8,10 @@ from typing import Annotated, Any
 import typer
 from rich.progress import TaskID
 
+from tidegate.cli.future import FUTURE, answer_questions
 from tidegate.cli.output import console, print_json, progress_bar, say, styled, table
 from tidegate.errors import InputError
+from tidegate.lab.future import QUESTIONS
 from tidegate.lab.papers import PAPERS, load_paper
 from tidegate.lab.papers.claims import Experiment, claims_page
 from tidegate.lab.papers.jobs import running_with
@@ -43,7 +45,12 @@ STYLES = {
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help=f"{', '.join(PAPERS)} or all.")],
+    paper: Annotated[
+        str,
+        typer.Argument(
+            help=f"{', '.join(PAPERS)} or all; future: questions that the papers left open."
+        ),
+    ],
     quick: Annotated[bool, typer.Option("--quick", help="Minutes instead of an hour.")] = False,
     seeds: Annotated[
         int | None,
@@ -77,22 +84,52 @@ def reproduce(
             metavar="FOLDER",
         ),
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"With future: only this question, {', '.join(QUESTIONS)}; repeat for more.",
+            metavar="NAME",
+        ),
+    ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            help="With future: write the page of all answers, or renew the sections that ran.",
+            metavar="FILE",
+        ),
+    ] = None,
+    traces: Annotated[
+        Path | None,
+        typer.Option(
+            help="With future: folder with recorded days, xetra/*_rate.csv; else generated days.",
+            metavar="FOLDER",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Repeat the papers' experiments and compare the results with the published figures.
 
     Each claim gets our measurement, with its spread over seeds, and a verdict: reproduced, partly,
     not clear, not, or untestable here. A claim that does not hold stays, with the reason.
+
+    With `future`, it runs an experiment for each question that the papers left open, and answers.
     """
-    if paper not in (*PAPERS, "all"):
-        raise InputError("paper", paper, "one of " + ", ".join((*PAPERS, "all")))
+    if paper not in (*PAPERS, "all", FUTURE):
+        raise InputError("paper", paper, "one of " + ", ".join((*PAPERS, "all", FUTURE)))
     if seeds is not None:
         finite(seeds, "--seeds", low=1, high=1000)
-    for option, file in (("--report", report), ("--claims", claims)):
+    for option, file in (("--report", report), ("--claims", claims), ("--page", page)):
         if file is not None:
             check_output(file, option)
     if keep is not None:
         check_output(keep / "runs", "--keep")
+    if paper == FUTURE:
+        _refuse({"--days": days, "--claims": claims}, "used with papers", "future has questions")
+        answer_questions(quick, seeds, only, page, report, traces, as_json)
+        return
+    _refuse(
+        {"--only": only, "--page": page, "--traces": traces}, "used with future", "papers have none"
+    )
     more = {"days": _read_days(paper, days)} if days else {}
     with running_with(processes or (1 if quick else 2), keep):
         experiments = _run(PAPERS if paper == "all" else (paper,), quick, seeds, as_json, more)
@@ -102,8 +139,8 @@ def reproduce(
         words = f"tidegate reproduce {paper}" + (" --quick" if quick else "")
         words += "" if seeds is None else f" --seeds {seeds}"
         before = claims.read_text(encoding="utf-8") if paper != "all" and claims.exists() else ""
-        page = claims_page(experiments, f"{words} --claims FILE", before)
-        write_output(claims, page, "--claims")
+        text = claims_page(experiments, f"{words} --claims FILE", before)
+        write_output(claims, text, "--claims")
     if as_json:
         print_json([row for experiment in experiments for row in experiment.rows()])
     else:
@@ -111,6 +148,14 @@ def reproduce(
         for written in (report, claims):
             if written is not None:
                 say(f"written: {written}")
+
+
+def _refuse(given: dict[str, Any], allowed: str, why: str) -> None:
+    """Refuse options that do not go with what is repeated."""
+    for option, value in given.items():
+        if value is not None:
+            shown = value[0] if isinstance(value, list) else value
+            raise InputError(option, str(shown), allowed, why)
 
 
 def _read_days(paper: str, files: list[Path]) -> Any:

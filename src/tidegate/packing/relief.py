@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from tidegate.model import Host, Unmet
 from tidegate.packing import Packing
 from tidegate.theory.placement import select_to_move
 
-__all__ = ["excess_cores", "relieve"]
+__all__ = ["Selection", "excess_cores", "relieve"]
+
+Selection = Callable[[Mapping[str, float], float], Sequence[str]]
+"""Selects the instances that leave a host, from their loads and the load that must leave."""
 
 
 def excess_cores(host: Host, target: float) -> float:
@@ -16,18 +19,20 @@ def excess_cores(host: Host, target: float) -> float:
     return ((host.utilisation or 0.0) - target) * host.capacity.cpu_cores
 
 
-def relieve(packing: Packing, excess: Mapping[str, float]) -> dict[str, int]:
+def relieve(
+    packing: Packing, excess: Mapping[str, float], select: Selection = select_to_move
+) -> dict[str, int]:
     """Move operators away from overloaded hosts; return the number moved from each.
 
     excess: cores to remove from each host; none of these hosts receives anything. The selected
     operators of all hosts are placed together, the largest first. New hosts are leased where the
     others have no room. A host with a single operator is left alone, since the operator would
-    overload another host just as well.
+    overload another host just as well. select: which operators leave.
     """
     marked: list[str] = []
     for host, cores in excess.items():
         loads = {name: packing.sizes[name].cpu_cores for name in packing.hosts[host]}
-        chosen = list(select_to_move(loads, cores))
+        chosen = list(select(loads, cores))
         if len(chosen) == len(loads) and chosen:
             chosen.remove(max(chosen, key=lambda name: loads[name]))
         if not chosen and cores > 0:

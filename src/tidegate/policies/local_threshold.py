@@ -10,8 +10,9 @@ from tidegate.codec import Value
 from tidegate.errors import SettingError
 from tidegate.model import Host, Plan, Snapshot
 from tidegate.packing import Packing
-from tidegate.packing.relief import excess_cores, relieve
+from tidegate.packing.relief import Selection, excess_cores, relieve
 from tidegate.policies.base import Policy, Style, setting
+from tidegate.theory.placement import select_to_move
 
 __all__ = ["LocalThreshold", "LocalThresholdMemory", "ThreeUtilisations", "Watch"]
 
@@ -123,7 +124,7 @@ class LocalThreshold(ThreeUtilisations):
             if watches[host.id].over >= self.violations
         }
         excess = {name: excess_cores(host, self.target) for name, host in over.items()}
-        for name, moved in relieve(packing, excess).items():
+        for name, moved in relieve(packing, excess, self.selection(packing)).items():
             host = over[name]
             if moved:
                 packing.because(
@@ -151,6 +152,10 @@ class LocalThreshold(ThreeUtilisations):
         return packing.plan(), LocalThresholdMemory(
             {host: watch for host, watch in watches.items() if host in packing.hosts}
         )
+
+    def selection(self, packing: Packing) -> Selection:
+        """The rule that selects the operators that leave a host."""
+        return select_to_move
 
     def _watch(self, host: Host, watch: Watch | None, now_s: float, first: bool) -> Watch:
         if watch is None:  # a host that has just come up is empty, not underloaded

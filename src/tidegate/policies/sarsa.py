@@ -244,9 +244,10 @@ class Sarsa(ThreeUtilisations):
             state = state_of(host.utilisation)
             wish = table.best(state)
             if table.pending is not None:
-                table = self._learn(table, table.pending, host.utilisation, wish)
+                gained = self.gained(table.pending, host, snapshot)
+                table = self._learn(table, table.pending, gained, state, wish)
                 wish = table.best(state)
-            tables[host.id] = replace(table, pending=Pending(state, wish, host.utilisation))
+            tables[host.id] = replace(table, pending=self.begun(host, state, wish, snapshot))
             wishes[host.id] = (host, wish)
 
         out = [host for host, wish in wishes.values() if wish == SCALE_OUT]
@@ -285,11 +286,17 @@ class Sarsa(ThreeUtilisations):
         table = QTable.from_thresholds(self.lower, self.upper)
         return table if first else replace(table, quiet_until_s=now_s + self.grace_s)
 
-    def _learn(self, table: QTable, past: Pending, utilisation: float, wish: int) -> QTable:
-        state = state_of(utilisation)
-        gained = (
-            self.penalty if past.cancelled else reward(past.utilisation, utilisation, self.target)
-        )
+    def begun(self, host: Host, state: int, action: int, snapshot: Snapshot) -> Pending:
+        """A decision, with what its reward will be compared with."""
+        return Pending(state, action, host.utilisation or 0.0)
+
+    def gained(self, past: Pending, host: Host, snapshot: Snapshot) -> float:
+        """The reward of a decision, now that its effect on the host is seen."""
+        if past.cancelled:
+            return self.penalty
+        return reward(past.utilisation, host.utilisation or 0.0, self.target)
+
+    def _learn(self, table: QTable, past: Pending, gained: float, state: int, wish: int) -> QTable:
         follower = past.action if self.bootstrap == "same-action" else wish
         value = updated(
             table.rows[past.state][past.action],

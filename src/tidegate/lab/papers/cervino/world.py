@@ -26,6 +26,7 @@ __all__ = [
     "Ramp",
     "Steady",
     "Stepped",
+    "engines",
     "follow_steps",
     "hold",
     "ramp",
@@ -43,7 +44,7 @@ Ramp = Sequence[tuple[float, int, float]]
 """(rate, VMs, share carried) by step."""
 
 
-def _world(
+def engines(
     workload: Workload,
     rate_per_vm: float,
     vms: int,
@@ -51,7 +52,20 @@ def _world(
     queue: int | None,
     noise: float,
     service_scv: float,
+    startup_s: float = 0.0,
 ) -> SimulatedCloud:
+    """Identical engines, one on each VM.
+
+    Args:
+        workload: Tuples of the source ``stocks``.
+        rate_per_vm: Capacity of a VM, in tuples per second.
+        vms: Number of VMs at the start.
+        seed: Random seed.
+        queue: Number of tuples that may wait, None for any number.
+        noise: Relative error of each measurement.
+        service_scv: Squared coefficient of variation of the service times.
+        startup_s: Time until a leased VM runs, in seconds.
+    """
     topology = Topology(
         (Operator("engine", Resources(1.0), 1 / rate_per_vm, service_scv),),
         (Source("stocks"),),
@@ -60,12 +74,12 @@ def _world(
     hosts = tuple(f"host-{n}" for n in range(1, vms + 1))
     return SimulatedCloud(
         topology,
-        HostOffer(Resources(1.0)),
+        HostOffer(Resources(1.0), startup_s=startup_s),
         workload,
         seed=seed,
         initial=Deployment(hosts, tuple(Instance(f"engine-{h[5:]}", "engine", h) for h in hosts)),
         settings=CloudSettings(
-            host_startup_s=(0.0, 0.0),
+            host_startup_s=(startup_s, startup_s),
             instance_startup_s=(0.0, 0.0),
             image_download_s=0.0,
             queue_limit=queue,
@@ -109,7 +123,7 @@ def hold(
         service_scv: Squared coefficient of variation of the service times.
     """
     workload = ConstantRate(rate_per_s / scale, duration_s, source="stocks", spacing="even")
-    world = _world(workload, rate_per_vm / scale, vms, seed, queue, 0.0, service_scv)
+    world = engines(workload, rate_per_vm / scale, vms, seed, queue, 0.0, service_scv)
     world.advance(duration_s)
     report = world.report()
     p99 = report.latency_p99_s
@@ -213,7 +227,7 @@ def follow_steps(
     """
     steps = _shifted(cervino_steps(), ROW_S * math.modf(seed * math.sqrt(2))[0])
     workload: RateTrace = steps.multiplied(1 / scale)
-    world = _world(workload, rate_per_vm / scale, 1, seed, queue, noise, service_scv)
+    world = engines(workload, rate_per_vm / scale, 1, seed, queue, noise, service_scv)
     world.advance(period_s * math.modf(seed * (math.sqrt(5) - 1) / 2 + later)[0])
     policy = AdaptiveProvisioning(tolerance=tolerance, shed=shed, last_second=last_second)
     report = run(world, policy, duration_s=steps.duration_s, interval_s=period_s, seed=seed)

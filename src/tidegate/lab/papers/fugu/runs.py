@@ -178,14 +178,21 @@ class Measures:
     upper_moved: float = 0.0
 
 
-def run_case(seed: int, case: Case, points: int, days: tuple[RecordedDay, ...] = ()) -> Measures:
+def run_case(
+    seed: int,
+    case: Case,
+    points: int,
+    days: tuple[RecordedDay, ...] = (),
+    policy: Policy | None = None,
+) -> Measures:
     """Let the policy drive the world of a seed through a day, and measure.
 
-    points: measurement points; days: from files, in place of the generator's.
+    points: measurement points; days: from files, in place of the generator's; policy: in place of
+    that of the case.
     """
     world = FuguWorld(seed, points, case.variant, days)
     cloud = world.simulation(case.day, TARGET)
-    controller = Controller(cloud, case.build(), seed=seed)
+    controller = Controller(cloud, policy or case.build(), seed=seed)
     loads: list[tuple[float, float, float]] = []
     latency: list[float] = []
     hosts: list[int] = []

@@ -9,7 +9,7 @@ prints them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy as np
 
 from tidegate.errors import InputError
 from tidegate.lab.papers.fugu.engine import STEP_S, QueryEngine
-from tidegate.model import Deployment, HostOffer, Instance, Snapshot
+from tidegate.model import Deployment, HostOffer, Instance, OperatorReading, Snapshot
 from tidegate.model.snapshot import NO_LATENCY
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.simulation import CloudSettings
@@ -68,6 +68,7 @@ SETTINGS = CloudSettings(
     decision_s=TURN_S,
     end_to_end_slo_s=2.0,
 )
+QUICK_MOVES = replace(SETTINGS, migration_pause_s=0.5)
 
 # Share of all trades of mapped stocks, mean of the six Xetra days with symbols (2017 and 2018).
 SECTORS = {
@@ -382,7 +383,7 @@ class FuguWorld:
         ticks = self.day(day)
         settings = SETTINGS
         if self.variant == "quick-moves":
-            settings = replace(settings, migration_pause_s=0.5)
+            settings = QUICK_MOVES
         buffer_s = math.inf if self.variant == "endless-buffers" else BUFFER_S
         shares = [1.0] * QUERIES + [SECTORS[q.sector] for q in self.queries]
         sectors = list(SECTORS)
@@ -432,6 +433,8 @@ class FuguCloud(SimulatedWorld):
         self._used_s, self._wanted_s = engine.used_s.copy(), engine.wanted_s.copy()
         self._seen: Readings | None = None
         self._loads: dict[str, Resources] = {}
+        self._readings: tuple[OperatorReading, ...] = ()
+        self._durations = self.durations()
 
     def durations(self) -> dict[str, tuple[float, float]]:
         """Results so far and their total latency in seconds, by query."""
@@ -459,6 +462,7 @@ class FuguCloud(SimulatedWorld):
             self.offer,
             roster.hosts(now, seen),
             tuple(replace(i, load=self._loads.get(i.id)) for i in shown),
+            operators=self._readings,
             interval_s=self.settings.decision_s,
             leased_so_far=hosts.leased_so_far,
             ended=hosts.ended,
@@ -472,6 +476,7 @@ class FuguCloud(SimulatedWorld):
         wanted = engine.wanted_s - np.pad(self._wanted_s, (0, more))
         busy = (engine.busy_s - self._busy_s)[:, None].tolist()
         span = now_s - before
+        self._readings = tuple(self._read_operators([used_s for (used_s,) in busy], span))
         self._seen = Readings(now_s, span, (), NO_LATENCY, None, used.tolist(), 1.0, busy, busy)
         self.wanted = {
             host.id: float(wanted[host.number]) / up_s / self.offer.capacity.cpu_cores
@@ -480,3 +485,18 @@ class FuguCloud(SimulatedWorld):
         }
         self._busy_s = engine.busy_s.copy()
         self._used_s, self._wanted_s = engine.used_s.copy(), engine.wanted_s.copy()
+
+    def _read_operators(self, busy_s: Sequence[float], span_s: float) -> Iterator[OperatorReading]:
+        """Ticks that each operator processed, and the mean latency of its query since last time.
+
+        busy_s: core-seconds of each operator, in `span_s` seconds.
+        """
+        before, self._durations = self._durations, self.durations()
+        for operator, used_s in zip(self.topology.operators, busy_s, strict=True):
+            query = operator.name.removesuffix("-filter")
+            results, seconds = (now - then for now, then in zip(
+                self._durations[query], before[query], strict=True
+            ))  # fmt: skip
+            rate = used_s / (operator.service_time_s or 1.0) / span_s if span_s > 0 else None
+            mean_s = (seconds / results,) if results > 0 else None
+            yield OperatorReading(operator.name, rate, rate, recent_durations_s=mean_s)
