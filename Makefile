@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup agent test test-trust test-agent test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-agent bench-apps bench-fleet bench-traces bench-sweep bench-policies storm soak fuzz mutants claims future java clean clean-all
+.PHONY: help setup agent test test-trust test-agent test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-agent bench-apps bench-fleet bench-traces bench-sweep bench-policies storm fence soak fuzz mutants claims future java clean clean-all
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -112,8 +112,11 @@ bench-sweep: setup java ## 10,000 fluid trading days on Spark compared with one 
 bench-policies: setup ## every policy on open traces and generated days (hours; resumes; TRACES=folder, ONLY=name, WORLD=batches)
 	$(BIN)/python benchmarks/policies.py $(TRACES) $(if $(ONLY),--only $(ONLY)) $(if $(WORLD),--world $(WORLD))
 
-storm: setup java ## inject random faults into a fleet of real hosts (minutes; SEED=1 FAULTS=10)
-	$(BIN)/python -m tests.fleet.storm --seed $(or $(SEED),1) --faults $(or $(FAULTS),10)
+storm: setup java agent try-kafka ## random faults on real Spark into docs/measured/storm.jsonl (hours; resumes; WORLD=fleet SEED=1 SEEDS=20 FAULTS=20)
+	$(BIN)/python -m tests.storm $(if $(WORLD),--world $(WORLD)) $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FAULTS),--faults $(FAULTS))
+
+fence: setup java agent try-kafka ## cut off and suspend servers of a fleet in network namespaces; writes docs/measured/fence.md (an hour or more; SEED=1 RUNS=200; continues; as root)
+	$(BIN)/python -m tests.fleet.partitions --seed $(or $(SEED),1) --runs $(or $(RUNS),200); code=$$?; $(BIN)/python -m tests.fleet.partitions --page; exit $$code
 
 fuzz: setup ## random words, files and requests, other ones each time (minutes; CASES=5000)
 	TIDEGATE_FUZZ=$(or $(CASES),5000) $(BIN)/pytest --durations=10 tests/fuzz tests/guards/test_clock_properties.py
@@ -131,7 +134,7 @@ bench-traces: setup java ## logs to traces: rows a second and core, and linearit
 	$(BIN)/python benchmarks/traces.py
 
 claims: setup ## repeat the papers' experiments and write docs/measured/claims.md (a quarter of an hour)
-	$(BIN)/tidegate reproduce all --claims docs/measured/claims.md --report out/papers.html
+	$(BIN)/tidegate reproduce all --keep out/bench-papers --claims docs/measured/claims.md --report out/papers.html
 
 future: setup ## answer the questions that the papers left open and write docs/measured/future.md (a quarter of an hour)
 	$(BIN)/tidegate reproduce future --page docs/measured/future.md

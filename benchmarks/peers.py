@@ -10,7 +10,7 @@ import math
 import random
 import statistics
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from itertools import repeat
 from typing import Any
 
@@ -22,7 +22,7 @@ from tidegate.simulation import CloudSettings
 from tidegate.simulation.kernels import state
 from tidegate.simulation.kernels.accounting import end_interval
 from tidegate.simulation.kernels.sketch import bucket_of
-from tidegate.simulation.network import ItemEngine
+from tidegate.simulation.network import Coming, ItemEngine
 from tidegate.theory.queueing import Station
 
 __all__ = ["SERVERS", "STATIONS", "SimPyEngine", "tandem_ciw", "tandem_simpy"]
@@ -221,9 +221,12 @@ class SimPyEngine(ItemEngine):
             root = [self.env.now, 0.0]
             self._send(self.into[source], root)
 
-    def run(self, arrivals: Mapping[int, Floats], end_s: float, shed_fraction: float) -> Floats:
+    def run(self, coming: Coming, end_s: float, shed_fraction: float) -> Floats:
         """Run SimPy and update the accounting at each monitoring interval."""
-        for source, times in arrivals.items():
+        for source, (first, last) in enumerate(zip(coming.position, coming.until, strict=True)):
+            times = coming.times[first:last]
+            times = times[: np.searchsorted(times, end_s)]
+            coming.position[source] += len(times)
             self.env.process(self._source(source, times.tolist()))
         rows = self._empty_rows(end_s)
         filled = 0

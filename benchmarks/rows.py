@@ -8,9 +8,10 @@ says why and does not keep the others from being measured.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 __all__ = ["Measured", "NotMeasurableError", "Row", "measure", "replace_between"]
@@ -25,12 +26,16 @@ class Measured:
     """What was measured. shown: text for the table. reached: whether the aim is reached, or None.
 
     took_s: how long the measurement took, in seconds; code: digest of the code that was measured.
+    points: sizes and seconds, for a picture. load: processes that wanted to run meanwhile, on
+    average, the measured one among them.
     """
 
     shown: str
     reached: bool | None = None
     took_s: float = 0.0
     code: str = ""
+    points: tuple[tuple[float, float], ...] = ()
+    load: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -61,14 +66,16 @@ def measure(
     """
     folder.mkdir(parents=True, exist_ok=True)
     found: dict[str, Measured] = {}
+    before = {row.key: _read(folder / f"{row.key}.json") for row in rows}
     for number, row in enumerate(rows, 1):
-        file, place = folder / f"{row.key}.json", f"[{number}/{len(rows)}] {row.work}"
-        kept = None if again else _read(file)
-        if kept is not None and kept.code == code:
+        file, kept = folder / f"{row.key}.json", before[row.key]
+        place = f"{_bar(number - 1, len(rows))} [{number}/{len(rows)}] {row.work}"
+        if kept is not None and kept.code == code and not again:
             found[row.key] = kept
             say(f"{place}: {kept.shown} (kept)")
             continue
-        say(f"{place} …")
+        ahead = [known.took_s if (known := before[r.key]) else 0.0 for r in rows[number - 1 :]]
+        say(f"{place} … (about {max(1, round(sum(ahead) / 60))} min left)" if all(ahead) else place)
         began_s = time.perf_counter()
         try:
             new = row.do()
@@ -77,7 +84,8 @@ def measure(
             found[row.key] = Measured(f"not measured: {why}")
             continue
         took_s = time.perf_counter() - began_s
-        found[row.key] = Measured(new.shown, new.reached, round(took_s, 1), code)
+        load = round(os.getloadavg()[0], 1)
+        found[row.key] = replace(new, took_s=round(took_s, 1), code=code, load=load)
         partial = file.with_suffix(".part")
         partial.write_text(json.dumps(asdict(found[row.key])))
         partial.replace(file)
@@ -85,9 +93,15 @@ def measure(
     return found
 
 
+def _bar(done: int, total: int, width: int = 12) -> str:
+    full = round(width * done / total)
+    return "█" * full + "░" * (width - full)
+
+
 def _read(file: Path) -> Measured | None:
     try:
-        return Measured(**json.loads(file.read_text()))
+        known = Measured(**json.loads(file.read_text()))
+        return replace(known, points=tuple((x, y) for x, y in known.points))
     except (OSError, ValueError, TypeError):  # missing, torn, or of an older version
         return None
 

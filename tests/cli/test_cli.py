@@ -115,6 +115,7 @@ def test_allocate_with_variability_waits_differently() -> None:
         (("alocate",), "No such command"),
         (("reproduce", "heinze"), "one of cervino, drs, fugu, visp, all"),
         (("reproduce", "drs", "--seeds", "0"), "--seeds is 0"),
+        (("reproduce", "drs", "--keep", "/dev/null"), "--keep"),
         (("backtest", "none.csv"), "none.csv"),
         (("backtest", "none.csv", "--policies", "drs,nobody"), "nobody"),
         (("backtest", "none.csv", "--tune", "nobody"), "nobody"),

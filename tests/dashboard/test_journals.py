@@ -12,8 +12,10 @@ from tidegate.dashboard import journals as module
 from tidegate.dashboard.journals import JournalList, WatchedJournal
 from tidegate.errors import BackendError, InputError
 from tidegate.loop.controls import ControlFile
+from tidegate.loop.journal import Journal, Rotation
 from tidegate.loop.tail import Tail
 from tidegate.policies import create
+from tidegate.testing.turns import large_turn
 
 
 def test_only_whole_lines_are_read(tmp_path: Path) -> None:
@@ -129,6 +131,40 @@ def test_memory_is_bounded_and_old_turns_open_all_the_same(
     assert journal.turn(gone)["number"] == gone + 1
     assert journal.turn(gone)["index"] == gone
     assert [row.index for row in journal.after(1497)] == [1498, 1499]
+
+
+def test_a_long_journal_shows_its_last_turns_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RECENT_TURNS", 20)
+    path = tmp_path / "j.jsonl"
+    with Journal(path, rotation=Rotation(max_mb=0.1)) as writer:
+        for n in range(1, 131):  # most lines have only what has changed since a full one
+            writer.write(large_turn(n))
+        short = WatchedJournal(path, "j")
+        assert short.refresh(at_most_s=0)
+        assert [row.number for row in short.rows] == [1]
+
+        monkeypatch.setattr(module, "LONG_MB", 0.2)
+        journal = WatchedJournal(path, "j")
+        assert journal.refresh(at_most_s=0)
+        assert [row.number for row in journal.rows] == list(range(111, 131))
+        assert [row.index for row in journal.rows] == list(range(110, 130))
+        about = journal.about()
+        assert (about["turns"], about["read"]) == (130, 0.0)
+        assert journal.turn(3)["number"] == 4  # any other turn can be opened, too
+        writer.write(large_turn(131))
+        first, last = journal.edition, 0
+        while journal.refresh(at_most_s=0):
+            if journal.edition == first:
+                last = journal.rows[-1].number
+    assert last == 131  # a turn that was written meanwhile
+    assert [row.number for row in journal.rows] == list(range(1, 132))
+    assert journal.about()["read"] == 1.0
+    while short.refresh():
+        pass
+    assert short.rows == journal.rows
+    assert short.edition == journal.edition != first
 
 
 def test_a_folder_shows_its_journals_also_new_ones(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("speed", "rows", "decisions", "peers", "simulation", "sweep")
+NAMES = ("speed", "rows", "loglog", "decisions", "peers", "simulation", "sweep")
 
 
 @pytest.fixture
@@ -51,8 +52,8 @@ def test_a_run_that_was_interrupted_goes_on_where_it_was(bench: Any, tmp_path: P
     assert asked == ["b", "c"]
     assert list(found) == ["a", "b", "c"]
     assert found["a"].reached and not found["b"].reached
-    assert said[0] == "[1/3] work a: a took a while (kept)"
-    assert said[1] == "[2/3] work b …"
+    assert said[0] == "░░░░░░░░░░░░ [1/3] work a: a took a while (kept)"
+    assert said[1] == "████░░░░░░░░ [2/3] work b"
 
 
 def test_rows_of_other_code_and_torn_files_are_measured_again(bench: Any, tmp_path: Path) -> None:
@@ -105,11 +106,35 @@ def test_the_tables_have_every_row_that_was_measured(bench: Any) -> None:
     grown = speed.grown("items", lambda size: size**2 / 1e6, (1, 10, 100))
     shown |= {row.key: grown for row in speed.GROWTH_ROWS}
     lines = speed.table(shown).splitlines()
-    assert f"| {speed.ROWS[0].work} | 7 ms | 40 ms | no |" in lines
+    assert f"| {speed.ROWS[0].work} | 99–113 ms | 7 ms | 40 ms | no |" in lines
     assert lines[-1].endswith("1 items: 0.001 ms, 10 items: 0.1 ms, 100 items: 10 ms | 2.00 |")
     assert len(lines) == len(every) + 5
     del shown["visp"]
     assert len(speed.table(shown).splitlines()) == len(every) + 4
+    assert speed.BEFORE.keys() <= {row.key for row in speed.ROWS}
+
+
+def test_the_picture_has_a_line_and_a_name_for_each_growth(bench: Any) -> None:
+    speed = bench("speed")
+    grown = speed.grown("items", lambda size: size / 1e3, (1, 10, 100))
+    svg = speed.picture({row.key: grown for row in speed.GROWTH_ROWS})
+    paths = re.findall(r'<path class="line c(\d)" d="M([^"]+)"', svg)
+    assert [number for number, _ in paths] == ["0", "1", "2", "3"]
+    places = [[float(part) for part in point.split(",")] for point in paths[0][1].split("L")]
+    (x0, y0), (x1, y1), (x2, y2) = places
+    assert x1 - x0 == pytest.approx(x2 - x1) and y0 - y1 == pytest.approx(y1 - y2)  # log-log
+    assert x0 < x1 and y0 > y1
+    names = [work.partition(",")[0] for _, work, *_ in speed.GROWTH]
+    assert all(f">{name}</text>" in svg for name in names)
+
+
+def test_the_page_says_what_else_ran(bench: Any) -> None:
+    speed = bench("speed")
+    quiet = {"a": speed.Measured("7 ms", load=0.9)}
+    busy = quiet | {"b": speed.Measured("7 ms", load=speed.CORES + 4.5)}
+    assert "longer than on a quiet machine" not in speed.circumstances(quiet)
+    assert f"0.9 to {speed.CORES + 4.5:g} processes" in speed.circumstances(busy)
+    assert "longer than on a quiet machine" in speed.circumstances(busy)
 
 
 def test_a_part_of_the_rows_is_not_written_into_the_page(

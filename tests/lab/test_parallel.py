@@ -29,6 +29,13 @@ def half(job: int, report: Callable[[float], None]) -> float:
     return job / 2
 
 
+HERE: list[str] = []
+
+
+def known_here(job: int, report: Callable[[float], None]) -> int:
+    return len(HERE)
+
+
 def test_results_in_two_processes_are_the_same_as_in_one(tmp_path: Path) -> None:
     scenario = ScenarioOptions(slo_s=2.0).build(TRACE)
     names = ["drs", "sarsa", "static"]
@@ -50,6 +57,15 @@ def test_what_a_job_raises_is_raised_and_a_process_that_dies_is_said() -> None:
         list(in_processes(half, [4, 13], 2, lambda n, share: None))
     with pytest.raises(BackendError, match="use fewer processes"):
         list(in_processes(half, [99], 1, lambda n, share: None))
+
+
+@pytest.mark.parametrize(("threads", "inherited"), [(1, 1), (2, 0)])
+def test_only_a_process_with_one_thread_is_copied(
+    threads: int, inherited: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("threading.active_count", lambda: threads)
+    monkeypatch.setattr(f"{__name__}.HERE", ["something that only this process has"])
+    assert list(in_processes(known_here, [7], 1, lambda n, share: None)) == [(0, inherited)]
 
 
 def test_short_backtests_stay_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,8 @@ from tidegate.policies.base import Policy
 from tidegate.testing import steady_snapshot
 from tidegate.testing.worlds import ImaginaryWorld, RecordedWorld
 
+LONG_S = 60.0
+"""For what must happen, however slow the machine is."""
 POLICY = "sarsa"
 """A policy whose memory differs from turn to turn."""
 
@@ -153,6 +155,63 @@ def test_a_folder_that_does_not_answer_is_not_waited_for(
     monkeypatch.setattr("tidegate.loop.records.Journal", lambda path: threading.Event().wait())
     assert works(tmp_path / "j.jsonl")[0] is None
     assert "did not open in 0.05 s" in caplog.text
+
+
+def test_a_folder_that_answers_late_is_used_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine that is very busy, a journal may take longer to open than a loop waits."""
+    go, path, policy = threading.Event(), tmp_path / "j.jsonl", create("static")
+
+    def slow(name: Path) -> Journal:
+        go.wait()
+        return Journal(name)
+
+    monkeypatch.setattr("tidegate.loop.records.OPEN_S", 0.05)
+    monkeypatch.setattr("tidegate.loop.records.Journal", slow)
+    with open_records(path, policy) as records:
+        world = RecordedWorld([steady_snapshot()] * 4)
+        controller = Controller(world, policy, records.journal, records.memory)
+        controller.await_files(records)
+        controller.note("the port is taken")
+        controller.step()
+        controller.step()
+        go.set()
+        assert records.opening is not None and records.opening.ended(LONG_S)
+        controller.step()
+        controller.step()
+        assert controller.controls is not None, "people can control it"
+    third, fourth = read_journal(path)
+    assert (third.number, fourth.number, fourth.notes) == (3, 4, ())
+    assert third.notes == (
+        "the port is taken",
+        "the journal opened late: this run began without the memory in it",
+        "2 turns before this one could not be written: the journal was not open yet",
+    )
+
+
+@pytest.mark.parametrize("opens_first", [True, False])
+def test_a_journal_that_nobody_waits_for_is_not_kept_from_others(
+    opens_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, path = threading.Event(), tmp_path / "j.jsonl"
+
+    def slow(name: Path) -> Journal:
+        go.wait()
+        return Journal(name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tidegate.loop.records.OPEN_S", 0.05)
+        patched.setattr("tidegate.loop.records.Journal", slow)
+        records = open_records(path, create("static"))
+        assert records.opening is not None
+        if not opens_first:
+            records.close()
+        go.set()
+        assert records.opening.ended(LONG_S)
+        if opens_first:
+            records.close()
+    Journal(path).close()
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

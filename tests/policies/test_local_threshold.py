@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
@@ -158,3 +159,14 @@ def test_thresholds_must_stand_in_rising_order() -> None:
 
 def test_a_fresh_watch_is_not_quiet() -> None:
     assert Watch().quiet_until_s < -1e9
+
+
+@pytest.mark.parametrize(("grace_for", "quiet"), [("deciding", False), ("affected", True)])
+def test_a_host_that_received_operators_may_be_left_alone_too(
+    grace_for: Literal["deciding", "affected"], quiet: bool
+) -> None:
+    policy = LocalThreshold(violations=1, grace_for=grace_for)
+    plans, memory = play(policy, [HOT])
+    assert any(i.host == "host-2" for i in plans[0].deployment.instances if i.operator != "q6")
+    assert (memory.hosts["host-2"].quiet_until_s == 30.0) == quiet
+    assert memory.hosts["host-1"].quiet_until_s == 30.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -243,3 +244,15 @@ def test_a_bad_scale_out_moves_the_threshold_up_by_one_row_and_not_further() -> 
     stubborn = START.learnt(18, SCALE_OUT, 0.1)
     assert stubborn.thresholds == START.thresholds
     assert stubborn.best(18) == SCALE_OUT
+
+
+@pytest.mark.parametrize(("grace_for", "quiet"), [("deciding", False), ("affected", True)])
+def test_a_host_that_received_operators_may_be_left_alone_too(
+    grace_for: Literal["deciding", "affected"], quiet: bool
+) -> None:
+    hot = fleet_snapshot({"host-1": [1.0, 0.8, 0.7, 0.6, 0.5], "host-2": [1.4]})
+    policy = Sarsa(grace_for=grace_for)
+    plan, memory = policy.decide(hot, policy.initial_memory())
+    assert sum(i.host == "host-2" for i in plan.deployment.instances) > 1
+    assert (memory.tables["host-2"].quiet_until_s == 30.0) == quiet
+    assert memory.tables["host-1"].quiet_until_s == 30.0

@@ -27,7 +27,10 @@ from tidegate.simulation import (
 from tidegate.simulation.kernels.random import Words, exponential, normal, streams, uniform
 from tidegate.simulation.kernels.sketch import RELATIVE_ERROR
 from tidegate.simulation.kernels.stations import simulate_tandem
+from tidegate.simulation.network import Coming
+from tidegate.simulation.scenario import Sharded
 from tidegate.theory.queueing import Station, sojourn_s
+from tidegate.workloads import ConstantRate
 
 Floats = NDArray[np.float64]
 
@@ -148,3 +151,40 @@ def test_every_world_is_observed_applied_to_and_advanced_alike(world: type) -> N
     assert issubclass(world, SimulatedWorld)
     for name in ("observe", "advance"):  # no world has a clock or snapshots of another kind
         assert getattr(world, name) is getattr(SimulatedWorld, name)
+
+
+def test_shards_are_counted_as_they_arrive() -> None:
+    shards = Sharded(ConstantRate(20, duration_s=150, seed=3), ("a", "b", "c"))
+    even = np.linspace(30.0, 150.0, 49)
+    at_items = shards.arrivals(30.0, 150.0)["b"][::10]  # an item on an edge comes after it
+    for edges in (even, at_items):
+        times = shards.arrivals(edges[0], edges[-1])
+        counts = shards.counted(edges)
+        assert sum(map(len, times.values())) == sum(one.sum() for one in counts.values()) > 2000
+        for name in ("a", "b", "c"):
+            assert np.array_equal(counts[name], np.histogram(times[name], edges)[0])
+            assert np.all(np.diff(times[name]) >= 0)
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "good"),
+    [
+        ({0: [1.0, 2.0], 2: [0.0, 9.9]}, True),  # a source may begin before the last one ended
+        ({}, True),
+        ({1: [2.0, 1.0]}, False),
+        ({0: [5.0, 6.0], 1: [3.0, 2.0]}, False),
+        ({0: [1.0], 2: [10.0]}, False),
+        ({0: [-0.1], 2: [1.0]}, False),
+        ({1: [math.nan]}, False),
+    ],
+)
+def test_arrivals_are_in_order_within_each_source(
+    arrivals: dict[int, list[float]], good: bool
+) -> None:
+    coming = Coming.of({source: np.array(times) for source, times in arrivals.items()}, 3)
+    assert coming.in_order(0.0, 10.0) is good
+    parts = zip(coming.position, coming.until, strict=True)
+    found = {n: list(coming.times[first:last]) for n, (first, last) in enumerate(parts)}
+    assert {n: times for n, times in found.items() if times} == {
+        n: pytest.approx(times, nan_ok=True) for n, times in arrivals.items()
+    }

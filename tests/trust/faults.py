@@ -19,7 +19,6 @@ import argparse
 import contextlib
 import logging
 import os
-import resource
 import shutil
 import signal
 import socket
@@ -27,12 +26,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.storm.disk import Disk
 from tests.trust import job
 from tidegate.apps.application import application, differences
 from tidegate.apps.feed import TopicFeed
@@ -51,42 +51,6 @@ LIMIT_S = 300.0
 """Nothing takes so long on an idle machine; it is there for one that is very busy."""
 FULL_S = 10.0
 TIDEGATE = "import sys; from tidegate.cli import main; sys.argv[0] = 'tidegate'; main()"
-
-
-class Disk:
-    """A small disk for the journal that can be full. folder: where it is."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
-        self.mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-    @contextlib.contextmanager
-    def full(self, journal: Path, drivers: list[int]) -> Iterator[None]:
-        """No room while the block runs. drivers: processes that write the journal."""
-        filler = self.folder / "filler"
-        if self.mounted:
-            with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-                while True:
-                    file.write(bytes(1024))
-        else:
-            limit = (journal.stat().st_size, resource.RLIM_INFINITY)
-            for pid in drivers:
-                resource.prlimit(pid, resource.RLIMIT_FSIZE, limit)
-        try:
-            yield
-        finally:
-            filler.unlink(missing_ok=True)
-            for pid in drivers if not self.mounted else ():
-                unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-                with contextlib.suppress(ProcessLookupError):
-                    resource.prlimit(pid, resource.RLIMIT_FSIZE, unlimited)
-
-    def close(self) -> None:
-        """Unmount it."""
-        if self.mounted:
-            subprocess.run(["umount", str(self.folder)], check=False)
 
 
 class Job:

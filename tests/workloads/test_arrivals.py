@@ -25,6 +25,7 @@ from tidegate.workloads import (
     cervino_ramp,
     cervino_steps,
     drs_tweets,
+    protocol,
 )
 from tidegate.workloads.protocol import FloatArray
 
@@ -322,3 +323,21 @@ def test_importing_needs_neither_spark_nor_arrow() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def test_what_was_drawn_last_is_kept_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+
+    class Counted(ConstantRate):
+        def _draw(self, chunk: int) -> dict[str, FloatArray]:
+            drawn.append(chunk)
+            return super()._draw(chunk)
+
+    monkeypatch.setattr(protocol, "_MOST_KEPT", 2 * (600 + 20))
+    steady = Counted(10, duration_s=240, spacing="even")  # 600 items in each of four chunks
+    whole = steady.arrivals(0, 240)["input"]
+    assert drawn == [0, 1, 2, 3]
+    steady.arrivals(120, 240)["input"][:] = 0.0  # a caller may change what it gets
+    assert drawn == [0, 1, 2, 3]
+    assert np.array_equal(steady.arrivals(0, 240)["input"], whole)
+    assert drawn == [0, 1, 2, 3, 0, 1, 2, 3]  # the oldest made room for those that came later

@@ -14,6 +14,7 @@ from tidegate.errors import InputError
 from tidegate.lab.future import QUESTIONS
 from tidegate.lab.papers import PAPERS, load_paper
 from tidegate.lab.papers.claims import Experiment, claims_page
+from tidegate.lab.papers.jobs import running_with
 from tidegate.outputs import check_output, write_output
 from tidegate.report import Page
 from tidegate.units import finite
@@ -28,6 +29,7 @@ COLUMNS = {
     "partly_when": "partly when",
     "amended": "amended",
     "measured": "measured",
+    "seeds": "seeds",
     "verdict": "verdict",
     "verdict_by_first_criterion": "by the first criterion",
     "elsewhere": "elsewhere",
@@ -71,6 +73,17 @@ def reproduce(
             metavar="FILE",
         ),
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(help="Processes that share the runs; default 2, with --quick 1.", min=1),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep finished runs here; the same command goes on where it was interrupted.",
+            metavar="FOLDER",
+        ),
+    ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -108,6 +121,8 @@ def reproduce(
     for option, file in (("--report", report), ("--claims", claims), ("--page", page)):
         if file is not None:
             check_output(file, option)
+    if keep is not None:
+        check_output(keep / "runs", "--keep")
     if paper == FUTURE:
         _refuse({"--days": days, "--claims": claims}, "used with papers", "future has questions")
         answer_questions(quick, seeds, only, page, report, traces, as_json)
@@ -116,7 +131,8 @@ def reproduce(
         {"--only": only, "--page": page, "--traces": traces}, "used with future", "papers have none"
     )
     more = {"days": _read_days(paper, days)} if days else {}
-    experiments = _run(PAPERS if paper == "all" else (paper,), quick, seeds, as_json, more)
+    with running_with(processes or (1 if quick else 2), keep):
+        experiments = _run(PAPERS if paper == "all" else (paper,), quick, seeds, as_json, more)
     if report is not None:
         _write_report(experiments, report)
     if claims is not None:

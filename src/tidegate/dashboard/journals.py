@@ -7,7 +7,9 @@ import stat
 import threading
 import time
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -17,8 +19,8 @@ from tidegate.dashboard.view import LOOK_AHEAD, Row, RowBuilder, columns, detail
 from tidegate.errors import InputError
 from tidegate.loop.controls import Control, listener_of, submit
 from tidegate.loop.journal import FIRST_BYTES, TurnReader
-from tidegate.loop.lines import first_whole
-from tidegate.loop.tail import Tail
+from tidegate.loop.lines import MOST_SINCE, first_whole
+from tidegate.loop.tail import Tail, parts_of
 from tidegate.policies import available, policy_class
 
 __all__ = ["JournalList", "WatchedJournal"]
@@ -27,60 +29,68 @@ log = logging.getLogger(__name__)
 
 MOST_ROWS = 20_000
 """Rows kept per journal; older ones are thinned out above this. Any turn can still be opened."""
+LONG_MB = 8.0
+"""Size of a journal, in MB, from which its last turns are read first."""
+RECENT_TURNS = 200
+"""The last turns of a long journal, which are read first."""
 DISABLED = "Controls are disabled: the run has ended, is a recording, or has no controls."
 
 
-class WatchedJournal:
-    """One journal that may still grow.
+class _Reading:
+    """Rows of a journal, from its first line on or from a later one.
 
-    path: the file, which need not exist yet. name: as shown. slo_s: latency target; None for the
-    target in the journal.
+    path: the file. slo_s: latency target; None for the target in the journal.
     """
 
-    def __init__(self, path: Path, name: str, slo_s: float | None = None) -> None:
-        self.path = path
-        self.name = name
+    def __init__(self, path: Path, slo_s: float | None) -> None:
         self.slo_s = slo_s
         self.tail = Tail(path, rotated=True)
-        self.builder = RowBuilder(slo_s)
-        self._reader = TurnReader()
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Forget everything: the file was replaced."""
+        self.generation, self.first = self.tail.generation, 0
+        self.reader, self.builder = TurnReader(), RowBuilder(self.slo_s)
         self.rows: list[Row] = []
         self.controls: list[dict[str, Any]] = []
         """The last controls that were requested."""
-        self._generation = self.tail.generation
-        self._first = 0
-        self._lock = threading.RLock()
 
-    # --- reading ------------------------------------------------------------------------------
+    def skip(self) -> None:
+        """Pass over all lines but the last ones."""
+        last = deque[bytes](maxlen=MOST_SINCE + RECENT_TURNS)
+        for line in self.tail.lines():
+            if self.tail.generation != self.generation:
+                self.begin_again()
+                last.clear()
+            last.append(line)
+        while len(last) > RECENT_TURNS:
+            self.reader.skip(last.popleft())
+        self.builder.count = len(self.tail.starts) - len(last)
+        for line in last:
+            self._take(line)
 
-    def refresh(self, at_most_s: float = 0.2) -> bool:
-        """Read new lines for about `at_most_s` seconds; return whether there were any."""
-        end_s = time.monotonic() + at_most_s
+    def refresh(self, end_s: float) -> bool:
+        """Read new lines until about `end_s` on the monotonic clock; return if there were any."""
         found = False
-        with self._lock:
-            for line in self.tail.lines():
-                if self.tail.generation != self._generation:
-                    self._begin_again()
-                self._take(line)
-                found = True
-                if time.monotonic() > end_s:
-                    break
-            if self.tail.generation != self._generation:
-                self._begin_again()
-                found = True
-            if len(self.rows) > MOST_ROWS:
-                half = MOST_ROWS // 2
-                self.rows = thinned(self.rows[:-half], half // 2) + self.rows[-half:]
+        for line in self.tail.lines():
+            if self.tail.generation != self.generation:
+                self.begin_again()
+            self._take(line)
+            found = True
+            if time.monotonic() > end_s:
+                break
+        if self.tail.generation != self.generation:
+            self.begin_again()
+            found = True
+        if len(self.rows) > MOST_ROWS:
+            half = MOST_ROWS // 2
+            self.rows = thinned(self.rows[:-half], half // 2) + self.rows[-half:]
         return found
 
-    def _begin_again(self) -> None:
-        self._generation, self._first = self.tail.generation, 0
-        self.builder, self.rows, self.controls = RowBuilder(self.slo_s), [], []
-
     def _take(self, line: bytes) -> None:
-        self._first = self._first or crc32(line)
+        self.first = self.first or crc32(line)
         try:
-            turn, _ = self._reader.read(line)
+            turn, _ = self.reader.read(line)
         except InputError as error:
             self.rows.append(self.builder.skip(f"this line is not a turn: {error}"))
             return
@@ -90,23 +100,90 @@ class WatchedJournal:
             self.controls.append({**shown, "index": self.rows[-1].index, **to_plain(control)})
         del self.controls[:-50]
 
+
+class WatchedJournal:
+    """One journal that may still grow.
+
+    The whole of a long journal takes minutes to read. Until then, its last turns are shown, with
+    costs and totals of these turns alone; then the journal has another `edition`.
+
+    path: the file, which need not exist yet. name: as shown. slo_s: latency target; None for the
+    target in the journal.
+    """
+
+    def __init__(self, path: Path, name: str, slo_s: float | None = None) -> None:
+        self.path = path
+        self.name = name
+        self.slo_s = slo_s
+        self._whole = _Reading(path, slo_s)
+        self._recent: _Reading | None = None
+        """The last turns, while the journal is long and has not been read to its end."""
+        self._looked = False
+        self._lock = threading.RLock()
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def refresh(self, at_most_s: float = 0.2) -> bool:
+        """Read new lines for about `at_most_s` seconds; return whether there were any.
+
+        The first call passes over a long journal to its last turns, which may take longer.
+        """
+        end_s = time.monotonic() + at_most_s
+        with self._lock:
+            if not self._looked:
+                self._looked = True
+                if _size(self.path) > LONG_MB * 1e6:
+                    self._recent = _Reading(self.path, self.slo_s)
+                    self._recent.skip()
+                    return True
+            new = self._recent is not None and self._recent.refresh(end_s)
+            found = self._whole.refresh(end_s)
+            if len(self._whole.tail.starts) >= len(self.tail.starts):
+                self._recent = None
+            return new or found
+
+    @property
+    def _shown(self) -> _Reading:
+        return self._recent or self._whole
+
+    @property
+    def tail(self) -> Tail:
+        """The lines of the journal that are shown."""
+        return self._shown.tail
+
+    @property
+    def builder(self) -> RowBuilder:
+        """What was summed up over the turns that are shown."""
+        return self._shown.builder
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows that are shown."""
+        return self._shown.rows
+
+    @property
+    def controls(self) -> list[dict[str, Any]]:
+        """The last controls that were requested."""
+        return self._shown.controls
+
     # --- asking -------------------------------------------------------------------------------
 
     @property
     def edition(self) -> str:
-        """An identifier that changes when the file is replaced, even across servers."""
-        return f"{self._generation}x{self._first:08x}"
+        """An identifier that changes when other rows are shown, even across servers."""
+        return f"{self._shown.generation}x{self._shown.first:08x}"
 
     def about(self) -> dict[str, Any]:
         """Return what the list of journals shows."""
         with self._lock:
             steering = self.builder.in_force
+            whole = self._whole.tail
             timed = [row.time_s for row in (*self.rows[:1], *self.rows[-1:]) if row.time_s]
             return {
                 "name": self.name,
                 "policy": self.builder.policy,
                 "turns": self.builder.count,
-                "read": self.tail.read_to / self.tail.size if self.tail.size else 1.0,
+                "read": whole.read_to / whole.size if whole.size else float(not self._recent),
                 "edition": self.edition,
                 "clock": "wall" if timed and timed[-1] > 1e9 else "run",
                 "live": listener_of(self.path) is not None,
@@ -241,6 +318,15 @@ class JournalList:
                 log.warning("%s is left out: %s", path, error.strerror or "it cannot be read")
             self._unreadable.add(path)
             return False
+
+
+def _size(path: Path) -> int:
+    """Bytes of a journal with its rotated parts; 0 for what cannot be looked at."""
+    size = 0
+    for file in (*parts_of(path), path):
+        with suppress(OSError):
+            size += file.stat().st_size
+    return size
 
 
 def _name(path: Path, every: Sequence[Path]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -10,6 +11,7 @@ import time
 import urllib.request
 import uuid
 import warnings
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,6 +42,8 @@ REMEDY = "write it as sc://host:port/;token_file=…;use_ssl=true"
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 """Spark's environment variable for the token of servers without one in their address."""
 _RUN = re.compile(r"runId = (\S+)")
+_sessions: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The sessions of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,24 @@ def connect(endpoint: str, session: str) -> Any:
     # process wants to end. The manager decides much earlier whether a host is gone.
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
     made.client.set_retry_policies([DefaultPolicy(max_retries=4, max_backoff=1000)])
+    _sessions.add(made)
+    # The client has registered its own end, which asks the server and waits for the answer of one
+    # that hangs. What was registered last runs first, and a client that is closed asks nothing.
+    atexit.unregister(_close_connections)
+    atexit.register(_close_connections)
     return made
+
+
+def _close_connections() -> None:
+    """Close the connections of all sessions when this process ends; their queries run on.
+
+    A session that Python collects while it ends closes its connection then, and waits for calls
+    that are under way. The thread that would end them does not run any more, so that the process
+    would never end.
+    """
+    for made in list(_sessions):
+        with contextlib.suppress(Exception):
+            made.client.close()
 
 
 def explained(error: Exception, place: str) -> Exception:

@@ -151,6 +151,7 @@ class FleetManager:
             self.controls,
             decision_limit_s=DECISION_S,
         )
+        self.controller.await_files(self.records)
         self.last: Turn | None = None
         self.stopping = threading.Event()
         self.leave_queries = False

@@ -25,7 +25,7 @@ def overloaded_queries(snapshot: Snapshot) -> tuple[str, ...]:
             reading.processed_per_s,
             reading.delay.p95_s,
         )
-        if _beyond_help(reading, operator.slo_s):
+        if reading.batches is not None and _beyond_help(reading, operator.slo_s):
             continue
         late = operator.slo_s is not None and p95_s is not None and p95_s > operator.slo_s
         behind = arrives is not None and done is not None and arrives > MORE * done

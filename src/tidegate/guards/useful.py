@@ -29,9 +29,9 @@ class UsefulHosts(Guard):
     ) -> tuple[Reshaped, str, NoMemory]:
         """Clamp scale-out to the useful number of hosts."""
         hosts, now = len(plan.deployment.hosts), len(snapshot.requested.hosts)
-        useful = _useful_hosts(snapshot)
         # A placed operator has one instance by definition, which does not limit its tasks.
-        if self.style == "placement" or useful is None or hosts <= max(now, useful):
+        useful = None if hosts <= now or self.style == "placement" else _useful_hosts(snapshot)
+        if useful is None or hosts <= useful:
             return Reshaped(plan.deployment), "", own
         why = f"more than {useful} hosts would have nothing to do: {narrowest(snapshot)}"
         return self.with_hosts(snapshot, plan, max(now, useful)), why, own

@@ -1,14 +1,17 @@
 """Runs of policies in several processes.
 
 Each run depends on its scenario, policy and random seed alone, so the results are the same as in
-one process. Processes are started afresh (*spawn*): a copy of this process could inherit a lock
-that one of its threads holds.
+one process. Where this process has a single thread, the others are copies of it (*fork*), which
+begin at once. Otherwise they are started afresh (*spawn*), which takes a second or two: a copy
+could inherit a lock that another thread holds.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -51,7 +54,7 @@ def in_processes(
 
     Raises what `work` raises, and BackendError if a process dies.
     """
-    context = multiprocessing.get_context("spawn")
+    context: Any = multiprocessing.get_context(_start_method())
     shares = context.Array("d", len(jobs), lock=False)
     pool = ProcessPoolExecutor(
         min(processes, len(jobs)), context, initializer=_begin, initargs=(shares,)
@@ -71,6 +74,11 @@ def in_processes(
         ) from None
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _start_method() -> str:
+    forks = "fork" in multiprocessing.get_all_start_methods() and sys.platform != "darwin"
+    return "fork" if forks and threading.active_count() == 1 else "spawn"
 
 
 def _begin(shares: Any) -> None:

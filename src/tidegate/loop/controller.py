@@ -12,7 +12,7 @@ from tidegate.logs import log_fields
 from tidegate.loop.backend import Backend
 from tidegate.loop.controls import Control, ControlFile, ControlState, apply_controls
 from tidegate.loop.journal import Journal, Turn
-from tidegate.loop.records import Patience, Recorder
+from tidegate.loop.records import Patience, Recorder, Records
 from tidegate.model import Plan, Snapshot
 from tidegate.policies.base import Policy
 
@@ -77,6 +77,7 @@ class Controller:
         self.largest_slo_s = slo_s if largest_slo_s is None else largest_slo_s
         self.in_force = ControlState()
         self._recorder = Recorder(journal)
+        self._late: Records | None = None
         self._asking: Patience[list[Control]] = Patience()
         self._deciding: Patience[tuple[Plan, Any]] | None = None
         if decision_limit_s is not None:
@@ -86,6 +87,25 @@ class Controller:
         self._unrecorded: tuple[Control, ...] = ()
         self._described: tuple[Policy, str] | None = None
 
+    def await_files(self, records: Records) -> None:
+        """Use the files of a loop that open late, as soon as they are open."""
+        self._late = records
+        self._recorder.awaited = records.opening is not None
+
+    def _take_files(self) -> None:
+        late = self._late
+        if late is None or late.opening is None:
+            return
+        if late.opened_late():
+            self.journal, self.controls = late.journal, late.controls
+            self._recorder.begin(late.journal)
+            self.note("the journal opened late: this run began without the memory in it")
+        self._recorder.awaited = late.opening is not None
+
+    def note(self, text: str) -> None:
+        """Note something that is missing, and keeps no turn from deciding, in the next turn."""
+        self._recorder.note(text)
+
     def step(self) -> Turn:
         """One turn."""
         self.turns += 1
@@ -94,6 +114,7 @@ class Controller:
 
     def _step(self) -> Turn:
         snapshot = plan = outcome = error = None
+        self._take_files()
         attempt = self._recorder.attempt
         controls = self._unrecorded + attempt("controls", self._take_controls, ())
         try:

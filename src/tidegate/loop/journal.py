@@ -266,6 +266,10 @@ class TurnReader:
         """
         return _turn_of(self._lines.whole(line))
 
+    def skip(self, line: bytes) -> None:
+        """Pass over a line that later ones may be based on."""
+        self._lines.skip(line)
+
 
 def _turn_of(whole: bytes | dict[str, Any]) -> tuple[Turn, tuple[str, ...]]:
     if isinstance(whole, dict):

@@ -27,7 +27,7 @@ from tidegate.codec import to_json
 from tidegate.errors import InputError
 from tidegate.loop.changes import Unsuited, changed, changes
 
-__all__ = ["LineReader", "LineWriter", "first_whole", "newest_first"]
+__all__ = ["MOST_SINCE", "LineReader", "LineWriter", "first_whole", "newest_first"]
 
 SHORT = 8_000
 """Length of a line, in bytes, up to which a turn is written in full."""
@@ -108,11 +108,16 @@ class LineReader:
         check = _check_of(line)
         if check is not None:
             return _restored(line, self._full.get(check))
-        if len(line) >= SHORT:
+        self.skip(line)
+        return line
+
+    def skip(self, line: bytes) -> None:
+        """Pass over a line that later ones may be based on."""
+        line = line.rstrip(b"\n")
+        if len(line) >= SHORT and _check_of(line) is None:
             self._full[crc32(line)] = line
             while len(self._full) > KEPT:
                 del self._full[next(iter(self._full))]
-        return line
 
 
 def newest_first(lines: Iterable[bytes]) -> Iterator[bytes | dict[str, Any]]:

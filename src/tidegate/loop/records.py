@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from tidegate.lifecycle import Background, Closing, within
+from tidegate.lifecycle import Background, Closing
 from tidegate.loop.controls import ControlFile
 from tidegate.loop.journal import Journal, Turn, last_turns
 from tidegate.policies.base import Policy
@@ -88,17 +88,28 @@ class Recorder:
     """
 
     def __init__(self, journal: Journal | None = None) -> None:
-        self.journal = journal
+        self.journal: Journal | None = None
+        self.awaited = False
+        """Whether a journal may still come (`begin`), so that turns before it count as lost."""
         self.lost = 0
         """Turns that could not be written since the last one that was."""
         self._why = ""
         self._notes: list[str] = []
         self._failing: set[str] = set()
         self._disk: Patience[None] = Patience()
+        self.begin(journal)
+
+    def begin(self, journal: Journal | None) -> None:
+        """Write to a journal from now on."""
+        self.journal = journal
         if journal is not None and journal.torn_bytes:
             note = f"the journal ended with {journal.torn_bytes} bytes of a torn line: removed"
             self._notes.append(note)
             log.warning("%s: %s", journal.path, note)
+
+    def note(self, text: str) -> None:
+        """Note something in the next turn."""
+        self._notes.append(text)
 
     def attempt(self, what: str, do: Callable[[], T], otherwise: Other) -> T | Other:
         """The result of `do`, or `otherwise` if it fails. what: for the note, such as "memory"."""
@@ -116,6 +127,10 @@ class Recorder:
     def write(self, turn: Turn) -> Turn:
         """Write a turn with all notes since the last one, and return it as written."""
         notes, self._notes = self._notes, []
+        if self.journal is None and self.awaited:
+            self._notes = notes  # for the first turn that is written
+            self.lost, self._why = self.lost + 1, "the journal was not open yet"
+            return replace(turn, notes=tuple(notes)) if notes else turn
         self.lost -= len(self._disk.late())  # it is in the journal after all
         if self.lost:
             turns = "1 turn" if self.lost == 1 else f"{self.lost} turns"
@@ -162,15 +177,32 @@ def _named(problem: Exception) -> str:
 
 @dataclass
 class Records(Closing):
-    """The open files of a loop. memory: what an earlier run left, None for a fresh start."""
+    """The open files of a loop.
+
+    memory: what an earlier run left, None for a fresh start. opening: the files, if they take so
+    long to open that the loop begins without them.
+    """
 
     journal: Journal | None = None
     controls: ControlFile | None = None
     memory: Any = None
+    opening: Background[Records] | None = None
+    _closed: bool = False
+
+    def opened_late(self) -> bool:
+        """Whether the files have opened after all; True once, and they are here from then on."""
+        if self.opening is None or not self.opening.ended():
+            return False
+        found, self.opening = self.opening.results(), None
+        for late in found:
+            self.journal, self.controls = late.journal, late.controls
+        return bool(found) and self.journal is not None
 
     def close(self) -> None:
         """Close the files; a problem is of no consequence any more."""
-        for file in (self.controls, self.journal):
+        self._closed = True
+        late = self.opening.results() if self.opening is not None else []
+        for file in (self.controls, self.journal, *late):
             if file is not None:
                 with suppress(Exception):
                     file.close()
@@ -182,17 +214,26 @@ def open_records(path: str | os.PathLike[str] | None, policy: Policy) -> Records
     A journal that cannot be used, for example because another application writes to it, is left
     alone: ``tidegate-2.jsonl`` next to it is used in place of ``tidegate.jsonl``, and so on up to
     ``tidegate-9.jsonl``. If none can be used, the loop runs without a journal and without controls.
+    A disk that does not answer for a while is waited for in the background.
 
     path: the journal, None for none. policy: the policy of the loop.
     """
     if path is None:
         return Records()
-    opened = within(OPEN_S, lambda: _opened(Path(path), policy), None)
-    if opened is None:
-        log.warning(
-            "this run has no journal and no controls: %s did not open in %g s", path, OPEN_S
-        )
-    return opened or Records()
+    records = Records()
+
+    def open_them() -> Records:
+        found = _opened(Path(path), policy)
+        if records._closed:  # nobody waits for it any more, and it holds locks
+            found.close()
+        return found
+
+    work = Background(open_them)
+    if work.ended(OPEN_S):
+        return work.result()
+    log.warning("%s did not open in %g s: this run begins without journal", path, OPEN_S)
+    records.opening = work
+    return records
 
 
 def _opened(path: Path, policy: Policy) -> Records:

@@ -11,7 +11,7 @@ from tidegate.codec import Value
 
 __all__ = ["Binding", "Deployment", "Instance", "Plan", "Prediction", "Reason", "Unmet"]
 
-_by_id = attrgetter("id")
+_by_id, _operator = attrgetter("id"), attrgetter("operator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Deployment(Value):
     @cached_property
     def counts(self) -> Counter[str]:
         """Instances by operator."""
-        return Counter(instance.operator for instance in self.instances)
+        return Counter(map(_operator, self.instances))
 
     @cached_property
     def home(self) -> dict[str, str]:

@@ -196,7 +196,7 @@ class Latency(Value):
 NO_LATENCY = Latency()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OperatorReading(Value):
     """Measurements of an operator since the last turn, over all of its instances.
 
@@ -256,6 +256,20 @@ class OperatorReading(Value):
                     if getattr(self, name) is not None:
                         finite(getattr(self, name), f"operator {self.operator}: {name}", low=0)
                 return
+
+    @classmethod
+    def unchecked(cls, **values: Any) -> OperatorReading:
+        """A reading of values that are known to be valid, in a third of the time.
+
+        values: fields by name; the others have their defaults.
+        """
+        reading = object.__new__(cls)
+        reading.__dict__.update(_NO_READING)
+        reading.__dict__.update(values)
+        return reading
+
+
+_NO_READING = dict(vars(OperatorReading("")))
 
 
 class _Later:
@@ -346,8 +360,10 @@ class Snapshot(Value):
 
         Hosts and instances that were not asked for so far are not computed.
         """
-        same = {name: value for name, value in self.__dict__.items() if name != "reading"}
-        return Snapshot.unchecked(**same | {"operators": operators})
+        same = self.__dict__ | {"operators": operators}
+        for derived in ("reading", "_outside"):
+            same.pop(derived, None)
+        return Snapshot.unchecked(**same)
 
     def _refuse_instance(self, known: set[str]) -> None:
         names = self.topology.by_name
@@ -404,14 +420,8 @@ class Snapshot(Value):
     def requested(self) -> Deployment:
         """The requested deployment: what runs or starts, without what drains or stops."""
         kept = {host.id for host in self.hosts if host.status != "draining"}
-        return Deployment(
-            tuple(kept),
-            tuple(
-                Instance(i.id, i.operator, i.host)
-                for i in self.instances
-                if i.status != "stopping" and i.host in kept
-            ),
-        )
+        staying = [i for i in self.instances if i.status != "stopping" and i.host in kept]
+        return Deployment(tuple(kept), tuple(Instance(i.id, i.operator, i.host) for i in staying))
 
     @cached_property
     def unrequested(self) -> tuple[Instance, ...]:
@@ -451,20 +461,23 @@ class Snapshot(Value):
 
         This is the arrival rate of the entry minus the rate at which operators send items to it.
         """
-        entries = self.topology.entries
-        outside: dict[str, float] = {}
-        for name in entries:
-            rate = self.reading[name].arrival_rate_per_s
+        return None if self._outside is None else self._outside.copy()
+
+    @cached_property
+    def _outside(self) -> dict[str, float] | None:
+        reading, outside = self.reading, dict[str, float]()
+        for name in self.topology.entries:
+            rate = reading[name].arrival_rate_per_s
             if rate is None:
                 return None
             outside[name] = rate
         for edge in self.topology.edges:
             if edge.target in outside and edge.origin in self.topology.by_name:
-                rate = self.reading[edge.origin].arrival_rate_per_s
+                rate = reading[edge.origin].arrival_rate_per_s
                 if rate is None:
                     return None
                 outside[edge.target] -= rate * edge.ratio
-        return {name: max(0.0, rate) for name, rate in outside.items()}
+        return {name: rate if rate > 0.0 else 0.0 for name, rate in outside.items()}
 
     def missing(self, needs: Iterable[str]) -> tuple[str, ...]:
         """Which of the measurements in `needs` are absent, as ``subject.measurement``.

@@ -204,7 +204,7 @@ class Topology(Value):
                 near.setdefault(edge.origin, set()).add(edge.target)
                 near.setdefault(edge.target, set()).add(edge.origin)
         nobody: frozenset[str] = frozenset()
-        return {name: frozenset(near.get(name, nobody)) for name in self.by_name}
+        return dict.fromkeys(self.by_name, nobody) | {o: frozenset(n) for o, n in near.items()}
 
     @cached_property
     def entries(self) -> tuple[str, ...]:

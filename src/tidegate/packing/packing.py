@@ -247,10 +247,13 @@ class Packing:
         """The resulting deployment; the initial object if nothing changed."""
         if "hosts" not in self.__dict__:  # nothing can have changed
             return self._start
-        if self.home == self._start.home and self.hosts.keys() == set(self._start.hosts):
+        home, before = self.home, self._start.home
+        if home == before and self.hosts.keys() == set(self._start.hosts):
             return self._start
-        instances = (i for placed in self.hosts.values() for i in placed.values())
-        return Deployment(tuple(self.hosts), tuple(instances))
+        # Those that stay are in order already, which makes it quick to sort all.
+        stay = [i for i in self._start.instances if home.get(i.id) == i.host]
+        new = [self.hosts[at][name] for name, at in home.items() if before.get(name) != at]
+        return Deployment(tuple(self.hosts), (*stay, *new))
 
     def plan(self, predicted: Prediction | None = None) -> Plan:
         """The packing as a plan, with the reasons added so far."""

@@ -135,11 +135,9 @@ def set_engines(packing: Packing, hosts: int, victims: Sequence[str] = ()) -> No
     for host in order:
         if len(packing.hosts) <= hosts:
             break
-        only_here = [
-            i.id
-            for i in packing.hosts[host].values()
-            if all(other.host == host for other in packing.instances_of(i.operator))
-        ]
+        placed = packing.hosts[host].values()
+        here = Counter(instance.operator for instance in placed)
+        only_here = [i.id for i in placed if here[i.operator] == packing.count(i.operator)]
         if not packing.place(only_here, avoid={host}):
             packing.release(host)
         else:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 from tidegate.codec import Value
 from tidegate.errors import SettingError
@@ -25,6 +25,11 @@ class ThreeUtilisations(Policy):
     lower: float = setting(0.3, "a host below this is underloaded, share", low=0, high=1)
     upper: float = setting(0.8, "a host above this is overloaded, share", low=0, high=1)
     grace_s: float = setting(30.0, "time for which a host is left alone after a decision, s", low=0)
+    grace_for: Literal["deciding", "affected"] = setting(
+        "deciding",
+        "hosts that are left alone: the one that decided, or also those that received operators",
+        choices=("deciding", "affected"),
+    )
     fill: float | None = setting(
         None, "utilisation up to which moves fill a host, share; none: `upper`", low=0, high=1
     )
@@ -41,6 +46,12 @@ class ThreeUtilisations(Policy):
         One that is further away was set before the clock went back.
         """
         return now_s < until_s <= now_s + self.grace_s
+
+    def affected(self, packing: Packing) -> list[str]:
+        """Hosts other than the deciding ones that a decision leaves alone too."""
+        if self.grace_for == "deciding":
+            return []
+        return [host for host in packing.hosts if packing.received(host)]
 
     def packing(self, snapshot: Snapshot) -> Packing:
         """A packing by measured load that fills hosts no further than allowed."""
@@ -136,6 +147,8 @@ class LocalThreshold(ThreeUtilisations):
 
         for host in (*over.values(), *under):
             watches[host.id] = Watch(quiet_until_s=now + self.grace_s)
+        for name in self.affected(packing):
+            watches[name] = Watch(quiet_until_s=now + self.grace_s)
         return packing.plan(), LocalThresholdMemory(
             {host: watch for host, watch in watches.items() if host in packing.hosts}
         )
@@ -150,9 +163,9 @@ class LocalThreshold(ThreeUtilisations):
         if host.utilisation is None:
             return watch  # a missing measurement neither adds to a violation nor ends it
         if self.is_quiet(watch.quiet_until_s, now_s):
-            return replace(watch, over=0, under=0)
+            return Watch(0, 0, watch.quiet_until_s)
         if host.utilisation > self.upper:
-            return replace(watch, over=watch.over + 1, under=0)
+            return Watch(watch.over + 1, 0, watch.quiet_until_s)
         if host.utilisation < self.lower:
-            return replace(watch, over=0, under=watch.under + 1)
-        return replace(watch, over=0, under=0)
+            return Watch(0, watch.under + 1, watch.quiet_until_s)
+        return Watch(0, 0, watch.quiet_until_s)

@@ -276,6 +276,9 @@ class Sarsa(ThreeUtilisations):
                 continue
             if not self._scale_in(packing, host, busy):
                 tables[host.id] = self._cancelled(tables[host.id])
+        for name in self.affected(packing):
+            if name in tables:  # a host that is leased now gets its table when it is up
+                tables[name] = replace(tables[name], quiet_until_s=now + self.grace_s)
         kept = {host: table for host, table in tables.items() if host in packing.hosts}
         return packing.plan(), SarsaMemory(kept)
 

@@ -11,7 +11,7 @@ conservation holds up to rounding; end-to-end times take the longest branch. Use
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from tidegate.simulation.items import SimulatedCloud
 from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.flow import run_fluid
 from tidegate.simulation.kernels.state import Floats
-from tidegate.simulation.network import ItemEngine
+from tidegate.simulation.network import Coming, ItemEngine
 from tidegate.simulation.settings import CloudSettings
 
 __all__ = ["FluidCloud", "FluidEngine"]
@@ -60,7 +60,7 @@ class FluidEngine(ItemEngine):
         """Now: in a flow no instance holds an item."""
         return now_s
 
-    def run(self, arrivals: Mapping[int, Floats], end_s: float, shed_fraction: float) -> Floats:
+    def run(self, coming: Coming, end_s: float, shed_fraction: float) -> Floats:
         """Simulate until `end_s`, with the inflow from `set_rates`; returns the series' rows."""
         self._watch_contention()
         rows, net = self._empty_rows(end_s), self.net
@@ -98,7 +98,8 @@ class FluidCloud(SimulatedCloud):
     """`SimulatedCloud` with a flow in place of items; the same arguments and methods.
 
     If the workload has ``expected(edges_s)``, the expected number of items between each two
-    moments by source, the world uses that; otherwise it counts the workload's arrivals.
+    moments by source, the world uses that; otherwise it counts the workload's arrivals, with
+    ``counted(edges_s)`` where the workload has that.
     """
 
     default_engine = FluidEngine
@@ -142,6 +143,14 @@ class FluidCloud(SimulatedCloud):
                 whole = np.append(values, 0.0).reshape(count, steps + 1)
                 items[:, self._chunks.source_number(name)] = whole[:, :-1]
             return items
+        counted: Any = getattr(self._chunks.workload, "counted", None)
+        if counted is not None:
+            for name, values in counted(edges[0]).items():
+                items[0, self._chunks.source_number(name)] = values
+            return items
         for name, times in self._chunks.draw().items():
-            items[0, self._chunks.source_number(name)] = np.histogram(times, edges[0])[0]
+            # Like np.histogram, which takes ten times as long to find out that all is in order.
+            before = np.searchsorted(times, edges[0])
+            before[-1] = np.searchsorted(times, edges[0, -1], "right")
+            items[0, self._chunks.source_number(name)] = np.diff(before)
         return items

@@ -15,7 +15,7 @@ from tidegate.simulation.hosts import SimulatedHosts
 from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.sketch import LatencySketch
 from tidegate.simulation.meter import LATEST_S, Meter
-from tidegate.simulation.network import ItemEngine
+from tidegate.simulation.network import Coming, ItemEngine
 from tidegate.simulation.report import BoundedSeries, RunReport, make_report
 from tidegate.simulation.settings import CloudSettings
 from tidegate.simulation.world import SimulatedWorld
@@ -79,7 +79,7 @@ class SimulatedCloud(SimulatedWorld):
         self._hosts.before_move = self._meter.settle
         self._series = BoundedSeries(len(topology.operators), self.settings.series_rows)
         self._chunks = ArrivalChunks(workload, topology, seed, self.settings.arrival_chunk_s)
-        self._coming: dict[int, Floats] = {}
+        self._coming = Coming.of({}, len(topology.sources))
 
     def _measure(self) -> Snapshot:
         return self._meter.snapshot(self.time_s)
@@ -102,7 +102,7 @@ class SimulatedCloud(SimulatedWorld):
         return self._chunks.end_s
 
     def _run_until(self, stop_s: float) -> None:
-        rows = self._engine.run(self._take_until(stop_s), stop_s, self._shed_fraction)
+        rows = self._engine.run(self._coming, stop_s, self._shed_fraction)
         self._series.append(rows)
         if len(rows) and self.settings.monitoring_s <= LATEST_S:
             self._meter.note_row(rows[-1], self._shed_fraction)
@@ -110,26 +110,14 @@ class SimulatedCloud(SimulatedWorld):
     def _draw_arrivals(self) -> None:
         chunks = self._chunks
         start, end = chunks.number * chunks.chunk_s, chunks.end_s
-        self._coming = {}
-        for name, values in chunks.draw().items():
-            source = chunks.source_number(name)
-            times = np.ascontiguousarray(values, np.float64)
-            if len(times):
-                inside = times[0] >= start and times[-1] < end
-                if not inside or bool(np.any(times[1:] < times[:-1])):
-                    allowed = f"sorted and within [{start:g}, {end:g})"
+        drawn = chunks.draw()
+        found = {chunks.source_number(name): np.asarray(v, np.float64) for name, v in drawn.items()}
+        coming = self._coming = Coming.of(found, len(self.topology.sources))
+        if not coming.in_order(start, end):
+            allowed = f"sorted and within [{start:g}, {end:g})"
+            for name, values in drawn.items():
+                if not Coming.of({0: np.asarray(values, np.float64)}, 1).in_order(start, end):
                     raise InputError(f"arrivals of {name}", "…", allowed)
-                self._coming[source] = times
-
-    def _take_until(self, stop_s: float) -> dict[int, Floats]:
-        taken = {}
-        for source, times in self._coming.items():
-            if len(times) == 0 or times[-1] < stop_s:
-                taken[source], self._coming[source] = times, times[:0]
-            else:
-                cut = int(np.searchsorted(times, stop_s))
-                taken[source], self._coming[source] = times[:cut], times[cut:]
-        return taken
 
     # --- results ------------------------------------------------------------------------------
 

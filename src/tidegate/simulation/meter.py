@@ -387,6 +387,7 @@ def _reading(
     waiting = delta[WAITING]
     if span <= 0:
         return OperatorReading(name, queue_length=waiting)
+    # All values are finite and not negative, so none is checked.
     known = int(delta[SAMPLED])
     recent = tuple(delta[DURATIONS : DURATIONS + known]) if known else None
     service = service_scv = arrival_scv = None
@@ -395,20 +396,22 @@ def _reading(
         mean = delta[at.SERVICE_S] / samples
         service = mean * time_noise
         if mean > 0 and samples > 1:
-            service_scv = max(0.0, delta[at.SERVICE_SQUARE] / samples / mean**2 - 1)
+            service_scv = delta[at.SERVICE_SQUARE] / samples / mean**2 - 1
+            service_scv = service_scv if service_scv > 0.0 else 0.0
     if gaps > 1 and delta[at.GAP_S] > 0:
         mean = delta[at.GAP_S] / gaps
-        arrival_scv = max(0.0, delta[at.GAP_SQUARE] / gaps / mean**2 - 1)
-    return OperatorReading(
-        name,
-        delta[at.ARRIVED] / span * rate_noise,
-        delta[at.PROCESSED] / span * rate_noise,
-        delta[at.DROPPED] / span,
-        service,
-        arrival_scv,
-        service_scv,
-        waiting,
-        recent,
-        int(waiting),
-        int(delta[WORKING]),
+        arrival_scv = delta[at.GAP_SQUARE] / gaps / mean**2 - 1
+        arrival_scv = arrival_scv if arrival_scv > 0.0 else 0.0
+    return OperatorReading.unchecked(
+        operator=name,
+        arrival_rate_per_s=delta[at.ARRIVED] / span * rate_noise,
+        processed_per_s=delta[at.PROCESSED] / span * rate_noise,
+        dropped_per_s=delta[at.DROPPED] / span,
+        service_time_s=service,
+        arrival_scv=arrival_scv,
+        service_scv=service_scv,
+        queue_length=waiting,
+        recent_durations_s=recent,
+        pending_tasks=int(waiting),
+        running_tasks=int(delta[WORKING]),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,43 @@ from tidegate.simulation.kernels.staged import run_staged
 from tidegate.simulation.kernels.state import build_network, grown, with_more_hosts, with_more_slots
 from tidegate.simulation.settings import CloudSettings
 
-__all__ = ["ItemEngine"]
+__all__ = ["Coming", "ItemEngine"]
 
 Floats = NDArray[np.float64]
+
+
+class Coming(NamedTuple):
+    """The arrivals of a chunk of time, as the kernels take them.
+
+    times: arrival times of all sources in seconds, source after source, each in order.
+    position: where the next arrival of each source is in `times`; a kernel moves it on.
+    until: where the arrivals of each source end in `times`.
+    """
+
+    times: Floats
+    position: NDArray[np.int64]
+    until: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, arrivals: Mapping[int, Floats], sources: int) -> Coming:
+        """From the arrival times by the number of the source. sources: number of sources."""
+        nothing = np.empty(0)
+        parts = [arrivals.get(source, nothing) for source in range(sources)]
+        ends = [0, *accumulate(map(len, parts))]
+        times = np.ascontiguousarray(
+            parts[0] if len(parts) == 1 else np.concatenate(parts or [nothing])
+        )
+        return cls(times, np.array(ends[:-1], np.int64), np.array(ends[1:], np.int64))
+
+    def in_order(self, start_s: float, end_s: float) -> bool:
+        """Whether the arrivals of each source are sorted and within [start_s, end_s)."""
+        times = self.times
+        if not len(times):
+            return True
+        rises = times[1:] >= times[:-1]
+        firsts = self.position[1:]  # where a source begins, times may fall
+        rises[firsts[(firsts > 0) & (firsts < len(times))] - 1] = True
+        return bool(rises.all() and times.min() >= start_s and times.max() < end_s)
 
 
 class ItemEngine:
@@ -224,21 +258,17 @@ class ItemEngine:
 
     # --- time ---------------------------------------------------------------------------------
 
-    def run(self, arrivals: Mapping[int, Floats], end_s: float, shed_fraction: float) -> Floats:
+    def run(self, coming: Coming, end_s: float, shed_fraction: float) -> Floats:
         """Simulate until `end_s`; returns the rows of the time series.
 
-        arrivals: times by the number of the source, all before `end_s`.
+        coming: arrivals that have not been simulated; those from `end_s` on stay in it.
         """
         self._watch_contention()
-        parts = [arrivals.get(source, _NOTHING) for source in range(self._sources)]
-        ends = [0, *accumulate(map(len, parts))]
-        position, until = np.array(ends[:-1], np.int64), np.array(ends[1:], np.int64)
-        times = parts[0] if len(parts) == 1 else np.concatenate([*parts, _NOTHING])
         rows = self._empty_rows(end_s)
         filled = 0
         while True:
             more, room, roots = self._kernel(
-                self.net, times, position, until, end_s, shed_fraction, rows[filled:], self._before
+                self.net, *coming, end_s, shed_fraction, rows[filled:], self._before
             )
             filled += more
             if room == roots == 0:
@@ -248,6 +278,3 @@ class ItemEngine:
     def _empty_rows(self, end_s: float) -> Floats:
         span = end_s - float(self.net.whole[at.NOW])
         return np.empty((int(span / self._settings.monitoring_s) + 2, len(self._before)))
-
-
-_NOTHING = np.empty(0)

@@ -8,8 +8,9 @@ policies that decide at different moments get the same items at the same instant
 from __future__ import annotations
 
 import math
+import threading
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -23,6 +24,8 @@ FloatArray = NDArray[np.float64]
 
 CHUNK_S = 60.0
 _MOST_PER_CHUNK = 1_000_000.0
+_MOST_KEPT = 2_000_000
+"""Items that a workload keeps after it has drawn them, which are 16 MB."""
 
 
 @runtime_checkable
@@ -101,7 +104,8 @@ def check_seed(seed: Any) -> None:
 class Chunked:
     """Arrivals from chunks: a subclass draws single chunks, this class cuts and joins them.
 
-    The last chunk is cached, so that many short intervals cost no more than one long interval.
+    The last chunks are kept, so that many short intervals cost no more than one long interval, and
+    the runs of several policies no more than one.
     """
 
     seed: int
@@ -152,17 +156,45 @@ class Chunked:
         }
 
     def _cached(self, chunk: int) -> dict[str, FloatArray]:
-        last: tuple[int, dict[str, FloatArray]] | None = self.__dict__.get("_last")
-        if last is None or last[0] != chunk:
-            last = (chunk, self._draw(chunk))
-            self.__dict__["_last"] = last  # a cache of a pure function: the value stays frozen
-        return last[1]
+        kept: _Kept | None = self.__dict__.get("_kept")
+        if kept is None:
+            kept = self.__dict__["_kept"] = _Kept()  # the value itself stays frozen
+        return kept.chunk(chunk, self._draw)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_last"}
+        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+
+
+class _Kept:
+    """The chunks that were drawn last, up to `_MOST_KEPT` items: a cache of a pure function."""
+
+    def __init__(self) -> None:
+        self._chunks: dict[int, dict[str, FloatArray]] = {}
+        self._items = 0
+        self._lock = threading.Lock()
+
+    def chunk(
+        self, number: int, draw: Callable[[int], dict[str, FloatArray]]
+    ) -> dict[str, FloatArray]:
+        """A chunk, drawn if it is not kept."""
+        found = self._chunks.get(number)
+        if found is None:
+            found = draw(number)
+            with self._lock:
+                self._items += _items_in(found) - _items_in(self._chunks.get(number, {}))
+                self._chunks[number] = found
+                while self._items > _MOST_KEPT and len(self._chunks) > 1:
+                    oldest = next(iter(self._chunks))
+                    self._items -= _items_in(self._chunks.pop(oldest))
+        return found
+
+
+def _items_in(drawn: dict[str, FloatArray]) -> int:
+    """Items in a chunk; an array takes as much memory as some items, even if it is empty."""
+    return sum(20 + len(times) for times in drawn.values())
 
 
 def join(pieces: Iterable[FloatArray], start_s: float, end_s: float) -> FloatArray:

@@ -24,11 +24,11 @@ from tidegate.lab.future.placement import (
     pack,
     relieved,
 )
-from tidegate.lab.future.reward import LatencySarsa
+from tidegate.lab.future.reward import LatencySarsa, with_latency
 from tidegate.lab.future.train import MAX_HOSTS, MAX_STEP, Piece, cost_of, train
 from tidegate.lab.future.trained import BEFORE, Features, Trained, read_trained
 from tidegate.lab.future.visp import CriticalBtu, PredictiveBtu
-from tidegate.lab.papers.fugu.runs import FILL, TARGET, Case, run_case
+from tidegate.lab.papers.fugu.runs import Case, run_case
 from tidegate.lab.scenario_options import ScenarioOptions
 from tidegate.model import Latency, OperatorReading, Snapshot
 from tidegate.policies.adaptive_provisioning import AdaptiveProvisioningMemory
@@ -41,7 +41,7 @@ from tidegate.workloads import RateTrace
 
 
 def test_without_a_weight_the_policy_is_the_published_one() -> None:
-    plain = LatencySarsa(TARGET, fill=FILL, weight=0.0)
+    plain = with_latency(0.0)
     assert run_case(1, Case("sarsa"), 60, policy=plain) == run_case(1, Case("sarsa"), 60)
 
 

@@ -12,6 +12,7 @@ from tidegate.lab.papers.cervino.world import (
     LARGE,
     SMALL,
     CervinoResults,
+    Costs,
     Ramp,
     Steady,
     Stepped,
@@ -20,6 +21,8 @@ from tidegate.lab.papers.cervino.world import (
     ramp,
 )
 from tidegate.lab.papers.claims import Experiment
+from tidegate.probe import Listening, ProbePlan, ProbeServer
+from tidegate.probe import measure as probe
 
 FINE = Stepped(1000, 5, 0, 0.0, 2, ((15.0, 1), (30.0, 2), (15.0, 1)))
 
@@ -74,7 +77,7 @@ def test_one_large_vm_must_do(vms: int, dropped: int, verdict: str) -> None:
 def test_thirty_seconds_must_beat_both_neighbours() -> None:
     def verdict(*dropped: int) -> str:
         by_period = zip((5.0, 30.0, 120.0), dropped, strict=True)
-        runs = {p: [replace(FINE, dropped=d)] for p, d in by_period}
+        runs = {p: [Costs.of([replace(FINE, dropped=d), FINE])] for p, d in by_period}
         return claims.period(CervinoResults(periods={"x": runs})).verdict
 
     assert verdict(3, 2, 3) == "reproduced"
@@ -119,6 +122,16 @@ def test_algorithm_as_printed_runs_away() -> None:
     assert forgiving.offered == pytest.approx(81_000_000 / 200, rel=0.01)
 
 
+def test_a_turn_within_the_second_of_a_step_misestimates() -> None:
+    def cost(later: float) -> float:
+        run = follow_steps(SMALL, 2, queue=2, service_scv=0.0, scale=100, period_s=5.0, later=later)
+        assert run.late_drops == 0
+        return run.cost
+
+    costs = [cost(phase / 5) for phase in range(5)]
+    assert max(costs) > 0.1 > sorted(costs)[1]
+
+
 def test_same_seed_same_run() -> None:
     a, b = (follow_steps(SMALL, 2, queue=10, scale=400) for _ in range(2))
     assert a == b
@@ -144,3 +157,15 @@ def test_figures_and_notes(tiny: Experiment) -> None:
     assert "Fig. 7b" in drawn
     assert all(svg.startswith("<svg") for _, svg in tiny.figures)
     assert "divided by 1000" in tiny.notes[0]
+
+
+def test_what_the_loopback_does_is_shown_and_decides_nothing() -> None:
+    with ProbeServer(Listening(port=0)) as server:
+        network = probe(server.address, ProbePlan((100.0, 1000.0), 1.0))
+    results = CervinoResults(network=network)
+    for claim, what in ((claims.jitter, "mean jitter"), (claims.delay, "median delay")):
+        answer = claim(results)
+        assert answer.verdict == "untestable"
+        assert answer.measured.count(what) == 2 and " at 1000/s" in answer.measured
+        assert "unknown" not in answer.measured
+    assert claims.stability(results).measured.count("times the median") == 2

@@ -29,7 +29,7 @@ def test_the_page_has_a_row_for_each_claim() -> None:
     page = claims_page([Experiment(paper, answers)], "some command")
     rows = [line for line in page.splitlines() if re.match(r"\| F-\d\d \| FUGU, ", line)]
     assert len(rows) == len(paper.claims)
-    assert "| 0.8233 | reproduced | reproduced | – | the paper \\| rounds |" in rows[0]
+    assert "| 0.8233 | – | reproduced | reproduced | – | the paper \\| rounds |" in rows[0]
     for row, claim in zip(rows, paper.claims, strict=True):
         assert f"| {claim.published} | {claim.criterion} | {claim.partly or '–'} |" in row
     assert "18 published claims: 1 reproduced, 17 partly." in page and "`some command`" in page
@@ -38,8 +38,8 @@ def test_the_page_has_a_row_for_each_claim() -> None:
 def test_an_amended_criterion_is_shown_with_both_verdicts() -> None:
     paper = load_paper("visp")
     answers = {claim: Answer("46", "reproduced", first="partly") for claim in paper.claims[:1]}
-    page = claims_page([Experiment(paper, answers)], "some command")
-    assert f"| {paper.claims[0].amended} | 46 | reproduced | partly | – | – |" in page
+    page = claims_page([Experiment(paper, answers, seeds=7)], "some command")
+    assert f"| {paper.claims[0].amended} | 46 | 7 | reproduced | partly | – | – |" in page
     assert "claims: 1 reproduced. By the first criteria: 1 partly." in page
 
 
@@ -53,9 +53,18 @@ def test_one_paper_can_be_renewed_while_the_others_stay() -> None:
         page = claims_page([Experiment(visp, news, tables=table)], "then", page)
     assert page.count("\n| F-") == 18 and page.count("\n| V-") == 13
     assert "31 published claims: 13 reproduced, 18 not." in page
-    assert page.count("| 2 | reproduced |") == 13 and "| 1 | reproduced |" not in page
+    assert page.count("| 2 | – | reproduced |") == 13 and "| 1 | – | reproduced |" not in page
     assert page.count("a \\| b") == 18 and page.count(table) == 1
     assert claims_page([Experiment(fugu, answers)], "then", page) == page
+
+
+def test_rows_of_a_page_without_seeds_stay() -> None:
+    fugu, visp = load_paper("fugu"), load_paper("visp")
+    answers = {claim: Answer("0.5", "not") for claim in fugu.claims}
+    page = claims_page([Experiment(fugu, answers)], "first").replace("| 0.5 | – |", "| 0.5 |")
+    news = {claim: Answer("1", "reproduced") for claim in visp.claims}
+    page = claims_page([Experiment(visp, news, seeds=10)], "then", page)
+    assert page.count("| 0.5 | – | not |") == 18 and page.count("| 1 | 10 | reproduced |") == 13
 
 
 def test_the_page_in_the_documentation_answers_every_claim() -> None:

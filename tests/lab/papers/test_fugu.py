@@ -24,15 +24,17 @@ from tidegate.lab.papers.fugu.runs import (
     run_case,
 )
 from tidegate.lab.papers.fugu.world import (
+    AXIS_PER_S,
+    FILTERING,
     MEAN_DEMAND_HOSTS,
     SECTORS,
     TICKS_PER_S,
     FuguWorld,
-    Monitored,
     draw_queries,
 )
 from tidegate.lab.papers.statistics import half_width
 from tidegate.model import Plan
+from tidegate.workloads.papers import exchange_minutes
 
 # --- the world ----------------------------------------------------------------------------------
 
@@ -41,24 +43,25 @@ def test_thirty_five_queries_load_the_cluster_as_intended() -> None:
     for seed in (1, 2, 3):
         queries = draw_queries(seed)
         assert len(queries) == len({query.name for query in queries}) == 35
-        assert sum(query.load for query in queries) == pytest.approx(MEAN_DEMAND_HOSTS)
-        assert max(query.load for query in queries) < 0.8  # each fits a host by itself
+        assert sum(sum(query.loads) for query in queries) == pytest.approx(MEAN_DEMAND_HOSTS)
+        filters = sum(query.loads[0] for query in queries)
+        assert filters == pytest.approx(FILTERING * MEAN_DEMAND_HOSTS)
+        assert max(max(query.loads) for query in queries) < 0.8  # each fits a host by itself
 
 
 def test_load_and_state_grow_with_sector_and_window() -> None:
     queries = sorted(draw_queries(1), key=lambda query: query.window_s)
-    assert queries[0].service_s < queries[-1].service_s
+    assert queries[0].aggregate_s < queries[-1].aggregate_s
     by_ticks = [q.state_mb / (SECTORS[q.sector] * q.window_s) for q in queries]
     assert np.ptp(by_ticks) < 1e-9
-    same = {(q.service_s / (1 + q.window_s / 155)) for q in queries}
+    same = {(q.aggregate_s / (1 + q.window_s / 155)) for q in queries}
     assert max(same) - min(same) < 1e-12
 
 
 def test_worlds_are_the_same_for_a_seed_and_differ_between_seeds() -> None:
     one, again, other = FuguWorld(1), FuguWorld(1), FuguWorld(2)
     assert one.queries == again.queries != other.queries
-    ticks = [world.day(1).arrivals(100, 110) for world in (one, again)]
-    assert all(np.array_equal(ticks[0][s], ticks[1][s]) for s in ticks[0])
+    assert np.array_equal(one.day(1).ticks, again.day(1).ticks)
     assert not np.array_equal(one.day(1).minutes, one.day(2).minutes)
     assert not np.array_equal(one.day(1).minutes, other.day(1).minutes)
 
@@ -68,9 +71,16 @@ def test_a_day_has_the_rate_and_the_shares_that_it_should() -> None:
     assert day.minutes.mean() == pytest.approx(TICKS_PER_S)
     assert day.shares.sum(axis=0) == pytest.approx(np.ones(day.shares.shape[1]))
     assert day.shares.mean(axis=1) == pytest.approx(np.array(list(SECTORS.values())), abs=0.02)
-    counted = sum(len(times) for times in day.arrivals(0, 350).values())
-    expected = sum(float(s.expected(np.array((0.0, 350.0)))[n][0]) for n, s in day.streams.items())
-    assert counted == pytest.approx(expected, rel=0.05)
+    assert day.ticks[:, -1].sum() == pytest.approx(TICKS_PER_S * day.duration_s, rel=0.01)
+    steps = np.diff(day.ticks.sum(axis=0))  # two that follow each other nearly share their mean
+    assert np.diff(steps).var() / 2 / steps.mean() == pytest.approx(9, rel=0.15)
+
+
+def test_days_stay_within_the_axis_of_the_paper() -> None:
+    peaks = [FuguWorld(seed).day(day).minutes.max() for seed in range(1, 6) for day in (1, 2, 3)]
+    assert max(peaks) <= AXIS_PER_S
+    beyond = [TICKS_PER_S * exchange_minutes(seed).max() for seed in range(101, 116)]
+    assert max(beyond) > AXIS_PER_S  # so that the axis does exclude some
 
 
 def test_the_first_placement_keeps_hosts_at_the_target() -> None:
@@ -79,10 +89,11 @@ def test_the_first_placement_keeps_hosts_at_the_target() -> None:
     start = world.initial(day, 0.6)
     factor = day.minutes[:10].mean() / TICKS_PER_S
     loads = dict.fromkeys(start.hosts, 0.0)
-    by_name = {query.name: query.load * factor for query in world.queries}
+    by_name = {f"{query.name}-filter": query.loads[0] * factor for query in world.queries}
+    by_name |= {query.name: query.loads[1] * factor for query in world.queries}
     for instance in start.instances:
         loads[instance.host] += by_name[instance.operator]
-    assert len(start.instances) == 35
+    assert len(start.instances) == 70
     assert max(loads.values()) <= 0.6 + 1e-9
     assert len(loads) >= sum(by_name.values()) / 0.6
 
@@ -93,14 +104,13 @@ def test_a_monitor_sees_no_more_cpu_than_there_is() -> None:
         cloud.observe().requested,
         instances=tuple(replace(i, host="host-1") for i in cloud.observe().requested.instances),
     )
-    world = Monitored(cloud)
-    world.apply(Plan(everything))
+    cloud.apply(Plan(everything))
     cloud.advance(30)
-    world.observe()
+    cloud.observe()
     cloud.advance(10)
-    seen = world.observe()
-    assert world.wanted["host-1"] > 1.5
-    assert seen.host["host-1"].utilisation == 1.0
+    seen = cloud.observe()
+    assert cloud.wanted["host-1"] > 1.5
+    assert seen.host["host-1"].utilisation == pytest.approx(1.0)
     used = sum(i.load.cpu_cores for i in seen.instances if i.load and i.host == "host-1")
     assert used == pytest.approx(1.0, abs=0.02)
 
@@ -281,13 +291,14 @@ def test_hosts_saved_by_not_scaling_out_are_called_so() -> None:
 
 def test_one_assumption_changes_at_a_time() -> None:
     usual, calm = FuguWorld(1), FuguWorld(1, variant="calm-sectors")
-    slow = FuguWorld(1, variant="slow-moves").simulation(1, 0.6).settings
+    quick = FuguWorld(1, variant="quick-moves").simulation(1, 0.6).settings
+    half = FuguWorld(1, variant="half-in-filters").queries
     assert usual.queries == calm.queries
     assert np.array_equal(usual.day(1).minutes, calm.day(1).minutes)
     assert np.ptp(calm.day(1).shares, axis=1).max() < 1e-12 < np.ptp(usual.day(1).shares)
     before = usual.simulation(1, 0.6).settings
-    assert slow.migration_pause_s == 10 * before.migration_pause_s
-    assert slow.bandwidth_mbps == before.bandwidth_mbps / 10
+    assert replace(before, migration_pause_s=0.5) == quick != before
+    assert sum(q.loads[0] for q in half) == pytest.approx(MEAN_DEMAND_HOSTS / 2)
 
 
 # --- from end to end ----------------------------------------------------------------------------

@@ -117,7 +117,10 @@ def test_an_occupied_port_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFix
         assert submitted(tmp_path, replace(attachment, journal=str(tmp_path / "j.jsonl"))) == 7
     (warning,) = [text for text in capsys.readouterr().err.splitlines() if "metrics" in text]
     assert warning.startswith("tidegate: there are no metrics: --metrics-port is")
-    assert len(list(read_journal(tmp_path / "j.jsonl"))) >= 3, "it scales all the same"
+    turns = list(read_journal(tmp_path / "j.jsonl"))
+    assert len(turns) >= 3, "it scales all the same"
+    assert turns[0].notes == (warning.removeprefix("tidegate: "),)
+    assert not any(turn.notes for turn in turns[1:])
 
 
 def test_a_bad_certificate_in_the_driver_is_a_warning(

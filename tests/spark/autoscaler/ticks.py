@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 ROWS = 20
@@ -44,6 +44,11 @@ def batch_result(folder: Path) -> Counter[int]:
 def start(spark: SparkSession, source: Path, sink: Path, checkpoint: Path) -> StreamingQuery:
     """The query, started or continued."""
     rows = spark.readStream.schema("v long").option("maxFilesPerTrigger", 1).json(str(source))
+    return write(rows, sink, checkpoint)
+
+
+def write(rows: DataFrame, sink: Path, checkpoint: Path) -> StreamingQuery:
+    """The same with rows from elsewhere, in a column ``v``."""
     slow = rows.repartition(4).selectExpr("v", "reflect('java.lang.Thread', 'sleep', 20L) as w")
     writer = slow.dropDuplicates(["v"]).writeStream.format("json").option("path", str(sink))
     return writer.queryName("ticks").option("checkpointLocation", str(checkpoint)).start()

@@ -10,15 +10,8 @@ from scipy import stats
 
 from tidegate.lab.future.questions import Finding, Question, Size, Table, change_text
 from tidegate.lab.papers.claims import Figure, Progress
-from tidegate.lab.papers.fugu.runs import FILL, TARGET, VIOLATIONS, Case, Measures, run_case
-from tidegate.lab.papers.fugu.world import (
-    POINTS,
-    SETTINGS,
-    SLOW_MOVES,
-    TURN_S,
-    FuguWorld,
-    Monitored,
-)
+from tidegate.lab.papers.fugu.runs import TARGET, Case, Measures, run_case
+from tidegate.lab.papers.fugu.world import POINTS, QUICK_MOVES, SETTINGS, TURN_S, FuguWorld
 from tidegate.lab.papers.statistics import interval
 from tidegate.loop.controller import Controller
 from tidegate.model import Snapshot
@@ -38,7 +31,7 @@ STEP = 0.01
 """Resolution of loads when the cheapest operators are selected, in cores."""
 BUSIEST = 0.95
 """Largest utilisation that a forecast assumes, so that it stays finite."""
-WORLDS = {"as-assumed": SETTINGS, "slow-moves": SLOW_MOVES}
+WORLDS = {"as-assumed": SETTINGS, "quick-moves": QUICK_MOVES}
 
 
 def peak_s(pause_s: float, rate_per_s: float, service_s: float, turn_s: float = TURN_S) -> float:
@@ -113,15 +106,15 @@ def cheapest_to_move(
 class ForecastMoves(LocalThreshold):
     """Local thresholds that move the operators with the least forecast latency.
 
-    >>> ForecastMoves(slow=True).slow
+    >>> ForecastMoves(quick=True).quick
     True
     """
 
-    slow: bool = setting(False, "pauses are those of the world with slow moves")
+    quick: bool = setting(False, "pauses are those of the world with quick moves")
 
     def selection(self, packing: Packing) -> Selection:
         """The operators with the least sum of forecast peaks that bring the host to its target."""
-        peaks = forecasts(packing.snapshot, SLOW_MOVES if self.slow else SETTINGS)
+        peaks = forecasts(packing.snapshot, QUICK_MOVES if self.quick else SETTINGS)
 
         def select(loads: Mapping[str, float], needed: float) -> tuple[str, ...]:
             operators = {name: packing.hosts[packing.home[name]][name].operator for name in loads}
@@ -151,8 +144,7 @@ def observed_peaks(seed: int, variant: str, points: int) -> list[Peak]:
     """The moves of local thresholds on Day 1, with forecasts and measured peaks."""
     world = FuguWorld(seed, points, variant)
     cloud = world.simulation(1, TARGET)
-    monitored = Monitored(cloud)
-    controller = Controller(monitored, Case("local").build(), seed=seed)
+    controller = Controller(cloud, Case("local").build(), seed=seed)
     means: list[dict[str, float]] = []
     full: list[bool] = []
     moved: list[tuple[range, str, float, float, float]] = []
@@ -180,12 +172,13 @@ def observed_peaks(seed: int, variant: str, points: int) -> list[Peak]:
             }
         )
         before = now
-        monitored.observe()
-        full.append(any(value > 1 for value in monitored.wanted.values()))
+        cloud.observe()
+        full.append(any(value > 1 for value in cloud.wanted.values()))
     found = []
     for turns_after, name, forecast, state, rate in moved:
         after = [n for n in turns_after if n < len(means)]
-        seen_s = [means[n][name] for n in after if name in means[n]]
+        query = name.removesuffix("-filter")
+        seen_s = [means[n][query] for n in after if query in means[n]]
         if seen_s:
             found.append(Peak(forecast, max(seen_s), state, rate, not any(full[n] for n in after)))
     return found
@@ -201,8 +194,10 @@ def run(size: Size, progress: Progress) -> Finding:
             progress((n + m / len(WORLDS)) / size.seeds, f"seed {seed}, {variant}")
             peaks[variant].append(observed_peaks(seed, variant, points))
             case = Case("local", variant=variant)
-            slow = variant == "slow-moves"
-            weighed = ForecastMoves(TARGET, fill=FILL, violations=VIOLATIONS, slow=slow)
+            quick = variant == "quick-moves"
+            published = case.build()
+            settings = {p.name: getattr(published, p.name) for p in published.parameters()}
+            weighed = ForecastMoves(**settings, quick=quick)
             for chosen, policy in ((False, None), (True, weighed)):
                 measures = run_case(seed, case, points, policy=policy)
                 runs.setdefault((variant, chosen), []).append(measures)
@@ -275,12 +270,12 @@ def _finding(
         change = change_text([m.latency_mean_s for m in weighed], [m.latency_mean_s for m in plain])
         moves = change_text([m.moves for m in weighed], [m.moves for m in plain])
         gains.append(f"{variant}: {change} in mean latency, {moves} in moves")
-    first = [p for some in peaks["slow-moves"][:1] for p in some]
+    first = [p for some in peaks["as-assumed"][:1] for p in some]
     figures: tuple[Figure, ...] = ()
     if first:
         chart = scatter(
             [(f"move {n}", p.forecast_s, p.measured_s) for n, p in enumerate(first)],
-            "Latency peak of a move, slow moves, first seed",
+            "Latency peak of a move, first seed",
             "forecast, s",
             "measured, s",
             labelled=(),
@@ -313,7 +308,9 @@ def _finding(
             f"from the move on for {AFTER_TURNS} turns and twice the pause. The forecast knows the "
             "pause of a move (coordination, and the state over the network), the rate and the "
             "service time. It does not know what else happens on the host.",
-            "Slow moves are ten times as long: 5 s of coordination and a tenth of the bandwidth.",
+            "Quick moves pause for half a second before the state is sent, in place of three. A "
+            "filter that moves stops the source of all queries; its forecast is that of its own "
+            "query.",
         ),
         figures,
     )

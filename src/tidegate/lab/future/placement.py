@@ -222,10 +222,12 @@ def loads_of_day(seed: int, turns: int, factor: float = 1.0) -> list[dict[str, f
     found = []
     for turn in range(turns):
         at = slice(MINUTES * turn, MINUTES * turn + MINUTES)
+        every = float(day.minutes[at].mean())
         rates = {sector: float((day.minutes[at] * row[at]).mean()) for sector, row in share.items()}
-        found.append(
-            {q.name: min(1.0, factor * rates[q.sector] * q.service_s / FILL) for q in world.queries}
-        )
+        cores = {
+            q.name: every * q.filter_s + rates[q.sector] * q.aggregate_s for q in world.queries
+        }
+        found.append({name: min(1.0, factor * load / FILL) for name, load in cores.items()})
     return found
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tidegate.lab.backtest import bound_of
 from tidegate.lab.future.days import SLO_S, DayResult, day_scenario, exchange_days, run_day
 from tidegate.lab.future.questions import Finding, Question, Size, Table, change_text
 from tidegate.lab.papers.claims import Progress
-from tidegate.lab.papers.fugu.runs import FILL, TARGET, Case, Measures, run_case
+from tidegate.lab.papers.fugu.runs import TARGET, Case, Measures, run_case
 from tidegate.lab.papers.fugu.world import POINTS
 from tidegate.lab.papers.statistics import interval
 from tidegate.model import Host, Snapshot
@@ -75,6 +75,13 @@ class LatencySarsa(Sarsa):
         return plain + self.weight * (past.lateness - late)
 
 
+def with_latency(weight: float) -> LatencySarsa:
+    """The learning policy of FUGU's experiments, with a weight of latency in its reward."""
+    published = Case("sarsa").build()
+    settings = {p.name: getattr(published, p.name) for p in published.parameters()}
+    return LatencySarsa(**settings, weight=weight)
+
+
 def run(size: Size, progress: Progress) -> Finding:
     """FUGU's Day 1 and an exchange day, for each weight."""
     fugu: dict[float, list[Measures]] = {weight: [] for weight in WEIGHTS}
@@ -85,9 +92,10 @@ def run(size: Size, progress: Progress) -> Finding:
         bound = bound_of(scenario).cost_usd
         for m, weight in enumerate(WEIGHTS):
             progress((n + m / len(WEIGHTS)) / size.seeds, f"seed {seed}, weight {weight:g}")
-            policy = LatencySarsa(TARGET, fill=FILL, weight=weight)
-            fugu[weight].append(run_case(seed, Case("sarsa"), points, policy=policy))
-            days[weight].append(run_day(scenario, replace(policy, fill=None), seed, bound))
+            rewarded = with_latency(weight)
+            fugu[weight].append(run_case(seed, Case("sarsa"), points, policy=rewarded))
+            plain = LatencySarsa(TARGET, weight=weight)
+            days[weight].append(run_day(scenario, plain, seed, bound))
     return _finding(fugu, days)
 
 

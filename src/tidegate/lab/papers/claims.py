@@ -123,6 +123,7 @@ class Experiment:
     """The answers to the claims of one paper, with its figures redrawn.
 
     notes: assumptions and findings, in sentences. tables: published and measured figures, as HTML.
+    seeds: runs of each experiment, 0 if unknown.
     """
 
     paper: Paper[Any]
@@ -130,6 +131,7 @@ class Experiment:
     figures: Sequence[Figure] = ()
     notes: Sequence[str] = ()
     tables: str = ""
+    seeds: int = 0
 
     def rows(self) -> list[dict[str, str]]:
         """The claims with their answers, one row each."""
@@ -143,6 +145,7 @@ class Experiment:
                 "partly_when": claim.partly,
                 "amended": claim.amended,
                 "measured": answer.measured,
+                "seeds": str(self.seeds or "–"),
                 "verdict": answer.verdict,
                 "verdict_by_first_criterion": answer.first or answer.verdict,
                 "elsewhere": answer.elsewhere,
@@ -198,14 +201,14 @@ class Paper(Generic[R]):
             seeds = self.quick_seeds if quick else self.seeds
         results = self.measure(quick, seeds, progress, **parameters)
         progress(1.0, "done")
-        return self.judge(results)
+        return self.judge(results, seeds)
 
-    def judge(self, results: R) -> Experiment:
-        """Judge every claim and redraw the figures."""
+    def judge(self, results: R, seeds: int = 0) -> Experiment:
+        """Judge every claim and redraw the figures. seeds: runs of each experiment."""
         answers = {claim: claim(results) for claim in self.claims}
         figures, notes = tuple(self.figures(results)), tuple(self.notes(results))
         tables = self.tables(results) if self.tables is not None else ""
-        return Experiment(self, answers, figures, notes, tables)
+        return Experiment(self, answers, figures, notes, tables, seeds)
 
 
 # --- verdicts -------------------------------------------------------------------------------------
@@ -331,9 +334,13 @@ def because(holds: Mapping[str, Sequence[bool]], why: str = "") -> str:
 
 HEAD = (
     "id", "where", "claim", "published", "reproduced when", "partly when", "amended", "measured",
-    "verdict", "by the first criterion", "elsewhere", "reason",
+    "seeds", "verdict", "by the first criterion", "elsewhere", "reason",
 )  # fmt: skip
-VERDICT, FIRST = HEAD.index("verdict"), HEAD.index("by the first criterion")
+SEEDS, VERDICT, FIRST = (
+    HEAD.index("seeds"),
+    HEAD.index("verdict"),
+    HEAD.index("by the first criterion"),
+)
 
 
 def claims_page(experiments: Sequence[Experiment], command: str, before: str = "") -> str:
@@ -345,8 +352,7 @@ def claims_page(experiments: Sequence[Experiment], command: str, before: str = "
     rows = {
         cells[0]: cells
         for line in before.splitlines()
-        if re.match(r"\| [A-Z]-\d\d \|", line)
-        and len(cells := re.split(r" (?<!\\)\| ", line.strip("| "))) == len(HEAD)
+        if re.match(r"\| [A-Z]-\d\d \|", line) and len(cells := _cells(line)) == len(HEAD)
     }
     for experiment in experiments:
         for claim, answer in experiment.answers.items():
@@ -359,6 +365,7 @@ def claims_page(experiments: Sequence[Experiment], command: str, before: str = "
                 claim.partly or "–",
                 claim.amended or "–",
                 answer.measured,
+                str(experiment.seeds or "–"),
                 answer.verdict,
                 answer.first or answer.verdict,
                 answer.elsewhere or "–",
@@ -377,7 +384,8 @@ def claims_page(experiments: Sequence[Experiment], command: str, before: str = "
         "in its place, and why. *Partly when* is the rule of the experiment, if there is "
         "anything between holding and not. The verdict is that of the paper's primary world, the "
         "reading that is consistent with most of its printed numbers; *elsewhere* is what other "
-        "readings give. *Not clear*: chance could have decided it.",
+        "readings give. *Seeds*: runs of each experiment, – for a quick run of an earlier version. "
+        "*Not clear*: chance could have decided it.",
         "",
         "| " + " | ".join(HEAD) + " |",
         "|" + "---|" * len(HEAD),
@@ -388,6 +396,12 @@ def claims_page(experiments: Sequence[Experiment], command: str, before: str = "
     for name, tables in sorted(sections.items()):
         lines += ["", f"<!-- tables of {name} -->", tables, "<!-- end -->"]
     return "\n".join(lines) + "\n"
+
+
+def _cells(line: str) -> list[str]:
+    """The cells of a row; pages had no column for seeds at first."""
+    cells = re.split(r" (?<!\\)\| ", line.strip("| "))
+    return [*cells[:SEEDS], "–", *cells[SEEDS:]] if len(cells) == len(HEAD) - 1 else cells
 
 
 def _place(row: tuple[str, Sequence[str]]) -> tuple[str, str]:

@@ -190,9 +190,7 @@ class Tide(Policy):
             excused=excused,
         )
 
-    def _short(
-        self, snapshot: Snapshot, memory: TideMemory, need: Need, late: float
-    ) -> TideMemory:
+    def _short(self, snapshot: Snapshot, memory: TideMemory, need: Need, late: float) -> TideMemory:
         """The memory with the hosts that were missing in this turn, and what it made late."""
         missing = max(0, need.hosts(1.0, self.share)[0] - snapshot.hosts_running)
         return replace(

@@ -1,6 +1,7 @@
 """Shared by the kernels: draw a service time, count departures, measure hosts.
 
 Functions take many items at once, because compiled code pays for each array that it passes on.
+Loops stand in place of slices and of NumPy's functions, which take seconds to compile.
 """
 
 from __future__ import annotations
@@ -291,7 +292,8 @@ def end_interval(
     span = now - whole[at.LAST_MONITOR]
     whole[at.LAST_MONITOR] = now
     whole[at.NEXT_MONITOR] += whole[at.MONITOR_S]
-    row[:] = 0.0
+    for column in range(len(row)):
+        row[column] = 0.0
     row[at.ROW_TIME] = now
     row[at.ROW_IN] = whole[at.IN]
     row[at.ROW_OUT] = whole[at.OUT]
@@ -313,7 +315,7 @@ def end_interval(
     load = np.zeros(len(hosts))
     _load(now, at.MONITOR_MARK_S, at.CORES, ops_f, slot_f, slot_i, load)
     _count_hosts(now, span, load, hosts, row, whole)
-    fresh = np.floor(whole[at.OUT]) - np.floor(before[at.ROW_OUT])
+    fresh = math.floor(whole[at.OUT]) - math.floor(before[at.ROW_OUT])
     # From cumulative counts to those of the interval.
     for column in range(at.ROW_IN, at.ROW_LATE_ITEMS + 1):
         row[column], before[column] = row[column] - before[column], row[column]
@@ -322,7 +324,7 @@ def end_interval(
             column = at.ROW_OPERATORS + at.ROW_PER_OPERATOR * o + item
             row[column], before[column] = row[column] - before[column], row[column]
     out, seen = int(row[at.ROW_OUT]), 0
-    wanted = max(1.0, np.ceil(0.95 * out)) if out else np.inf
+    wanted = max(1.0, float(math.ceil(0.95 * out))) if out else np.inf
     row[at.ROW_P95_S] = np.nan
     for first in range(0, sketch.shape[1], TOGETHER):
         if seen >= fresh:  # the remaining buckets, usually half of them, are empty

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -101,7 +102,8 @@ def difference(
     a tuple of them takes twice as long.
     """
     operators = len(tally)
-    cores[:] = 0.0
+    for host in range(len(cores)):
+        cores[host] = 0.0
     for o in range(operators):
         for column in range(tally.shape[1]):
             facts[o, column] = tally[o, column] - marked_tally[o, column]
@@ -129,8 +131,9 @@ def difference(
         facts[o, SAMPLED] = known = min(sampled, at.RECENT)
         for i in range(known):
             facts[o, DURATIONS + i] = recent[o, (sampled - known + i) % at.RECENT]
-    out = np.floor(whole[at.OUT]) - np.floor(marked_whole[at.OUT])
-    latency[:] = np.nan
+    out = math.floor(whole[at.OUT]) - math.floor(marked_whole[at.OUT])
+    for place in range(4):
+        latency[place] = np.nan
     if out > 0:
         latency[0] = (whole[at.SOJOURN_S] - marked_whole[at.SOJOURN_S]) / out
         seen = 0
@@ -148,9 +151,11 @@ def difference(
                 seen += count - marked_sketch[bucket]
                 marked_sketch[bucket] = count
                 if seen > 0:
-                    for place, share in ((1, 0.5), (2, 0.95), (3, 0.99)):
-                        if np.isnan(latency[place]) and seen >= max(1.0, share * out):
+                    for place in range(1, 4):
+                        share = 0.5 if place == 1 else 0.95 if place == 2 else 0.99
+                        if math.isnan(latency[place]) and seen >= max(1.0, share * out):
                             latency[place] = bucket_middle(bucket)
                     if seen >= out:
                         break
-    marked_whole[:] = whole
+    for entry in range(len(whole)):
+        marked_whole[entry] = whole[entry]

@@ -100,8 +100,9 @@ def run_fluid(
     # The serving instances do not change in a call. All of them serve from `all_up_s` on, and the
     # capacity is then constant as long as no host slows down.
     serving, count = np.empty((operators, slots), np.int64), np.zeros(operators, np.int64)
-    all_up_s, full = np.full(operators, -np.inf), np.full(operators, -1.0)
+    all_up_s, full = np.empty(operators), np.empty(operators)
     for o in range(operators):
+        all_up_s[o], full[o] = -np.inf, -1.0
         for s in range(slots):
             if slot_i[o, at.ALIVE, s] == at.SERVING:
                 serving[o, count[o]] = s
@@ -115,7 +116,8 @@ def run_fluid(
         stop = min(stop, max(start_s + (column + 1) * step_s, now + 1e-9))
         dt = stop - now
         came = 0.0
-        inflow[:] = 0.0
+        for o in range(operators):
+            inflow[o] = 0.0
         for s in range(sources):
             items = rates[s, column] * dt
             whole[at.IN] += items
@@ -224,7 +226,8 @@ def run_fluid(
         whole[at.NOW] = stop
         if stop >= whole[at.NEXT_CONTENTION]:
             set_slow_down(stop, ops_f, slot_f, slot_i, hosts, whole)
-            full[:] = -1.0
+            for o in range(operators):
+                full[o] = -1.0
         if stop >= whole[at.NEXT_MONITOR]:
             end_interval(
                 stop, rows[filled], before, ops_f, ends, slot_f, slot_i, hosts, tally, whole, sketch

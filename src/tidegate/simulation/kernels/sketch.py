@@ -8,6 +8,8 @@ why the kernels can afford it for each item. Two sketches are merged by adding t
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -52,7 +54,7 @@ def quantile_of(counts: Counts, total: int, share: float) -> float:
     """The latency that `share` of the items do not exceed; NaN without items."""
     if total == 0:
         return np.nan
-    wanted = max(1.0, np.ceil(share * total))
+    wanted = max(1.0, float(math.ceil(share * total)))
     seen = 0
     for index in range(len(counts)):
         seen += counts[index]

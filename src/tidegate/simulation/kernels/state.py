@@ -342,7 +342,12 @@ def grown(net: Network, room: int, roots: int) -> Network:
     """The same network with buffers of at least `room` items and a total of `roots` roots."""
     buffers, old_room = net.buffer_time.shape
     if room > old_room:
-        net = _widened(net, _buffer_arrays(buffers, max(room, 2 * old_room)))
+        # Between two windows there is nothing but what waits, which may be little of the buffers.
+        new = _buffer_arrays(buffers, max(room, 2 * old_room))
+        for buffer, (head, tail) in enumerate(net.ends.tolist()):
+            for name in ("buffer_time", "buffer_root"):
+                new[name][buffer, head:tail] = getattr(net, name)[buffer, head:tail]
+        net = net._replace(**new)
     old = len(net.root_s)
     if roots > old:
         more = max(roots, 2 * old)

@@ -85,14 +85,20 @@ class Attachment(Value):
 
     def autoscaler(self, spark: SparkSession | Gateway) -> Autoscaler:
         """An autoscaler for an application, not started; its metrics are served from now on."""
-        metrics = self._metrics()
+        metrics, problem = self._metrics()
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "metrics"}
-        return Autoscaler(spark, on_turn=metrics.observe, **own)
+        made = Autoscaler(spark, on_turn=metrics.observe, **own)
+        if problem:  # in the journal too: nobody may read the log, and scrapers find nothing
+            made.controller.note(problem)
+        return made
 
-    def _metrics(self) -> Metrics:
-        """The metrics, served until the process ends, so that the last turn is scraped too."""
+    def _metrics(self) -> tuple[Metrics, str]:
+        """The metrics, and why they are not served, if they should be.
+
+        They are served until the process ends, so that the last turn is scraped too.
+        """
         if self.metrics in _served:
-            return _served[self.metrics]
+            return _served[self.metrics], ""
         metrics = Metrics(SloByQuery.read(self.slo, "--slo").default_s)
         try:
             at = self.metrics.listening()
@@ -101,7 +107,8 @@ class Attachment(Value):
                 _served[self.metrics] = metrics
         except Exception as error:
             log.warning("there are no metrics: %s", error)
-        return metrics
+            return metrics, f"there are no metrics: {error}"
+        return metrics, ""
 
 
 def driver_log_format() -> LogFormat:

@@ -319,6 +319,7 @@ class Autoscaler(Service):
             self.slo.largest_s,
             DECISION_S,
         )
+        self.controller.await_files(self.records)
         self.dry_run_account = DryRunAccount() if dry_run else None
         """What the plans of a dry run would have used; None without a dry run."""
         self.on_turn = on_turn

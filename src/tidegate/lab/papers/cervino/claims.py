@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from tidegate.lab.papers.cervino.world import CervinoResults, Stepped
+from tidegate.lab.papers.cervino.world import CervinoResults, Costs, Stepped
 from tidegate.lab.papers.claims import (
     Answer,
     Verdict,
@@ -17,6 +17,7 @@ from tidegate.lab.papers.claims import (
     together,
 )
 from tidegate.lab.papers.statistics import mean, spread
+from tidegate.probe.results import Stream, Transport
 
 __all__: list[str] = []
 
@@ -25,11 +26,28 @@ PRIMARY = "last second, queue of 2"
 LATE = 1e-4
 """Share of the tuples that may drop later than two periods after a rise."""
 
-UNTESTABLE = Answer(
-    "not measured",
-    "untestable",
-    "Needs wide-area sites and a real cloud; a simulated network would only echo itself.",
+WIDE_AREA = (
+    "Needs wide-area sites and a real cloud; a simulated network would only echo itself. What is "
+    "measured is this machine's loopback, by `tidegate probe`."
 )
+
+
+def _on_loopback(
+    results: CervinoResults, transport: Transport, says: Callable[[Stream], str]
+) -> Answer:
+    """What the probe found on loopback by rate; the claim stays untestable."""
+    if results.network is None:
+        return Answer("not measured", "untestable", WIDE_AREA)
+    parts = [
+        f"{says(stream)} at {stream.rate_per_s:g}/s"
+        for stream in results.network.streams
+        if stream.transport == transport
+    ]
+    return Answer("loopback: " + ", ".join(parts), "untestable", WIDE_AREA)
+
+
+def _us(seconds: float | None) -> str:
+    return "unknown" if seconds is None else f"{1e6 * seconds:.0f} µs"
 
 
 @claim(
@@ -37,7 +55,11 @@ UNTESTABLE = Answer(
     published="< 2.5 us", criterion="not testable without wide-area sites",
 )  # fmt: skip
 def jitter(results: CervinoResults) -> Answer:
-    return UNTESTABLE
+    def says(stream: Stream) -> str:
+        found = stream.figures.jitter
+        return f"mean jitter {_us(found.mean_s if found else None)}"
+
+    return _on_loopback(results, "udp", says)
 
 
 @claim(
@@ -45,7 +67,14 @@ def jitter(results: CervinoResults) -> Answer:
     published="dominated", criterion="as C-01",
 )  # fmt: skip
 def delay(results: CervinoResults) -> Answer:
-    return UNTESTABLE
+    def says(stream: Stream) -> str:
+        whole, network = stream.figures.delay, stream.figures.network
+        return (
+            f"median delay {_us(whole.p50_s if whole else None)}, network "
+            f"{_us(network.p50_s if network else None)}"
+        )
+
+    return _on_loopback(results, "tcp", says)
 
 
 @claim(
@@ -53,7 +82,16 @@ def delay(results: CervinoResults) -> Answer:
     criterion="as C-01",
 )  # fmt: skip
 def stability(results: CervinoResults) -> Answer:
-    return UNTESTABLE
+    def says(stream: Stream) -> str:
+        found, varies = stream.figures.delay, stream.carried_cv
+        times = found.worst_s / found.p50_s if found and found.p50_s else None
+        return (
+            f"throughput varies by {'an unknown share' if varies is None else f'{varies:.1%}'} "
+            f"between moments, longest delay {'unknown' if times is None else f'{times:.0f}'} "
+            "times the median"
+        )
+
+    return _on_loopback(results, "tcp", says)
 
 
 @claim(
@@ -162,9 +200,10 @@ def period(results: CervinoResults) -> Answer:
         verdicts[name] = _lowest([judged(values, low=0.0) for values in more])
         parts[name] = _by_period(costs, periods)
     why = (
-        "With means of the period, a short one has no disadvantage: it reacts sooner in both "
-        "directions, and VMs start at once. With large errors of measurement the longest period is "
-        "best, as it makes the fewest mistakes."
+        "A short period costs something only where a turn meets the second of a step, in which the "
+        "rates are of both levels. With means of the period it has no disadvantage: it reacts "
+        "sooner in both directions, and VMs start at once. With large errors of measurement the "
+        "longest period is best, as it makes the fewest mistakes."
     )
     answer = split(holds, parts, (PRIMARY,), why)
     chosen = PRIMARY if PRIMARY in verdicts else next(iter(verdicts))
@@ -182,7 +221,7 @@ def _dropped(runs: Sequence[Stepped]) -> str:
 
 
 def _by_period(
-    costs: Mapping[float, Sequence[float]], periods: Mapping[float, Sequence[Stepped]]
+    costs: Mapping[float, Sequence[float]], periods: Mapping[float, Sequence[Costs]]
 ) -> str:
     return ", ".join(
         f"{spread(costs[p], 3, 100, ' %')} at {p:g} s "

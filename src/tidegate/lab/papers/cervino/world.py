@@ -8,11 +8,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidegate.model import Deployment, HostOffer, Instance
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.policies.adaptive_provisioning import AdaptiveProvisioning
+from tidegate.probe.results import ProbeResult
 from tidegate.simulation import CloudSettings, RunReport, SimulatedCloud
 from tidegate.simulation.run import run
 from tidegate.workloads import ConstantRate, RateTrace, Workload, cervino_ramp, cervino_steps
@@ -21,6 +22,7 @@ __all__ = [
     "LARGE",
     "SMALL",
     "CervinoResults",
+    "Costs",
     "Ramp",
     "Steady",
     "Stepped",
@@ -204,8 +206,11 @@ def follow_steps(
     shed: bool = False,
     service_scv: float = SERVICE_SCV,
     last_second: bool = True,
+    later: float = 0.0,
 ) -> Stepped:
     """Let Algorithm 1 follow the step-wise rates, invoked at a phase that depends on the seed.
+
+    The steps come at a moment within a second of the monitor that depends on the seed too.
 
     Args:
         rate_per_vm: Capacity of a VM, in tuples per second.
@@ -218,14 +223,22 @@ def follow_steps(
         shed: The policy sheds tuples as part of its plan.
         service_scv: Squared coefficient of variation of the service times.
         last_second: The algorithm compares the rates of the last second, else means of the period.
+        later: Share of a period by which the phase is later.
     """
-    steps = cervino_steps()
+    steps = _shifted(cervino_steps(), ROW_S * math.modf(seed * math.sqrt(2))[0])
     workload: RateTrace = steps.multiplied(1 / scale)
     world = engines(workload, rate_per_vm / scale, 1, seed, queue, noise, service_scv)
-    world.advance(period_s * math.modf(seed * (math.sqrt(5) - 1) / 2)[0])
+    world.advance(period_s * math.modf(seed * (math.sqrt(5) - 1) / 2 + later)[0])
     policy = AdaptiveProvisioning(tolerance=tolerance, shed=shed, last_second=last_second)
     report = run(world, policy, duration_s=steps.duration_s, interval_s=period_s, seed=seed)
     return _stepped(report, steps, rate_per_vm, period_s, scale)
+
+
+def _shifted(steps: RateTrace, by_s: float) -> RateTrace:
+    """The same steps, each later by less than a second."""
+    times = steps.t_s.copy()
+    times[1:] += by_s
+    return replace(steps, t_s=times, end_s=steps.duration_s + by_s)
 
 
 def _stepped(
@@ -242,7 +255,7 @@ def _stepped(
     last = dict.fromkeys(ends, 0)
     for time, count, dropped in zip(times, vms, drops, strict=True):
         middle = time - ROW_S / 2
-        if not any(rise <= middle < rise + 2 * period_s for rise in rises):
+        if not any(rise - ROW_S / 2 <= middle < rise + 2 * period_s for rise in rises):
             late += dropped * ROW_S
         needed = math.ceil(steps.rate(middle) / rate_per_vm)
         waste += max(0.0, count - needed) * rate_per_vm / scale * ROW_S
@@ -264,6 +277,25 @@ def _stepped(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What an invocation period costs with one seed, mean over runs at several phases.
+
+    cost: drops plus waste, drop_share: drops, both as a share of the offered tuples.
+    """
+
+    cost: float
+    drop_share: float
+
+    @staticmethod
+    def of(runs: Sequence[Stepped]) -> Costs:
+        """The mean of some runs."""
+        return Costs(
+            math.fsum(run.cost for run in runs) / len(runs),
+            math.fsum(run.drop_share for run in runs) / len(runs),
+        )
+
+
 @dataclass(frozen=True)
 class CervinoResults:
     """All runs. Lists have one entry per seed.
@@ -274,8 +306,9 @@ class CervinoResults:
         overload: A calm and an overloaded run by reading.
         with_small: Fig. 7 with small VMs by reading.
         with_large: Fig. 7 with large VMs by reading.
-        periods: Fig. 7 by reading and invocation period in seconds.
+        periods: Costs by reading and invocation period in seconds.
         scale: Divisor of rates and capacities.
+        network: What the probe found on loopback, None if it was not run.
     """
 
     small: Sequence[Ramp] = ()
@@ -283,5 +316,6 @@ class CervinoResults:
     overload: Mapping[str, Sequence[tuple[Steady, Steady]]] = field(default_factory=dict)
     with_small: Mapping[str, Sequence[Stepped]] = field(default_factory=dict)
     with_large: Mapping[str, Sequence[Stepped]] = field(default_factory=dict)
-    periods: Mapping[str, Mapping[float, Sequence[Stepped]]] = field(default_factory=dict)
+    periods: Mapping[str, Mapping[float, Sequence[Costs]]] = field(default_factory=dict)
     scale: float = 1.0
+    network: ProbeResult | None = None

@@ -44,7 +44,6 @@ PUBLISHED: Mapping[Case, tuple[float, float]] = {
     Case("sarsa", learning="none"): (0.55, 2100),
     Case("sarsa"): (0.58, 1700),
 }
-WORKERS = 2
 
 
 def measure(
@@ -56,13 +55,12 @@ def measure(
 ) -> FuguResults:
     """Run all experiments.
 
-    quick: one process, and no runs that only look for causes; seeds: runs of each; points:
-    measurement points of a run; days: from files, in place of the generator's.
+    quick: no runs that only look for causes; seeds: runs of each; points: measurement points of a
+    run; days: from files, in place of the generator's.
     """
     cases = all_cases() if quick else all_cases() + causes()
-    workers = 1 if quick else WORKERS
     some = range(FIRST_SEED, FIRST_SEED + seeds)
-    return run_all(some, cases, points, workers, progress, days)
+    return run_all(some, cases, points, progress, days)
 
 
 def notes(results: FuguResults) -> Iterator[str]:
@@ -74,8 +72,8 @@ def notes(results: FuguResults) -> Iterator[str]:
         "without it there was one seed only."
     )
     yield (
-        "Latency comes from queues under CPU contention and from migration pauses in the "
-        "item-level simulation. An overfull host is one whose queries want more CPU than it has."
+        "Latency comes from queues under CPU contention and from migration pauses. An "
+        "overfull host is one whose operators want more CPU than it has."
     )
     if results.days:
         yield (

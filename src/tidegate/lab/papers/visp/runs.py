@@ -16,6 +16,7 @@ from statistics import fmean
 import numpy as np
 
 from tidegate.lab.papers.claims import Progress
+from tidegate.lab.papers.jobs import run_jobs
 from tidegate.lab.papers.visp.original import DIFFERENCES
 from tidegate.lab.papers.visp.world import (
     CONFIGURATIONS,
@@ -377,10 +378,20 @@ def run_all(quick: bool, seeds: int, progress: Progress, minutes: float = MINUTE
     """
     results = VispResults()
     todo = jobs(quick, seeds)
-    for n, job in enumerate(todo):
-        progress(n / len(todo), f"{job.variant.name}, {job.pattern}, {job.configuration.name}")
-        run = drive(job.pattern, job.configuration, job.variant, job.seed, minutes)
-        drawn = job.seed == 1 and job.variant in (RETOLD, PUBLISHED_WAY)
+
+    def done(n: int, job: tuple[Job, float]) -> None:
+        what = job[0]
+        progress(n / len(todo), f"{what.variant.name}, {what.pattern}, {what.configuration.name}")
+
+    found = run_jobs(_summary, [(job, minutes) for job in todo], done)
+    for job, summary in zip(todo, found, strict=True):
         key = (job.variant.name, job.pattern, job.configuration.name, job.seed)
-        results.runs[key] = summarise(run, job.configuration, drawn)
+        results.runs[key] = summary
     return results
+
+
+def _summary(work: tuple[Job, float]) -> RunSummary:
+    job, minutes = work
+    run = drive(job.pattern, job.configuration, job.variant, job.seed, minutes)
+    drawn = job.seed == 1 and job.variant in (RETOLD, PUBLISHED_WAY)
+    return summarise(run, job.configuration, drawn)
