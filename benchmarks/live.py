@@ -255,7 +255,9 @@ def report(job: Job, results: Results, methods: Sequence[str], runs: int, page: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--job", action="append", choices=JOBS, help="default: all")
-    parser.add_argument("--method", action="append", choices=METHODS, help="default: all but btu")
+    parser.add_argument(
+        "--method", action="append", choices=METHODS, help="default: static, spark, drs"
+    )
     parser.add_argument("--runs", type=int, default=3, help="of each method")
     parser.add_argument("--seconds", type=float, help="of input; default: the job's own")
     parser.add_argument("--silence", type=float, default=120.0, help="seconds without input")

@@ -26,7 +26,7 @@ from tidegate.simulation.run import run as simulate
 from tidegate.units import duration_s
 from tidegate.workloads import RateTrace
 
-METHODS = ("static", "spark", "drs", "btu")
+METHODS = ("static", "spark", "drs", "btu", "tide")
 DEFAULT_METHODS = METHODS[:3]
 INTERVAL = "5s"
 STABILISE = "10s"

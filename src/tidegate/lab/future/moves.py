@@ -309,8 +309,8 @@ def _finding(
             "pause of a move (coordination, and the state over the network), the rate and the "
             "service time. It does not know what else happens on the host.",
             "Quick moves pause for half a second before the state is sent, in place of three. A "
-            "filter that moves stops the source of all queries; its forecast is that of its own "
-            "query.",
+            "filter that moves stops the source of all queries; its forecast is that of its query "
+            "alone.",
         ),
         figures,
     )
