@@ -89,8 +89,23 @@ def test_tables_separate_what_settings_were_chosen_on(bench: Any) -> None:
     reported, chosen = text.split("### ")[1:]
     assert reported.startswith("queues: 1 traces (reported)")
     assert chosen.startswith("queues: 1 traces (settings were chosen on)")
-    assert "| tide 99% | 2.00 | 99.0% | 99.5% | 14 | 1 of 1 |" in reported
+    assert "| tide 99% | 2.00 | 99.0% | 99.5% | 1 of 1 | 14 | 1 of 1 |" in reported
+    assert "| drs | 3.00 | 90.0% | 99.5% | – | 14 | 0 of 1 |" in reported
     assert "| 3.00, 90.0% (99.5%) | 2.00, 99.0% (99.5%) | static 5.00, 100.0% (99.5%) |" in reported
+
+
+@pytest.mark.parametrize(("later", "kept"), [(0.986, "1 of 1"), (0.984, "0 of 1")])
+def test_half_a_point_below_the_promise_is_kept(bench: Any, later: float, kept: str) -> None:
+    run = bench.Run("queues", "xetra_2018-02-01", 0.5, "tide 99%", 0.9, later, 2.0, 2.0, 1.0, 7)
+    assert f"| {later:.1%} | {kept} |" in bench.tables([run], "queues")
+
+
+def test_a_page_gets_the_tables_of_one_world_between_its_marks(bench: Any) -> None:
+    page = "a\n<!-- queues -->\nold\n<!-- end -->\n<!-- hourly -->\nkept\n<!-- end -->\n"
+    renewed = bench.renewed(page, "queues", "new\n")
+    assert renewed == page.replace("old", "new")
+    with pytest.raises(SystemExit, match="no marks <!-- batches -->"):
+        bench.renewed(page, "batches", "new\n")
 
 
 @pytest.mark.parametrize("world", ["batches", "hourly"])
