@@ -18,10 +18,11 @@ from tidegate.lab.papers.drs.runs import (
     RESERVED,
     TO_17,
     RestartingCloud,
+    filled,
 )
 from tidegate.lab.papers.drs.world import VLD_26, VLD_26_POISSON, App, measure
 from tidegate.lab.papers.statistics import interval, mean
-from tidegate.model import Deployment, HostOffer, Instance
+from tidegate.model import HostOffer
 from tidegate.model.topology import Resources
 from tidegate.policies.drs import Drs
 from tidegate.report.charts import bars
@@ -69,23 +70,16 @@ def drive(app: App, policy: Drs, seed: int, duration_s: float, restarting: bool)
 
     restarting: every executor restarts at a change, as with Storm.
     """
-    topology = app.topology
     counts, machines = TO_17
     rooms = {f"host-{n}": PER_MACHINE for n in range(1, machines + 1)}
     rooms["host-1"] -= RESERVED
-    wanted = [name for name, k in zip(topology.by_name, counts, strict=True) for _ in range(k)]
-    places = [host for host, room in rooms.items() for _ in range(room)]
-    instances = tuple(
-        Instance(f"{name}-{n}", name, host)
-        for n, (name, host) in enumerate(zip(wanted, places, strict=True), start=1)
-    )
     kind = RestartingCloud if restarting else SimulatedCloud
     world = kind(
-        topology,
+        app.topology,
         HostOffer(Resources(PER_MACHINE), max_hosts=MACHINES + 3),
         app.workload(duration_s, seed),
         seed=seed,
-        initial=Deployment(tuple(rooms), instances),
+        initial=filled(app, counts, rooms),
         settings=CloudSettings(decision_s=TURN_S),
     )
     report = run_policy(world, policy, duration_s=duration_s, interval_s=TURN_S, seed=seed)

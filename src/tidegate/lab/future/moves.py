@@ -195,9 +195,7 @@ def run(size: Size, progress: Progress) -> Finding:
             peaks[variant].append(observed_peaks(seed, variant, points))
             case = Case("local", variant=variant)
             quick = variant == "quick-moves"
-            published = case.build()
-            settings = {p.name: getattr(published, p.name) for p in published.parameters()}
-            weighed = ForecastMoves(**settings, quick=quick)
+            weighed = ForecastMoves(**case.settings(), quick=quick)
             for chosen, policy in ((False, None), (True, weighed)):
                 measures = run_case(seed, case, points, policy=policy)
                 runs.setdefault((variant, chosen), []).append(measures)

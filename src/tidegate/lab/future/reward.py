@@ -77,9 +77,7 @@ class LatencySarsa(Sarsa):
 
 def with_latency(weight: float) -> LatencySarsa:
     """The learning policy of FUGU's experiments, with a weight of latency in its reward."""
-    published = Case("sarsa").build()
-    settings = {p.name: getattr(published, p.name) for p in published.parameters()}
-    return LatencySarsa(**settings, weight=weight)
+    return LatencySarsa(**Case("sarsa").settings(), weight=weight)
 
 
 def run(size: Size, progress: Progress) -> Finding:

@@ -50,6 +50,7 @@ __all__ = [
     "RestartingCloud",
     "Six",
     "add_or_remove",
+    "filled",
     "measure_all",
     "rebalance",
 ]
@@ -142,6 +143,21 @@ def add_or_remove(
     return _drive(app, policy, offer, start, rooms, seed, restarting, turn_s)
 
 
+def filled(app: App, allocation: Allocation, rooms: Mapping[str, int]) -> Deployment:
+    """The executors of an allocation, operator by operator, on the machines in their order.
+
+    rooms: executors that each machine takes; together as many as the allocation has.
+    """
+    names = app.topology.by_name
+    wanted = [name for name, k in zip(names, allocation, strict=True) for _ in range(k)]
+    places = [host for host, room in rooms.items() for _ in range(room)]
+    instances = (
+        Instance(f"{name}-{n}", name, host)
+        for n, (name, host) in enumerate(zip(wanted, places, strict=True), start=1)
+    )
+    return Deployment(tuple(rooms), tuple(instances))
+
+
 def _drive(
     app: App,
     policy: Drs,
@@ -153,19 +169,13 @@ def _drive(
     turn_s: float = TURN_S,
 ) -> Controlled:
     topology = app.topology
-    wanted = [name for name, k in zip(topology.by_name, start, strict=True) for _ in range(k)]
-    places = [host for host, room in rooms.items() for _ in range(room)]
-    instances = tuple(
-        Instance(f"{name}-{n}", name, host)
-        for n, (name, host) in enumerate(zip(wanted, places, strict=True), start=1)
-    )
     kind = RestartingCloud if restarting else SimulatedCloud
     world = kind(
         topology,
         offer,
         app.workload(END_S, seed),
         seed=seed,
-        initial=Deployment(tuple(rooms), instances),
+        initial=filled(app, start, rooms),
         settings=CloudSettings(monitoring_s=ROW_S, decision_s=turn_s),
     )
     # The world is not observed before minute 14, so the first decision rests on all 13 minutes: the

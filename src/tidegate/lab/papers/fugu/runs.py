@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -76,6 +77,11 @@ class Case:
     variant: str = "as-assumed"
     violations: int = VIOLATIONS
     fill: float = FILL
+
+    def settings(self) -> dict[str, Any]:
+        """The settings of its policy by name, for one that extends it."""
+        built = self.build()
+        return {p.name: getattr(built, p.name) for p in built.parameters()}
 
     def build(self) -> Policy:
         """The policy with its settings."""
