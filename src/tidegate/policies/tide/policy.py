@@ -299,7 +299,7 @@ def _sure(price: float) -> float:
 
 def _ends(snapshot: Snapshot, host: Host) -> bool:
     """Whether the paid unit of a host ends before the next decision; always if it is free."""
-    if host.lease is None:
+    if host.lease is None or host.lease.price_per_unit_usd == 0:
         return True
     return host.lease.time_left_s(snapshot.time_s) <= (snapshot.interval_s or 0.0) + 1e-9
 
