@@ -311,6 +311,21 @@ def test_a_host_without_a_price_is_not_kept_until_a_unit_ends() -> None:
     assert story.time_s < 3600 and story.hosts == 1
 
 
+@pytest.mark.parametrize("seed", TEN_SEEDS)
+def test_at_least_the_rate_now_is_expected_when_a_silence_ends(seed: int) -> None:
+    """25 minutes without items teach the means that next to nothing comes. Then something does."""
+    rng, story = random.Random(seed), Story()
+    for turn in range(5):
+        story.turn(5 + 55 * min(1.0, 0.4 * turn) * rng.uniform(0.9, 1.1))
+    for _ in range(100):
+        story.turn(0.0)
+    for turn in range(1, 9):
+        rate = 12 * turn * rng.uniform(0.95, 1.05)
+        said = story.turn(rate).reasons[0].text
+        assert float(said.split("/s")[0]) >= 0.99 * rate, said
+    assert story.hosts >= 96 / 16
+
+
 def test_hosts_are_released_when_their_unit_ends_and_they_were_not_needed_for_one() -> None:
     story = Story(hosts=8)
     seen = []
