@@ -38,7 +38,8 @@ def standing(name: str, scenario: Scenario, options: StackOptions) -> Counter[st
     """Number of turns by what stands in them, and of all turns."""
     _, policy = stack_for(name, scenario, options)
     world = scenario.world(policy.style, 0, True)
-    controller, before, found = Controller(world, policy), None, Counter[str]()
+    controller, found = Controller(world, policy), Counter[str]()
+    before: Snapshot | None = None
     while world.time_s < scenario.duration_s:
         memory = controller.memory
         turn = controller.step()
