@@ -356,8 +356,8 @@ def _series(rows: Floats, names: tuple[str, ...], settings: CloudSettings) -> Ru
     with np.errstate(invalid="ignore", divide="ignore"):
         per_s = rows / span[:, None]
         latency = rows[:, at.ROW_SOJOURN_S] / rows[:, at.ROW_OUT]
-        within = np.maximum(0.0, 1 - rows[:, at.ROW_LATE] / rows[:, at.ROW_OUT])
-        in_time = np.maximum(0.0, 1 - rows[:, at.ROW_LATE_ITEMS] / rows[:, at.ROW_PROCESSED])
+        within = 1 - rows[:, at.ROW_LATE] / rows[:, at.ROW_OUT]
+        in_time = 1 - rows[:, at.ROW_LATE_ITEMS] / rows[:, at.ROW_PROCESSED]
         if settings.end_to_end_slo_s is None:
             within = np.full(len(rows), np.nan)
         operators = {}
