@@ -16,6 +16,7 @@ from tidegate.model import HostOffer
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.policies.queue_threshold import QueueThreshold
 from tidegate.simulation import (
+    CloudSettings,
     FluidCloud,
     LatencySketch,
     MicroBatchCloud,
@@ -118,6 +119,21 @@ def test_fluid_world_has_the_same_steady_state() -> None:
     assert report.items_in == pytest.approx(240_000, rel=0.01)
     assert report.latency_mean_s == pytest.approx(exact, rel=0.1)
     assert abs(report.items_in - report.items_out - report.items_queued) <= 1
+
+
+def test_fluid_compliance_is_never_below_zero() -> None:
+    """Late items are real numbers there, and are compared with as real a number of items."""
+    operator = Operator("work", Resources(1), 10.0, service_scv=0.0, slo_s=1.0)
+    topology = Topology((operator,), (Source("input"),), (Edge("input", "work"),))
+    settings = CloudSettings(end_to_end_slo_s=1.0)
+    world = FluidCloud(topology, BIG, Poisson({"input": 1.0}), seed=0, settings=settings)
+    world.advance(127)  # 12.7 items, all of them late
+    report = world.report()
+    assert report.items_out == report.operators[0].processed == 12
+    assert report.slo_compliance == pytest.approx(0.0, abs=1e-12)
+    assert report.slo_compliance is not None and report.slo_compliance >= 0
+    (work,) = report.operators
+    assert work.compliance is not None and work.compliance.real_time >= 0
 
 
 class Steps:

@@ -264,8 +264,16 @@ class OperatorReading(Value):
         values: fields by name; the others have their defaults.
         """
         reading = object.__new__(cls)
-        reading.__dict__.update(_NO_READING)
-        reading.__dict__.update(values)
+        reading.__dict__.update(_NO_READING, **values)
+        return reading
+
+    def changed(self, **values: Any) -> OperatorReading:
+        """The reading with other values, which are known to be valid, by the name of the field.
+
+        `dataclasses.replace` checks the reading again and takes several times as long.
+        """
+        reading = object.__new__(type(self))
+        reading.__dict__.update(self.__dict__, **values)
         return reading
 
 

@@ -134,5 +134,5 @@ def _with_rates_times(snapshot: Snapshot, factor: float, operators: set[str]) ->
         if rate is None or reading.operator not in operators:
             changed.append(reading)
         else:
-            changed.append(replace(reading, arrival_rate_per_s=rate * factor))
+            changed.append(reading.changed(arrival_rate_per_s=rate * factor))
     return snapshot.with_operators(tuple(changed))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -272,8 +271,7 @@ class Meter:
                 lost = ratio * shed_per_s
                 if share < 1:
                     lost = came * from_sources * share / (1 - share)
-                found[o] = replace(
-                    readings[o],
+                found[o] = readings[o].changed(
                     arrival_rate_per_s=came + lost,
                     dropped_per_s=(readings[o].dropped_per_s or 0.0) + lost,
                     shed_per_s=lost,
@@ -296,8 +294,7 @@ class Meter:
             if shed < 1:
                 came += came * from_sources * shed / (1 - shed)
             found.append(
-                replace(
-                    reading,
+                reading.changed(
                     latest_arrival_per_s=came / every_s * noise[2 * o],
                     latest_processed_per_s=done / every_s * noise[2 * o],
                 )

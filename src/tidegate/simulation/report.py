@@ -162,6 +162,10 @@ class RunReport(Value):
         return self.resource_cost_usd + self.penalty_cost_usd
 
 
+ROWS_AT_ONCE = 512
+"""Rows that the time series merges in one go: NumPy is slow on few rows."""
+
+
 class BoundedSeries:
     """Rows of the time series as the kernels write them, in bounded memory.
 
@@ -178,57 +182,66 @@ class BoundedSeries:
         self._used = 0
         self._step = 1
         self._held: list[Floats] = []
+        self._held_rows = 0
         per_operator = range(at.ROW_OPERATORS, width, at.ROW_PER_OPERATOR)
         self._averaged = [at.ROW_HOSTS, at.ROW_RUNNING, at.ROW_LOAD_MEAN]
         self._averaged += [column + at.OP_QUEUE for column in per_operator]
         self._averaged += [column + at.OP_INSTANCES for column in per_operator]
 
     def append(self, rows: Floats) -> None:
-        """Add rows of single monitoring intervals."""
-        if self._step == 1 and self._used + len(rows) <= len(self._rows):
-            self._rows[self._used : self._used + len(rows)] = rows
-            self._used += len(rows)
-            return
-        for row in rows:
-            self._held.append(row.copy())
-            if len(self._held) < self._step:
+        """Add rows of single monitoring intervals, which the series keeps."""
+        self._held.append(rows)
+        self._held_rows += len(rows)
+        if self._held_rows >= ROWS_AT_ONCE:
+            self._fold()
+
+    def _fold(self) -> None:
+        """Merge the held rows in groups of `_step`; what is no whole group remains held."""
+        held = np.concatenate(self._held)
+        while len(held) >= self._step:
+            free = len(self._rows) - self._used
+            if not free:
+                held = np.concatenate([self._halve(), held])
                 continue
-            if self._used == len(self._rows):
-                self._halve()
-                if len(self._held) < self._step:
-                    continue
-            self._rows[self._used] = self._merge(np.array(self._held))
-            self._held = []
-            self._used += 1
+            groups = min(free, len(held) // self._step)
+            first = groups * self._step
+            self._rows[self._used : self._used + groups] = self._merge(held[:first], self._step)
+            self._used += groups
+            held = held[first:]
+        self._held, self._held_rows = [held.copy()], len(held)
 
-    def _halve(self) -> None:
-        pairs = self._used // 2
-        for i in range(pairs):
-            self._rows[i] = self._merge(self._rows[2 * i : 2 * i + 2])
-        if self._used % 2:  # an odd row waits for its partner
-            self._held = [self._rows[self._used - 1].copy(), *self._held]
-        self._used = pairs
+    def _halve(self) -> Floats:
+        """Merge pairs of rows; returns an odd row, which waits for its partner."""
+        even = self._used // 2 * 2
+        odd = self._rows[even : self._used].copy()
+        self._used = even // 2
+        self._rows[: self._used] = self._merge(self._rows[:even], 2)
         self._step *= 2
+        return odd
 
-    def _merge(self, rows: Floats) -> Floats:
-        if len(rows) == 1:
-            return np.array(rows[0])
-        merged: Floats = np.asarray(rows.sum(axis=0))
-        merged[self._averaged] /= len(rows)
-        merged[at.ROW_TIME] = rows[-1, at.ROW_TIME]
+    def _merge(self, rows: Floats, size: int) -> Floats:
+        """Rows of which each sums up `size` rows."""
+        if size == 1:
+            return rows
+        groups = rows.reshape(-1, size, rows.shape[1])
+        merged: Floats = groups.sum(axis=1)
+        merged[:, self._averaged] /= size
+        merged[:, at.ROW_TIME] = groups[:, -1, at.ROW_TIME]
         for column, pick in (
             (at.ROW_P95_S, np.fmax),
             (at.ROW_LOAD_MIN, np.fmin),
             (at.ROW_LOAD_MAX, np.fmax),
         ):
-            merged[column] = pick.reduce(rows[:, column])
+            merged[:, column] = pick.reduce(groups[:, :, column], axis=1)
         return merged
 
     @property
     def rows(self) -> Floats:
         """All rows, oldest first."""
-        held = [self._merge(np.array(self._held))] if self._held else []
-        return np.vstack([self._rows[: self._used], *held])
+        if self._held:
+            self._fold()
+        rest = [self._merge(held, len(held)) for held in self._held if len(held)]
+        return np.vstack([self._rows[: self._used], *rest])
 
 
 def make_report(
@@ -255,12 +268,13 @@ def make_report(
     processed = float(tally[:, at.PROCESSED].sum())
     late = [float(tally[:, column].sum()) for column in (at.LATE_1, at.LATE_2, at.LATE_5)]
     adapted = float(tally[:, at.ADAPTED].sum())
-    out = int(whole[at.OUT])
+    finished = float(whole[at.OUT])  # in a flow, a real number, and so are the late ones
+    out = int(finished)
     dropped = int(whole[at.SHED] + whole[at.SPOILT])
     counts = net.sketch[len(operators)] + net.sketch[len(operators) + 1]
     quantiles = [_quantile(counts, out, q) for q in (0.5, 0.9, 0.95, 0.99)]
     load_count = float(whole[at.LOAD_COUNT])
-    e2e = settings.end_to_end_slo_s
+    judged = settings.end_to_end_slo_s is not None and out > 0
     return RunReport(
         duration_s=now_s,
         items_in=int(whole[at.IN]),
@@ -270,8 +284,8 @@ def make_report(
         items_shed=int(whole[at.SHED]),
         operators=operators,
         compliance=_compliance(processed, late),
-        slo_compliance=None if e2e is None or out == 0 else 1 - float(whole[at.LATE]) / out,
-        latency_mean_s=float(whole[at.SOJOURN_S]) / out if out else None,
+        slo_compliance=_in_time(float(whole[at.LATE]), finished) if judged else None,
+        latency_mean_s=float(whole[at.SOJOURN_S]) / finished if out else None,
         latency_p50_s=quantiles[0],
         latency_p90_s=quantiles[1],
         latency_p95_s=quantiles[2],
@@ -296,12 +310,17 @@ def _quantile(counts: NDArray[np.int64], total: int, share: float) -> float | No
 def _compliance(processed: float, late: list[float]) -> Compliance | None:
     if processed == 0:
         return None
-    return Compliance(*(1 - count / processed for count in late))
+    return Compliance(*(_in_time(count, processed) for count in late))
+
+
+def _in_time(late: float, of: float) -> float:
+    return max(0.0, 1 - late / of)  # in a flow, sums differ by rounding
 
 
 def _operator(net: Network, o: int, operator: Operator) -> OperatorReport:
     row = net.tally[o]
-    processed, adapted = int(row[at.PROCESSED]), float(row[at.ADAPTED])
+    exact, adapted = float(row[at.PROCESSED]), float(row[at.ADAPTED])
+    processed = int(exact)
     working = int(
         np.count_nonzero((net.slot_i[o, at.ALIVE] != at.NO_SERVER) & (net.slot_i[o, at.ROOT] >= 0))
     )
@@ -314,8 +333,8 @@ def _operator(net: Network, o: int, operator: Operator) -> OperatorReport:
         processed=processed,
         queued=int(net.ends[o, at.TAIL] - net.ends[o, at.HEAD]) + working,
         dropped=int(row[at.DROPPED]),
-        compliance=_compliance(processed, late) if has_slo else None,
-        mean_duration_s=float(row[at.DURATION_S]) / processed if processed else None,
+        compliance=_compliance(exact, late) if has_slo and processed else None,
+        mean_duration_s=float(row[at.DURATION_S]) / exact if processed else None,
         p95_duration_s=p95_s,
         time_to_adapt_s=float(row[at.ADAPT_S]) / adapted if adapted else None,
         late_episode_s=float(row[at.EPISODE_S]) / adapted if adapted else None,
