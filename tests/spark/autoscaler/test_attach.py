@@ -128,8 +128,8 @@ class Machine:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steady_s, self.wall_s, self.driver_s = 100.0, 1e9, 1e9 + 40.0
-        monkeypatch.setattr(agent_calls.time, "monotonic", lambda: self.steady_s)
-        monkeypatch.setattr(agent_calls.time, "time", lambda: self.wall_s)
+        monkeypatch.setattr("time.monotonic", lambda: self.steady_s)
+        monkeypatch.setattr("time.time", lambda: self.wall_s)
         self.calls = AgentCalls(URL, TOKEN, None)
         monkeypatch.setattr(self.calls, "_exchange", self.exchange)
         self.there_s = self.back_s = 0.0
