@@ -6,15 +6,18 @@ import csv
 import dataclasses
 import functools
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Self
 
-__all__ = ["LEDGER", "PAGE", "Result", "add", "commit", "page", "read", "write_page"]
+__all__ = ["LEDGER", "PAGE", "UNFENCED", "Result", "add", "commit", "page", "read", "write_page"]
 
 ROOT = Path(__file__).parents[2]
 LEDGER = ROOT / "docs" / "measured" / "fence.csv"
+UNFENCED = ROOT / "docs" / "measured" / "fence-unfenced.csv"
+"""Runs without the fence, which show what it is for."""
 PAGE = ROOT / "docs" / "measured" / "fence.md"
 
 
@@ -148,8 +151,8 @@ only the seeds that are missing there. The command draws this page from it.
 """
 
 
-def page(results: list[Result]) -> str:
-    """The page of a ledger."""
+def page(results: list[Result], unfenced: Sequence[Result] = ()) -> str:
+    """The page of a ledger. unfenced: runs without the fence."""
     good = sum(not result.problem for result in results)
     commits = ", ".join(sorted({result.commit for result in results}))
     restarts = sum(result.restart for result in results)
@@ -192,7 +195,25 @@ def page(results: list[Result]) -> str:
     if wrong:
         parts.append("\n## Problems\n\n")
         parts += [f"- {result.line()} (commit {result.commit})\n" for result in wrong]
-    return "".join(parts)
+    return "".join([*parts, *_without(unfenced)])
+
+
+def _without(results: Sequence[Result]) -> list[str]:
+    """What the same runs find without the fence."""
+    if not results:
+        return []
+    wrong = [result for result in results if result.problem]
+    seeds = f"{min(r.seed for r in results)} to {max(r.seed for r in results)}"
+    return [
+        "\n## Without the fence\n\n"
+        "`python -m tests.fleet.partitions --unfenced` takes the fence away, to show that these\n"
+        "checks notice it: a query is started with the bare checkpoint, and no lease is waited\n"
+        f"for. Of {len(results)} runs, of seeds {seeds}, **{len(wrong)} had a problem**\n"
+        "([table](fence-unfenced.csv)). The others say nothing about the fence: a fault that is\n"
+        "over before it is noticed needs none, and Spark itself ends a copy that finds its batch\n"
+        "in the log already.\n\n",
+        *(f"- {result.line()}\n" for result in wrong),
+    ]
 
 
 TIMES = ("noticed_s", "moved_s", "freed_s")
@@ -205,4 +226,4 @@ def _spread(times: list[float | None]) -> str:
 
 def write_page() -> None:
     """Write the page of the ledger."""
-    PAGE.write_text(page(read()), encoding="utf-8")
+    PAGE.write_text(page(read(), read(UNFENCED)), encoding="utf-8")

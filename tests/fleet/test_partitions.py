@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.cut_off import FAULTS, why_not
-from tests.fleet.ledger import LEDGER, PAGE, Result, add, page, read
+from tests.fleet.ledger import LEDGER, PAGE, UNFENCED, Result, add, page, read
 from tests.fleet.partition_scenario import SINKS, Scenario
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +42,7 @@ def test_servers_that_continue_do_no_harm(tmp_path: Path) -> None:
 
 
 def test_the_page_is_drawn_from_the_ledger() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(read(LEDGER))
+    assert PAGE.read_text(encoding="utf-8") == page(read(LEDGER), read(UNFENCED))
 
 
 def test_a_ledger_keeps_results(tmp_path: Path) -> None:
