@@ -263,8 +263,7 @@ class Application(Senses):
 
     def _full_disk(self) -> Happened:
         full_s = self.rng.choice(PAUSES_S)
-        with self.disk.full(self.journal, [self.controller.pid]):
-            time.sleep(full_s)
+        self.disk.fill(self.journal, [self.controller.pid], full_s)
         return Happened(f"journal, for {full_s:g} s", watch.noted(LOST))
 
     def _paused(self, what: str, pids: list[int], pause_s: float) -> Happened:

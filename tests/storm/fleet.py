@@ -245,8 +245,7 @@ class Fleet(Senses):
 
     def _full_disk(self) -> Happened:
         full_s = self.rng.choice((3.0, 5.0))
-        with self.disk.full(self.journal, [self.manager.pid]):
-            time.sleep(full_s)
+        self.disk.fill(self.journal, [self.manager.pid], full_s)
         return Happened(f"journal and move log, for {full_s:g} s", watch.noted(LOST))
 
     def _manager_paused(self) -> Happened:
