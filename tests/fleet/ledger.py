@@ -12,7 +12,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Self
 
-__all__ = ["LEDGER", "PAGE", "UNFENCED", "Result", "add", "commit", "page", "read", "write_page"]
+__all__ = [
+    "LEDGER",
+    "PAGE",
+    "UNFENCED",
+    "Result",
+    "add",
+    "commit",
+    "last_runs",
+    "page",
+    "read",
+    "write_page",
+]
 
 ROOT = Path(__file__).parents[2]
 LEDGER = ROOT / "docs" / "measured" / "fence.csv"
@@ -99,11 +110,16 @@ def commit() -> str:
 
 
 def read(ledger: Path = LEDGER) -> list[Result]:
-    """The results in a ledger, by seed; empty if there is none."""
+    """The results in a ledger, by seed, those of a seed in order; empty if there is none."""
     if not ledger.exists():
         return []
     with ledger.open(newline="", encoding="utf-8") as file:
         return sorted(map(Result.of, csv.DictReader(file)), key=lambda result: result.seed)
+
+
+def last_runs(results: Sequence[Result]) -> list[Result]:
+    """The last run of each seed."""
+    return list({result.seed: result for result in results}.values())
 
 
 def add(ledger: Path, result: Result) -> None:
@@ -153,6 +169,7 @@ only the seeds that are missing there. The command draws this page from it.
 
 def page(results: list[Result], unfenced: Sequence[Result] = ()) -> str:
     """The page of a ledger. unfenced: runs without the fence."""
+    every, results = results, last_runs(results)
     good = sum(not result.problem for result in results)
     commits = ", ".join(sorted({result.commit for result in results}))
     restarts = sum(result.restart for result in results)
@@ -191,10 +208,12 @@ def page(results: list[Result], unfenced: Sequence[Result] = ()) -> str:
                 times = [[getattr(r, key) for r in noticed] for key in TIMES]
                 cells = [fault, length, len(mine), len(noticed), *map(_spread, times)]
                 parts.append(f"| {' | '.join(map(str, cells))} |\n")
-    wrong = [result for result in results if result.problem]
+    wrong = [result for result in every if result.problem]
     if wrong:
         parts.append("\n## Problems\n\n")
-        parts += [f"- {result.line()} (commit {result.commit})\n" for result in wrong]
+        for result in wrong:
+            again = "" if result in results else "; run again since, see above"
+            parts.append(f"- {result.line()} (commit {result.commit}){again}\n")
     return "".join([*parts, *_without(unfenced)])
 
 

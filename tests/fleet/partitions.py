@@ -7,9 +7,9 @@ its processes may be left.
 
     python -m tests.fleet.partitions [--seed 1] [--runs 200] [--hosts 3]
 
-Finished runs are in the ledger, one line each; a second call runs only what is missing. ``--page``
-writes the page in ``docs/measured`` from the ledger. ``--unfenced`` takes the fence away, to
-show that these runs would notice; its results are in a separate ledger.
+Finished runs are in the ledger, one line each; a second call runs what is missing or had a problem.
+``--page`` writes the page in ``docs/measured`` from the ledger. ``--unfenced`` takes the fence
+away, to show that these runs would notice; its results are in a separate ledger.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from tests.fleet.cut_off import FAULTS, HUB, Server, enter, why_not
-from tests.fleet.ledger import LEDGER, UNFENCED, Result, add, commit, read, write_page
+from tests.fleet.ledger import LEDGER, UNFENCED, Result, add, commit, last_runs, read, write_page
 from tests.fleet.partition_scenario import (
     SCHEMA,
     SINKS,
@@ -559,7 +559,9 @@ def main() -> int:
     if given.unfenced:
         take_the_fence_away()
     ledger = given.ledger or (UNFENCED if given.unfenced else LEDGER)
-    done = {result.seed for result in read(ledger)}
+    done = {
+        result.seed for result in last_runs(read(ledger)) if not result.problem or given.unfenced
+    }
     commit()  # what is loaded now, whatever is committed while the runs last
     every = map(Scenario.of, range(given.seed, given.seed + given.runs))
     wanted = [s for s in every if s.seed not in done and s.sink in given.sinks.split(",")]
