@@ -129,6 +129,8 @@ def plan(job: Job, method: str, out: Path, seed: int) -> LiveRun:
         interval=INTERVAL, stabilise=STABILISE, max_hosts=job.hosts, slots=job.slots,
         memory_mb=job.memory_mb, trigger_s=job.trigger_s, seed=seed,
         hosts=job.hosts if method in ("static", "spark") else 1, dry_run=by_spark,
+        # What counts is executor-seconds, and nobody keeps an executor because a minute is paid.
+        price_per_hour=0.0,
     )  # fmt: skip
 
 

@@ -49,6 +49,7 @@ def moment(
     latency: Latency = QUICK,
     leased_s: float = 0.0,
     unit_s: float = 60.0,
+    usd_per_unit: float = 0.1,
 ) -> Snapshot:
     """One operator of 0.25 s an item on hosts with four slots: 16 items/s keep a host busy."""
     capacity = Resources(4, 8192)
@@ -60,8 +61,8 @@ def moment(
             (Source("input"),),
             (Edge("input", "work"),),
         ),
-        offer=HostOffer(capacity, unit_s, unit_s / 3600, startup_s=45.0),
-        hosts=tuple(Host(n, capacity, lease=Lease(unit_s, 0.1, leased_s)) for n in names),
+        offer=HostOffer(capacity, unit_s, usd_per_unit, startup_s=45.0),
+        hosts=tuple(Host(n, capacity, lease=Lease(unit_s, usd_per_unit, leased_s)) for n in names),
         instances=tuple(
             InstanceReading(f"work-{4 * h + n + 1}", "work", name)
             for h, name in enumerate(names)
@@ -299,6 +300,30 @@ def test_more_input_leases_and_late_items_make_it_more_careful() -> None:
     before = calm.hosts
     calm.turn(100.0)
     assert calm.hosts > before
+
+
+def test_a_host_without_a_price_is_not_kept_until_a_unit_ends() -> None:
+    """`Autoscaler` knows no price unless it is told one; its unit of an hour means nothing then."""
+    free = {"unit_s": 3600.0, "usd_per_unit": 0.0}
+    story = Story(hosts=4)
+    for _ in range(20):
+        story.turn(10.0, **free)
+    assert story.time_s < 3600 and story.hosts == 1
+
+
+@pytest.mark.parametrize("seed", TEN_SEEDS)
+def test_at_least_the_rate_now_is_expected_when_a_silence_ends(seed: int) -> None:
+    """25 minutes without items teach the means that next to nothing comes. Then something does."""
+    rng, story = random.Random(seed), Story()
+    for turn in range(5):
+        story.turn(5 + 55 * min(1.0, 0.4 * turn) * rng.uniform(0.9, 1.1))
+    for _ in range(100):
+        story.turn(0.0)
+    for turn in range(1, 9):
+        rate = 12 * turn * rng.uniform(0.95, 1.05)
+        said = story.turn(rate).reasons[0].text
+        assert float(said.split("/s")[0]) >= 0.99 * rate, said
+    assert story.hosts >= 96 / 16
 
 
 def test_hosts_are_released_when_their_unit_ends_and_they_were_not_needed_for_one() -> None:

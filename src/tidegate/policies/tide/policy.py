@@ -45,6 +45,7 @@ class TideMemory(Value):
         needs: (time, hosts) of the needs within the last billing unit that no later one reaches.
         per_host: Items per second that keep a host busy, as last measured.
         excused: Whether the present late items are due to a rate that was out of reach.
+        overtaken: Whether a rate was out of reach, and the forecasts have not caught up since.
         late_work: Busy hosts times the share of late items, summed over turns that fade.
         missing: Busy hosts times the hosts that were missing, summed in the same way.
     """
@@ -54,6 +55,7 @@ class TideMemory(Value):
     needs: Needs = ()
     per_host: float | None = None
     excused: bool = False
+    overtaken: bool = False
     late_work: float = 0.0
     missing: float = 0.0
 
@@ -84,7 +86,8 @@ class Tide(Policy):
     again.
 
     Late items after a rate that not even the largest price would have covered are counted as out of
-    reach, and change nothing.
+    reach, and change no price. Until the forecasts have caught up with such a rate, it is the least
+    that is expected: what was learned in a silence says nothing about its end.
 
     10 items/s keep half a host busy. At first the margin is 20 %:
 
@@ -139,6 +142,9 @@ class Tide(Policy):
         price = self._price(memory, need, memory.promise.care)
         sure, surest = _sure(price), _sure(self._price(memory, need, math.log(self.most)))
         forecast, ensemble = memory.ensemble.forecast(lead_s, sure, surest)
+        overtaken = memory.overtaken and forecast.rate_per_s < rate
+        if overtaken:  # what was learned, in silence for example, does not apply
+            forecast = replace(forecast, rate_per_s=rate)
         hosts, unmet = self._hosts(packing, need, forecast, rate, memory)
         spare = self._spare(snapshot, need, price / memory.part_late, len(packing.hosts), rate)
         if spare:
@@ -148,6 +154,7 @@ class Tide(Policy):
         memory = replace(
             memory,
             ensemble=ensemble,
+            overtaken=overtaken,
             needs=_remembered(snapshot, memory.needs, hosts, lead_s),
         )
         said = _sentence(forecast, lead_s, hosts, price, spare)
@@ -170,12 +177,12 @@ class Tide(Policy):
     ) -> TideMemory:
         """The memory after what was measured since the last turn."""
         now_s, promise, excused = snapshot.time_s, memory.promise, memory.excused
+        reach = [d.reach_per_s for d in memory.ensemble.due_at(now_s)]
+        surprised = bool(reach) and rate > SPIKE * max(reach)
         done = late_now(snapshot, self.slo_s)
         if done is not None and now_s != memory.ensemble.seen_s:
             items, late = done
             memory = self._short(snapshot, memory, need, late) if rate > 0 else memory
-            reach = [d.reach_per_s for d in memory.ensemble.due_at(now_s)]
-            surprised = bool(reach) and rate > SPIKE * max(reach)
             excused = surprised or (excused and late > 1 - self.share)
             if excused:
                 promise = promise.excuse(items, late)
@@ -188,6 +195,7 @@ class Tide(Policy):
             ensemble=memory.ensemble.observe(now_s, rate),
             per_host=rate / need.busy if need.busy > 0 and rate > 0 else memory.per_host,
             excused=excused,
+            overtaken=memory.overtaken or surprised,
         )
 
     def _short(self, snapshot: Snapshot, memory: TideMemory, need: Need, late: float) -> TideMemory:
@@ -299,7 +307,7 @@ def _sure(price: float) -> float:
 
 def _ends(snapshot: Snapshot, host: Host) -> bool:
     """Whether the paid unit of a host ends before the next decision; always if it is free."""
-    if host.lease is None:
+    if host.lease is None or host.lease.price_per_unit_usd == 0:
         return True
     return host.lease.time_left_s(snapshot.time_s) <= (snapshot.interval_s or 0.0) + 1e-9
 
