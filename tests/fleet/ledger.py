@@ -237,7 +237,7 @@ def _without(results: Sequence[Result]) -> list[str]:
     said = (
         "\n## Without the fence\n\n"
         "`python -m tests.fleet.partitions --unfenced` takes the fence away, to see whether\n"
-        "these checks notice it: a query is started with the bare checkpoint, and no lease is waited\n"
+        "these checks notice it: a query has the bare checkpoint, and no lease is waited\n"
     )
     if not results:
         return [f"{said}for. It has not been run yet, so that this is not shown.\n"]
@@ -246,8 +246,8 @@ def _without(results: Sequence[Result]) -> list[str]:
     return [
         f"{said}for. Of {len(results)} runs, of seeds {seeds}, **{len(wrong)} had a problem**\n"
         "([table](fence-unfenced.csv)). A fault that is over before it is noticed needs no fence,\n"
-        "and Spark itself ends a copy that finds its batch in the log already. So equal rows alone\n"
-        "do not show the fence: these runs would need a check for two copies during the fault.\n\n",
+        "and Spark itself ends a copy that finds its batch in the log already. So equal rows\n"
+        "alone do not show the fence: these runs would need a check for two copies during the fault.\n\n",
         *(f"- {result.line()}\n" for result in wrong),
     ]
 
