@@ -247,7 +247,7 @@ def _without(results: Sequence[Result]) -> list[str]:
         f"{said}for. Of {len(results)} runs, of seeds {seeds}, **{len(wrong)} had a problem**\n"
         "([table](fence-unfenced.csv)). A fault that is over before it is noticed needs no fence,\n"
         "and Spark itself ends a copy that finds its batch in the log already. So equal rows\n"
-        "alone do not show the fence: these runs would need a check for two copies during the fault.\n\n",
+        "alone do not show the fence: a check for two copies during the fault is missing.\n\n",
         *(f"- {result.line()}\n" for result in wrong),
     ]
 
