@@ -52,8 +52,15 @@ from mutant_report import accepted, replace_between, summary
 ROOT = Path(__file__).parents[1]
 GROUPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "loop": (
-        ("loop/controller.py", "loop/controls.py", "loop/stack.py", "loop/replay.py"),
         (
+            "loop/controller.py",
+            "loop/controls.py",
+            "loop/stack.py",
+            "loop/replay.py",
+            "loop/clock.py",
+        ),
+        (
+            "loop/test_clock.py",
             "loop/test_controller.py",
             "loop/test_controls.py",
             "loop/test_stack.py",

@@ -6,7 +6,6 @@ start, so sessions are shared. A test that uses one is marked ``java``; `make un
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
 import tempfile
@@ -38,10 +37,14 @@ settings.load_profile("tidegate")
 os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--driver-class-path {JAR} pyspark-shell")
 # Commands with a dashboard keep a token there, which must not be that of the developer.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="tidegate-tests-")
-atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 NEEDS_JAVA = {"spark", "broker"}
 """Fixtures behind which a JVM stands."""
+
+
+def pytest_unconfigure() -> None:
+    """Remove the folder of tokens; a forked process ends without its exit handlers."""
+    shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

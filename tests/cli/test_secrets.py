@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.cli.helpers import COMMAND, tidegate
+from tests.fuzz.test_commands import ENDED, commands
 from tests.spark.local.doors import command_lines, files_with
 from tidegate.loop.journal import Journal, Turn
 from tidegate.testing import steady_snapshot
@@ -20,8 +21,11 @@ VARIABLES = (
     "TIDEGATE_DASHBOARD_TOKEN",
     "TIDEGATE_METRICS_TOKEN",
     "TIDEGATE_AGENT_TOKEN",
+    "TIDEGATE_PROBE_TOKEN",
     "SPARK_CONNECT_AUTHENTICATE_TOKEN",
     "TIDEGATE_KAFKA_PASSWORD",
+    "TIDEGATE_KAFKA_TRUSTSTORE_PASSWORD",
+    "TIDEGATE_KAFKA_KEYSTORE_PASSWORD",
 )
 
 
@@ -67,6 +71,10 @@ COMMANDS = (
 )
 
 
+def _begins(command: str, words: tuple[str, ...]) -> bool:
+    return tuple(command.split()[: len(words)]) == words
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda text: text.replace(SECRET, "SECRET")[:60])
 def test_no_secret_is_printed_logged_or_written(
     command: str, home: Path, caplog: pytest.LogCaptureFixture
@@ -74,6 +82,21 @@ def test_no_secret_is_printed_logged_or_written(
     with caplog.at_level(logging.DEBUG):
         done = tidegate(*command.split())
     assert done.returncode in (0, 1, 2)
+    assert SECRET not in done.stdout + done.stderr + caplog.text
+    assert files_with(home, SECRET) == []
+
+
+OTHERS = [words for words in commands() if not any(_begins(c, words) for c in COMMANDS)]
+
+
+@pytest.mark.parametrize("words", OTHERS, ids=" ".join)
+def test_no_other_command_tells_a_secret(
+    words: tuple[str, ...], home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They end at once, with a wrong value or without a value that they need."""
+    with caplog.at_level(logging.DEBUG):
+        done = tidegate(*words, *ENDED.get(words, ()))
+    assert done.returncode == 2
     assert SECRET not in done.stdout + done.stderr + caplog.text
     assert files_with(home, SECRET) == []
 

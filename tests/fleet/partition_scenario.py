@@ -155,15 +155,31 @@ class Checkpoint:
         return bool(done) and max(self.numbers("offsets")) > max(done)
 
     def batches(self) -> dict[str, int]:
-        """The batch of each file that was read, by its name."""
-        found: dict[str, int] = {}
+        """The batch of each file that one has begun to read, by its name.
+
+        The source numbers what it has listed, and a batch reads up to such a number. When a copy
+        ends between the two, the next one lists more, and its batch reads both.
+        """
+        listed: dict[str, int] = {}
         with contextlib.suppress(FileNotFoundError):
             for file in (self.folder / "sources" / "0").iterdir():
                 if file.name.partition(".")[0].isdecimal():
                     for line in file.read_text(encoding="utf-8").splitlines()[1:]:
                         plain = json.loads(line)
-                        found[plain["path"].rpartition("/")[2]] = plain["batchId"]
+                        listed[plain["path"].rpartition("/")[2]] = plain["batchId"]
+        ends = {batch: self._read_up_to(batch) for batch in sorted(self.numbers("offsets"))}
+        found = {}
+        for name, number in listed.items():
+            batch = next((batch for batch, end in ends.items() if number <= end), None)
+            if batch is not None:
+                found[name] = batch
         return found
+
+    def _read_up_to(self, batch: int) -> int:
+        """The last number of the source that a batch reads."""
+        last = (self.folder / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()[-1]
+        number: int = json.loads(last)["logOffset"]
+        return number
 
     def has_all(self, files: int) -> bool:
         """Whether so many files have been read, and their batches committed."""

@@ -7,8 +7,9 @@ its processes may be left.
 
     python -m tests.fleet.partitions [--seed 1] [--runs 200] [--hosts 3]
 
-Finished runs are in the ledger, one line each; a second call runs only what is missing. ``--page``
-writes the page in ``docs/measured`` from the ledger.
+Finished runs are in the ledger, one line each; a second call runs what is missing or had a problem.
+``--page`` writes the page in ``docs/measured`` from the ledger. ``--unfenced`` takes the fence
+away, to show that these runs would notice; its results are in a separate ledger.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from tests.fleet.cut_off import FAULTS, HUB, Server, enter, why_not
-from tests.fleet.ledger import LEDGER, Result, add, commit, read, write_page
+from tests.fleet.ledger import LEDGER, UNFENCED, Result, add, commit, last_runs, read, write_page
 from tests.fleet.partition_scenario import (
     SCHEMA,
     SINKS,
@@ -45,7 +46,7 @@ from tests.fleet.partition_scenario import (
 )
 from tidegate.fleet import registry, world
 from tidegate.fleet.connect import ConnectHost, connect, session_id
-from tidegate.fleet.fence import Fence
+from tidegate.fleet.fence import Fence, LeaseWatch
 from tidegate.fleet.hosts import BackgroundCall
 from tidegate.fleet.manager import FleetManager, fleet_policy
 from tidegate.fleet.providers import StaticProvider
@@ -499,6 +500,24 @@ def rows_of(frame: Any) -> Counter[tuple[Any, ...]]:
     return Counter((row["id"], row["word"], row["value"]) for row in frame.collect())
 
 
+def take_the_fence_away() -> None:
+    """Let every start use the bare checkpoint, and no lease be waited for.
+
+    Epochs are still counted, since the number of starts is compared with the rows.
+    """
+    claim = Fence.claim
+
+    def bare(one: Fence) -> str:
+        claim(one)
+        return str(one.checkpoint)
+
+    fence: Any = Fence
+    fence.claim = bare
+    watch: Any = LeaseWatch
+    watch.over = lambda _: True
+    watch.left_s = 0.0
+
+
 def run_all(
     scenarios: list[Scenario], ledger: Path, folder: Path, hosts: int, until_noticed: bool
 ) -> int:
@@ -525,7 +544,8 @@ def main() -> int:
     reader.add_argument("--sinks", default=",".join(SINKS), help="only runs with these")
     reader.add_argument("--hosts", type=int, default=3, help="servers, and runs at the same time")
     reader.add_argument("--until-noticed", action="store_true", help="no fault ends before")
-    reader.add_argument("--ledger", type=Path, default=LEDGER)
+    reader.add_argument("--unfenced", action="store_true", help="without the fence")
+    reader.add_argument("--ledger", type=Path, help="default: that of the page")
     reader.add_argument("--logs", type=Path, default=ROOT / "out" / "fence")
     reader.add_argument("--page", action="store_true", help="write the page from the ledger")
     given = reader.parse_args()
@@ -536,7 +556,12 @@ def main() -> int:
         sys.exit(f"this machine has no network namespaces for us: {why}")
     enter("tests.fleet.partitions", sys.argv[1:])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and so clean up
-    done = {result.seed for result in read(given.ledger)}
+    if given.unfenced:
+        take_the_fence_away()
+    ledger = given.ledger or (UNFENCED if given.unfenced else LEDGER)
+    done = {
+        result.seed for result in last_runs(read(ledger)) if not result.problem or given.unfenced
+    }
     commit()  # what is loaded now, whatever is committed while the runs last
     every = map(Scenario.of, range(given.seed, given.seed + given.runs))
     wanted = [s for s in every if s.seed not in done and s.sink in given.sinks.split(",")]
@@ -548,7 +573,7 @@ def main() -> int:
     )
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     with tempfile.TemporaryDirectory(prefix="tidegate-partitions-") as folder:
-        wrong = run_all(wanted, given.ledger, Path(folder), given.hosts, given.until_noticed)
+        wrong = run_all(wanted, ledger, Path(folder), given.hosts, given.until_noticed)
     return 1 if wrong else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from tidegate.errors import BackendError, InputError
 from tidegate.fleet.hosts import HostView, QueryView
 from tidegate.fleet.manager import FleetFolder, FleetManager, fleet_policy
+from tidegate.loop.journal import Journal
 from tidegate.model import Plan
 from tidegate.testing import FakeFleet, FakeHost
 
@@ -151,6 +153,39 @@ def test_a_clock_that_is_set_back_blinds_nobody(tmp_path: Path) -> None:
     fleet.provider.hosts["host-1"].hung = True
     fleet.turns(2)
     assert fleet.provider.killed == ["host-1"]
+
+
+def test_a_clock_of_the_managers_machine_that_was_set_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = FakeFleet(tmp_path, {"a": 1.0})
+    fleet.turns(2)
+    news = iter(["the clock was set"])
+    monkeypatch.setattr(fleet.manager._machine, "news", lambda: next(news, ""))
+    noted, after = fleet.manager.turn(), fleet.manager.turn()
+    assert noted is not None and noted.notes == ("the clock was set",)
+    assert after is not None and after.notes == ()
+
+
+def test_a_journal_that_opens_late_is_there_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = threading.Event()
+
+    def slow(name: Path) -> Journal:
+        go.wait()
+        return Journal(name)
+
+    monkeypatch.setattr("tidegate.loop.records.OPEN_S", 0.05)
+    monkeypatch.setattr("tidegate.loop.records.Journal", slow)
+    fleet = FakeFleet(tmp_path, {"a": 1.0})
+    manager = FleetManager(fleet.world, fleet_policy(), None, tmp_path / "late.jsonl")
+    assert manager.journal is None
+    go.set()
+    assert manager.records.opening is not None and manager.records.opening.ended(60.0)
+    manager.turn()
+    assert manager.journal is not None and manager.journal.path == tmp_path / "late.jsonl"
+    manager.records.close()
 
 
 def test_a_manager_that_was_paused_reads_the_answers_before_it_gives_up_a_host(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import subprocess
 import sys
@@ -11,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.cut_off import FAULTS, why_not
-from tests.fleet.ledger import LEDGER, PAGE, Result, add, page, read
-from tests.fleet.partition_scenario import SINKS, Scenario
+from tests.fleet.ledger import LEDGER, PAGE, UNFENCED, Result, add, page, read
+from tests.fleet.partition_scenario import SINKS, Checkpoint, Scenario
 
 ROOT = Path(__file__).parents[2]
 FIRST = 2209
@@ -42,7 +43,7 @@ def test_servers_that_continue_do_no_harm(tmp_path: Path) -> None:
 
 
 def test_the_page_is_drawn_from_the_ledger() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(read(LEDGER))
+    assert PAGE.read_text(encoding="utf-8") == page(read(LEDGER), read(UNFENCED))
 
 
 def test_a_ledger_keeps_results(tmp_path: Path) -> None:
@@ -53,6 +54,34 @@ def test_a_ledger_keeps_results(tmp_path: Path) -> None:
     found = [dataclasses.replace(result, commit="") for result in read(tmp_path / "ledger.csv")]
     assert found == [dataclasses.replace(good, noticed_s=2.2), bad]
     assert "Of all 2 runs, 1 had no problem" in page(found) and bad.problem in page(found)
+
+
+def test_a_run_again_counts_in_place_of_the_one_before() -> None:
+    bad = Result.failed(Scenario.of(2), "TimeoutError: all rows")
+    good = dataclasses.replace(bad, problem="", equal=True)
+    drawn = page([bad, good])
+    assert "Of all 1 runs, 1 had no problem" in drawn
+    assert "TimeoutError: all rows (commit ); run again since" in drawn
+    assert "Of all 1 runs, 0 had no problem" in page([good, bad])
+
+
+def test_files_that_a_copy_listed_before_it_ended_are_of_the_next_batch(tmp_path: Path) -> None:
+    """Number 1 was listed by a copy that ended before its batch: batch 1 reads up to number 2."""
+    for part in ("offsets", "commits", "sources/0"):
+        (tmp_path / part).mkdir(parents=True)
+    for number in range(3):
+        names = [f"{2 * number + 1}.json", f"{2 * number + 2}.json"]
+        lines = [json.dumps({"path": f"file:///in/{n}", "batchId": number}) for n in names]
+        (tmp_path / "sources/0" / str(number)).write_text("\n".join(["v1", *lines]))
+    found = Checkpoint(tmp_path)
+    (tmp_path / "offsets/0").write_text('v1\n{}\n{"logOffset":0}')
+    (tmp_path / "commits/0").touch()
+    assert found.batches() == {"1.json": 0, "2.json": 0} and found.has_all(2)
+    assert not found.has_all(6)
+    (tmp_path / "offsets/1").write_text('v1\n{}\n{"logOffset":2}')
+    assert sorted(found.batches().values()) == [0, 0, 1, 1, 1, 1] and not found.has_all(6)
+    (tmp_path / "commits/1").touch()
+    assert found.has_all(6)
 
 
 def test_the_seeds_cover_every_sink_and_fault_for_every_length() -> None:

@@ -7,6 +7,7 @@ serve, wait or start Spark get a value that is wrong, so that they end before th
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -67,6 +68,20 @@ WORDS = (
 )  # fmt: skip
 
 
+GIVEN = {
+    "trace.csv": TRACE,
+    "counts.csv": COUNTS,
+    "run.jsonl": journal_lines(),
+    "topology.yaml": TOPOLOGY,
+    "grid.yaml": GRID,
+    "moves.jsonl": moves(),
+    "binary": bytes(range(256)),
+}
+"""Files to which the words refer."""
+MOST_KB = 500_000
+"""Memory that a command may need."""
+
+
 @cache
 def commands() -> dict[tuple[str, ...], Any]:
     """Every command of the command line, by its words."""
@@ -112,22 +127,16 @@ def _built_once() -> Iterator[None]:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with files of each kind, to which the words refer."""
     folder = tmp_path_factory.mktemp("words")
-    for name, content in {
-        "trace.csv": TRACE,
-        "counts.csv": COUNTS,
-        "run.jsonl": journal_lines(),
-        "topology.yaml": TOPOLOGY,
-        "grid.yaml": GRID,
-        "moves.jsonl": moves(),
-        "binary": bytes(range(256)),
-    }.items():
+    for name, content in GIVEN.items():
         (folder / name).write_bytes(content)
     (folder / "folder").mkdir()
     return folder
 
 
 def keeps_the_rule(words: list[str]) -> None:
+    peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     done = tidegate(*words)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_kb < MOST_KB
     assert done.returncode in (0, 1, 2)
     assert not {"\x1b", "\x07"} & set(done.stdout + done.stderr)
     (done.stdout + done.stderr).encode()  # a terminal cannot show what is no text
@@ -138,12 +147,19 @@ def keeps_the_rule(words: list[str]) -> None:
         assert "Traceback" not in done.stderr
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    """The files that were there before any command."""
+    return {file: file.read_bytes() for file in folder.iterdir() if file.name in GIVEN}
+
+
 @pytest.mark.parametrize("command", QUICK, ids=" ".join)
 def test_a_command_ends_with_a_result_or_a_sentence(command: tuple[str, ...], place: Path) -> None:
     @cases(0.5 / len(QUICK))
     @given(words=given_words(command))
     def check(words: list[str]) -> None:
+        before = contents(place)
         keeps_the_rule([*command, *words])
+        assert contents(place).items() >= before.items(), "nothing is lost"
 
     before = Path.cwd()
     os.chdir(place)

@@ -21,10 +21,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.clusters.agent.standalone import environment, with_agent
-from tests.soak.job import ABSURD, MISSING, Reading
 from tests.spark.autoscaler import ticks
 from tests.storm import job, watch
 from tests.storm.disk import Disk
+from tests.storm.faults import JUMPS_S, Senses
 from tests.storm.feed import Feed, committed
 from tests.storm.proxy import Way
 from tests.storm.seed import (
@@ -33,7 +33,6 @@ from tests.storm.seed import (
     Happened,
     SeedLine,
     drawn,
-    effective,
     group,
     marked,
     play,
@@ -43,9 +42,10 @@ from tests.storm.seed import (
     until,
     write_lines,
 )
-from tests.storm.watch import Watch
+from tests.storm.watch import Shows, Watch
 from tidegate.lifecycle import Closing
-from tidegate.loop.journal import read_journal
+from tidegate.loop.clock import SET
+from tidegate.loop.journal import Turn, read_journal
 from tidegate.loop.records import LOST
 from tidegate.spark.autoscaler.agent import announced
 from tidegate.spark.local.cluster import LocalCluster
@@ -75,7 +75,6 @@ KINDS = {
     "driver killed": 1,
 }
 """Kinds of faults with their weights: the cheap ones come often."""
-JUMPS_S = (90.0, 3600.0, 2 * 86_400.0)
 PAUSES_S = (1.5, 3.0)
 SILENCES_S = (2.0, 6.0)
 """Pauses of a controller, shorter and longer than its lease."""
@@ -152,7 +151,7 @@ class Cluster(Closing):
     def _start_controller(self) -> Process:
         env = environment()
         if FAKETIME is not None:
-            put(self.folder / "faketime", "+0")
+            self.fake_clock(0.0)
             env |= {
                 "LD_PRELOAD": str(FAKETIME),
                 "FAKETIME_TIMESTAMP_FILE": str(self.folder / "faketime"),
@@ -161,6 +160,11 @@ class Cluster(Closing):
             }
         words = [sys.executable, "-m", "tests.storm.controller", str(self.folder)]
         return Process(words, self._log("controller"), env)
+
+    def fake_clock(self, ahead_s: float) -> None:
+        """Let the clock of controllers be ahead by some seconds."""
+        self.faked_s = ahead_s
+        put(self.folder / "faketime", f"{ahead_s:+.0f}")
 
     def _agent_port(self) -> int:
         try:
@@ -174,7 +178,7 @@ class Cluster(Closing):
         return self.folder / "logs" / f"{name}-{self._starts}.log"
 
 
-class Application(Closing):
+class Application(Senses):
     """The world of a seed: a query, its feed, and a controller with a journal on a small disk.
 
     cluster: where it runs. seed: random seed.
@@ -187,7 +191,6 @@ class Application(Closing):
         self.folder = cluster.folder / f"seed-{seed}"
         self.rng = random.Random(f"{self.name}/{seed}")
         self.policy = self.rng.choice(POLICIES)
-        self.offset_s = 0.0
         self.folder.mkdir()
         with contextlib.ExitStack() as stack:
             self.disk = stack.enter_context(Disk(self.folder / "disk", 16))
@@ -225,9 +228,6 @@ class Application(Closing):
         given = {"url": url, "port": self.port, "settings": settings}
         (self.folder / "controller.json").write_text(json.dumps(given))
 
-    def _wrong(self, **facts: object) -> None:
-        put(self.folder / "wrong.json", json.dumps({"clock_s": self.offset_s, **facts}))
-
     def _an_executor(self) -> tuple[str, int]:
         """Id and process id of an executor that the last snapshot has."""
         found: dict[str, int] = {}
@@ -250,55 +250,21 @@ class Application(Closing):
         """All, except for those that this machine cannot have."""
         return {k: w for k, w in KINDS.items() if k != "faketime" or FAKETIME is not None}
 
-    def inject(self, kind: str) -> Happened:
-        """Let a fault happen, after a change of the load."""
-        self.feed.ahead = self.rng.choice((1, 2, 4))
-        happen: Callable[[], Happened] = getattr(self, "_" + kind.replace(" ", "_"))
-        return happen()
-
-    def _clock(self, seconds: float) -> Happened:
-        before, self.offset_s = self.watch.last, self.offset_s + seconds
-        self._wrong()
-        return Happened(f"{seconds:+.0f} s", watch.jumped(before, seconds))
-
-    def _clock_back(self) -> Happened:
-        return self._clock(-self.rng.choice((*JUMPS_S, 30 * 86_400.0)))
-
-    def _clock_forward(self) -> Happened:
-        return self._clock(self.rng.choice(JUMPS_S))
+    @staticmethod
+    def shows_jump(before: Turn | None, seconds: float) -> Shows:
+        """The guards say it when the clock went back."""
+        return watch.jumped(before, seconds)
 
     def _faketime(self) -> Happened:
-        # It comes back by itself: the controller takes the time from the driver's answers.
-        before, seconds = self.watch.last, self.rng.choice(JUMPS_S) * self.rng.choice((1, -1))
-        put(self.cluster.folder / "faketime", f"{seconds:+.0f}")
-        back, forward = watch.jumped(before, -1.0), watch.jumped(before, abs(seconds) / 2)
-        return Happened(f"controller {seconds:+.0f} s", watch.either(back, forward))
-
-    def _metrics(self, kinds: dict[str, Reading]) -> Happened:
-        """Wrong measurements, of a kind that changes something."""
-        kind = self.rng.choice(effective(kinds, self.watch.last))
-        self._wrong(readings=kind)
-        return Happened(kind, watch.wrong_readings(kind), self._wrong)
-
-    def _missing_metrics(self) -> Happened:
-        return self._metrics(MISSING)
-
-    def _absurd_metrics(self) -> Happened:
-        return self._metrics(ABSURD)
+        # Decisions go on with the driver's clock; the journal says what happened to this one.
+        seconds = self.rng.choice(JUMPS_S) * self.rng.choice((1, -1))
+        self.cluster.fake_clock(self.cluster.faked_s + seconds)
+        return Happened(f"controller {seconds:+.0f} s", watch.noted(SET))
 
     def _full_disk(self) -> Happened:
         full_s = self.rng.choice(PAUSES_S)
-        with self.disk.full(self.journal, [self.controller.pid]):
-            time.sleep(full_s)
+        self.disk.fill(self.journal, [self.controller.pid], full_s)
         return Happened(f"journal, for {full_s:g} s", watch.noted(LOST))
-
-    def _garbage_control(self) -> Happened:
-        file = self.journal.with_name(self.journal.name + ".controls")
-        until(file.exists, lambda: "no file of controls")
-        with file.open("ab") as controls:
-            garbage = self.rng.randbytes(self.rng.randint(1, 200)).replace(b"\n", b"?")
-            controls.write(garbage + b"\n")
-        return Happened("controls", watch.refused_control)
 
     def _paused(self, what: str, pids: list[int], pause_s: float) -> Happened:
         before, began_s = self.watch.last, time.time() + self.offset_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import resource
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -41,6 +42,19 @@ class Disk(Closing):
                 unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
                 with contextlib.suppress(ProcessLookupError):
                     resource.prlimit(pid, resource.RLIMIT_FSIZE, unlimited)
+
+    def fill(self, file: Path, writers: Sequence[int], full_s: float) -> None:
+        """Leave no room for some seconds. file, writers: see `full`.
+
+        They count from when the file does not grow any more: a disk is full in whole pages, and the
+        last page of the file may take some lines.
+        """
+        with self.full(file, writers):
+            size, since_s = file.stat().st_size, time.monotonic()
+            while time.monotonic() - since_s < full_s:
+                time.sleep(0.1)
+                if file.stat().st_size > size:
+                    size, since_s = file.stat().st_size, time.monotonic()
 
     def close(self) -> None:
         """Unmount it."""

@@ -20,10 +20,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 from tests.clusters.agent.standalone import environment
-from tests.soak.job import ABSURD, MISSING
 from tests.spark.autoscaler import ticks
 from tests.storm import watch
 from tests.storm.disk import Disk
+from tests.storm.faults import Senses
 from tests.storm.feed import Feed, committed
 from tests.storm.proxy import Way
 from tests.storm.seed import (
@@ -32,7 +32,6 @@ from tests.storm.seed import (
     Happened,
     SeedLine,
     drawn,
-    effective,
     group,
     marked,
     play,
@@ -73,7 +72,6 @@ KINDS = {
     "host killed": 1,
 }
 """Kinds of faults with their weights: the cheap ones come often."""
-JUMPS_S = (90.0, 3600.0, 2 * 86_400.0)
 
 
 class Server(Closing):
@@ -181,7 +179,7 @@ class Hosts(Closing):
         return Process(words, log, environment())
 
 
-class Fleet(Closing):
+class Fleet(Senses):
     """The world of a seed: queries, their feed, and a manager with its files on a small disk.
 
     hosts: where it runs. seed: random seed.
@@ -194,7 +192,6 @@ class Fleet(Closing):
         self.folder = hosts.folder / f"seed-{seed}"
         self.rng = random.Random(f"fleet/{seed}")
         self.policy = self.rng.choice(POLICIES)
-        self.offset_s = 0.0
         self.fleet = f"storm-{seed}"
         self.folder.mkdir()
         endpoints = [server.endpoint for server in hosts.servers]
@@ -224,9 +221,6 @@ class Fleet(Closing):
     def _batches(self) -> int:
         return min(committed(self.folder / "checkpoints" / name) for name in NAMES)
 
-    def _wrong(self, **facts: object) -> None:
-        put(self.folder / "wrong.json", json.dumps({"clock_s": self.offset_s, **facts}))
-
     def _a_host(self) -> tuple[str, Server]:
         """A host that is measured, and its server."""
         found: list[tuple[str, Server]] = []
@@ -249,46 +243,10 @@ class Fleet(Closing):
         """All of them."""
         return KINDS
 
-    def inject(self, kind: str) -> Happened:
-        """Let a fault happen, after a change of the load."""
-        self.feed.ahead = self.rng.choice((1, 2, 4))
-        happen: Callable[[], Happened] = getattr(self, "_" + kind.replace(" ", "_"))
-        return happen()
-
-    def _clock(self, seconds: float) -> Happened:
-        before, self.offset_s = self.watch.last, self.offset_s + seconds
-        self._wrong()
-        return Happened(f"{seconds:+.0f} s", watch.moved(before, seconds))
-
-    def _clock_back(self) -> Happened:
-        return self._clock(-self.rng.choice((*JUMPS_S, 30 * 86_400.0)))
-
-    def _clock_forward(self) -> Happened:
-        return self._clock(self.rng.choice(JUMPS_S))
-
-    def _missing_metrics(self) -> Happened:
-        kind = self.rng.choice(effective(MISSING, self.watch.last))
-        self._wrong(readings=kind)
-        return Happened(kind, watch.wrong_readings(kind), self._wrong)
-
-    def _absurd_metrics(self) -> Happened:
-        kind = self.rng.choice(effective(ABSURD, self.watch.last))
-        self._wrong(readings=kind)
-        return Happened(kind, watch.wrong_readings(kind), self._wrong)
-
     def _full_disk(self) -> Happened:
         full_s = self.rng.choice((3.0, 5.0))
-        with self.disk.full(self.journal, [self.manager.pid]):
-            time.sleep(full_s)
+        self.disk.fill(self.journal, [self.manager.pid], full_s)
         return Happened(f"journal and move log, for {full_s:g} s", watch.noted(LOST))
-
-    def _garbage_control(self) -> Happened:
-        file = self.journal.with_name(self.journal.name + ".controls")
-        until(file.exists, lambda: "no file of controls")
-        with file.open("ab") as controls:
-            garbage = self.rng.randbytes(self.rng.randint(1, 200)).replace(b"\n", b"?")
-            controls.write(garbage + b"\n")
-        return Happened("controls", watch.refused_control)
 
     def _manager_paused(self) -> Happened:
         before, began_s = self.watch.last, time.time() + self.offset_s

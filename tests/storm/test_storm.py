@@ -18,6 +18,7 @@ import pytest
 
 from tests.storm import __main__ as program
 from tests.storm import application, fleet, watch
+from tests.storm.disk import Disk
 from tests.storm.ledger import BEGIN, END, LEDGER, PAGE, ROOT, draw, last_runs, read_ledger, tables
 from tests.storm.proxy import Way
 from tests.storm.seed import (
@@ -222,6 +223,26 @@ def test_time_in_which_the_storm_is_suspended_does_not_count(
     until(lambda: looks[0] > 5, lambda: "too long", 30.0)
     with pytest.raises(TimeoutError, match="too long"):
         until(lambda: False, lambda: "too long", 30.0)
+
+
+def test_a_disk_is_full_from_when_its_file_grows_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, clock = Disk(tmp_path / "disk"), [0.0]
+    file = disk.folder / "journal"
+    file.write_bytes(b"x")
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+        if clock[0] < 4.95:  # its last page has room for some lines
+            with file.open("ab") as more:
+                more.write(b"x")
+
+    monkeypatch.setattr("tests.storm.disk.time.sleep", sleep)
+    monkeypatch.setattr("tests.storm.disk.time.monotonic", lambda: clock[0])
+    with disk:
+        disk.fill(file, [], 1.5)
+    assert clock[0] == pytest.approx(6.4, abs=0.15)
 
 
 def test_a_way_passes_stalls_resets_refuses_and_heals() -> None:

@@ -17,8 +17,9 @@ from typing import IO, Any
 from tidegate.errors import InputError, TidegateError
 from tidegate.fleet.queries import load_queries
 from tidegate.fleet.world import FleetWorld
+from tidegate.loop.clock import ClockWatch
 from tidegate.loop.controller import DECISION_S, Controller
-from tidegate.loop.journal import Turn
+from tidegate.loop.journal import Journal, Turn
 from tidegate.loop.records import open_records
 from tidegate.loop.stack import StackOptions, build_stack
 from tidegate.outputs import write_output
@@ -141,21 +142,26 @@ class FleetManager:
         self.world = world
         self.folder = folder
         self.records = open_records(journal, policy)
-        self.journal, self.controls = self.records.journal, self.records.controls
         self.controller = Controller(
             world,
             policy,
-            self.journal,
+            self.records.journal,
             self.records.memory,
             seed,
-            self.controls,
+            self.records.controls,
             decision_limit_s=DECISION_S,
         )
         self.controller.await_files(self.records)
         self.last: Turn | None = None
         self.stopping = threading.Event()
         self.leave_queries = False
+        self._machine = ClockWatch()
         self._inbox: queue.Queue[tuple[dict[str, Any], queue.Queue[dict[str, Any]]]] = queue.Queue()
+
+    @property
+    def journal(self) -> Journal | None:
+        """The journal, None without one and while a slow disk has not opened it."""
+        return self.records.journal
 
     # --- the loop -----------------------------------------------------------------------------
 
@@ -165,6 +171,8 @@ class FleetManager:
             self.world.refresh()
             self.world.reconcile()
             return None
+        if news := self._machine.news():
+            self.controller.note(news)
         self.last = self.controller.step()
         return self.last
 

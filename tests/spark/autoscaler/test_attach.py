@@ -118,3 +118,64 @@ def test_a_process_that_is_suspended_gives_no_answer(monkeypatch: pytest.MonkeyP
         port = suspended.getsockname()[1]
         with pytest.raises(NoAnswer, match="timed out"):
             AgentGateway(f"http://127.0.0.1:{port}", TOKEN)
+
+
+# --- the driver's clock ---------------------------------------------------------------------------
+
+
+class Machine:
+    """The clocks of two machines, and the way between them; only the driver's time is asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.steady_s, self.wall_s, self.driver_s = 100.0, 1e9, 1e9 + 40.0
+        monkeypatch.setattr("time.monotonic", lambda: self.steady_s)
+        monkeypatch.setattr("time.time", lambda: self.wall_s)
+        self.calls = AgentCalls(URL, TOKEN, None)
+        monkeypatch.setattr(self.calls, "_exchange", self.exchange)
+        self.there_s = self.back_s = 0.0
+
+    def passes(self, seconds: float) -> None:
+        self.steady_s += seconds
+        self.wall_s += seconds
+        self.driver_s += seconds
+
+    def exchange(self, *_: object) -> tuple[Any, bytes]:
+        self.passes(self.there_s)
+        header = {"Tidegate-Time": str(int(self.driver_s * 1000)), "Tidegate-Instance": "one"}
+        self.passes(self.back_s)
+        return SimpleNamespace(status=200, getheader=header.get), b"{}"
+
+    def asks(self, there_s: float, back_s: float) -> float:
+        """Ask for something, and return by how much the driver's clock is misjudged."""
+        self.there_s, self.back_s = there_s, back_s
+        self.calls.get("/v1/queries")
+        return self.calls.clock() - self.driver_s
+
+
+def test_the_driver_counts_whatever_happens_to_this_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A jump was in the journal, or was not, by the speed of the next answer: now it never is."""
+    here = Machine(monkeypatch)
+    assert here.calls.clock() == here.wall_s, "nothing is known yet"
+    assert here.asks(0.004, 0.002) == pytest.approx(0.0, abs=0.004)
+    for step_s in (172_800.0, -172_800.0, -90.0):
+        here.wall_s += step_s
+        here.passes(0.5)
+        assert here.calls.clock() == pytest.approx(here.driver_s, abs=0.004), "before an answer"
+        assert here.asks(0.2, 0.3) == pytest.approx(0.0, abs=0.004), "a slow one spoils nothing"
+
+
+def test_a_driver_whose_clock_was_set_is_followed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Machine(monkeypatch)
+    here.asks(0.001, 0.001)
+    for step_s in (3600.0, -7200.0):
+        here.driver_s += step_s
+        assert here.asks(0.1, 0.3) == pytest.approx(0.0, abs=0.11), "though it was a slow answer"
+    assert here.asks(0.001, 0.001) == pytest.approx(0.0, abs=0.002), "a quick one is more exact"
+
+
+def test_answers_without_a_time_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Machine(monkeypatch)
+    here.asks(0.001, 0.001)
+    for text in (None, "", "soon", "-5"):
+        here.calls._compare_clocks(text, here.steady_s)
+    assert here.calls.clock() == pytest.approx(here.driver_s, abs=0.002)

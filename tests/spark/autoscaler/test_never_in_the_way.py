@@ -97,6 +97,47 @@ def test_the_autoscaler_starts_and_scales(hinder: Callable[[Path], None], tmp_pa
         assert list(read_journal(scaler.journal.path))[-1].number == scaler.last.number
 
 
+def test_a_journal_that_opens_late_is_there_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, world = threading.Event(), FakeWorld()
+
+    def slow(name: Path) -> Journal:
+        go.wait()
+        return Journal(name)
+
+    monkeypatch.setattr("tidegate.loop.records.OPEN_S", 0.05)
+    monkeypatch.setattr("tidegate.loop.records.Journal", slow)
+    with without_spark(world):
+        scaler = autoscaler(tmp_path / "j.jsonl")
+        assert scaler.journal is None
+        go.set()
+        assert scaler.records.opening is not None and scaler.records.opening.ended(LONG_S)
+        with scaler:
+            assert world.turned.wait(LONG_S)
+    assert scaler.journal is not None and scaler.journal.path == tmp_path / "j.jsonl"
+    assert list(read_journal(scaler.journal.path))
+
+
+def test_a_clock_of_this_machine_that_was_set_is_in_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, ended = FakeWorld(), threading.Event()
+
+    def look(turn: Turn) -> None:
+        if turn.notes:
+            ended.set()
+
+    with without_spark(world):
+        scaler = autoscaler(tmp_path / "j.jsonl", on_turn=look)
+        news = iter(["the clock was set"])
+        monkeypatch.setattr(scaler._machine, "news", lambda: next(news, ""))
+        with scaler:
+            assert ended.wait(LONG_S)
+    notes = [turn.notes for turn in read_journal(tmp_path / "j.jsonl") if turn.notes]
+    assert notes == [("the clock was set",)]
+
+
 @pytest.mark.parametrize("hinder", HINDRANCES)
 def test_a_submitted_application_runs_to_its_own_end(
     hinder: Callable[[Path], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -12,7 +12,6 @@ import logging
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -178,7 +177,7 @@ class AgentGateway(Gateway):
 
     def clock(self) -> float:
         """The driver's time, Unix seconds; its clock may differ from this machine's."""
-        return time.time() + self._calls.ahead_s
+        return self._calls.clock()
 
     def setting(self, key: str, default: str = "") -> str:
         """A setting of the application."""

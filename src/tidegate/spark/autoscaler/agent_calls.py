@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import ipaddress
 import json
+import math
 import os
 import ssl
 import threading
@@ -73,9 +74,7 @@ class AgentCalls:
         self.key = ""
         self.gone = False
         """Whether the application has ended: nobody listens any more, or another one does."""
-        self.ahead_s = 0.0
-        """How much the driver's clock is ahead of this one, in seconds."""
-        self._quickest_s = float("inf")
+        self._ahead_s = (-math.inf, math.inf)
         self._instance = ""
         self._refused_s: float | None = None  # since when connections are refused
         self._token = token
@@ -112,7 +111,7 @@ class AgentCalls:
         if self.key:
             headers["Tidegate-Controller"] = self.key
         try:
-            began_s = time.time()
+            began_s = time.monotonic()
             answer, text = self._exchange(method, path, body, headers)
         except ssl.SSLCertVerificationError as error:
             remedy = "name the certificate of its issuer with --ca-file"
@@ -122,7 +121,7 @@ class AgentCalls:
             problem = NoAnswer if isinstance(error, UNANSWERED) else BackendError
             raise problem(f"the agent at {self.url} did not answer: {why}") from error
         self._refused_s = None
-        self._compare_clocks(answer.getheader("Tidegate-Time"), began_s, path)
+        self._compare_clocks(answer.getheader("Tidegate-Time"), began_s)
         try:
             said = json.loads(text)
         except ValueError:
@@ -146,15 +145,29 @@ class AgentCalls:
             raise NotThere(f"another application answers at {self.url}: the first has ended")
         self._instance = instance
 
-    def _compare_clocks(self, text: str | None, began_s: float, path: str) -> None:
-        """Estimate how much the driver's clock is ahead, from the quickest answer so far."""
-        now_s = time.time()
-        took_s = now_s - began_s
-        if text and text.isdecimal() and not path.startswith("/v1/events"):
-            if 0 <= took_s <= self._quickest_s:
-                self._quickest_s = took_s
-                self.ahead_s = int(text) / 1000 - (began_s + took_s / 2)
-            self._quickest_s *= 1.01  # so that a clock that drifts is noticed
+    def clock(self) -> float:
+        """The driver's time, Unix seconds; this machine's before the first answer.
+
+        It goes on with a clock that nobody can set, so it does not matter what happens to this
+        machine's.
+        """
+        low_s, high_s = self._ahead_s
+        if math.isinf(low_s):
+            return time.time()
+        return time.monotonic() + (low_s + high_s) / 2
+
+    def _compare_clocks(self, text: str | None, began_s: float) -> None:
+        """Narrow down how much the driver's clock is ahead, by the time that an answer has.
+
+        It is from between the request and its answer. If that contradicts what was known, the
+        driver's clock was set or has drifted, or this machine was suspended: only the new counts.
+        """
+        if not text or not text.isdecimal():
+            return
+        said_s = int(text) / 1000
+        new = (said_s - time.monotonic(), said_s + 0.001 - began_s)  # it is rounded down
+        both = (max(new[0], self._ahead_s[0]), min(new[1], self._ahead_s[1]))
+        self._ahead_s = both if both[0] <= both[1] else new
 
     def _exchange(
         self, method: str, path: str, body: str | None, headers: Mapping[str, str]

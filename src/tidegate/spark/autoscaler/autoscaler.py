@@ -19,8 +19,9 @@ from tidegate.errors import TidegateError
 from tidegate.lifecycle import Service, within
 from tidegate.logs import log_fields
 from tidegate.loop.billing import Bill
+from tidegate.loop.clock import ClockWatch
 from tidegate.loop.controller import DECISION_S, Controller
-from tidegate.loop.journal import Turn
+from tidegate.loop.journal import Journal, Turn
 from tidegate.loop.records import open_records
 from tidegate.loop.stack import StackOptions, build_stack, with_share, wrapped
 from tidegate.model import HostOffer, SloByQuery
@@ -307,12 +308,11 @@ class Autoscaler(Service):
             clock=self.gateway.clock,
         )
         self.records = open_records(journal, self.policy)
-        self.journal, memory = self.records.journal, self.records.memory
         self.controller = Controller(
             self.world,
             self.policy,
-            self.journal,
-            memory,
+            self.records.journal,
+            self.records.memory,
             seed,
             self.records.controls,
             self.slo_s,
@@ -325,6 +325,7 @@ class Autoscaler(Service):
         self.on_turn = on_turn
         self.last: Turn | None = None
         self.failures = 0
+        self._machine = ClockWatch()
         self._thread = threading.Thread(target=self._run, name="tidegate", daemon=True)
 
     # --- start and stop -----------------------------------------------------------------------
@@ -388,6 +389,11 @@ class Autoscaler(Service):
         return f"{account.report()}\n{estimate}"
 
     @property
+    def journal(self) -> Journal | None:
+        """The journal, None without one and while a slow disk has not opened it."""
+        return self.records.journal
+
+    @property
     def alive(self) -> bool:
         """Whether the loop runs; it ends with the application, or after an error in the loop."""
         return self._thread.is_alive()
@@ -440,6 +446,8 @@ class Autoscaler(Service):
 
     def _after(self, turn: Turn) -> bool:
         """Record the turn; return whether the loop continues."""
+        if news := self._machine.news():
+            self.controller.note(news)
         if turn.snapshot is None and turn.error is None:  # no query ran: that is no turn
             return not self._stop.is_set() and self._await_queries()
         self.last = turn
