@@ -11,6 +11,7 @@ from tidegate.errors import (
     InputError,
     LatencyUnreachable,
     NotEnoughProcessors,
+    SettingError,
     TidegateError,
     TopologyError,
 )
@@ -55,3 +56,10 @@ def test_errors_survive_the_way_to_another_process(error: TidegateError) -> None
     assert type(again) is type(error)
     assert str(again) == str(error)
     assert vars(again) == vars(error)
+
+
+def test_a_message_shows_the_ends_of_a_long_key() -> None:
+    error = SettingError("first" + "x" * 10_000 + "last", 1, "a parameter of this policy", "remedy")
+    assert len(str(error)) < 300
+    assert str(error).startswith("firstx") and "xlast is 1; it must be" in str(error)
+    assert len(error.key) == 10_009, "who catches it has all of it"

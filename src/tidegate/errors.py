@@ -60,14 +60,14 @@ class InputError(TidegateError, ValueError):
         self.allowed = allowed
         self.remedy = remedy
         tail = f": {remedy}" if remedy else ""
-        super().__init__(f"{key} is {_shown(value)}; it must be {allowed}{tail}")
+        super().__init__(f"{_shortened(key)} is {_shown(value)}; it must be {allowed}{tail}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.key, self.value, self.allowed, self.remedy)
 
 
 LONGEST_VALUE = 160
-"""Characters of a value that a message shows at most, those in its middle left out."""
+"""Characters of a key or value that a message shows at most, those in its middle left out."""
 
 
 def _shown(value: Any) -> str:
@@ -85,6 +85,10 @@ def _shown(value: Any) -> str:
             text = _LIMITED.repr(value)
         except ValueError:  # it has such a number in it
             text = f"a {type(value).__name__}"
+    return _shortened(text)
+
+
+def _shortened(text: str) -> str:
     if len(text) <= LONGEST_VALUE:
         return text
     tail = LONGEST_VALUE // 2 - 1
