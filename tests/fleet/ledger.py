@@ -247,10 +247,10 @@ def _without(results: Sequence[Result]) -> list[str]:
         f"{said}for. Of {len(results)} runs, of seeds {seeds}, **{len(wrong)} had a problem**\n"
         "([table](fence-unfenced.csv)). A fault that is over before it is noticed needs no fence,\n"
         "and Spark itself ends a copy that finds its batch in the log already: so rows are equal\n"
-        "without the fence too, but no copy may be left. From seed 17 on, the runs have\n"
+        "without the fence too, but sometimes both copies end. From seed 17 on, the runs have\n"
         "`--sinks batches --until-noticed` and look for two copies that call the function of a\n"
-        "query in turn. Most of these seeds were then run again in the same way with the fence,\n"
-        "without a problem.\n\n",
+        "query in turn. Seeds 17 to 40 were then run in the same way with the fence, without a\n"
+        "problem.\n\n",
         *(f"- {result.line()}\n" for result in wrong),
     ]
 
