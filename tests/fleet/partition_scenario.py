@@ -114,7 +114,7 @@ def make_query(name: str, folder: Path, sink: str, bootstrap: str) -> Continuous
         def put(frame: Any, batch: int) -> None:
             text = "\n".join(sorted(json.dumps(row.asDict()) for row in frame.collect()))
             Path(workers, str(os.getpid())).touch()
-            once = f"{batch}-{epoch}-{time.time_ns()}"
+            once = f"{batch}-{epoch}-{os.getpid()}-{time.time_ns()}"
             Path(tries, once).write_text(text, encoding="utf-8")
             time.sleep(0.2)
             part = Path(target, f".{once}")
