@@ -20,7 +20,7 @@ from tidegate.fleet.connect import connect
 from tidegate.spark.agent import agent_jar
 from tidegate.spark.local.processes import LOOPBACK, Process, spark_environment, spark_home
 
-__all__ = ["FAULTS", "HUB", "Server", "enter", "why_not"]
+__all__ = ["CUT_OFF", "FAULTS", "HUB", "Server", "enter", "why_not"]
 
 HUB = "10.77.0.1"
 """The address of the program, on its loopback interface; servers reach it through their link."""
@@ -212,3 +212,6 @@ FAULTS: dict[str, Callable[[Server], Callable[[], None]]] = {
     "driver suspended": Server.driver_suspended,
 }
 """The faults by name."""
+CUT_OFF = ("link down", "one way, to the server", "one way, from the server")
+"""Faults in which the server goes on, and has to stop the query before it runs elsewhere. A server
+that was suspended may still call the function of the batch that it had begun."""

@@ -10,7 +10,9 @@ import json
 import os
 import random
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ __all__ = [
     "Source",
     "make_query",
     "result_of",
+    "side_by_side",
 ]
 
 SCHEMA = "id long, word string, value double"
@@ -135,6 +138,21 @@ def make_query(name: str, folder: Path, sink: str, bootstrap: str) -> Continuous
         for made in (target, tries, workers):
             Path(made).mkdir()
     return ContinuousQuery(name, define)
+
+
+def side_by_side(tries: Iterable[str]) -> bool:
+    """Whether a copy of a query called its function again after its successor had.
+
+    tries: ``batch-epoch-process-time`` of each call.
+
+    >>> side_by_side(["1-1-70-10", "2-1-70-20", "2-2-80-30", "3-2-80-40"])
+    False
+    >>> side_by_side(["1-1-70-10", "2-1-70-20", "2-2-80-30", "2-1-70-40"])
+    True
+    """
+    called = sorted((int(words[3]), words[2]) for words in (name.split("-") for name in tries))
+    turns = [process for process, _ in groupby(process for _, process in called)]
+    return len(turns) > len(set(turns))
 
 
 class Checkpoint:

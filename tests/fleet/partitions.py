@@ -29,11 +29,10 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from tests.fleet.cut_off import FAULTS, HUB, Server, enter, why_not
+from tests.fleet.cut_off import CUT_OFF, FAULTS, HUB, Server, enter, why_not
 from tests.fleet.ledger import LEDGER, UNFENCED, Result, add, commit, last_runs, read, write_page
 from tests.fleet.partition_scenario import (
     SCHEMA,
@@ -44,6 +43,7 @@ from tests.fleet.partition_scenario import (
     Source,
     make_query,
     result_of,
+    side_by_side,
 )
 from tidegate.fleet import registry, world
 from tidegate.fleet.connect import ConnectHost, connect, session_id
@@ -62,9 +62,6 @@ LIMIT_S = 600.0
 """A step of a run that takes longer has failed."""
 SILENCE_S = 2.0
 """A host that does not answer for so long is lost."""
-CUT_OFF = ("link down", "one way, to the server", "one way, from the server")
-"""Faults in which the server goes on, and has to stop the query before it runs elsewhere. A server
-that was suspended may still call the function of the batch that it had begun."""
 QUICK_S = 3.0
 """Stands for `SLOW_S`, the minute that a host which has just come up may be silent."""
 
@@ -491,21 +488,6 @@ class Run:
         return [
             f"batch {batch} had two contents" for batch, every in texts.items() if len(every) > 1
         ]
-
-
-def side_by_side(tries: Iterable[str]) -> bool:
-    """Whether a copy of a query called its function again after its successor had.
-
-    tries: ``batch-epoch-process-time`` of each call.
-
-    >>> side_by_side(["1-1-70-10", "2-1-70-20", "2-2-80-30", "3-2-80-40"])
-    False
-    >>> side_by_side(["1-1-70-10", "2-1-70-20", "2-2-80-30", "2-1-70-40"])
-    True
-    """
-    called = sorted((int(words[3]), words[2]) for words in (name.split("-") for name in tries))
-    turns = [process for process, _ in groupby(process for _, process in called)]
-    return len(turns) > len(set(turns))
 
 
 @contextlib.contextmanager

@@ -461,12 +461,13 @@ def run(cluster: Cluster, world: type[Application], faults: int, seeds: Sequence
         sys.exit(problem)
 
 
-def main() -> None:
+def main(where: type[Cluster], world: type[Application]) -> None:
+    """Run the seeds on the command line in a kind of cluster."""
     folder, faults, *seeds = sys.argv[1:]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # still cleans up
-    with Cluster(Path(folder)) as cluster:
-        run(cluster, Application, int(faults), list(map(int, seeds)))
+    with where(Path(folder)) as cluster:
+        run(cluster, world, int(faults), list(map(int, seeds)))
 
 
 if __name__ == "__main__":
-    main()
+    main(Cluster, Application)

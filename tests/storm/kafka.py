@@ -8,14 +8,12 @@ Everything else is as in `tests.storm.application`. It needs Kafka's jars: ``mak
 from __future__ import annotations
 
 import contextlib
-import signal
-import sys
 import time
 from pathlib import Path
 from unittest.mock import patch
 
 from tests.storm import watch
-from tests.storm.application import Application, Cluster, run
+from tests.storm.application import Application, Cluster, main
 from tests.storm.seed import Happened, stopped
 from tidegate.spark.agent import agent_jar
 from tidegate.spark.local.broker import LocalBroker
@@ -90,12 +88,5 @@ class KafkaApplication(Application):
         return Happened(f"broker, for {pause_s:g} s", watch.slow_batch(before, 0.5 * pause_s))
 
 
-def main() -> None:
-    folder, faults, *seeds = sys.argv[1:]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # still cleans up
-    with KafkaCluster(Path(folder)) as cluster:
-        run(cluster, KafkaApplication, int(faults), list(map(int, seeds)))
-
-
 if __name__ == "__main__":
-    main()
+    main(KafkaCluster, KafkaApplication)
