@@ -9,7 +9,8 @@ once for each share in --shares; the other policies know none. `trained` is the 
 
 FOLDER holds ``<family>/*_rate.csv`` or ``.csv.gz``, with the columns t_s and rate. Without it, only
 generated days run. The settings of `tide` were chosen on the traces in `CHOSEN_ON`; the others are
-reported apart. Runs are kept in --out and not repeated: stop it and start it again at any time.
+reported apart. With --seeds, each run is repeated with other arrivals, service times and
+start-up times. Runs are kept in --out and not repeated: stop it and start it again at any time.
 After a change of a policy, use --again with its name.
 
     python benchmarks/policies.py [FOLDER] [--world queues] [--only xetra_2018] [--days 1]
@@ -27,8 +28,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from live import interval
 
 from tidegate.lab.backtest import bound_of, run_policy, situation_of, stack_for
 from tidegate.lab.future.trained import Trained, read_trained
@@ -76,6 +79,10 @@ MOST_ITEMS = 2e6
 LEARNING_S = 3 * 3600.0
 """Time after which the share is counted once more."""
 HALF_A_POINT = 0.005
+SURGE = 1.5
+"""A turn is a surge if its rate exceeds the largest of the hour that ended when a host for it would
+have had to be leased, times this."""
+SURGE_MEMORY_S = 3600.0
 GENERATED_SEEDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
 
 
@@ -94,6 +101,8 @@ class Run:
         hosts_usd: Hosts alone.
         bound_usd: No policy costs less.
         rescales: Number of plans that changed something.
+        in_time_apart: The share after three hours without the turns of surges, see `surges`.
+        seed: Random seed of the arrivals and of the world.
     """
 
     world: str
@@ -106,6 +115,8 @@ class Run:
     hosts_usd: float
     bound_usd: float
     rescales: int
+    in_time_apart: float | None = None
+    seed: int = 0
 
     @property
     def ratio(self) -> float:
@@ -187,25 +198,65 @@ def cut(trace: Workload, most_s: float) -> Workload:
     return RateTrace(trace.t_s[kept], trace.rate_per_s[kept], end_s=most_s)
 
 
+def reseeded(workload: Workload, seed: int) -> Workload:
+    """The workload with other arrivals at the same rates; a generated day is what its seed says."""
+    return replace(workload, seed=seed) if isinstance(workload, RateTrace) else workload
+
+
 # --- runs -----------------------------------------------------------------------------------------
 
 
-def in_time_after(report: RunReport, start_s: float) -> float | None:
-    """Share of the items finished after a time that were in time; None without items."""
+def surges(rates: np.ndarray, lead_turns: int, turn_s: float) -> np.ndarray:
+    """The turns in which more arrived than could be known when hosts for them had to be leased.
+
+    A surge is a rate above 1.5 times the largest of the hour until then, and lasts until hosts that
+    are leased when it is seen run and have had as long again for what waits. This depends on the
+    trace alone and not on what a policy does. rates: items per second in each turn. lead_turns:
+    turns from a decision until its hosts run. turn_s: seconds between decisions.
+    """
+    found = np.zeros(len(rates), dtype=bool)
+    memory = int(SURGE_MEMORY_S / turn_s)
+    for turn in range(memory // 2 + lead_turns, len(rates)):
+        known = rates[max(0, turn - lead_turns - memory) : turn - lead_turns]
+        if rates[turn] > SURGE * known.max():
+            found[turn : turn + 2 * lead_turns] = True
+    return found
+
+
+def in_time_after(
+    report: RunReport, start_s: float, apart: np.ndarray | None = None, turn_s: float = 1.0
+) -> float | None:
+    """Share of the items finished after a time that were in time; None without items.
+
+    apart: the turns, of `turn_s` each, that do not count.
+    """
     good = total = 0.0
     times = (0.0, *(t or 0.0 for t in report.series.time_s))
     rows = zip(
         times, times[1:], report.series.finished_per_s, report.series.compliance, strict=False
     )
     for begin_s, end_s, per_s, share in rows:
+        if apart is not None and _touches(apart, begin_s / turn_s, end_s / turn_s):
+            continue
         if end_s > start_s and per_s is not None and share is not None:
             total += per_s * (end_s - begin_s)
             good += per_s * (end_s - begin_s) * share
     return good / total if total else None
 
 
+def _touches(turns: np.ndarray, begin: float, end: float) -> bool:
+    """Whether a time overlaps one of the turns that are set."""
+    return bool(turns[math.floor(begin + 1e-9) : math.ceil(end - 1e-9)].any())
+
+
 def run_one(
-    world: str, trace: str, scenario: Scenario, policy: str, bound_usd: float, fluid: bool
+    world: str,
+    trace: str,
+    scenario: Scenario,
+    policy: str,
+    bound_usd: float,
+    fluid: bool,
+    seed: int = 0,
 ) -> Run:
     name, _, share = policy.partition(" ")
     parameters = {"share": float(share.rstrip("%")) / 100} if share else {}
@@ -214,9 +265,15 @@ def run_one(
         stack = build_stack(read_trained(), situation_of(scenario), options)
     else:
         _, stack = stack_for(name, scenario, StackOptions(parameters=parameters))
-    report = run_policy(scenario, stack, fluid=fluid)
+    report = run_policy(scenario, stack, seed, fluid=fluid)
     in_time = report.items_out * (report.slo_compliance or 0.0) / max(1, report.items_in)
-    later = in_time_after(report, LEARNING_S) if scenario.duration_s > 2 * LEARNING_S else None
+    later = apart = None
+    if scenario.duration_s > 2 * LEARNING_S:
+        turn_s = scenario.interval_s
+        lead = math.ceil(scenario.offer.startup_s / turn_s) + 1
+        surging = surges(series(scenario.workload, turn_s), lead, turn_s)
+        later = in_time_after(report, LEARNING_S)
+        apart = in_time_after(report, LEARNING_S, surging, turn_s)
     return Run(
         world,
         trace,
@@ -228,6 +285,8 @@ def run_one(
         report.resource_cost_usd,
         bound_usd,
         report.rescales,
+        apart,
+        seed,
     )
 
 
@@ -244,6 +303,7 @@ def run_all(given: argparse.Namespace) -> list[Run]:
     names = [p for name in every for p in (shares if name == "tide" else [name])]
     if given.policies:
         names = [p for p in names if p.split(" ")[0] in given.policies.split(",")]
+    seeds = range(given.seeds)
     for trace, workload in workloads(given.folder, given.days, given.only):
         scenario = WORLDS[given.world](workload)
         if scenario.batches is None and scenario.work_s >= scenario.slo_s:
@@ -251,15 +311,17 @@ def run_all(given: argparse.Namespace) -> list[Run]:
             continue
         days = round(scenario.duration_s / DAY_S, 4)
         same = [r for r in kept if (r.world, r.trace, r.days) == (given.world, trace, days)]
-        todo = [p for p in names if p not in {r.policy for r in same}]
+        done = {(r.policy, r.seed) for r in same}
+        todo = [(p, seed) for seed in seeds for p in names if (p, seed) not in done]
         if not todo:
             continue
         rates = series(workload, min(60.0, workload.duration_s))
         fluid = float(np.sum(rates)) * 60.0 > MOST_ITEMS
         bound_usd = same[0].bound_usd if same else bound_of(scenario, 20.0, fluid).cost_usd
-        for policy in todo:
+        for policy, seed in todo:
             begun = time.perf_counter()
-            run = run_one(given.world, trace, scenario, policy, bound_usd, fluid)
+            drawn = replace(scenario, workload=reseeded(workload, seed))
+            run = run_one(given.world, trace, drawn, policy, bound_usd, fluid, seed)
             kept.append(run)
             with given.out.open("a") as file:
                 file.write(json.dumps(asdict(run)) + "\n")
@@ -271,7 +333,10 @@ def run_all(given: argparse.Namespace) -> list[Run]:
     return [
         r
         for r in kept
-        if r.world == given.world and r.policy in names and matches(given.only, r.trace)
+        if r.world == given.world
+        and r.policy in names
+        and r.seed in seeds
+        and matches(given.only, r.trace)
     ]
 
 
@@ -297,14 +362,15 @@ def summary(runs: list[Run], traces: list[str]) -> str:
     """One line a policy, the cheapest first; only policies that ran on all traces.
 
     *Kept* counts the traces on which the share after three hours is at most half a point below what
-    was promised.
+    was promised; *surges apart* is the same without the turns of surges.
     """
     lines = [
-        "| policy | cost over the bound | in time, mean | after 3 h, least | kept | rescales a day "
-        "| undominated |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| policy | cost over the bound | in time, mean | after 3 h, least | kept | surges apart "
+        "| rescales a day | undominated |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     rows = []
+    every, runs = runs, over_seeds(runs)
     for policy in sorted({run.policy for run in runs}):
         mine = {run.trace: run for run in runs if run.policy == policy}
         if len(mine) < len(traces):
@@ -317,22 +383,50 @@ def summary(runs: list[Run], traces: list[str]) -> str:
         rescales = sum(r.rescales for r in mine.values()) / sum(r.days for r in mine.values())
         best = sum(not dominated(mine[trace], runs) for trace in traces)
         shown = "–" if later is None else f"{later:.1%}"
+        kept = _kept(policy, [run.in_time_later for run in mine.values()])
+        apart = _kept(policy, [run.in_time_apart for run in mine.values()])
         rows.append(
-            (ratio, f"| {policy} | {ratio:.2f} | {in_time:.1%} | {shown} | {_kept(mine.values())} "
-             f"| {rescales:.0f} | {best} of {len(traces)} |")
+            (ratio, f"| {policy} | {_cost([r for r in every if r.policy == policy])} "
+             f"| {in_time:.1%} | {shown} | {kept} | {apart} | {rescales:.0f} "
+             f"| {best} of {len(traces)} |")
         )  # fmt: skip
     return "\n".join([*lines, *(line for _, line in sorted(rows))])
 
 
-def _kept(runs: Iterable[Run]) -> str:
+def over_seeds(runs: list[Run]) -> list[Run]:
+    """One run for each trace and policy: the mean over its seeds."""
+    found: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        found.setdefault((run.policy, run.trace), []).append(run)
+    return [_mean(same) for same in found.values()]
+
+
+def _mean(runs: list[Run]) -> Run:
+    def mean(name: str) -> Any:
+        values = [getattr(run, name) for run in runs]
+        return None if None in values else statistics.fmean(values)
+
+    names = ("in_time", "in_time_later", "in_time_apart", "cost_usd", "hosts_usd", "rescales")
+    return replace(runs[0], **{name: mean(name) for name in names})
+
+
+def _cost(runs: list[Run]) -> str:
+    """Cost over the bound, as a geometric mean over traces; with its interval over seeds."""
+    means = []
+    for seed in sorted({run.seed for run in runs}):
+        logs = [math.log(run.ratio) for run in runs if run.seed == seed]
+        means.append(math.exp(statistics.fmean(logs)))
+    return interval(means, "{:.2f}".format)
+
+
+def _kept(policy: str, shares: Iterable[float | None]) -> str:
     """On how many traces a promised share was kept, of those that are long enough."""
-    long = [run for run in runs if run.in_time_later is not None]
-    _, _, share = long[0].policy.partition(" ") if long else ("", "", "")
-    if not share:
+    long = [share for share in shares if share is not None]
+    _, _, promise = policy.partition(" ")
+    if not promise or not long:
         return "–"
-    promised = float(share.rstrip("%")) / 100
-    kept = sum(run.in_time_later >= promised - HALF_A_POINT for run in long if run.in_time_later)
-    return f"{kept} of {len(long)}"
+    promised = float(promise.rstrip("%")) / 100
+    return f"{sum(share >= promised - HALF_A_POINT for share in long)} of {len(long)}"
 
 
 def dominated(mine: Run, runs: list[Run]) -> bool:
@@ -356,6 +450,7 @@ def by_trace(runs: list[Run], traces: list[str]) -> str:
         "| trace | " + " | ".join(shown) + " | cheapest of the others |",
         "|---|" + "---|" * (len(shown) + 1),
     ]
+    runs = over_seeds(runs)
     for trace in traces:
         here = {run.policy: run for run in runs if run.trace == trace}
         cells = [_cell(here.get(policy)) for policy in shown]
@@ -414,6 +509,7 @@ def main() -> None:
     )
     reader.add_argument("--policies", default="", help="comma-separated names; default: all")
     reader.add_argument("--shares", default="0.95,0.99,0.999", help="promised shares of tide")
+    reader.add_argument("--seeds", type=int, default=1, help="runs of each policy on each trace")
     reader.add_argument("--days", type=float, default=1.0, help="first days of each trace")
     reader.add_argument("--out", type=Path, default=Path("out/bench-policies/runs.jsonl"))
     reader.add_argument("--again", default=(), nargs="*", help="policies to run again")

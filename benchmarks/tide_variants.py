@@ -42,7 +42,7 @@ def only(name: str) -> Callable[[Ensemble, Values], tuple[float, ...]]:
     return lambda self, values: tuple(float(n == name) for n in FORECASTERS)
 
 
-def no_memory(snapshot: Any, needs: Any, hosts: int, lead_s: float) -> Any:
+def no_memory(snapshot: Any, needs: Any, hosts: int, least_s: float) -> Any:
     return ((snapshot.time_s, hosts),)
 
 

@@ -255,7 +255,7 @@ class Laboratory:
     def _pytest(self, arguments: list[str], plugin: object) -> int:
         # Rewritten assertions would explain a failure, and take most of the time of a quick test.
         fixed = ["-q", "--assert=plain", "--tb=line", "-p", "no:cacheprovider", "-p", "no:doctest"]
-        fixed += ["-m", MARKERS]
+        fixed += ["-p", "no:schemathesis", "-m", MARKERS]
         fixed += [f"--rootdir={self.root}", "-o", "addopts="]
         return int(pytest.main([*fixed, *arguments], plugins=[plugin]))
 

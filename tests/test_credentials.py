@@ -102,6 +102,16 @@ def test_a_secret_that_was_not_written_to_its_end_leaves_no_file_or_can_be_remov
         with pytest.raises(InputError, match="No space left on device"):
             kept_secret(file, "token")
     assert not file.exists()
+
+    def interrupted(descriptor: int, mode: str) -> None:
+        os.close(descriptor)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "fdopen", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            kept_secret(file, "token")
+    assert not file.exists()
     file.touch(mode=0o600)  # as a process leaves it that is killed before it has written
     with pytest.raises(InputError, match=r"token is .*: remove it, and a new one is made"):
         kept_secret(file, "token")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,21 @@ def test_devices_are_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert Path("/dev/null").is_char_device()
     with pytest.raises(InputError, match="No space left on device"):
         write_output("/dev/full", "text", "--out")
+
+
+def test_a_full_disk_is_found_before_the_work(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))  # the kernel writes no more
+    try:
+        with pytest.raises(InputError, match="File too large"):
+            check_output(tmp_path / "report.html", "--out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert list(tmp_path.iterdir()) == []
+    assert check_output(tmp_path / "report.html", "--out").name == "report.html"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_disk_that_is_full_leaves_what_was_there(

@@ -66,6 +66,8 @@ class InputError(TidegateError, ValueError):
         return type(self), (self.key, self.value, self.allowed, self.remedy)
 
 
+LONGEST_SENTENCE = 300
+"""Characters of a message that a command or a server shows at most."""
 LONGEST_VALUE = 160
 """Characters of a key or value that a message shows at most, those in its middle left out."""
 

@@ -18,6 +18,9 @@ from tidegate.errors import InputError
 
 __all__ = ["check_output", "write_output"]
 
+ROOM_BYTES = 4096
+"""There must be room for as many bytes before the work begins."""
+
 
 def check_output(path: str | PathLike[str], option: str) -> Path:
     """Raise InputError if a file cannot be written; return it. Its folder is made.
@@ -29,8 +32,11 @@ def check_output(path: str | PathLike[str], option: str) -> Path:
         if not _is_special(target):
             _make_folder(target)
             hidden = _hidden(target)
-            hidden.touch(exist_ok=False)
-            hidden.unlink()
+            try:
+                with hidden.open("xb") as file:  # an empty file has room on a full disk, too
+                    file.write(bytes(ROOM_BYTES))
+            finally:
+                hidden.unlink(missing_ok=True)
     except (OSError, ValueError) as error:
         raise _unwritable(target, option, error) from None
     return target

@@ -295,8 +295,11 @@ def test_spark_home_and_its_defaults_are_respected(
         (("--slo", "5s", "--polcy", "drs", "app.py"), "option is '--polcy'"),
         (("--slo", "5s", "--policy", "dsr", "app.py"), "did you mean"),
         (("--slo", "5s", "--set", "t_max_s", "app.py"), "parameter=value"),
-        (("--slo", "5s", "--set", "t=1", "app.py"), "it takes t_max_s"),
-        (("--slo", "5s", "--share", "99%", "app.py"), "--share is '99%'; it must be left out"),
+        (("--slo", "5s", "--policy", "drs", "--set", "t=1", "app.py"), "it takes t_max_s"),
+        (
+            ("--slo", "5s", "--policy", "drs", "--share", "99%", "app.py"),
+            "must be left out with drs",
+        ),
         (("--slo", "5s", "--policy", "tide", "--share", "99", "app.py"), "write it as 99% or 0.99"),
         (("--slo", "5s", "--policy", "tide", "--share", "9%", "app.py"), "between 0.5 and 0.9999"),
         (("--slo", "5s", "--policy", "tid", "--share", "99%", "app.py"), "did you mean tide"),

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import COMMAND, Done, tidegate
+from tests.fuzz import within_limits
 from tidegate.cli.output import console, plain, print_json, shown, table
 from tidegate.loop.journal import Journal, Turn
 from tidegate.testing import steady_snapshot
@@ -219,6 +220,18 @@ def test_a_settings_file_that_cannot_be_used_is_one_sentence(text: str, tmp_path
 )
 def test_numbers_beyond_any_cluster_end_soon_and_in_one_sentence(words: tuple[str, ...]) -> None:
     one_sentence(tidegate("allocate", *words))
+
+
+def test_a_trace_with_rates_beyond_any_source_takes_no_more_than_another(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("t_s,rate\n0,1e6\n60,1e6\n")
+    words = ("backtest", trace, "--slo", "2s", "--policies", "static", "--no-recommend", "--json")
+    assert tidegate(*words).returncode == 0  # from now on, everything is compiled
+    trace.write_text("t_s,rate\n0,1e12\n60,1e12\n")
+    with within_limits():
+        assert tidegate(*words).returncode == 0
+        said = one_sentence(tidegate(*words, "--mode", "items"))
+    assert "it must be at most 1e+10 one by one" in said
 
 
 def test_a_pipe_that_nobody_reads_any_more_ends_the_command_quietly() -> None:

@@ -133,6 +133,18 @@ def test_thresholds_are_those_of_the_tables(journals: dict[str, Path]) -> None:
     assert {row.lower for row in read(journals["drs"])[1]} == {None}
 
 
+@pytest.mark.parametrize(
+    "table", [None, 7, [], {"rows": 7}, {"rows": [7]}, {"rows": [[1, 2]]}, {"rows": [[1, 2, "x"]]}]
+)
+def test_a_learning_table_of_another_form_is_left_out(table: object) -> None:
+    whole = {"rows": [[0.1, 0.2, 0.3]]}
+    memory = {"own": {}, "inner": {"tables": {"host-1": table, "host-2": whole}}}
+    assert tables_of(memory) == {"host-2": whole}
+    turn = Turn(1, "sarsa", steady_snapshot(), memory=memory)
+    assert "host-1" not in str(detail_of(turn, RowBuilder().add(turn), [])["learning"])
+    assert tables_of({"tables": table}) == {}
+
+
 def test_thinning_keeps_decisions_and_the_worst() -> None:
     _, rows = [], [Row(n, n + 1, float(n), p95_s=1.0) for n in range(10_000)]
     change = change_of(decided(1, 2))

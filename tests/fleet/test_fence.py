@@ -430,3 +430,13 @@ def test_a_damaged_lease_is_waited_for(tmp_path: Path, text: str) -> None:
     assert not watch.over()
     clock.now_s = 20.0
     assert watch.over()
+
+
+def test_epochs_leave_no_file_open(tmp_path: Path) -> None:
+    fence = Fence(tmp_path / "c")
+    fence.claim()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        fence.claim()
+        fence.revoke()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

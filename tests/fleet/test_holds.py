@@ -11,7 +11,7 @@ import pytest
 from tidegate.errors import BackendError, InputError
 from tidegate.fleet.connect import ConnectHost
 from tidegate.fleet.fence import Fence
-from tidegate.fleet.holds import ShunnedHosts
+from tidegate.fleet.holds import Hold, ShunnedHosts, shared_fence, stop_or_fence_off
 from tidegate.fleet.hosts import HostSilent
 from tidegate.fleet.moves import Move, MoveLog, carry_out
 from tidegate.fleet.queries import ContinuousQuery
@@ -346,3 +346,35 @@ def test_a_host_that_is_shunned_again_is_asked_as_a_new_one() -> None:
         shunned.look(5.0)
         shunned.look(5.0)
     assert asked == ["old 5", "new 5"]
+
+
+def test_a_fence_that_cannot_be_probed_is_left_out_only_if_nobody_uses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unwritable(self: Fence) -> tuple[Path, str]:
+        raise BackendError("the disk is full")
+
+    monkeypatch.setattr(Fence, "probe", unwritable)
+    host = FakeHost(FakeClock(), {})
+    unused, used = Fence(tmp_path / "unused"), Fence(tmp_path / "used")
+    used.claim()
+    assert shared_fence(unused, host, 1.0) is None
+    with pytest.raises(BackendError, match="the disk is full"):
+        shared_fence(used, host, 1.0)
+
+
+def test_at_the_end_a_query_that_was_stopped_does_not_spare_the_next_one(tmp_path: Path) -> None:
+    clock = FakeClock()
+    well, hung = FakeHost(clock, {}), FakeHost(clock, {})
+    hung.hung = True
+    fences = {name: Fence(tmp_path / name) for name in ("a", "b")}
+    before = {name: fence.claim() for name, fence in fences.items()}
+    stop_or_fence_off([("a", fences["a"], well), ("b", fences["b"], hung)], 5.0)
+    assert Path(before["a"]).exists(), "it was stopped, and keeps its checkpoint"
+    assert not Path(before["b"]).is_dir(), "it may run on, and has lost it"
+
+
+def test_a_query_waits_while_any_of_its_places_is_silent() -> None:
+    hold = Hold(frozenset({"a", "b"}))
+    assert not hold.over({"b": 1}) and not hold.over({"a": 1, "b": 1})
+    assert hold.over({}) and hold.over({"c": 1})

@@ -87,6 +87,23 @@ def test_a_target_that_goes_silent_is_doubtful_and_nothing_is_started_twice(tmp_
     assert not old.copies
 
 
+def test_a_target_that_lives_and_does_not_stop_a_late_start_is_doubtful(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, old, new = hosts()
+    old.start(query(), "c", 1)
+    new.refuse["q"] = BackendError("no room")
+
+    def refuse(*_: object) -> None:
+        raise BackendError("busy")
+
+    monkeypatch.setattr(new, "stop", refuse)
+    log = MoveLog(tmp_path / "moves.jsonl")
+    moved = carry_out(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
+    assert (moved.where, moved.doubtful) == ("", "b")
+    assert not old.copies, "nothing is started twice"
+
+
 def test_an_origin_that_does_not_stop_keeps_its_query(tmp_path: Path) -> None:
     _, old, new = hosts()
     old.start(query(), "c", 1)

@@ -7,7 +7,8 @@ serve, wait or start Spark get a value that is wrong, so that they end before th
 from __future__ import annotations
 
 import os
-import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -18,8 +19,8 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cli.helpers import tidegate
-from tests.fuzz import cases
+from tests.cli.helpers import COMMAND, tidegate
+from tests.fuzz import MOST_KB, MOST_S, cases, within_limits
 from tests.fuzz.test_files import COUNTS, GRID, TOPOLOGY, TRACE, journal_lines, moves
 from tidegate.cli import app
 
@@ -78,8 +79,6 @@ GIVEN = {
     "binary": bytes(range(256)),
 }
 """Files to which the words refer."""
-MOST_KB = 500_000
-"""Memory that a command may need."""
 
 
 @cache
@@ -134,9 +133,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def keeps_the_rule(words: list[str]) -> None:
-    peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    done = tidegate(*words)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_kb < MOST_KB
+    with within_limits():
+        done = tidegate(*words)
     assert done.returncode in (0, 1, 2)
     assert not {"\x1b", "\x07"} & set(done.stdout + done.stderr)
     (done.stdout + done.stderr).encode()  # a terminal cannot show what is no text
@@ -167,6 +165,34 @@ def test_a_command_ends_with_a_result_or_a_sentence(command: tuple[str, ...], pl
         check()
     finally:
         os.chdir(before)
+
+
+PEAK = """
+import atexit, re, sys
+def peak():
+    sys.stderr.write(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read()).group(1))
+atexit.register(peak)
+"""
+"""Writes the largest memory of a process at its end. That of `wait4` includes what the process that
+started it had, which is the whole suite."""
+
+
+@pytest.mark.parametrize("command", [("allocate",), ("report",), ("fleet", "status"), ("submit",)])
+def test_a_process_with_wrong_words_takes_two_seconds_and_500_mb_at_most(
+    command: tuple[str, ...],
+) -> None:
+    """With the start of Python, which the other tests share."""
+    words = [sys.executable, "-c", PEAK + COMMAND, *command, *ENDED.get(command, ("--nothing",))]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    said = process.stderr.read()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    process.stderr.close()
+    sentence, _, peak_kb = said.strip().rpartition(b"\n")
+    assert process.returncode == 2 and sentence and b"\n" not in sentence
+    assert used.ru_utime + used.ru_stime < MOST_S
+    assert int(peak_kb) < MOST_KB
 
 
 @pytest.mark.parametrize("command", ENDED, ids=" ".join)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fuzz import cases
+from tests.fuzz import cases, within_limits
 from tests.fuzz.damage import damaged
 from tests.fuzz.test_files import journal_lines
 from tidegate.dashboard.app import make_app
@@ -42,7 +42,8 @@ class Served:
             async with httpx.AsyncClient(transport=transport, base_url=BASE) as client:
                 return await client.request(method, path, **more)
 
-        return asyncio.run(ask())
+        with within_limits():
+            return asyncio.run(ask())
 
 
 @pytest.fixture(scope="module")

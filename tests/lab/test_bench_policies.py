@@ -40,6 +40,7 @@ def given(tmp_path: Path) -> argparse.Namespace:
         days=1800 / 86_400,
         out=tmp_path / "out" / "runs.jsonl",
         again=(),
+        seeds=1,
     )
 
 
@@ -89,8 +90,8 @@ def test_tables_separate_what_settings_were_chosen_on(bench: Any) -> None:
     reported, chosen = text.split("### ")[1:]
     assert reported.startswith("queues: 1 traces (reported)")
     assert chosen.startswith("queues: 1 traces (settings were chosen on)")
-    assert "| tide 99% | 2.00 | 99.0% | 99.5% | 1 of 1 | 14 | 1 of 1 |" in reported
-    assert "| drs | 3.00 | 90.0% | 99.5% | – | 14 | 0 of 1 |" in reported
+    assert "| tide 99% | 2.00 | 99.0% | 99.5% | 1 of 1 | – | 14 | 1 of 1 |" in reported
+    assert "| drs | 3.00 | 90.0% | 99.5% | – | – | 14 | 0 of 1 |" in reported
     assert "| 3.00, 90.0% (99.5%) | 2.00, 99.0% (99.5%) | static 5.00, 100.0% (99.5%) |" in reported
 
 
@@ -98,6 +99,32 @@ def test_tables_separate_what_settings_were_chosen_on(bench: Any) -> None:
 def test_half_a_point_below_the_promise_is_kept(bench: Any, later: float, kept: str) -> None:
     run = bench.Run("queues", "xetra_2018-02-01", 0.5, "tide 99%", 0.9, later, 2.0, 2.0, 1.0, 7)
     assert f"| {later:.1%} | {kept} |" in bench.tables([run], "queues")
+
+
+def test_a_surge_is_what_nobody_could_know_when_hosts_for_it_had_to_be_leased(bench: Any) -> None:
+    lead, turn_s = 4, 15.0
+    steady, slow = bench.np.full(480, 10.0), bench.np.geomspace(10.0, 100.0, 480)
+    assert (
+        not bench.surges(steady, lead, turn_s).any() and not bench.surges(slow, lead, turn_s).any()
+    )
+    jump = bench.np.where(bench.np.arange(480) >= 300, 16.0, 10.0)
+    found = bench.surges(jump, lead, turn_s)
+    # Until turn 304 nobody could know of it; the last of these turns has eight of its own.
+    assert bench.np.flatnonzero(found).tolist() == list(range(300, 304 + 8))
+    assert not bench.surges(bench.np.minimum(jump, 14.9), lead, turn_s).any()
+
+
+def test_late_items_of_a_surge_are_counted_apart(bench: Any, given: argparse.Namespace) -> None:
+    path = given.folder / "family" / "xetra_2018-02-03_rate.csv"
+    rows = [f"{60 * m},{400 if m in (300, 301) else 20}" for m in range(420)]
+    path.write_text("\n".join(["t_s,rate", *rows]) + "\n")
+    chosen = {"days": 1.0, "only": "2018-02-03", "policies": "tide", "shares": "0.99", "seeds": 2}
+    runs = bench.run_all(argparse.Namespace(**{**vars(given), **chosen}))
+    assert [run.seed for run in runs] == [0, 1] and runs[0] != replace(runs[1], seed=0)
+    for run in runs:
+        assert run.in_time_later < 0.95 and run.in_time_apart > 0.99
+    (line,) = [x for x in bench.tables(runs, "queues").splitlines() if x.startswith("| tide 99%")]
+    assert " ± " in line and "| 0 of 1 | 1 of 1 |" in line
 
 
 def test_a_page_gets_the_tables_of_one_world_between_its_marks(bench: Any) -> None:

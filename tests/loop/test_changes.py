@@ -149,7 +149,14 @@ def of_memory(old: Any, new: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("beside", "whole"),
-    [([7], True), ([7, 8], False), ([{"id": "x"}], False), (7, True), ({"c": 7, "d": 8}, False)],
+    [
+        ([], True),
+        ([7], True),
+        ([7, 8], False),
+        ([{"id": "x"}], False),
+        (7, True),
+        ({"c": 7, "d": 8}, False),
+    ],
 )
 def test_an_object_is_written_as_a_whole_when_most_of_it_has_changed(
     beside: Any, whole: bool

@@ -24,6 +24,12 @@ def test_a_new_journal_has_nothing_to_mend(tmp_path: Path) -> None:
         assert journal.torn_bytes == 0
 
 
+def test_a_journal_makes_its_folders(tmp_path: Path) -> None:
+    with Journal(tmp_path / "runs" / "today" / "j.jsonl") as journal:
+        journal.write(Turn(1, "static"))
+    assert [turn.number for turn in read_journal(journal.path)] == [1]
+
+
 def test_each_turn_is_one_line_of_plain_json(tmp_path: Path) -> None:
     record(tmp_path / "j.jsonl", "drs", turns=3)
     lines = (tmp_path / "j.jsonl").read_text().splitlines()

@@ -255,8 +255,10 @@ def test_a_rotation_between_listing_and_opening_is_noticed(
         return found
 
     monkeypatch.setattr(tail, "_listed", listed_and_rotated)
+    before = len(list(Path("/proc/self/fd").iterdir()))
     assert list(tail.lines()) == [b"one", b"two", b"three"]
     assert tail.generation == 1
+    assert len(list(Path("/proc/self/fd").iterdir())) == before, "the wrong file is closed"
 
 
 @pytest.mark.parametrize("sooner", [True, False])

@@ -14,6 +14,7 @@ from tidegate.loop.stack import (
     build_stack,
     load_policy,
     policy_from,
+    with_share,
     wrapped,
 )
 from tidegate.policies import Situation, available, create, policy_class
@@ -276,3 +277,16 @@ def test_a_first_look_never_releases_anything(name: str) -> None:
         hosts = plan.bounded_target
         seen.append(hosts)
     assert min(seen[:6]) >= 12, f"nothing is released in the first minute: {seen}"
+
+
+def test_a_share_joins_the_parameters_that_are_given_and_is_given_once() -> None:
+    assert with_share("tide", {"most": 4.0}, "99%", "--share") == {"most": 4.0, "share": 0.99}
+    assert with_share("tide", {"most": 4.0}, None, "--share") == {"most": 4.0}
+    assert with_share("tide", None, None, "--share") == {}
+    with pytest.raises(InputError, match="given once"):
+        with_share("tide", {"share": 0.9}, "99%", "--share")
+    (share,) = [p for p in type(create("tide")).parameters() if p.name == "share"]
+    assert share.low is not None and share.high is not None
+    for beyond in (share.low - 0.01, share.high + 0.0001):
+        with pytest.raises(InputError, match="--share"):
+            with_share("tide", None, beyond, "--share")

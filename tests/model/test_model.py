@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from tidegate.model import (
     Plan,
     Snapshot,
 )
+from tidegate.model.snapshot import Once, Rates
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.testing import steady_snapshot
 
@@ -72,6 +74,12 @@ def test_a_lease_is_paid_by_started_unit(now_s: float, left_s: float, units: int
 
 def test_an_offer_knows_its_price_by_the_hour() -> None:
     assert HostOffer(CAPACITY, billing_unit_s=600, price_per_unit_usd=0.5).usd_per_h == 3.0
+
+
+def test_small_values_of_an_offer_are_allowed() -> None:
+    small = HostOffer(Resources(0.25), 0.5, 0.25, 0.5)
+    assert (small.billing_unit_s, small.price_per_unit_usd, small.startup_s) == (0.5, 0.25, 0.5)
+    assert small.usd_per_h == 1800.0
 
 
 def test_an_offer_without_further_words_is_free_and_there_at_once() -> None:
@@ -191,3 +199,52 @@ def test_what_arrives_within_a_trigger_is_no_backlog_before_the_first_batch() ->
         "a", arrival_rate_per_s=10, queue_length=70, batches=BatchReading(5.0, ())
     )
     assert snapshot(operators=(reading,)).backlog("a") == 20
+
+
+def test_a_value_is_computed_once_and_its_copy_has_it() -> None:
+    asked = []
+
+    def make() -> tuple[int, ...]:
+        asked.append(1)
+        return (1, 2)
+
+    value = Once(make)
+    assert not asked
+    assert value() is value()
+    assert asked == [1]
+    assert pickle.loads(pickle.dumps(value))() == (1, 2)
+
+
+def test_arrivals_can_be_multiplied_without_computing_the_readings() -> None:
+    work, rest = Operator("work", Resources(1)), Operator("rest", Resources(1))
+    edges = (Edge("in", "work"), Edge("work", "rest", 0.5))
+    topology = Topology((work, rest), (Source("in"),), edges)
+    readings = (
+        OperatorReading("work", arrival_rate_per_s=10.0, processed_per_s=8.0),
+        OperatorReading("rest", arrival_rate_per_s=4.0),
+    )
+    asked = []
+
+    def read() -> tuple[OperatorReading, ...]:
+        asked.append(1)
+        return readings
+
+    known = {"rates": Rates({"work": 10.0, "rest": 4.0}, {"work": 8.0, "rest": None})}
+    later = Snapshot.unchecked(
+        time_s=0.0, topology=topology, offer=HostOffer(Resources(4)), operators_later=Once(read),
+        batched=(), delayed=(), **known,
+    )  # fmt: skip
+    more = later.with_arrivals_times(2.0, {"work"})
+    assert more.external_rates() == {"work": 20.0}
+    assert more.batched == more.delayed == ()
+    assert not asked
+    given = Snapshot(0.0, topology, HostOffer(Resources(4)), operators=readings)
+    same = given.with_arrivals_times(2.0, {"work"})
+    assert (
+        more.operators
+        == same.operators
+        == (replace(readings[0], arrival_rate_per_s=20.0), readings[1])
+    )
+    assert more.rates == same.rates
+    assert later.operators == readings
+    assert asked == [1]

@@ -40,8 +40,12 @@ def test_a_decision_that_changes_nothing_lists_no_hosts() -> None:
     assert packing.host_count == 3
     plan = packing.plan()
     assert plan.deployment is FLEET.requested
+    assert packing.has("host-2") and not packing.has("host-4")
     assert "hosts" not in vars(packing)
     assert packing.host_count == len(packing.hosts) == 3
+    packing.release("host-2")
+    assert packing.lease() == "host-4"
+    assert packing.has("host-4") and not packing.has("host-2")
     packing.lease()
     assert packing.host_count == len(packing.hosts) == 4
     asked = Packing(FLEET)

@@ -76,6 +76,15 @@ def test_each_learning_step_counts_one_visit_of_the_state_it_came_from() -> None
     assert (visits[10], sum(visits)) == (2, 2)
 
 
+@given(st.tuples(*[st.sampled_from([0.0, 0.4, 0.5, 1.0])] * 3))
+def test_the_best_action_has_the_largest_reward_and_doing_nothing_wins_a_tie(
+    row: tuple[float, float, float],
+) -> None:
+    table = QTable((row,) * STATES)
+    order = (NO_ACTION, SCALE_IN, SCALE_OUT)
+    assert table.best(0) == max(order, key=lambda action: row[action])
+
+
 def test_a_table_begins_as_the_local_thresholds() -> None:
     actions = [ACTIONS[START.best(state)] for state in range(STATES)]
     assert actions == ["scale in"] * 6 + ["no action"] * 10 + ["scale out"] * 5

@@ -13,7 +13,7 @@ import pytest
 from tests.policies.batch_world import BatchWorld, Query
 from tidegate.lab.backtest import situation_of
 from tidegate.lab.scenario_options import ScenarioOptions
-from tidegate.loop.stack import build_stack
+from tidegate.loop.stack import StackOptions, build_stack
 from tidegate.model import (
     Host,
     HostOffer,
@@ -487,10 +487,26 @@ def test_the_memory_is_bounded_and_survives_json() -> None:
     assert story.policy.load_memory(json.loads(saved)) == story.memory
 
 
+@pytest.mark.parametrize("stabilise_s", [0.0, 240.0])
+def test_a_host_is_kept_for_the_time_that_the_user_names(stabilise_s: float) -> None:
+    """`--stabilise` holds for every policy, also for one that picks the moment of a release."""
+    free = {"unit_s": 3600.0, "usd_per_unit": 0.0}
+    story = Story(hosts=1, stabilise_s=stabilise_s)
+    for rate in (10.0, 10.0, 60.0, 60.0, 60.0):
+        story.turn(rate, **free)
+    most, since_s = story.hosts, story.time_s
+    assert most > 1
+    while story.hosts == most and story.time_s < since_s + 3600:
+        story.turn(10.0, **free)
+    assert (story.time_s - since_s >= 240.0) == (stabilise_s == 240.0)
+    stack = build_stack("tide", Situation(slo_s=2.0), StackOptions(stabilise_s=240.0))
+    assert innermost(stack) == create("tide", slo_s=2.0, stabilise_s=240.0)
+
+
 def test_its_forecasts_replace_the_trend_of_the_stack() -> None:
     stack = build_stack("tide", Situation(slo_s=2.0))
     assert stack.describe().startswith("tide → missing-metrics() → first-look(")
-    assert innermost(stack) == create("tide", slo_s=2.0)
+    assert innermost(stack) == create("tide", slo_s=2.0, stabilise_s=60.0)
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,20 @@ def test_every_query_has_its_own_slo_delay_and_cost() -> None:
     assert ("tidegate_query_delay_p95_seconds", "dead-letter") not in found
 
 
+def test_the_wait_for_a_source_is_a_metric_where_it_was_measured() -> None:
+    first, *_ = many_queries()
+    assert first.snapshot is not None
+    readings = tuple(
+        replace(one, source_wait_s=8.0) if one.operator == "sessions" else one
+        for one in first.snapshot.operators
+    )
+    metrics = Metrics()
+    metrics.observe(replace(first, snapshot=first.snapshot.with_operators(readings)))
+    found = values(metrics)
+    assert found["tidegate_query_source_wait_seconds", "sessions"] == 8
+    assert ("tidegate_query_source_wait_seconds", "alerts") not in found
+
+
 def test_an_overload_without_a_watermark_counts_in_the_histogram_and_as_late() -> None:
     first, *_ = many_queries()
     assert first.snapshot is not None

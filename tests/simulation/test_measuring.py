@@ -79,11 +79,34 @@ def test_what_a_world_says_it_knows_is_what_a_snapshot_would_compute(seed: int) 
         again = from_json(Snapshot, to_json(snapshot))
         assert (again.requested, again.unrequested) == (snapshot.requested, snapshot.unrequested)
         assert {host.id for host in again.hosts} == set(snapshot.capacities)
+        assert (again.rates, again.loads) == (snapshot.rates, snapshot.loads)
+        assert (again.batched, again.delayed) == (snapshot.batched, snapshot.delayed) == ((), ())
+        assert list(again.rates.arrived) == list(snapshot.rates.arrived)
         seen.add(len(snapshot.hosts))
         counts = rng.integers(1, 6, 2).tolist()
         world.apply(Plan(running(topology, *counts, hosts=int(rng.integers(1, 5)))))
         world.advance(float(rng.integers(1, 90)))
     assert len(seen) > 2
+
+
+def test_rates_are_known_without_the_readings() -> None:
+    """With noise, and with a share of the input that is shed."""
+    topology = chain(0.1, 0.05, demand=1.0)
+    for shed, noise in ((0.0, 0.0), (0.0, 0.2), (0.3, 0.2)):
+        settings = CloudSettings(measurement_noise=noise)
+        world = poisson_world(topology, 8.0, 2, 2, offer=OFFER, settings=settings)
+        world.apply(Plan(running(topology, 2, 2), shed_fraction=shed))
+        world.advance(60)
+        world.observe()
+        world.advance(60)
+        snapshot = world.observe()
+        arrived, processed = snapshot.rates
+        assert ("operators" in vars(snapshot)) is (shed > 0)  # what was shed is in the readings
+        for name, reading in snapshot.reading.items():
+            assert (arrived[name], processed[name]) == (
+                reading.arrival_rate_per_s,
+                reading.processed_per_s,
+            )
 
 
 def test_measurements_can_come_late() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numba
 import numpy as np
@@ -175,11 +176,19 @@ def test_shards_are_counted_as_they_arrive() -> None:
     at_items = shards.arrivals(30.0, 150.0)["b"][::10]  # an item on an edge comes after it
     for edges in (even, at_items):
         times = shards.arrivals(edges[0], edges[-1])
-        counts = shards.counted(edges)
+        counts = dict(zip(shards.sources, shards.counted(edges), strict=True))
         assert sum(map(len, times.values())) == sum(one.sum() for one in counts.values()) > 2000
         for name in ("a", "b", "c"):
             assert np.array_equal(counts[name], np.histogram(times[name], edges)[0])
             assert np.all(np.diff(times[name]) >= 0)
+
+
+def test_the_shard_of_an_item_does_not_depend_on_the_interval_asked_for() -> None:
+    shards = Sharded(ConstantRate(20, duration_s=400, seed=3), ("a", "b", "c"))
+    whole, cuts = shards.arrivals(0.0, 400.0), (0.0, 7.5, 60.0, 180.0, 181.0, 400.0)
+    parts = [shards.arrivals(*bounds) for bounds in pairwise(cuts)]
+    for name in ("a", "b", "c"):
+        assert np.array_equal(whole[name], np.concatenate([part[name] for part in parts]))
 
 
 @pytest.mark.parametrize(

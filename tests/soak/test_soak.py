@@ -5,6 +5,7 @@ The other tests show that the soak finds what it looks for.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,16 @@ import pytest
 from tests.soak import __main__ as program
 from tests.soak import soak as soak_module
 from tests.soak.faults import OTHERS, PER_DAY, RESTARTS, Fault, faults_of_day
-from tests.soak.soak import COMPARED, TURNS_A_DAY, Soak, continued
+from tests.soak.soak import (
+    COMPARED,
+    MOST_BLOCKS,
+    MOST_MB,
+    TURNS_A_DAY,
+    DayResult,
+    Soak,
+    _used_mb,
+    continued,
+)
 from tidegate.loop import journal as journal_module
 from tidegate.loop import records as records_module
 from tidegate.loop.journal import read_journal
@@ -147,6 +157,26 @@ def test_growth_is_found(tmp_path: Path) -> None:
     soak.problems.clear()
     soak._judge()
     assert soak.problems == []
+
+
+@pytest.mark.parametrize(("name", "most"), [("used_mb", MOST_MB), ("blocks", MOST_BLOCKS)])
+def test_memory_in_use_that_grows_is_found(tmp_path: Path, name: str, most: float) -> None:
+    soak = Soak(1, 9, tmp_path)
+    for step, said in ((0.5 * most, ""), (1.5 * most, "memory in use grows")):
+        soak.problems.clear()
+        soak.results = [DayResult(n, process=os.getpid()) for n in range(9)]
+        for n, day in enumerate(soak.results):
+            setattr(day, name, 100 * most + step * (n // 3))
+        soak._judge()
+        assert [said in problem for problem in soak.problems] == [True] * bool(said)
+
+
+def test_memory_in_use_is_measured() -> None:
+    before, kept = _used_mb(), bytearray(50_000_000)
+    after = _used_mb()
+    if before is None or after is None:
+        pytest.skip("the C library does not tell")
+    assert 49 < after - before < 51 and kept
 
 
 # --- it continues ---------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ from unittest.mock import patch
 from tests.storm import watch
 from tests.storm.application import Application, Cluster, main
 from tests.storm.seed import Happened, stopped
+from tests.storm.watch import Shows
+from tidegate.loop.journal import Turn
 from tidegate.spark.agent import agent_jar
 from tidegate.spark.local.broker import LocalBroker
 from tidegate.spark.local.kafka_jars import connector_jars
@@ -77,15 +79,19 @@ class KafkaApplication(Application):
         before, began_s = self.watch.last, time.monotonic()
         self.cluster.restart_broker(self.rng.choice((0.0, 3.0)))
         away_s = time.monotonic() - began_s
-        shows = watch.slow_batch(before, 0.5 * away_s)
-        return Happened(f"broker, away for {away_s:.1f} s", shows)
+        return Happened(f"broker, away for {away_s:.1f} s", broker_silent(before, 0.5 * away_s))
 
     def _broker_paused(self) -> Happened:
         before, pause_s = self.watch.last, self.rng.choice((4.0, 8.0))
         pid = self.cluster.broker.pid
         with stopped([pid] if pid is not None else []):
             time.sleep(pause_s)
-        return Happened(f"broker, for {pause_s:g} s", watch.slow_batch(before, 0.5 * pause_s))
+        return Happened(f"broker, for {pause_s:g} s", broker_silent(before, 0.5 * pause_s))
+
+
+def broker_silent(before: Turn | None, pause_s: float) -> Shows:
+    """A batch that took so long, or a source that did not answer before there was one."""
+    return watch.either(watch.slow_batch(before, pause_s), watch.silent_source(pause_s))
 
 
 if __name__ == "__main__":

@@ -129,6 +129,10 @@ def test_the_journal_shows_a_fault_only_if_it_does() -> None:
     slow = watch.slow_batch(turn(snapshot=steady_snapshot(batch_durations_s=(9.0,))), 3.0)
     assert slow([turn(snapshot=steady_snapshot(batch_durations_s=(9.0, 3.5)))])
     assert not slow([turn(snapshot=steady_snapshot(batch_durations_s=(9.0, 1.0)))]), "an old one"
+    silent, asked = watch.silent_source(3.0), steady_snapshot()
+    waits = [replace(one, source_wait_s=3.5) for one in asked.operators]
+    assert silent([turn(), turn(snapshot=asked.with_operators(tuple(waits)))])
+    assert not silent([turn()]) and not silent([turn(snapshot=None)])
     back = Plan(turn().snapshot.requested, (Reason("clock", "it went back"),))  # type: ignore[union-attr]
     assert watch.jumped(before, -90.0)([turn(plan=back)])
     other = replace(back, reasons=(Reason("other", "for another reason"),))

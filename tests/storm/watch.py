@@ -129,6 +129,18 @@ def slow_batch(before: Turn | None, pause_s: float) -> Shows:
     return shows
 
 
+def silent_source(pause_s: float) -> Shows:
+    """A query whose source has not answered for at least this time, in seconds."""
+
+    def shows(turns: Sequence[Turn]) -> str:
+        seen = (turn.snapshot.operators for turn in turns if turn.snapshot is not None)
+        waits_s = [one.source_wait_s or 0.0 for operators in seen for one in operators]
+        longest_s = max(waits_s, default=0.0)
+        return f"a source silent for {longest_s:.1f} s" if longest_s >= pause_s else ""
+
+    return shows
+
+
 def _durations_s(turn: Turn | None) -> tuple[float, ...]:
     seen = turn.snapshot if turn is not None else None
     return tuple(seen.batches.recent_durations_s) if seen is not None and seen.batches else ()

@@ -26,6 +26,7 @@ from tidegate.loop.journal import Turn
 from tidegate.loop.stack import StackOptions, build_stack
 from tidegate.model import SloByQuery
 from tidegate.model.topology import Topology
+from tidegate.policies import DEFAULT_POLICY
 from tidegate.policies.base import Situation
 from tidegate.report.summary import LeftOut, Measured
 from tidegate.spark.autoscaler.autoscaler import Autoscaler
@@ -109,14 +110,14 @@ class LiveRun:
     seconds: float = 120.0
     warm_up_s: float = 15.0
     slo: str | None = None
-    policy: str = "drs"
+    policy: str = DEFAULT_POLICY
     parameters: Mapping[str, Any] = field(default_factory=dict)
     guards: Mapping[str, Any] = field(default_factory=dict)
     topology: Topology | None = None
     interval: str = "5s"
     stabilise: str = "20s"
     price_per_hour: float = 1.0
-    billing_unit: str = "60s"
+    billing_unit: str = "1s"
     dry_run: bool = False
     hosts: int = 1
     max_hosts: int = 3

@@ -29,7 +29,7 @@ from tidegate.cli.run import run_command
 from tidegate.cli.submit import SubmitCommand, submit
 from tidegate.cli.sweep import sweep
 from tidegate.cli.traces import traces
-from tidegate.errors import TidegateError
+from tidegate.errors import LONGEST_SENTENCE, TidegateError
 
 __all__ = ["app", "main"]
 
@@ -97,9 +97,6 @@ def main() -> None:
         if not hasattr(error, "format_message"):
             raise
         _complain(f"{error.format_message().rstrip('.')}. See tidegate --help.")
-
-
-LONGEST_SENTENCE = 300
 
 
 def _complain(sentence: str) -> None:

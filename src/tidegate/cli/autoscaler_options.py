@@ -21,6 +21,7 @@ from tidegate.cli.listening import (
 from tidegate.config import read_yaml
 from tidegate.errors import InputError
 from tidegate.loop.stack import check_guards, policy_from, with_share
+from tidegate.policies import DEFAULT_POLICY
 
 if TYPE_CHECKING:
     from tidegate.spark.autoscaler.attachment import Attachment
@@ -67,7 +68,9 @@ def attachment_from(
     share: Share = None,
     policy: Annotated[
         str | None,
-        typer.Option(help="Name of a policy, see tidegate policies; default: drs.", metavar="NAME"),
+        typer.Option(
+            help="Name of a policy, see tidegate policies; default: tide.", metavar="NAME"
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -197,7 +200,7 @@ def chosen_policy(
             if not equals:
                 raise InputError("--set", word, "a pair", "write it as parameter=value")
             pairs[key] = value
-        policy = name or "drs"
+        policy = name or DEFAULT_POLICY
         return {"policy": policy, "parameters": with_share(policy, pairs, share, "--share")}
     if name is not None or settings:
         key, value = ("--policy", name) if name is not None else ("--set", settings[0])

@@ -29,6 +29,7 @@ from tidegate.lab.backtest import (
     bound_caveat,
     bound_of,
     check_guards,
+    check_items,
     guards_text,
     pareto,
     suited_processes,
@@ -211,9 +212,7 @@ def backtest_command(
     if tune_policy is not None:
         _tune(scenario, tune_policy, StackOptions(without=without), seed, as_json)
         return
-    if mode not in ("auto", "items", "fluid"):
-        raise InputError("--mode", mode, "auto, items or fluid")
-    fluid = mode == "fluid" or (mode == "auto" and suits_fluid(scenario))
+    fluid = _is_fluid(mode, scenario)
     bound_s = duration_s(bound_time, "--bound-time")
     finite(1 if processes is None else processes, "--processes", low=1)
     stack = StackOptions(without=without)
@@ -408,6 +407,16 @@ def _introduce(name: str, scenario: Scenario, fluid: bool) -> None:
             f"{show_duration(scenario.slo_s)}. Give --rate-per-instance or a longer --slo."
             "[/yellow]\n"
         )
+
+
+def _is_fluid(mode: str, scenario: Scenario) -> bool:
+    """Whether the simulation is fluid; InputError if it can be neither that nor item by item."""
+    if mode not in ("auto", "items", "fluid"):
+        raise InputError("--mode", mode, "auto, items or fluid")
+    if mode == "fluid" or (mode == "auto" and suits_fluid(scenario)):
+        return True
+    check_items(scenario)
+    return False
 
 
 def _simulation(scenario: Scenario, fluid: bool) -> str:

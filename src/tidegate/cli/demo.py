@@ -14,7 +14,7 @@ from tidegate.cli.dashboard import Dashboard, attached
 from tidegate.cli.lifecycle import cleared, executors_that_fit
 from tidegate.cli.output import console
 from tidegate.cli.run import run_and_report
-from tidegate.policies import policy_class
+from tidegate.policies import DEFAULT_POLICY, policy_class
 from tidegate.units import duration_s, finite, show_duration
 
 __all__ = ["demo"]
@@ -27,7 +27,7 @@ def demo(
     seconds: Annotated[float, typer.Option(help="Seconds for the exchange day.")] = 150.0,
     policy: Annotated[
         str, typer.Option(help="Policy that scales; see tidegate policies.", metavar="NAME")
-    ] = "drs",
+    ] = DEFAULT_POLICY,
     slo: Annotated[str, typer.Option(help="Latency target of a tick, event to commit.")] = "10s",
     share: Share = None,
     rate: Annotated[float, typer.Option(help="Ticks per second, on average.")] = 250.0,

@@ -55,7 +55,7 @@ def run_command(
     name: AppName,
     policy: Annotated[
         str | None,
-        typer.Option(help="Policy, drs by default; see tidegate policies.", metavar="NAME"),
+        typer.Option(help="Policy, tide by default; see tidegate policies.", metavar="NAME"),
     ] = None,
     settings: Annotated[
         list[str] | None,

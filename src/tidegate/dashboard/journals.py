@@ -23,7 +23,7 @@ from tidegate.loop.lines import MOST_SINCE, first_whole
 from tidegate.loop.tail import Tail, parts_of
 from tidegate.policies import available, policy_class
 
-__all__ = ["JournalList", "WatchedJournal"]
+__all__ = ["JournalList", "NotFoundError", "WatchedJournal"]
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +34,10 @@ LONG_MB = 8.0
 RECENT_TURNS = 200
 """The last turns of a long journal, which are read first."""
 DISABLED = "Controls are disabled: the run has ended, is a recording, or has no controls."
+
+
+class NotFoundError(InputError):
+    """There is no journal or no turn with this number."""
 
 
 class _Reading:
@@ -203,7 +207,7 @@ class WatchedJournal:
             return self.rows[start : start + at_most]
 
     def turn(self, index: int) -> dict[str, Any]:
-        """Return a turn in full; raises InputError if there is none.
+        """Return a turn in full; raises NotFoundError if there is none.
 
         Its totals by query are those of the whole journal so far.
         """
@@ -223,7 +227,7 @@ class WatchedJournal:
         with self._lock:
             if not 0 <= index < len(self.tail.starts):
                 allowed = f"between 0 and {len(self.tail.starts) - 1}"
-                raise InputError("turn", index, allowed, "the journal has no such turn")
+                raise NotFoundError("turn", index, allowed, "the journal has no such turn")
             return first_whole(self.tail.line(n) for n in range(index, -1, -1))
 
     # --- controls -----------------------------------------------------------------------------
@@ -296,9 +300,9 @@ class JournalList:
                     self.journals.append(WatchedJournal(file, name, self.slo_s))
 
     def journal(self, number: int) -> WatchedJournal:
-        """Return a journal by its number; raises InputError if there is none."""
+        """Return a journal by its number; raises NotFoundError if there is none."""
         if not 0 <= number < len(self.journals):
-            raise InputError("journal", number, "the number of a journal in the list")
+            raise NotFoundError("journal", number, "the number of a journal in the list")
         return self.journals[number]
 
     def refresh(self) -> bool:

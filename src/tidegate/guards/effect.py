@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tidegate.codec import Value
-from tidegate.guards.base import Guard
+from tidegate.guards.base import Guard, unchanged
 from tidegate.guards.overload import overloaded, overloaded_queries
 from tidegate.guards.useful import narrowest
 from tidegate.model import Plan, Snapshot
@@ -55,18 +55,22 @@ class Effect(Guard):
 
     def forget_later(self, own: EffectMemory, now_s: float) -> EffectMemory:
         """Forget a scale-out or a finding of the future."""
-        later = any(at is not None and at > now_s for at in (own.grew_s, own.found_s))
+        grew_s, found_s = own.grew_s, own.found_s
+        later = (grew_s is not None and grew_s > now_s) or (found_s is not None and found_s > now_s)
         return EffectMemory() if later else own
 
     def limit(
         self, snapshot: Snapshot, plan: Plan, own: EffectMemory
     ) -> tuple[Reshaped, str, EffectMemory]:
         """Compare with the state before the last scale-out; hold if it had no effect."""
+        grown = grows(snapshot, plan.deployment)
+        if own.grew_s is None and not grown:  # there is nothing to judge
+            return unchanged(plan), "", own
         now_s, running = snapshot.time_s, snapshot.hosts_running
         done = _throughput(snapshot)
         own = self._judged(own, snapshot, running, done)
-        if not grows(snapshot, plan.deployment):
-            return Reshaped(plan.deployment), "", own
+        if not grown:
+            return unchanged(plan), "", own
         if own.found_s is not None:
             allowed = without_scale_out(snapshot, plan.deployment, self.measure)
             left = show_duration(own.found_s + self.hold_s - now_s)
@@ -78,7 +82,7 @@ class Effect(Guard):
             return Reshaped(allowed), why, own
         if own.grew_s is None and len(plan.deployment.hosts) > len(snapshot.requested.hosts):
             own = EffectMemory(running, done, now_s, by_query=tuple(_by_query(snapshot)))
-        return Reshaped(plan.deployment), "", own
+        return unchanged(plan), "", own
 
     def _judged(
         self, own: EffectMemory, snapshot: Snapshot, running: int, done: float | None
@@ -114,13 +118,13 @@ class Effect(Guard):
 def _by_query(snapshot: Snapshot) -> Iterator[tuple[str, float]]:
     """Items per second that each entry processes, where that is known."""
     for name in snapshot.topology.entries:
-        rate = snapshot.reading[name].processed_per_s
+        rate = snapshot.rates.processed[name]
         if rate is not None:
             yield name, rate
 
 
 def _throughput(snapshot: Snapshot) -> float | None:
     """Items per second that the entries process, None when a rate is missing."""
-    rates = [snapshot.reading[name].processed_per_s for name in snapshot.topology.entries]
+    rates = [snapshot.rates.processed[name] for name in snapshot.topology.entries]
     known = [rate for rate in rates if rate is not None]
     return math.fsum(known) if known and len(known) == len(rates) else None

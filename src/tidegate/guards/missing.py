@@ -21,8 +21,10 @@ class MissingMetrics(Guard):
 
     def limit(self, snapshot: Snapshot, plan: Plan, own: NoMemory) -> tuple[Reshaped, str, Any]:
         """Keep all hosts and instances while a measurement is missing."""
+        if not shrinks(snapshot, plan.deployment):
+            return unchanged(plan), "", own
         missing = snapshot.missing(self.needs)
-        if not missing or not shrinks(snapshot, plan.deployment):
+        if not missing:
             return unchanged(plan), "", own
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         kept = without_scale_in(snapshot, plan.deployment, self.measure)

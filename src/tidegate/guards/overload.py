@@ -16,22 +16,17 @@ def overloaded_queries(snapshot: Snapshot) -> tuple[str, ...]:
     An operator is judged by its own processing delay. More hosts do not help one whose source
     admits no more, or whose SLO is below the best possible latency; such operators do not count.
     """
-    entries = set(snapshot.topology.entries)
-    found = []
-    for operator in snapshot.topology.operators:
-        reading = snapshot.reading[operator.name]
-        arrives, done, p95_s = (
-            reading.arrival_rate_per_s,
-            reading.processed_per_s,
-            reading.delay.p95_s,
-        )
-        if reading.batches is not None and _beyond_help(reading, operator.slo_s):
-            continue
-        late = operator.slo_s is not None and p95_s is not None and p95_s > operator.slo_s
-        behind = arrives is not None and done is not None and arrives > MORE * done
-        if late or (behind and operator.name in entries):
-            found.append(operator.name)
-    return tuple(found)
+    arrived, processed = snapshot.rates
+    slos = snapshot.topology.slos_s
+    found = {r.operator for r in snapshot.delayed if _later(r, slos.get(r.operator))}
+    for name in snapshot.topology.entries:
+        arrives, done = arrived[name], processed[name]
+        if arrives is not None and done is not None and arrives > MORE * done:
+            found.add(name)
+    if not found:
+        return ()
+    found -= {r.operator for r in snapshot.batched if _beyond_help(r, slos.get(r.operator))}
+    return tuple(name for name in snapshot.topology.by_name if name in found)
 
 
 def overloaded(snapshot: Snapshot) -> bool:
@@ -42,10 +37,16 @@ def overloaded(snapshot: Snapshot) -> bool:
     """
     if overloaded_queries(snapshot):
         return True
-    slos = {o.name: o.slo_s for o in snapshot.topology.operators if o.slo_s is not None}
-    unknown = any(snapshot.reading[name].delay.p95_s is None for name in slos)
-    whole_s = snapshot.latency.p95_s
-    return unknown and whole_s is not None and whole_s > max(slos.values())
+    slos, whole_s = snapshot.topology.slos_s, snapshot.latency.p95_s
+    if not slos or whole_s is None or whole_s <= max(slos.values()):
+        return False
+    return not slos.keys() <= {reading.operator for reading in snapshot.delayed}
+
+
+def _later(reading: OperatorReading, slo_s: float | None) -> bool:
+    """Whether the measured delay of an operator is beyond its SLO."""
+    p95_s = reading.delay.p95_s
+    return slo_s is not None and p95_s is not None and p95_s > slo_s
 
 
 def _beyond_help(reading: OperatorReading, slo_s: float | None) -> bool:

@@ -115,7 +115,7 @@ class Stabilisation(Guard):
 
     def forget_later(self, own: StabilisationMemory, now_s: float) -> StabilisationMemory:
         """Forget plans of the future."""
-        if not any(at > now_s for at, _ in own.plans):
+        if not own.wishes or max(own.wishes)[0] <= now_s:
             return own
         # Without plans, it begins with what runs.
         return StabilisationMemory()

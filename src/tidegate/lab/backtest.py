@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tidegate.errors import InputError
 from tidegate.lab.bound import Bound, Demand, hindsight_bound
 from tidegate.lab.bound.whole import FineDemand, whole_host_bound
 from tidegate.lab.fine_demand import fine_demand
@@ -31,6 +32,7 @@ __all__ = [
     "bound_caveat",
     "bound_of",
     "check_guards",
+    "check_items",
     "fine_demand_of",
     "fixed_load",
     "guards_text",
@@ -53,6 +55,8 @@ WHOLE_SLOTS = 150
 """Most periods for which the bound is an integer program; with more, it is by prices of slots."""
 MOST_ITEMS = 2e7
 """Most items that a backtest simulates one by one by default."""
+MOST_AT_ALL = 1e10
+"""Most items that it simulates one by one with ``--mode items``: they take hours."""
 WORTH_TURNS = 30_000
 """Turns for which several processes pay: they take some four seconds, and starting takes two."""
 WORTH_ITEMS = 2e7
@@ -279,6 +283,15 @@ def _arrived_per_s(
 def suits_fluid(scenario: Scenario) -> bool:
     """Whether the scenario has too many items to simulate them one by one."""
     return scenario.batches is None and describe(scenario.workload).items > MOST_ITEMS
+
+
+def check_items(scenario: Scenario) -> None:
+    """Raise InputError for a scenario with more items than can ever be simulated one by one."""
+    items = describe(scenario.workload).items
+    if items > MOST_AT_ALL:
+        remedy = "use --mode fluid without micro-batches, or a trace with lower rates"
+        allowed = f"at most {MOST_AT_ALL:.3g} one by one"
+        raise InputError("items of the trace", f"{items:.3g}", allowed, remedy)
 
 
 def run_policy(

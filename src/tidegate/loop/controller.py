@@ -116,7 +116,9 @@ class Controller:
         snapshot = plan = outcome = error = None
         self._take_files()
         attempt = self._recorder.attempt
-        controls = self._unrecorded + attempt("controls", self._take_controls, ())
+        controls = self._unrecorded
+        if self.controls is not None:
+            controls += attempt("controls", self._take_controls, ())
         try:
             snapshot = self.backend.observe()
             plan, memory = self._decide(snapshot)
@@ -140,7 +142,7 @@ class Controller:
             snapshot,
             plan,
             outcome,
-            attempt("memory", self._saved_memory, None),
+            None if self.journal is None else attempt("memory", self._saved_memory, None),
             error,
             controls=controls,
             slo_s=self.slo_s,
@@ -169,7 +171,7 @@ class Controller:
         return self._described[1]
 
     def _saved_memory(self) -> Any:
-        return None if self.journal is None else self.policy.save_memory(self.memory)
+        return self.policy.save_memory(self.memory)
 
     def run(
         self,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tidegate.config import read_yaml
@@ -154,6 +154,7 @@ def build_stack(
     """
     options = options or StackOptions()
     if isinstance(policy, str):
+        situation = replace(situation, stabilise_s=options.stabilise_s)
         policy = create(policy, **suggested(policy, situation) | dict(options.parameters))
     settings: dict[str, Settings] = {name: {} for name in DEFAULTS[kind]}
     if policy.forecasts:

@@ -44,6 +44,19 @@ class Deployment(Value):
         return {instance.id: instance for instance in self.instances}
 
     @cached_property
+    def host_names(self) -> frozenset[str]:
+        """The hosts as a set."""
+        return frozenset(self.hosts)
+
+    @cached_property
+    def by_host(self) -> dict[str, dict[str, Instance]]:
+        """Instances by id on each host; hosts in the order of their names."""
+        found: dict[str, dict[str, Instance]] = {host: {} for host in self.hosts}
+        for instance in self.instances:
+            found[instance.host][instance.id] = instance
+        return found
+
+    @cached_property
     def counts(self) -> Counter[str]:
         """Instances by operator."""
         return Counter(map(_operator, self.instances))

@@ -12,10 +12,12 @@ All values are frozen. A missing measurement is `None`, never zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated, Any, Literal
+from functools import cached_property, partial
+from itertools import starmap
+from operator import attrgetter
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 from tidegate.codec import Sorted, Value
 from tidegate.errors import InputError
@@ -35,10 +37,14 @@ __all__ = [
     "InstanceReading",
     "InstanceStatus",
     "Latency",
+    "Once",
     "OperatorReading",
+    "Rates",
     "Snapshot",
 ]
 
+T = TypeVar("T")
+_placed = attrgetter("id", "operator", "host")
 HostStatus = Literal["starting", "running", "draining"]
 InstanceStatus = Literal["starting", "running", "stopping"]
 
@@ -225,6 +231,8 @@ class OperatorReading(Value):
         shed_per_s: Those of the dropped items that were shed on request, per second.
         latest_arrival_per_s: Items that were offered in the last second, where that is measured.
         latest_processed_per_s: Items that were processed in the last second.
+        source_wait_s: Time that its sources took at the last batch to say what there is to read, or
+            have taken by now if that is longer, in seconds. Long when a source does not answer.
     """
 
     operator: str
@@ -247,6 +255,7 @@ class OperatorReading(Value):
     shed_per_s: float | None = None
     latest_arrival_per_s: float | None = None
     latest_processed_per_s: float | None = None
+    source_wait_s: float | None = None
 
     def __post_init__(self) -> None:
         # Compared here first: the names for a message cost time at every turn.
@@ -278,6 +287,45 @@ class OperatorReading(Value):
 
 
 _NO_READING = dict(vars(OperatorReading("")))
+
+
+class Once(Generic[T]):
+    """A value that is computed when it is first asked for, and kept.
+
+    make: computes it; it must return the same value at any time.
+    """
+
+    __slots__ = ("_make", "_value")
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make: Callable[[], T] | None = make
+
+    def __call__(self) -> T:
+        """The value."""
+        if self._make is not None:
+            self._value, self._make = self._make(), None
+        return self._value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _known, (self(),)  # a copy in another process has the value
+
+
+def _known(value: T) -> Once[T]:
+    return Once(partial(_same, value))
+
+
+def _same(value: T) -> T:
+    return value
+
+
+class Rates(NamedTuple):
+    """Items per second by operator, None where they were not measured.
+
+    arrived: offered to the operator. processed: by all of its instances.
+    """
+
+    arrived: Mapping[str, float | None]
+    processed: Mapping[str, float | None]
 
 
 class _Later:
@@ -325,7 +373,7 @@ class Snapshot(Value):
     offer: HostOffer
     hosts: tuple[Host, ...] = _later()
     instances: tuple[InstanceReading, ...] = _later()
-    operators: tuple[OperatorReading, ...] = ()
+    operators: tuple[OperatorReading, ...] = _later()
     latency: Latency = NO_LATENCY
     batches: BatchReading | None = None
     interval_s: float | None = None
@@ -356,8 +404,9 @@ class Snapshot(Value):
         """A snapshot of values that are known to be consistent, without checks.
 
         values: all fields by name, and any derived value that is already known. Functions
-        `hosts_later` and `instances_later` can replace `hosts` and `instances`, since many policies
-        never use these. A function must return the same value at any time.
+        `hosts_later`, `instances_later`, `operators_later` and `loads_later` can replace these,
+        since many policies never use them. A function must return the same value at any time; with
+        `Once`, copies of the snapshot share it.
         """
         snapshot = object.__new__(cls)
         snapshot.__dict__.update(values)
@@ -368,10 +417,36 @@ class Snapshot(Value):
 
         Hosts and instances that were not asked for so far are not computed.
         """
-        same = self.__dict__ | {"operators": operators}
-        for derived in ("reading", "_outside"):
-            same.pop(derived, None)
-        return Snapshot.unchecked(**same)
+        return self._with(operators=operators)
+
+    def with_arrivals_times(self, factor: float, operators: Iterable[str]) -> Snapshot:
+        """The snapshot with the arrival rates of some operators multiplied by a factor.
+
+        Readings that were not asked for so far are not computed.
+        """
+        chosen, (arrived, processed) = set(operators), self.rates
+        more = {
+            name: rate * factor if rate is not None and name in chosen else rate
+            for name, rate in arrived.items()
+        }
+        read = self.__dict__.get("operators_later") or (lambda: self.operators)
+
+        def readings() -> tuple[OperatorReading, ...]:
+            return tuple(
+                reading.changed(arrival_rate_per_s=rate * factor)
+                if (rate := reading.arrival_rate_per_s) is not None and reading.operator in chosen
+                else reading
+                for reading in read()
+            )
+
+        none = {kind: () for kind in ("batched", "delayed") if not getattr(self, kind)}
+        return self._with(operators_later=Once(readings), rates=Rates(more, processed), **none)
+
+    def _with(self, **values: Any) -> Snapshot:
+        same = self.__dict__.copy()
+        for name in _OF_READINGS:
+            same.pop(name, None)
+        return Snapshot.unchecked(**same, **values)
 
     def _refuse_instance(self, known: set[str]) -> None:
         names = self.topology.by_name
@@ -398,6 +473,33 @@ class Snapshot(Value):
         """Readings by operator; a reading without measurements where there is none."""
         given = {reading.operator: reading for reading in self.operators}
         return {name: given.get(name) or OperatorReading(name) for name in self.topology.by_name}
+
+    @cached_property
+    def batched(self) -> tuple[OperatorReading, ...]:
+        """Readings of the operators that work in micro-batches."""
+        return tuple(reading for reading in self.operators if reading.batches is not None)
+
+    @cached_property
+    def delayed(self) -> tuple[OperatorReading, ...]:
+        """Readings of the operators whose processing delay was measured."""
+        return tuple(reading for reading in self.operators if reading.delay.p95_s is not None)
+
+    @cached_property
+    def rates(self) -> Rates:
+        """Items per second of each operator, in topology order."""
+        reading = self.reading
+        return Rates(
+            {name: one.arrival_rate_per_s for name, one in reading.items()},
+            {name: one.processed_per_s for name, one in reading.items()},
+        )
+
+    @cached_property
+    def loads(self) -> Mapping[str, Resources]:
+        """Resources in use by instance, where they were measured."""
+        known: Once[Mapping[str, Resources]] | None = self.__dict__.get("loads_later")
+        if known is not None:
+            return known()
+        return {one.id: one.load for one in self.instances if one.load is not None}
 
     @cached_property
     def running_hosts(self) -> tuple[Host, ...]:
@@ -429,7 +531,7 @@ class Snapshot(Value):
         """The requested deployment: what runs or starts, without what drains or stops."""
         kept = {host.id for host in self.hosts if host.status != "draining"}
         staying = [i for i in self.instances if i.status != "stopping" and i.host in kept]
-        return Deployment(tuple(kept), tuple(Instance(i.id, i.operator, i.host) for i in staying))
+        return Deployment(tuple(kept), tuple(starmap(Instance, map(_placed, staying))))
 
     @cached_property
     def unrequested(self) -> tuple[Instance, ...]:
@@ -473,18 +575,17 @@ class Snapshot(Value):
 
     @cached_property
     def _outside(self) -> dict[str, float] | None:
-        reading, outside = self.reading, dict[str, float]()
+        arrived, outside = self.rates.arrived, dict[str, float]()
         for name in self.topology.entries:
-            rate = reading[name].arrival_rate_per_s
+            rate = arrived[name]
             if rate is None:
                 return None
             outside[name] = rate
-        for edge in self.topology.edges:
-            if edge.target in outside and edge.origin in self.topology.by_name:
-                rate = reading[edge.origin].arrival_rate_per_s
-                if rate is None:
-                    return None
-                outside[edge.target] -= rate * edge.ratio
+        for edge in self.topology.edges_to_entries:
+            rate = arrived[edge.origin]
+            if rate is None:
+                return None
+            outside[edge.target] -= rate * edge.ratio
         return {name: rate if rate > 0.0 else 0.0 for name, rate in outside.items()}
 
     def missing(self, needs: Iterable[str]) -> tuple[str, ...]:
@@ -524,3 +625,9 @@ class Snapshot(Value):
             ):
                 absent.append(need)
         return tuple(absent)
+
+
+_OF_READINGS = (
+    "operators", "operators_later", "reading", "rates", "_outside", "batched", "delayed",
+)  # fmt: skip
+"""What a snapshot keeps of its readings, in the form of `Snapshot.unchecked`."""

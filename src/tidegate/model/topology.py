@@ -213,6 +213,16 @@ class Topology(Value):
         fed = {edge.target for edge in self.edges if edge.origin in names}
         return tuple(o.name for o in self.operators if o.name in fed) or tuple(self.by_name)
 
+    @cached_property
+    def slos_s(self) -> dict[str, float]:
+        """The SLOs of the operators that have one, in seconds."""
+        return {o.name: o.slo_s for o in self.operators if o.slo_s is not None}
+
+    @cached_property
+    def edges_to_entries(self) -> tuple[Edge, ...]:
+        """The edges over which operators send items to entries."""
+        return tuple(e for e in self.edges if e.origin in self.by_name and e.target in self.entries)
+
     @property
     def external_rate_per_s(self) -> float | None:
         """Items per second that the sources send in, None when a source's rate is unknown."""

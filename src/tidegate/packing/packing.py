@@ -83,10 +83,9 @@ class Packing:
     @cached_property
     def _first_hosts(self) -> tuple[str, ...]:
         """The hosts of the initial deployment, in lease order."""
-        start = self._start.hosts
-        kept = set(start)
+        kept = self._start.host_names
         known = [host for host in self.snapshot.capacities if host in kept]
-        return tuple(dict.fromkeys((*known, *start)))
+        return tuple(dict.fromkeys((*known, *self._start.hosts)))
 
     @cached_property
     def sizes(self) -> dict[str, Resources]:
@@ -120,7 +119,11 @@ class Packing:
     @property
     def host_count(self) -> int:
         """Number of hosts; the same as ``len(packing.hosts)``, without listing them first."""
-        return len(self.hosts if "hosts" in self.__dict__ else set(self._start.hosts))
+        return len(self.hosts if "hosts" in self.__dict__ else self._start.host_names)
+
+    def has(self, host: str) -> bool:
+        """Whether a host is leased; the same as ``host in packing.hosts``, without listing them."""
+        return host in (self.hosts if "hosts" in self.__dict__ else self._start.host_names)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -248,7 +251,7 @@ class Packing:
         if "hosts" not in self.__dict__:  # nothing can have changed
             return self._start
         home, before = self.home, self._start.home
-        if home == before and self.hosts.keys() == set(self._start.hosts):
+        if home == before and self.hosts.keys() == self._start.host_names:
             return self._start
         # Those that stay are in order already, which makes it quick to sort all.
         stay = [i for i in self._start.instances if home.get(i.id) == i.host]
@@ -382,13 +385,11 @@ def capacity_of(snapshot: Snapshot, host: str) -> Resources:
 
 def sizes_of(snapshot: Snapshot, deployment: Deployment, measure: Measure) -> dict[str, Resources]:
     """Size of each instance: its load if that is requested and measured, else its demand."""
-    operators = snapshot.topology.by_name
-    sizes = {instance.id: operators[instance.operator].demand for instance in deployment.instances}
-    if measure == "load":
-        for reading in snapshot.instances:
-            if reading.load is not None and reading.id in sizes:
-                sizes[reading.id] = reading.load
-    return sizes
+    demands = {name: operator.demand for name, operator in snapshot.topology.by_name.items()}
+    if measure == "demand":
+        return {i.id: demands[i.operator] for i in deployment.instances}
+    loads = snapshot.loads
+    return {i.id: loads.get(i.id) or demands[i.operator] for i in deployment.instances}
 
 
 @lru_cache(maxsize=1 << 16)

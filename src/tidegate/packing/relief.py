@@ -29,6 +29,8 @@ def relieve(
     others have no room. A host with a single operator is left alone, since the operator would
     overload another host just as well. select: which operators leave.
     """
+    if not excess:
+        return {}
     marked: list[str] = []
     for host, cores in excess.items():
         loads = {name: packing.sizes[name].cpu_cores for name in packing.hosts[host]}

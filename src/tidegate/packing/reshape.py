@@ -22,12 +22,16 @@ class Reshaped(NamedTuple):
 def grows(snapshot: Snapshot, wanted: Deployment) -> bool:
     """Whether there are more hosts, or more instances of some operator."""
     now = snapshot.requested
+    if wanted is now:  # most plans change nothing
+        return False
     return len(wanted.hosts) > len(now.hosts) or bool(wanted.counts - now.counts)
 
 
 def shrinks(snapshot: Snapshot, wanted: Deployment) -> bool:
     """Whether there are fewer hosts, or fewer instances of some operator."""
     now = snapshot.requested
+    if wanted is now:
+        return False
     return len(wanted.hosts) < len(now.hosts) or bool(now.counts - wanted.counts)
 
 
@@ -112,10 +116,10 @@ def with_hosts(
         if len(packing.hosts) < hosts and host not in packing.hosts:
             packing.hosts[host] = {}
             packing.free[host] = packing._room(snapshot.host[host].capacity, 1.0)
-            for instance in now.instances:
-                if instance.host == host and instance.id in packing.home:
+            for instance in now.by_host[host].values():
+                if instance.id in packing.home:
                     packing.move(instance.id, host)
-                elif instance.host == host:
+                else:
                     packing.sizes[instance.id] = snapshot.operator(instance.operator).demand
                     packing._put(instance)
     while len(packing.hosts) < hosts and (new := packing.lease()):

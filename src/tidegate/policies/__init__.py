@@ -15,6 +15,7 @@ from tidegate.errors import UnknownPolicy
 from tidegate.policies.base import NoMemory, Parameter, Policy, Situation, setting
 
 __all__ = [
+    "DEFAULT_POLICY",
     "NoMemory",
     "Parameter",
     "Policy",
@@ -26,6 +27,8 @@ __all__ = [
 ]
 
 GROUP = "tidegate.policies"
+DEFAULT_POLICY = "tide"
+"""The policy of autoscalers that are given none."""
 
 
 @cache

@@ -82,6 +82,8 @@ class Situation(Value):
         instances_per_host: Instances of each operator that a host has room for.
         host_rate_per_s: Items per second that a full host can process.
         late_price: Price of a late item, in prices of processing one on a busy host.
+        stabilise_s: A host is to be released only after it was not needed for this time, in
+            seconds.
     """
 
     slo_s: float | None = None
@@ -91,6 +93,7 @@ class Situation(Value):
     instances_per_host: int | None = None
     host_rate_per_s: float | None = None
     late_price: float | None = None
+    stabilise_s: float | None = None
 
 
 @dataclass(frozen=True)

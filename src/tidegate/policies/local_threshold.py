@@ -150,7 +150,7 @@ class LocalThreshold(ThreeUtilisations):
         for name in self.affected(packing):
             watches[name] = Watch(quiet_until_s=now + self.grace_s)
         return packing.plan(), LocalThresholdMemory(
-            {host: watch for host, watch in watches.items() if host in packing.hosts}
+            {host: watch for host, watch in watches.items() if packing.has(host)}
         )
 
     def selection(self, packing: Packing) -> Selection:

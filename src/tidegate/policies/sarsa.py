@@ -128,7 +128,11 @@ class QTable(Value):
             if theirs < largest:
                 rows[other] = _with(row, largest, max(row) + 1e-9)
             largest = max(largest, theirs)
-        return replace(self, rows=tuple(rows), visits=tuple(visits))
+        return QTable(tuple(rows), tuple(visits), self.pending, self.quiet_until_s)
+
+    def after(self, pending: Pending | None) -> QTable:
+        """The table with another last decision."""
+        return QTable(self.rows, self.visits, pending, self.quiet_until_s)
 
 
 # The paper's Table I by distance: the reward of an action by how far the utilisation is beyond the
@@ -167,7 +171,10 @@ def _between(points: Sequence[tuple[float, float]], x: float) -> float:
 
 
 def _best(row: Row) -> int:
-    return max((NO_ACTION, SCALE_IN, SCALE_OUT), key=lambda action: row[action])
+    shrink, stay, grow = row
+    if stay >= shrink and stay >= grow:
+        return NO_ACTION
+    return SCALE_IN if shrink >= grow else SCALE_OUT
 
 
 def _with(row: Row, action: int, value: float) -> Row:
@@ -247,7 +254,7 @@ class Sarsa(ThreeUtilisations):
                 gained = self.gained(table.pending, host, snapshot)
                 table = self._learn(table, table.pending, gained, state, wish)
                 wish = table.best(state)
-            tables[host.id] = replace(table, pending=self.begun(host, state, wish, snapshot))
+            tables[host.id] = table.after(self.begun(host, state, wish, snapshot))
             wishes[host.id] = (host, wish)
 
         out = [host for host, wish in wishes.values() if wish == SCALE_OUT]
@@ -269,17 +276,17 @@ class Sarsa(ThreeUtilisations):
             else:  # the fleet is full, or the host has one operator: the decision was not wrong
                 text = f"{self._at(host)} scale out, but nothing can leave: it tries again"
                 packing.because("no-room", text, host.id)
-                tables[host.id] = replace(tables[host.id], pending=None)
+                tables[host.id] = tables[host.id].after(None)
         for host in sorted(inward, key=lambda host: host.utilisation or 0.0):
             if packing.received(host.id):  # it has just become a refuge: nothing to judge
-                tables[host.id] = replace(tables[host.id], pending=None)
+                tables[host.id] = tables[host.id].after(None)
                 continue
             if not self._scale_in(packing, host, busy):
                 tables[host.id] = self._cancelled(tables[host.id])
         for name in self.affected(packing):
             if name in tables:  # a host that is leased now gets its table when it is up
                 tables[name] = replace(tables[name], quiet_until_s=now + self.grace_s)
-        kept = {host: table for host, table in tables.items() if host in packing.hosts}
+        kept = {host: table for host, table in tables.items() if packing.has(host)}
         return packing.plan(), SarsaMemory(kept)
 
     def _new_table(self, now_s: float, first: bool) -> QTable:
@@ -323,4 +330,4 @@ class Sarsa(ThreeUtilisations):
     def _cancelled(table: QTable) -> QTable:
         """The table, with its last decision marked as one that gets the penalty."""
         past = table.pending
-        return table if past is None else replace(table, pending=replace(past, cancelled=True))
+        return table if past is None else table.after(replace(past, cancelled=True))

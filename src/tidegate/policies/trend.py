@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tidegate.codec import Value
 from tidegate.model import Snapshot
@@ -72,25 +72,28 @@ class Trend(ObservationWrapper):
         then = self._forecast(own, now, lead_s)
         trusted = own.missed <= own.missed_by_none
         usual = dict(own.usual)
-        rising = {name for name, rate in rates.items() if rate > RISING * usual.get(name, 0.0)}
-        means = {n: 0.5 * usual.get(n, rate) + 0.5 * rate for n, rate in rates.items()}
+        means = tuple([(n, 0.5 * usual.get(n, rate) + 0.5 * rate) for n, rate in rates.items()])
         due = (*own.due, (snapshot.time_s + lead_s, then, now))
-        own = TrendMemory(own.seen, due, own.missed, own.missed_by_none, tuple(means.items()))
+        own = TrendMemory(own.seen, due, own.missed, own.missed_by_none, means)
+        if then <= now or not trusted:
+            return snapshot, "", own
+        rising = {name for name, rate in rates.items() if rate > RISING * usual.get(name, 0.0)}
         risen = math.fsum(rates[name] for name in rising)
-        factor = min(self.most, 1 + (then - now) / risen) if risen > 0 and trusted else 1.0
+        factor = min(self.most, 1 + (then - now) / risen) if risen > 0 else 1.0
         if factor <= 1:
             return snapshot, "", own
         change = f"{now:.0f}/s now, about {then:.0f}/s in {show_duration(lead_s)}"
-        return _with_rates_times(snapshot, factor, _fed_by(snapshot, rising)), change, own
+        return snapshot.with_arrivals_times(factor, _fed_by(snapshot, rising)), change, own
 
     def _lead_s(self, snapshot: Snapshot) -> float:
         if self.lead_s is not None:
             return self.lead_s
         # The batch that runs when a host arrives ends without it, and the next one is slow, because
         # its tasks load their code on the new host.
-        batches = (reading.batches for reading in snapshot.operators)
-        recent_s = [b.recent_durations_s for b in batches if b and b.recent_durations_s]
-        batch_s = max((math.fsum(d) / len(d) for d in recent_s), default=0.0)
+        batch_s = 0.0
+        for reading in snapshot.batched:
+            if reading.batches and (recent_s := reading.batches.recent_durations_s):
+                batch_s = max(batch_s, math.fsum(recent_s) / len(recent_s))
         return snapshot.offer.startup_s + 2 * batch_s + (snapshot.interval_s or 0.0)
 
     def _scored(self, own: TrendMemory, now_s: float, now: float) -> TrendMemory:
@@ -124,15 +127,3 @@ def _fed_by(snapshot: Snapshot, entries: set[str]) -> set[str]:
     while more := {e.target for e in edge_of if e.origin in reached} - reached:
         reached |= more
     return reached
-
-
-def _with_rates_times(snapshot: Snapshot, factor: float, operators: set[str]) -> Snapshot:
-    """The snapshot with the arrival rates of some operators multiplied by a factor."""
-    changed: list[Any] = []
-    for reading in snapshot.operators:
-        rate = reading.arrival_rate_per_s
-        if rate is None or reading.operator not in operators:
-            changed.append(reading)
-        else:
-            changed.append(reading.changed(arrival_rate_per_s=rate * factor))
-    return snapshot.with_operators(tuple(changed))

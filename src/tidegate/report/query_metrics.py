@@ -76,6 +76,11 @@ QUERY_METRICS = {
         "gauge", "Rows that are shed: part of the input, not processed.", _Q
     ),
     "tidegate_query_batch_seconds": Metric("gauge", "Duration of the last micro-batch.", _Q),
+    "tidegate_query_source_wait_seconds": Metric(
+        "gauge",
+        "Time that the sources took to say what there is to read, or have taken by now.",
+        _Q,
+    ),
     "tidegate_query_batch_overhead_seconds": Metric(
         "gauge", "Part of a batch that no slot shortens.", _Q
     ),
@@ -214,6 +219,7 @@ _READINGS: dict[str, Callable[[OperatorReading], float | None]] = {
     "query_batch_seconds": _batch(
         lambda b: b.recent_durations_s[-1] if b.recent_durations_s else None
     ),
+    "query_source_wait_seconds": lambda r: r.source_wait_s,
     "query_admission_rows": _batch(lambda b: b.max_rows),
 }
 _COSTS: dict[str, Callable[[BatchCost], float | None]] = {

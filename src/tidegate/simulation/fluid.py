@@ -99,7 +99,7 @@ class FluidCloud(SimulatedCloud):
 
     If the workload has ``expected(edges_s)``, the expected number of items between each two
     moments by source, the world uses that; otherwise it counts the workload's arrivals, with
-    ``counted(edges_s)`` where the workload has that.
+    ``counted(edges_s)``, a row for each source of the topology, where the workload has that.
     """
 
     default_engine = FluidEngine
@@ -121,9 +121,9 @@ class FluidCloud(SimulatedCloud):
         """Compute the rates of the current chunk and of some that follow."""
         chunks, number = self._chunks, self._chunks.number
         steps = max(1, round(chunks.chunk_s / self.settings.fluid_step_s))
-        # Without expected items, arrivals are drawn chunk by chunk.
+        # Without expected or counted items, arrivals are drawn chunk by chunk.
         at_once = 1
-        if hasattr(chunks.workload, "expected"):
+        if hasattr(chunks.workload, "expected") or hasattr(chunks.workload, "counted"):
             at_once = min(CHUNKS_AT_ONCE, max(FIRST_CHUNKS, 2 * len(self._rates)))
         self._rates_end = number + at_once
         self._step_s = chunks.chunk_s / steps
@@ -145,8 +145,9 @@ class FluidCloud(SimulatedCloud):
             return items
         counted: Any = getattr(self._chunks.workload, "counted", None)
         if counted is not None:
-            for name, values in counted(edges[0]).items():
-                items[0, self._chunks.source_number(name)] = values
+            # The end of a chunk is the start of the next.
+            whole = counted(np.append(edges[:, :-1], edges[-1, -1]))
+            items[:] = whole.reshape(len(whole), count, steps).swapaxes(0, 1)
             return items
         for name, times in self._chunks.draw().items():
             # Like np.histogram, which takes ten times as long to find out that all is in order.

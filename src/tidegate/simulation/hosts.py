@@ -207,8 +207,11 @@ class SimulatedHosts:
         self.forget_gone(now_s)
         done: list[Step] = []
         refused: list[str] = []
+        occupied: set[str] = set()
         for step in steps:
-            why = self._refusal(step)
+            if step.kind == "release" and not occupied:  # releases come last
+                occupied = {instance.host for instance in self.instances.values()}
+            why = self._refusal(step, occupied)
             if why:
                 refused.append(f"{step}: {why}")
                 continue
@@ -229,8 +232,8 @@ class SimulatedHosts:
         self.requested = self._as_requested() if refused else plan.deployment
         return Outcome(tuple(done), tuple(refused))
 
-    def _refusal(self, step: Step) -> str:
-        """Why a step is refused, empty if it is possible."""
+    def _refusal(self, step: Step, occupied: set[str]) -> str:
+        """Why a step is refused, empty if it is possible. occupied: hosts with instances."""
         host = self.hosts.get(step.host)
         if step.kind == "lease":
             if host is not None:
@@ -242,8 +245,7 @@ class SimulatedHosts:
         if host is None or (host.draining and step.kind != "stop"):
             return "no such host"
         if step.kind == "release":
-            staying = any(i.host == step.host for i in self.instances.values())
-            return "instances still run on it" if staying else ""
+            return "instances still run on it" if step.host in occupied else ""
         if step.kind in ("start", "move"):
             if step.operator not in self._index:
                 return "the topology has no such operator"

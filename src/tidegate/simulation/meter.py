@@ -25,7 +25,7 @@ from tidegate.model import (
     OperatorReading,
     Snapshot,
 )
-from tidegate.model.snapshot import NO_LATENCY
+from tidegate.model.snapshot import NO_LATENCY, Once, Rates
 from tidegate.model.topology import Resources, Topology
 from tidegate.simulation.hosts import SimulatedHosts
 from tidegate.simulation.kernels import state as at
@@ -52,20 +52,22 @@ NOISE = 21
 
 
 class Readings(NamedTuple):
-    """Measurements of one moment; core-seconds and rates by engine number.
+    """Measurements of one moment; what only some policies ask for is computed once they do.
 
-    latest: when the last second began, and what an instance processed in it, by operator.
+    rates: of the operators, None at the first moment. core_s: core-seconds by host. slots: busy
+    seconds and items done, by operator and slot. latest: when the last second began, and what an
+    instance processed in it, by operator. All by the engine's numbers.
     """
 
     time_s: float
     span_s: float
-    operators: tuple[OperatorReading, ...]
+    operators: Once[tuple[OperatorReading, ...]]
+    rates: Rates | None
     latency: Latency
     batches: BatchReading | None
-    core_s: list[float]
+    core_s: Once[list[float]]
     noise: float
-    busy: list[list[float]]
-    done: list[list[float]]
+    slots: Once[list[list[list[float]]]]
     latest: tuple[float, list[float]] | None = None
 
 
@@ -82,7 +84,10 @@ class Roster:
     def __init__(self, world: SimulatedHosts, demands: Sequence[Resources]) -> None:
         hosts, instances = world.hosts.values(), world.instances.values()
         self._demands, self._capacity = demands, world.offer.capacity
-        self._hosts = [h.copy() for h in hosts]
+        # With the moment from which all of its images are loaded, and these images.
+        self._hosts = [
+            (h.copy(), max(h.images.values(), default=0.0), frozenset(h.images)) for h in hosts
+        ]
         self._instances = list(instances)
         self.capacities = dict.fromkeys(world.hosts, self._capacity)
         ready = [h.ready_s for h in hosts] + [i.ready_s for i in instances]
@@ -93,24 +98,45 @@ class Roster:
         """The hosts at that moment, with the latest measurements."""
         hosts = []
         capacity, cores = self._capacity, self._capacity.cpu_cores
-        for host in self._hosts:
+        measured_s, span_s, noise = -math.inf, 0.0, 1.0
+        core_s: list[float] = []
+        if seen:
+            measured_s, span_s, noise, core_s = seen.time_s, seen.span_s, seen.noise, seen.core_s()
+        for host, loaded_s, all_images in self._hosts:
             ready_s, number = host.ready_s, host.number
             used = None
-            if seen and ready_s < seen.time_s and number < len(seen.core_s):
-                up_s = min(seen.span_s, seen.time_s - ready_s)
+            if ready_s < measured_s and number < len(core_s):
+                up_s = min(span_s, measured_s - ready_s)
                 if up_s > 0:
-                    used = max(seen.core_s[number] / cores, 0.0) * seen.noise / up_s
-            there = [image for image, since_s in host.images.items() if since_s <= now_s]
-            status, images = host.status(now_s), frozenset(there)
-            hosts.append(Host(host.id, capacity, status, used, host.lease, images))
+                    used = max(core_s[number] / cores, 0.0) * noise / up_s
+            images = all_images
+            if loaded_s > now_s:
+                images = frozenset(i for i, since_s in host.images.items() if since_s <= now_s)
+            hosts.append(Host(host.id, capacity, host.status(now_s), used, host.lease, images))
         return tuple(hosts)
+
+    def loads(self, now_s: float, seen: Readings | None) -> dict[str, Resources]:
+        """The loads that `instances` has, by instance, without the rest."""
+        if not seen:
+            return {}
+        loads: dict[str, Resources] = {}
+        busy, _ = seen.slots()
+        measured_s, span_s, slots = seen.time_s, seen.span_s, len(busy[0])
+        for instance in self._instances:
+            o, slot, ready_s = instance.number, instance.slot, instance.ready_s
+            if ready_s < measured_s and ready_s <= now_s and slot < slots:
+                there = min(span_s, measured_s - ready_s)
+                if there > 0:
+                    loads[instance.id] = _load(busy[o][slot] / there, self._demands[o])
+        return loads
 
     def instances(self, now_s: float, seen: Readings | None) -> tuple[InstanceReading, ...]:
         """The instances at that moment, with the latest measurements."""
         readings = []
         measured_s, span_s, slots = -math.inf, 0.0, 0
         if seen:
-            measured_s, span_s, slots = seen.time_s, seen.span_s, len(seen.busy[0])
+            all_busy, all_done = seen.slots()
+            measured_s, span_s, slots = seen.time_s, seen.span_s, len(all_busy[0])
         latest = seen.latest if seen else None
         # Instances of an operator often did the same work, in a flow always.
         known: tuple[float, ...] = ()
@@ -122,13 +148,10 @@ class Roster:
             if seen and ready_s < measured_s and ready_s <= now_s and slot < slots:
                 there = min(span_s, measured_s - ready_s)
                 if there > 0:
-                    busy, done = seen.busy[o][slot], seen.done[o][slot]
+                    busy, done = all_busy[o][slot], all_done[o][slot]
                     if (o, busy, done, there) != known:
                         known = (o, busy, done, there)
-                        share, demand = max(0.0, busy / there), self._demands[o]
-                        cores, mbps = share * demand.cpu_cores, share * demand.network_mbps
-                        load = Resources(cores, demand.memory_mb, mbps)
-                        same = load, max(0.0, done / there)
+                        same = _load(busy / there, self._demands[o]), max(0.0, done / there)
                     load, rate = same
             newest = latest[1][o] if latest and rate is not None and ready_s <= latest[0] else None
             readings.append(
@@ -137,6 +160,12 @@ class Roster:
                 )
             )
         return tuple(readings)
+
+
+def _load(share: float, demand: Resources) -> Resources:
+    """What an instance used. share: of the time in which it was busy."""
+    share = max(0.0, share)
+    return Resources(share * demand.cpu_cores, demand.memory_mb, share * demand.network_mbps)
 
 
 class Meter:
@@ -155,6 +184,7 @@ class Meter:
     ) -> None:
         self._settings, self._engine, self._hosts, self._seed = settings, engine, hosts, seed
         self._names = tuple(hosts.topology.by_name)
+        self._nothing = Once(lambda: tuple(map(OperatorReading, self._names)))
         self._demands = [operator.demand for operator in hosts.topology.operators]
         self._roster, self._listed = Roster(hosts, self._demands), hosts.changes
         self._kept: deque[Readings] = deque()
@@ -229,8 +259,8 @@ class Meter:
             *self._marks,
             *self._gauge,
         )
-        # Plain numbers from here on: NumPy's are slow one by one.
-        all_facts, (busy, done), core_s, times = [array.tolist() for array in self._gauge]
+        # The gauge is filled again at the next turn.
+        facts, by_slot, core_s = (array.copy() for array in self._gauge[:3])
         for host, used in self._left.items():
             core_s[host] += used
         self._left.clear()
@@ -239,22 +269,47 @@ class Meter:
             rng = stream(self._seed, NOISE, round(now_s * 1000))
             sigma = self._settings.measurement_noise
             noise = np.exp(rng.normal(0, sigma, len(noise))).tolist()
-        each = (self._names, all_facts, noise[0:-1:2], noise[1::2])
-        readings = tuple(map(_reading, repeat(span), *each))
+        each = (self._names, noise[0:-1:2], noise[1::2])
+        read = Once(lambda: tuple(map(_reading, repeat(span), facts.tolist(), *each)))
+        rates = self._rates(facts, span, noise[0:-1:2]) if span > 0 else None
         offered, shed = float(net.whole[at.IN]), float(net.whole[at.SHED])
         if shed > self._shed and span > 0:
             share = (shed - self._shed) / (offered - self._offered)
-            readings = self._with_shed(readings, share, (shed - self._shed) / span)
+            with_shed = self._with_shed(read(), share, (shed - self._shed) / span)
+            read, rates = Once(lambda: with_shed), None
         self._offered, self._shed = offered, shed
         latest = None
         if self._row is not None and span > 0:
-            readings, latest = self._with_latest(readings, noise)
+            with_latest, latest = self._with_latest(read(), noise)
+            read = Once(lambda: with_latest)
         latency = NO_LATENCY
+        times = self._gauge.latency.tolist()
         if not math.isnan(times[0]):
             latency = Latency(*[seconds * noise[-1] for seconds in times])
-        batches = self._batch(readings)
         return Readings(
-            now_s, span, readings, latency, batches, core_s, noise[-1], busy, done, latest
+            time_s=now_s,
+            span_s=span,
+            operators=read,
+            rates=rates,
+            latency=latency,
+            batches=self._batch(read),
+            core_s=Once(core_s.tolist),
+            noise=noise[-1],
+            slots=Once(by_slot.tolist),
+            latest=latest,
+        )
+
+    def _rates(self, facts: Floats, span: float, noise: Sequence[float]) -> Rates:
+        """The rates that the readings have, without these. facts: by operator, see `difference`."""
+        # Plain numbers: NumPy's are slow one by one.
+        counts = (facts[:, column].tolist() for column in (at.ARRIVED, at.PROCESSED))
+        arrived, processed = (
+            [count / span * more for count, more in zip(column, noise, strict=True)]
+            for column in counts
+        )
+        return Rates(
+            dict(zip(self._names, arrived, strict=True)),
+            dict(zip(self._names, processed, strict=True)),
         )
 
     def _with_shed(
@@ -302,7 +357,7 @@ class Meter:
             each.append(done / every_s / max(1.0, instances))
         return tuple(found), (float(row[at.ROW_TIME]) - every_s, each)
 
-    def _batch(self, readings: tuple[OperatorReading, ...]) -> BatchReading | None:
+    def _batch(self, read: Once[tuple[OperatorReading, ...]]) -> BatchReading | None:
         """The batches that micro-batch processing would have: the busiest operator's work."""
         trigger = self._settings.trigger_interval_s
         if trigger is None:
@@ -310,7 +365,7 @@ class Meter:
         counts = self._hosts.requested.counts
         work = [
             r.arrival_rate_per_s * r.service_time_s / max(1, counts[r.operator])
-            for r in readings
+            for r in read()
             if r.arrival_rate_per_s is not None and r.service_time_s is not None
         ]
         if work:
@@ -325,23 +380,26 @@ class Meter:
         if hosts.changes != self._listed:
             self._roster, self._listed = Roster(hosts, self._demands), hosts.changes
         roster = self._roster
-        operators = seen.operators if seen else tuple(map(OperatorReading, self._names))
         # Already known, so the snapshot need not compute it. All instances here are requested.
         known: dict[str, Any] = {
             "requested": hosts.requested,
             "unrequested": (),
-            "reading": dict(zip(self._names, operators, strict=True)),
             "capacities": roster.capacities,
+            "batched": (),
+            "delayed": (),
         }
         if roster.up_s <= now_s:
             known["running"] = hosts.requested
+        if seen and seen.rates is not None:
+            known["rates"] = seen.rates
         return Snapshot.unchecked(
             time_s=now_s,
             topology=hosts.topology,
             offer=hosts.offer,
-            hosts_later=partial(roster.hosts, now_s, seen),
-            instances_later=partial(roster.instances, now_s, seen),
-            operators=operators,
+            hosts_later=Once(partial(roster.hosts, now_s, seen)),
+            instances_later=Once(partial(roster.instances, now_s, seen)),
+            operators_later=seen.operators if seen else self._nothing,
+            loads_later=Once(partial(roster.loads, now_s, seen)),
             latency=seen.latency if seen else NO_LATENCY,
             batches=seen.batches if seen else None,
             interval_s=self._settings.decision_s,
@@ -375,8 +433,8 @@ def _source_shares(topology: Topology) -> list[tuple[float, float]]:
 
 def _reading(
     span: float,
-    name: str,
     delta: list[float],
+    name: str,
     rate_noise: float,
     time_noise: float,
 ) -> OperatorReading:

@@ -4,7 +4,7 @@
 
     from tidegate.spark import Autoscaler
 
-    with Autoscaler(spark, slo="5s", policy="drs", min_executors=1, max_executors=8):
+    with Autoscaler(spark, slo="5s", share="99%", min_executors=1, max_executors=8):
         query.awaitTermination()
 """
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from tidegate.lab.papers import PAPERS, load_paper
-from tidegate.lab.papers.claims import Answer, Claim, Experiment, claims_page
+from tidegate.lab.papers.claims import Answer, Claim, Experiment, Verdict, claims_page
 
 ROOT = Path(__file__).parents[3]
 CLAIMS = {claim.id: (name, claim) for name in PAPERS for claim in load_paper(name).claims}
@@ -54,8 +54,25 @@ def test_one_paper_can_be_renewed_while_the_others_stay() -> None:
     assert page.count("\n| F-") == 18 and page.count("\n| V-") == 13
     assert "31 published claims: 13 reproduced, 18 not." in page
     assert page.count("| 2 | – | reproduced |") == 13 and "| 1 | – | reproduced |" not in page
-    assert page.count("a \\| b") == 18 and page.count(table) == 1
+    assert page.count("| a \\| b |") == 18 and page.count(table) == 1
     assert claims_page([Experiment(fugu, answers)], "then", page) == page
+
+
+def test_the_page_has_the_cause_of_each_claim_that_is_not_reproduced() -> None:
+    paper = load_paper("visp")
+    verdicts: list[Verdict] = ["reproduced", "partly", "not clear", "not", "untestable"]
+    answers = {
+        claim: Answer("1", verdict, f"cause {n}.")
+        for n, (claim, verdict) in enumerate(zip(paper.claims, verdicts, strict=False))
+    }
+    page = claims_page([Experiment(paper, answers, seeds=7)], "some command")
+    found = re.findall(r"^- (V-\d\d), .* \((.*)\): (.*) Shown by `(.*)`\.$", page, flags=re.M)
+    command = "tidegate reproduce visp --seeds 7"
+    assert found == [
+        ("V-02", "partly", "cause 1.", command),
+        ("V-03", "not clear", "cause 2.", command),
+        ("V-04", "not", "cause 3.", command),
+    ]
 
 
 def test_rows_of_a_page_without_seeds_stay() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -18,12 +19,15 @@ from tidegate.lab.papers.drs.runs import (
     DrsLengths,
     DrsResults,
     MachineRuns,
+    Networks,
     Six,
+    add_or_remove,
+    pooled,
     rebalance,
 )
-from tidegate.lab.papers.drs.world import FPD, FPD_FAN_OUT, HOP_S, VLD, chain, measure
+from tidegate.lab.papers.drs.world import FPD, FPD_FAN_OUT, HOP_S, VLD, VLD_26, chain, measure
 from tidegate.lab.papers.statistics import mean_between, ranks
-from tidegate.model import HostOffer
+from tidegate.model import HostOffer, Snapshot
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.policies.base import NoMemory
 from tidegate.policies.drs import Drs
@@ -181,7 +185,7 @@ def test_there_away_and_back_again_holds_only_by_the_registered_criterion() -> N
 def test_exp_b_does_not_ask_for_an_excess_before(after_s: float, verdict: str) -> None:
     run = controlled(after_s=after_s, before_s=0.4, changes=((780.0, (8, 8, 1), 4),))
     both = MachineRuns(removing=[run])
-    results = DrsResults(machines={"x": both}, slow=both)
+    results = DrsResults(machines={"x": both})
     assert claims.removes_a_machine(results).verdict == verdict
 
 
@@ -275,6 +279,39 @@ def test_restarting_cloud_pauses_and_ours_does_not() -> None:
     assert ours.pause_s == 0.0
     assert 4.0 <= storm.pause_s <= 12.0
     assert storm.peak_s > ours.peak_s
+
+
+def test_a_decision_pools_the_measurements_of_some_turns() -> None:
+    def seen(rate_per_s: float, service_s: float, mean_s: float | None) -> Snapshot:
+        plain = station_snapshot({"a": (rate_per_s, 1 / service_s)}, allocation=(4,))
+        (reading,) = plain.operators
+        reading = replace(reading, processed_per_s=rate_per_s / 2, service_time_s=service_s)
+        return replace(plain, operators=(reading,), latency=replace(plain.latency, mean_s=mean_s))
+
+    found = pooled([(60.0, seen(10, 0.1, 0.4)), (180.0, seen(30, 0.2, 0.8))])
+    assert found.reading["a"].arrival_rate_per_s == pytest.approx(25)
+    assert found.reading["a"].service_time_s == pytest.approx(0.19)  # nine items of ten are later
+    assert found.latency.mean_s == pytest.approx(0.7)
+    one = pooled([(60.0, seen(10, 0.1, None)), (60.0, seen(10, 0.1, 0.4))])
+    assert one.latency.mean_s == pytest.approx(0.4)
+
+
+def test_only_a_single_minute_makes_machines_come_and_go() -> None:
+    one, three = (add_or_remove(VLD_26, 0.5, (8, 8, 1), 17, turns=turns) for turns in (1, 3))
+    assert [hosts for _, _, hosts in three.changes] == [5]
+    assert len({hosts for _, _, hosts in one.changes}) > 1 and one.after_s > three.after_s
+
+
+def test_the_network_decides_which_application_is_underestimated_more() -> None:
+    networks = Networks({0.0: [1.0], 4.0: [1.1]}, {0.0: [0.9], 4.0: [1.3]})
+    assert networks.alike_ms == pytest.approx(4 / 3)  # both at 1.033
+    assert networks.share(4.0) == pytest.approx(1 - 0.9 / 1.3)
+    same = six((1.0, 2.0, 3.0))
+    results = DrsResults({"26 frames/s": same}, {"patterns in a loop": same}, networks)
+    answer = claims.patterns_underestimated_more(results)
+    assert answer.verdict == "not"
+    assert "alike with 1.3 ms" in answer.reason and "31% with 4 ms" in answer.reason
+    assert "4 ms a hop: measured/estimated 1.3" in answer.elsewhere
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,11 @@ from tidegate.lab.papers.fugu import claims
 from tidegate.lab.papers.fugu import experiment as fugu
 from tidegate.lab.papers.fugu.experiment import PAPER
 from tidegate.lab.papers.fugu.runs import (
+    CALM_SECTORS,
     CONFIGURATIONS,
+    QUICK_MOVES,
+    READINGS,
+    VOLUMES,
     Case,
     FuguResults,
     Measures,
@@ -21,6 +25,9 @@ from tidegate.lab.papers.fugu.runs import (
     _measures,
     all_cases,
     causes,
+    decisive,
+    in_reading,
+    of_volume,
     run_case,
 )
 from tidegate.lab.papers.fugu.world import (
@@ -29,6 +36,7 @@ from tidegate.lab.papers.fugu.world import (
     MEAN_DEMAND_HOSTS,
     SECTORS,
     TICKS_PER_S,
+    Assumptions,
     FuguWorld,
     draw_queries,
 )
@@ -289,10 +297,44 @@ def test_hosts_saved_by_not_scaling_out_are_called_so() -> None:
     assert "wrong cause" not in claims.hosts_saved(_results({})).reason
 
 
+def test_claims_are_judged_in_other_readings_by_the_same_rules() -> None:
+    name, changes = next(iter(READINGS.items()))
+    runs = {case: (run, run) for case, run in _as_published().items()}
+    for case in decisive():
+        runs[case] = (replace(PLAIN, load_max=0.65),) * 2
+    results = FuguResults(runs)
+    found = _answers(results)
+    assert found["F-09"].verdict == "reproduced"
+    assert f"{name} (2 seeds): 0 of 5; 5 of 5" in found["F-09"].elsewhere
+    assert found["F-13"].elsewhere == ""  # other days are no part of that reading
+    assert found["F-09"].elsewhere.endswith("(partly)")
+    assert results.elsewhere(changes).runs[Case("local")] == runs[in_reading(LOCAL, changes)]
+    table = fugu.tables(results)
+    assert f"<th>{name}, 2 seeds</th>" in table and "n = 12" not in table.split("</thead>")[0]
+    assert fugu.tables(_results({})).count("<h3>") == 1
+
+
+def test_learning_does_not_wait_for_violations_in_a_row() -> None:
+    changes = READINGS["n = 12"]
+    assert in_reading(SARSA, changes) == SARSA
+    assert in_reading(LOCAL, changes).violations == 12
+
+
+def test_the_worst_day_is_shown_by_its_volume() -> None:
+    runs = {case: (run, run) for case, run in _as_published().items()}
+    for volume in VOLUMES:
+        runs[of_volume(volume)] = (replace(PLAIN, latency_p90_s=volume),) * 2
+    reason = claims.worst_day(FuguResults(runs)).reason
+    assert "1.50 with 1.5 times Day 1's ticks on Day 2" in reason
+    usual, louder = FuguWorld(1), FuguWorld(1, assumed=Assumptions(volume=1.5))
+    assert louder.day(2).minutes.mean() == pytest.approx(1.5 * usual.day(1).minutes.mean())
+    assert np.array_equal(louder.day(1).ticks, usual.day(1).ticks)
+
+
 def test_one_assumption_changes_at_a_time() -> None:
-    usual, calm = FuguWorld(1), FuguWorld(1, variant="calm-sectors")
-    quick = FuguWorld(1, variant="quick-moves").simulation(1, 0.6).settings
-    half = FuguWorld(1, variant="half-in-filters").queries
+    usual, calm = FuguWorld(1), FuguWorld(1, assumed=CALM_SECTORS)
+    quick = FuguWorld(1, assumed=QUICK_MOVES).simulation(1, 0.6).settings
+    half = FuguWorld(1, assumed=Assumptions(filtering=0.5)).queries
     assert usual.queries == calm.queries
     assert np.array_equal(usual.day(1).minutes, calm.day(1).minutes)
     assert np.ptp(calm.day(1).shares, axis=1).max() < 1e-12 < np.ptp(usual.day(1).shares)

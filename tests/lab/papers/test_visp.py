@@ -15,6 +15,8 @@ from tidegate.lab.papers.visp.reasoners import BaselineReasoner, BtuReasoner
 from tidegate.lab.papers.visp.runs import (
     BTU10,
     COLUMNS,
+    FAST_BASELINE,
+    FAST_IMAGES,
     FIRST,
     FIRST_CODED,
     PUBLISHED,
@@ -330,6 +332,17 @@ def test_tables_and_answers_come_from_the_runs(results: VispResults) -> None:
     )
     before, after = (claims.compliances(some).measured for some in (results, better))
     assert before != after
+
+
+def test_a_reading_of_the_baseline_shares_the_other_columns(results: VispResults) -> None:
+    usual, fast = results.table(RETOLD), results.table(FAST_BASELINE)
+    same = {key[1] for key in usual if usual[key] == fast[key]}
+    assert same == {"BTU10", "BTU30", "BTU60"}
+    assert results.reading(FAST_BASELINE).operations == results.reading(RETOLD).operations
+    fast_images = results.runs[FAST_IMAGES.name, "stepwise", "BTU10", 1].cells["BTU10"]
+    assert fast_images.in_time[2] > usual["stepwise", "BTU10"].in_time[2]
+    reason = claims.resource_costs(results).reason
+    assert f"with {FAST_BASELINE.name} THR10 " in reason and "BTU-based, stepwise alone" in reason
 
 
 def test_seeds_are_averaged_and_their_spread_is_told(results: VispResults) -> None:

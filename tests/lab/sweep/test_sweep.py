@@ -103,6 +103,7 @@ def test_ranges_are_linear_or_in_equal_ratios() -> None:
         ({"without_guards": ["bound"]}, "without_guards is 'bound'; it must be a default guard"),
         ({"max_hosts": 0}, "max_hosts is 0; it must be a number of at least 1"),
         ({"prices": [{"billing_unit": "often"}]}, "prices: billing_unit is 'often'; it must be a"),
+        ({"seeds": 10**9}, "seeds is 1000000000; it must be a number between 1 and 100000"),
         ({"seeds": 0}, "seeds is 0; it must be a number between 1 and 100000"),
         ({"prices": []}, "prices is []; it must be a list of at least one"),
         ({"prices": [{"usd_per_h": -1}]}, "prices: usd_per_h is -1.0; it must be a number of at"),

@@ -65,6 +65,16 @@ def test_a_job_of_a_run_without_a_batch_goes_by_time() -> None:
     assert work(one) == [] and work(two) == [6.0]
 
 
+@pytest.mark.parametrize("unheard", [True, False])
+def test_a_job_of_a_thread_waits_while_the_first_batch_of_a_query_runs(unheard: bool) -> None:
+    """Until then, nobody knows that the query has a foreachBatch; other jobs are not kept."""
+    plain, attribution = meter("plain", 0, 5, sink={}), Attribution()
+    attribution.add([job(5.5, 6.5)], 4, {"plain": plain}, START_S + 8, unheard)
+    one = meter("one", 5)
+    attribution.add([], 4, {"plain": plain, "one": one}, START_S + 9)
+    assert work(plain) == [] and work(one) == ([6.0] if unheard else [])
+
+
 def test_a_job_waits_until_its_batch_has_ended() -> None:
     one, attribution = meter("one", 0), Attribution()
     one.idle(START_S + 8)  # the event of the batch may come after Spark's status

@@ -9,6 +9,7 @@ from tidegate.spark.autoscaler import query_watch as module
 from tidegate.spark.autoscaler.admission import SourceLimit
 from tidegate.spark.autoscaler.gateway import QueryStatus, Trigger
 from tidegate.spark.autoscaler.query_watch import QueryWatch
+from tidegate.spark.autoscaler.sightings import read_status
 from tidegate.testing.spark import START_S, FakeGateway, progress_json
 
 
@@ -112,6 +113,45 @@ def test_a_first_batch_that_runs_for_long_shows_as_a_delay() -> None:
     seen = watch.reading("ticks", gateway.now_s, None)
     assert seen.delay.at_least and seen.delay.p95_s == pytest.approx(60)
     assert seen.arrival_rate_per_s is None
+
+
+def test_a_source_that_does_not_answer_shows_with_and_without_a_batch_before() -> None:
+    gateway = FakeGateway()
+    gateway.query("ticks", trigger_s=2)
+    watch = watched(gateway)
+    look(watch, gateway)
+    assert watch.reading("ticks", gateway.now_s, None).source_wait_s is None
+    gateway.statuses["id-of-ticks"] = QueryStatus(asked_s=gateway.now_s)
+    gateway.advance(8)
+    look(watch, gateway)
+    assert watch.reading("ticks", gateway.now_s, None).source_wait_s == pytest.approx(8)
+    took_ms = {"triggerExecution": 9500, "latestOffset": 9000, "getOffset": 250}
+    gateway.statuses["id-of-ticks"] = QueryStatus()
+    gateway.publish("progress", progress_json("ticks", 0, rows=10, durationMs=took_ms))
+    look(watch, gateway)
+    assert watch.reading("ticks", gateway.now_s, None).source_wait_s == pytest.approx(9.25)
+    gateway.statuses["id-of-ticks"] = QueryStatus(asked_s=gateway.now_s)
+    gateway.advance(4)
+    look(watch, gateway)
+    assert watch.reading("ticks", gateway.now_s, None).source_wait_s == pytest.approx(9.25)
+    gateway.advance(8)
+    look(watch, gateway)
+    assert watch.reading("ticks", gateway.now_s, None).source_wait_s == pytest.approx(12)
+
+
+def status(message: str, trigger: bool, data: bool, began_ms: float | None = 7_000) -> QueryStatus:
+    seen = {"message": message, "isTriggerActive": trigger, "isDataAvailable": data}
+    return read_status(seen, "r", began_ms)
+
+
+def test_a_query_asks_its_sources_before_it_knows_whether_there_is_data() -> None:
+    asks = "Getting offsets from KafkaV2[Subscribe[t]]"
+    assert status(asks, True, False) == QueryStatus(run="r", asked_s=7.0)
+    assert status(asks, True, True) == QueryStatus(began_s=7.0, run="r", asked_s=7.0)
+    assert status(asks, True, False, None) == QueryStatus(run="r"), "since when is unknown"
+    assert status("Processing new data", True, True) == QueryStatus(began_s=7.0, run="r")
+    assert status("Waiting for data to arrive", False, False) == QueryStatus(idle=True, run="r")
+    assert status("Waiting for next trigger", False, True) == QueryStatus(run="r")
 
 
 def test_the_limits_of_the_sources_are_in_the_reading() -> None:

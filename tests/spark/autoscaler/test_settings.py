@@ -20,7 +20,7 @@ ANY: Any = None
 
 def test_a_share_is_what_the_policy_promises() -> None:
     with without_spark(FakeWorld()):
-        scaler = Autoscaler(ANY, slo="5s", share="99.9%", policy="tide", journal=None)
+        scaler = Autoscaler(ANY, slo="5s", share="99.9%", journal=None)
     policy = innermost(scaler.policy)
     assert isinstance(policy, Tide)
     assert (policy.slo_s, policy.share) == (5.0, 0.999)
@@ -29,7 +29,7 @@ def test_a_share_is_what_the_policy_promises() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"share": 0.99}, "share is 0.99; it must be left out with drs"),
+        ({"share": 0.99, "policy": "drs"}, "share is 0.99; it must be left out with drs"),
         ({"share": 99, "policy": "tide"}, "share is 99; it must be a share above 0"),
         ({"share": 0.1, "policy": "tide"}, "share is 0.1; it must be a number between 0.5 and"),
         ({"share": 0.9, "policy": create("tide")}, "left out with a policy object"),

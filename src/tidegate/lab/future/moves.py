@@ -10,8 +10,8 @@ from scipy import stats
 
 from tidegate.lab.future.questions import Finding, Question, Size, Table, change_text
 from tidegate.lab.papers.claims import Figure, Progress
-from tidegate.lab.papers.fugu.runs import TARGET, Case, Measures, run_case
-from tidegate.lab.papers.fugu.world import POINTS, QUICK_MOVES, SETTINGS, TURN_S, FuguWorld
+from tidegate.lab.papers.fugu.runs import QUICK_MOVES, TARGET, Case, Measures, run_case
+from tidegate.lab.papers.fugu.world import AS_ASSUMED, POINTS, TURN_S, Assumptions, FuguWorld
 from tidegate.lab.papers.statistics import interval
 from tidegate.loop.controller import Controller
 from tidegate.model import Snapshot
@@ -31,7 +31,7 @@ STEP = 0.01
 """Resolution of loads when the cheapest operators are selected, in cores."""
 BUSIEST = 0.95
 """Largest utilisation that a forecast assumes, so that it stays finite."""
-WORLDS = {"as-assumed": SETTINGS, "quick-moves": QUICK_MOVES}
+WORLDS = {"as-assumed": AS_ASSUMED, "quick-moves": QUICK_MOVES}
 
 
 def peak_s(pause_s: float, rate_per_s: float, service_s: float, turn_s: float = TURN_S) -> float:
@@ -114,7 +114,7 @@ class ForecastMoves(LocalThreshold):
 
     def selection(self, packing: Packing) -> Selection:
         """The operators with the least sum of forecast peaks that bring the host to its target."""
-        peaks = forecasts(packing.snapshot, QUICK_MOVES if self.quick else SETTINGS)
+        peaks = forecasts(packing.snapshot, (QUICK_MOVES if self.quick else AS_ASSUMED).settings)
 
         def select(loads: Mapping[str, float], needed: float) -> tuple[str, ...]:
             operators = {name: packing.hosts[packing.home[name]][name].operator for name in loads}
@@ -140,9 +140,9 @@ class Peak:
     calm: bool
 
 
-def observed_peaks(seed: int, variant: str, points: int) -> list[Peak]:
+def observed_peaks(seed: int, assumed: Assumptions, points: int) -> list[Peak]:
     """The moves of local thresholds on Day 1, with forecasts and measured peaks."""
-    world = FuguWorld(seed, points, variant)
+    world = FuguWorld(seed, points, assumed)
     cloud = world.simulation(1, TARGET)
     controller = Controller(cloud, Case("local").build(), seed=seed)
     means: list[dict[str, float]] = []
@@ -154,14 +154,14 @@ def observed_peaks(seed: int, variant: str, points: int) -> list[Peak]:
     ):
         seen = turn.snapshot
         assert seen is not None
-        peaks = forecasts(seen, WORLDS[variant])
+        peaks = forecasts(seen, assumed.settings)
         home = {instance.id: instance.operator for instance in seen.requested.instances}
         for step in turn.outcome.steps if turn.outcome else ():
             if step.kind == "move":
                 name = home[step.instance]
                 rate = seen.reading[name].arrival_rate_per_s or 0.0
                 state = seen.operator(name).state_mb
-                turns = AFTER_TURNS + math.ceil(2 * pause_s(state, WORLDS[variant]) / TURN_S)
+                turns = AFTER_TURNS + math.ceil(2 * pause_s(state, assumed.settings) / TURN_S)
                 moved.append((range(number, number + turns), name, peaks[name], state, rate))
         now = cloud.durations()
         means.append(
@@ -192,8 +192,8 @@ def run(size: Size, progress: Progress) -> Finding:
     for n, seed in enumerate(size.numbers):
         for m, variant in enumerate(WORLDS):
             progress((n + m / len(WORLDS)) / size.seeds, f"seed {seed}, {variant}")
-            peaks[variant].append(observed_peaks(seed, variant, points))
-            case = Case("local", variant=variant)
+            peaks[variant].append(observed_peaks(seed, WORLDS[variant], points))
+            case = Case("local", assumed=WORLDS[variant])
             quick = variant == "quick-moves"
             weighed = ForecastMoves(**case.settings(), quick=quick)
             for chosen, policy in ((False, None), (True, weighed)):

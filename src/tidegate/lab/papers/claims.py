@@ -62,6 +62,7 @@ class Answer:
         reason: Why the claim is not reproduced, or what the verdict rests on.
         elsewhere: What other readings of the paper give.
         first: The verdict by the first criterion, where that was amended.
+        seeds: Runs of each experiment that it rests on, None for as many as the others have.
     """
 
     measured: str
@@ -69,6 +70,7 @@ class Answer:
     reason: str = ""
     elsewhere: str = ""
     first: Verdict | None = None
+    seeds: int | None = None
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,10 @@ class Experiment:
     tables: str = ""
     seeds: int = 0
 
+    def seeds_of(self, answer: Answer) -> str:
+        """Runs of each experiment that an answer rests on, – if unknown."""
+        return str(answer.seeds or self.seeds or "–")
+
     def rows(self) -> list[dict[str, str]]:
         """The claims with their answers, one row each."""
         return [
@@ -145,7 +151,7 @@ class Experiment:
                 "partly_when": claim.partly,
                 "amended": claim.amended,
                 "measured": answer.measured,
-                "seeds": str(self.seeds or "–"),
+                "seeds": self.seeds_of(answer),
                 "verdict": answer.verdict,
                 "verdict_by_first_criterion": answer.first or answer.verdict,
                 "elsewhere": answer.elsewhere,
@@ -365,7 +371,7 @@ def claims_page(experiments: Sequence[Experiment], command: str, before: str = "
                 claim.partly or "–",
                 claim.amended or "–",
                 answer.measured,
-                str(experiment.seeds or "–"),
+                experiment.seeds_of(answer),
                 answer.verdict,
                 answer.first or answer.verdict,
                 answer.elsewhere or "–",
@@ -390,12 +396,26 @@ def claims_page(experiments: Sequence[Experiment], command: str, before: str = "
         "| " + " | ".join(HEAD) + " |",
         "|" + "---|" * len(HEAD),
         *("| " + " | ".join(cells) + " |" for _, cells in sorted(rows.items(), key=_place)),
+        *_causes([cells for _, cells in sorted(rows.items(), key=_place)]),
     ]
     sections = dict(re.findall(r"<!-- tables of (\w+) -->\n(.*?)\n<!-- end -->", before, re.S))
     sections |= {e.paper.name: e.tables for e in experiments if e.tables}
     for name, tables in sorted(sections.items()):
         lines += ["", f"<!-- tables of {name} -->", tables, "<!-- end -->"]
     return "\n".join(lines) + "\n"
+
+
+def _causes(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The claims that are not reproduced: the cause of each, and the command that shows it."""
+    missed = [row for row in rows if row[VERDICT] not in ("reproduced", "untestable")]
+    if not missed:
+        return []
+    lines = ["", "## Not reproduced: causes", ""]
+    for row in missed:
+        paper, seeds = row[1].split(",")[0].lower(), row[SEEDS]
+        command = f"tidegate reproduce {paper}" + ("" if seeds == "–" else f" --seeds {seeds}")
+        lines.append(f"- {row[0]}, {row[2]} ({row[VERDICT]}): {row[-1]} Shown by `{command}`.")
+    return lines
 
 
 def _cells(line: str) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
-from scipy import stats
+from numpy.typing import NDArray
 
 from tidegate.simulation import LatencySketch, RunReport
 from tidegate.simulation.kernels.sketch import BUCKETS, bucket_middle
@@ -44,8 +45,10 @@ def half_width(values: Sequence[float]) -> float | None:
     """Half the width of the 95 % interval of the mean (Student's t), None for a single value."""
     if len(values) < 2:
         return None
+    from scipy.stats import t  # it would take longer than all else that a command imports
+
     spread = float(np.std(values, ddof=1)) / float(np.sqrt(len(values)))
-    return float(stats.t.ppf(0.975, len(values) - 1)) * spread
+    return float(t.ppf(0.975, len(values) - 1)) * spread
 
 
 def interval(values: Sequence[float], digits: int = 2, sign: bool = False) -> str:
@@ -72,7 +75,10 @@ def ranks(values: Sequence[float]) -> tuple[int, ...]:
     return tuple(places)
 
 
-_MIDDLES = np.array([bucket_middle(i) for i in range(BUCKETS)])
+@cache
+def _middles() -> NDArray[np.float64]:
+    """The middle of every bucket; on first use, because it loads compiled code."""
+    return np.array([bucket_middle(i) for i in range(BUCKETS)])
 
 
 def deviation_s(latencies: LatencySketch) -> float:
@@ -80,8 +86,8 @@ def deviation_s(latencies: LatencySketch) -> float:
     counts, total = latencies.counts, latencies.count
     if total == 0:
         return math.nan
-    middle = float(np.dot(counts, _MIDDLES)) / total
-    return math.sqrt(float(np.dot(counts, (_MIDDLES - middle) ** 2)) / total)
+    middle = float(np.dot(counts, _middles())) / total
+    return math.sqrt(float(np.dot(counts, (_middles() - middle) ** 2)) / total)
 
 
 def mean_between(report: RunReport, start_s: float, end_s: float) -> float:

@@ -79,11 +79,12 @@ class Histogram(Value):
     def ratio(self, quantile: float) -> float:
         """The ratio that is exceeded in a share of 1 - `quantile`."""
         left = (1 - quantile) * self.seen
-        for place in range(len(self.counts), 0, -1):
-            count = self.counts[place - 1]
-            if count > 0 and left <= count:
-                return float(2.0 ** (LOWEST + (place - left / count) / BINS_PER_DOUBLING))
-            left -= count
+        for above, count in enumerate(reversed(self.counts)):
+            if count:
+                if left <= count:
+                    place = len(self.counts) - above
+                    return float(2.0 ** (LOWEST + (place - left / count) / BINS_PER_DOUBLING))
+                left -= count
         return float(2.0**LOWEST)
 
 
@@ -172,8 +173,8 @@ class Ensemble(Value):
         fade = math.exp(-passed_s / 300.0) if self.seen_s is not None else 0.0
         minutes, minute = self._minutes(now_s, rate)
         slots = (math.floor(now_s / DAY_SLOT_S), math.floor(now_s / WEEK_SLOT_S))
-        return replace(
-            scored,
+        # In full, since `replace` takes several times as long, and this runs at every turn.
+        return Ensemble(
             seen_s=now_s,
             recent=(*(look for look in self.recent if look[0] > now_s - 120.0), (now_s, rate)),
             minutes=minutes,
@@ -184,6 +185,8 @@ class Ensemble(Value):
             slots=slots,
             peaks=(self._peak(0, slots, rate), self._peak(1, slots, rate)),
             due=tuple(d for d in self.due if d.until_s > now_s + 1e-9),
+            histograms=scored.histograms,
+            losses=scored.losses,
         )
 
     def due_at(self, now_s: float) -> tuple[Due, ...]:

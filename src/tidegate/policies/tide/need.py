@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from tidegate.model import Snapshot, Unmet
@@ -17,6 +17,7 @@ from tidegate.policies.drs.networks import (
     read_network,
     slots_of_host,
 )
+from tidegate.theory.queueing import Station
 
 __all__ = ["Need", "mean_for", "read_need"]
 
@@ -78,7 +79,14 @@ class _Queues:
 
     def hosts(self, factor: float, share: float) -> tuple[int, list[Unmet]]:
         stations = tuple(
-            replace(s, arrival_rate_per_s=s.arrival_rate_per_s * factor)
+            Station(
+                s.name,
+                s.arrival_rate_per_s * factor,
+                s.service_rate_per_s,
+                s.arrival_scv,
+                s.service_scv,
+                s.max_processors,
+            )
             for s in self.network.stations
         )
         outside = self.network.external_per_s

@@ -122,11 +122,15 @@ class Tide(Policy):
     step: float = setting(
         0.1, "rise of that multiple's logarithm after a turn in which all items are late", low=1e-6
     )
+    stabilise_s: float = setting(
+        0.0, "time for which a host was not needed before it is released, at least, s", low=0
+    )
 
     @classmethod
     def suggested(cls, situation: Situation) -> dict[str, Any]:
         """The latency target as it is: the share says how much of it has to be kept."""
-        known = {"slo_s": situation.slo_s, "late_price": situation.late_price}
+        names = ("slo_s", "late_price", "stabilise_s")
+        known = {name: getattr(situation, name) for name in names}
         return {name: value for name, value in known.items() if value is not None}
 
     def decide(self, snapshot: Snapshot, memory: TideMemory) -> tuple[Plan, TideMemory]:
@@ -155,7 +159,7 @@ class Tide(Policy):
             memory,
             ensemble=ensemble,
             overtaken=overtaken,
-            needs=_remembered(snapshot, memory.needs, hosts, lead_s),
+            needs=_remembered(snapshot, memory.needs, hosts, max(lead_s, self.stabilise_s)),
         )
         said = _sentence(forecast, lead_s, hosts, price, spare)
         packing.because("forecast", f"{said}; {self._promised(memory.promise)}")
@@ -312,15 +316,16 @@ def _ends(snapshot: Snapshot, host: Host) -> bool:
     return host.lease.time_left_s(snapshot.time_s) <= (snapshot.interval_s or 0.0) + 1e-9
 
 
-def _remembered(snapshot: Snapshot, needs: Needs, hosts: int, lead_s: float) -> Needs:
+def _remembered(snapshot: Snapshot, needs: Needs, hosts: int, least_s: float) -> Needs:
     """The needs that no later one reaches, of the time for which a host is kept without need.
 
     That is the last unit, because to keep a host for a unit costs as much as to lease it again. Of
-    a long unit, the last minutes say more about the next one than its largest need.
+    a long unit, the last minutes say more about the next one than its largest need. least_s: time
+    that is remembered at least, in seconds.
     """
     now_s, offer = snapshot.time_s, snapshot.offer
     paid_s = offer.billing_unit_s if offer.price_per_unit_usd > 0 else 0.0
-    since_s = now_s - max(min(paid_s, LONGEST_HOLD_S), lead_s)
+    since_s = now_s - max(min(paid_s, LONGEST_HOLD_S), least_s)
     return (*(n for n in needs if since_s < n[0] < now_s and n[1] > hosts), (now_s, hosts))
 
 

@@ -12,6 +12,7 @@ from tidegate.errors import BackendError, InputError
 from tidegate.logs import LogFormat, log_format
 from tidegate.loop.stack import StackOptions, build_stack
 from tidegate.model import SloByQuery
+from tidegate.policies import DEFAULT_POLICY
 from tidegate.policies.base import Situation
 from tidegate.report.metrics import Metrics, ServedMetrics, serve_metrics_on
 from tidegate.spark.autoscaler.autoscaler import Autoscaler
@@ -35,7 +36,7 @@ class Attachment(Value):
     """The settings of an autoscaler as they are sent to the driver; see `Autoscaler` for each."""
 
     slo: str
-    policy: str = "drs"
+    policy: str = DEFAULT_POLICY
     parameters: Mapping[str, Any] = field(default_factory=dict)
     guards: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     min_executors: int = 1

@@ -3,7 +3,7 @@
 Spark describes the jobs of a batch. Code in ``foreachBatch`` may start jobs that Spark does not
 describe: from a thread, for example. Such a job is attributed by time, if it ran within a batch of
 exactly one query that has a ``foreachBatch``. Otherwise the cost of the batches in question is
-unknown.
+unknown. Whether a query has one is known when its first batch has ended, so until then jobs wait.
 """
 
 from __future__ import annotations
@@ -35,7 +35,12 @@ class Attribution:
         self._warned: set[str] = set()
 
     def add(
-        self, jobs: Iterable[JobWork], slots: int, meters: Mapping[str, QueryMeter], now_s: float
+        self,
+        jobs: Iterable[JobWork],
+        slots: int,
+        meters: Mapping[str, QueryMeter],
+        now_s: float,
+        unheard: bool = False,
     ) -> None:
         """Attribute jobs, and those of earlier calls whose batch had not ended then.
 
@@ -44,6 +49,7 @@ class Attribution:
             slots: Task slots of the application.
             meters: Meters by query name.
             now_s: Unix seconds.
+            unheard: Whether a query runs whose first batch has not ended.
         """
         self._held += [(job, slots) for job in jobs]
         runs = {meter.run: name for name, meter in meters.items()}
@@ -61,12 +67,19 @@ class Attribution:
             if now_s - waits_since_s > HELD_S:
                 continue
             # A run without a meter is that of a query whose first batch has not ended.
-            if (job.run and owner is None) or not self._by_time(job, slots_then, owner, meters):
+            if (job.run and owner is None) or not self._by_time(
+                job, slots_then, owner, meters, unheard
+            ):
                 waiting.append((job, slots_then))
         self._held = waiting[-HELD:]
 
     def _by_time(
-        self, job: JobWork, slots: int, owner: str | None, meters: Mapping[str, QueryMeter]
+        self,
+        job: JobWork,
+        slots: int,
+        owner: str | None,
+        meters: Mapping[str, QueryMeter],
+        unheard: bool,
     ) -> bool:
         """Attribute a job to the batch that ran then; False when a batch may still be running."""
         names = [owner] if owner else [n for n, m in meters.items() if m.uses_foreach_batch]
@@ -80,6 +93,8 @@ class Attribution:
                 around.append((name, batch))
             elif meter.heard_until_s() < job.began_s:
                 return False
+        if not around and unheard:  # it may be of the batch that nobody has heard of yet
+            return False
         if len(around) == 1:
             name, batch = around[0]
             if job.ended_s is not None and job.ended_s <= batch.committed_s + CLOCK_S:

@@ -26,6 +26,7 @@ from tidegate.loop.records import open_records
 from tidegate.loop.stack import StackOptions, build_stack, with_share, wrapped
 from tidegate.model import HostOffer, SloByQuery
 from tidegate.model.topology import Topology
+from tidegate.policies import DEFAULT_POLICY
 from tidegate.policies.base import Policy, Situation
 from tidegate.spark.autoscaler.executors import MakeManager, WorkerHosts, executor_manager
 from tidegate.spark.autoscaler.gateway import Gateway
@@ -183,7 +184,7 @@ class Autoscaler(Service):
             ``{"alerts": "2s", "*": "30s"}``, or the text ``"alerts=2s,30s"``.
         share: Share of the items to keep within the target, such as ``"99%"`` or 0.99; for policies
             that promise one, such as ``tide``. Default: the policy's own.
-        policy: Name of a policy (see ``tidegate policies``), or a policy object. Default: ``drs``.
+        policy: Name of a policy (see ``tidegate policies``), or a policy object. Default: ``tide``.
         parameters: Parameters of the policy by name. Default: the policy's defaults.
         guards: Further guards by name, each with its settings. Default: none.
         min_executors: Lower limit that always holds. Default: 1.
@@ -229,7 +230,7 @@ class Autoscaler(Service):
         *,
         slo: str | float | Mapping[str, str | float] | SloByQuery,
         share: str | float | None = None,
-        policy: str | Policy = "drs",
+        policy: str | Policy = DEFAULT_POLICY,
         parameters: Mapping[str, Any] | None = None,
         guards: Mapping[str, Mapping[str, Any]] | None = None,
         min_executors: int = 1,

@@ -337,7 +337,7 @@ class InProcessGateway(Gateway):
             execution = self._execution(query)
             status, run = json.loads(execution.status().json()), str(execution.runId())
             began_ms = 0
-            if status["isTriggerActive"] and status["isDataAvailable"]:
+            if status["isTriggerActive"]:
                 began_ms = self._calls.batch_began_ms(execution)
             return read_status(status, run, began_ms)
         except Exception as error:

@@ -321,6 +321,7 @@ class QueryMeter:
             state_mb=last.state_mb if last is not None else None,
             first_batch=self._first_batch,
             shed_per_s=shed if self.shed else None,
+            source_wait_s=last.source_s if last is not None else None,
         )
 
     def counted(

@@ -34,6 +34,9 @@ __all__ = [
     "register_lag",
 ]
 
+ASKS_SOURCES = ("latestOffset", "getOffset")
+"""Phases in which a query asks its sources what there is to read; the second one asks old ones."""
+
 
 @dataclass(frozen=True, slots=True)
 class SourceLag(Value):
@@ -100,6 +103,12 @@ class Progress(Value):
     def duration_s(self) -> float:
         """From the trigger to the commit, in seconds."""
         return self.phases_s.get("triggerExecution", 0.0)
+
+    @property
+    def source_s(self) -> float | None:
+        """Time that the sources took to say what there is to read, in seconds; None: unknown."""
+        known = [self.phases_s[name] for name in ASKS_SOURCES if name in self.phases_s]
+        return math.fsum(known) if known else None
 
     @property
     def committed_s(self) -> float:

@@ -88,7 +88,9 @@ class QueryWatch:
         jobs, self._last_job, self._running_jobs = self.gateway.finished_jobs(
             self._last_job, self._running_jobs
         )
-        self._attribution.add(jobs, max(1, slots), self.meters, now_s)
+        heard = {name for name, meter in self.meters.items() if meter.last is not None}
+        unheard = not heard.issuperset(self.active.values())
+        self._attribution.add(jobs, max(1, slots), self.meters, now_s, unheard)
         self._warn_of_locality(len(executors))
 
     def refused(self) -> str:
@@ -113,16 +115,23 @@ class QueryWatch:
         now_s: Unix seconds; count: the source's own counts, None when there are none.
         """
         meter, status = self.meters.get(name), self._status.get(name, QueryStatus())
+        asks_s = None if status.asked_s is None else max(0.0, now_s - status.asked_s)
         if meter is None:
             # Its first batch may run for long.
             age_s = None if status.began_s is None else now_s - status.began_s
-            nothing = OperatorReading(name)
+            nothing = OperatorReading(name, source_wait_s=asks_s)
             return replace(nothing, delay=bounded(nothing.delay, age_s))
         reading = meter.reading(name, now_s, self._triggers.get(name, Trigger()).interval_s)
         if count is not None:
             reading = meter.counted(reading, count, now_s)
         pending, running = self.gateway.tasks_of(meter.run) if meter.run else (None, None)
-        return replace(reading, pending_tasks=pending, running_tasks=running)
+        waits = [wait_s for wait_s in (reading.source_wait_s, asks_s) if wait_s is not None]
+        return replace(
+            reading,
+            pending_tasks=pending,
+            running_tasks=running,
+            source_wait_s=max(waits, default=None),
+        )
 
     # --- one look -----------------------------------------------------------------------------
 

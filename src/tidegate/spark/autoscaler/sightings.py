@@ -94,12 +94,14 @@ class QueryStatus:
     """What a query does at this moment.
 
     idle: whether it waits and had nothing to read when it last looked. began_s: start of the batch
-    with rows that runs now, Unix seconds, None when none runs. run: id of its run.
+    with rows that runs now, Unix seconds, None when none runs. run: id of its run. asked_s: since
+    when it waits for its sources to say what there is to read, Unix seconds, None when it does not.
     """
 
     idle: bool = False
     began_s: float | None = None
     run: str = ""
+    asked_s: float | None = None
 
 
 def read_executors(
@@ -148,11 +150,17 @@ def read_trigger(kind: str, interval_ms: float | None) -> Trigger:
 def read_status(status: Mapping[str, Any], run: str, began_ms: float | None) -> QueryStatus:
     """A status from Spark's JSON.
 
-    began_ms: start of the batch that runs now, Unix milliseconds; 0 or None when it is unknown.
+    began_ms: start of the trigger that is active now, Unix milliseconds; 0 or None when it is
+    unknown.
     """
+    message = str(status["message"])
     if status["isTriggerActive"]:
-        if not status["isDataAvailable"]:
-            return QueryStatus(run=run)
-        return QueryStatus(began_s=began_ms / 1000 if began_ms else None, run=run)
-    waits = str(status["message"]).startswith("Waiting for")
+        began_s = began_ms / 1000 if began_ms else None
+        # Until its sources have answered, a query says of its data what it knew before.
+        return QueryStatus(
+            began_s=began_s if status["isDataAvailable"] else None,
+            run=run,
+            asked_s=began_s if message.startswith("Getting offsets") else None,
+        )
+    waits = message.startswith("Waiting for")
     return QueryStatus(idle=waits and not status["isDataAvailable"], run=run)

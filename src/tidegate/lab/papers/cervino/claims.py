@@ -16,7 +16,7 @@ from tidegate.lab.papers.claims import (
     split,
     together,
 )
-from tidegate.lab.papers.statistics import mean, spread
+from tidegate.lab.papers.statistics import interval, mean, spread
 from tidegate.probe.results import Stream, Transport
 
 __all__: list[str] = []
@@ -198,16 +198,20 @@ def period(results: CervinoResults) -> Answer:
         ]
         holds[name] = [mean(values) > 0 for values in more]
         verdicts[name] = _lowest([judged(values, low=0.0) for values in more])
-        parts[name] = _by_period(costs, periods)
-    why = (
-        "A short period costs something only where a turn meets the second of a step, in which the "
-        "rates are of both levels. With means of the period it has no disadvantage: it reacts "
-        "sooner in both directions, and VMs start at once. With large errors of measurement the "
-        "longest period is best, as it makes the fewest mistakes."
-    )
-    answer = split(holds, parts, (PRIMARY,), why)
+        differences = ", ".join(interval([100 * v for v in values], sign=True) for values in more)
+        parts[name] = f"{_by_period(costs, periods)}; 5 s and 120 s against 30 s {differences}"
+    answer = split(holds, parts, (PRIMARY,))
     chosen = PRIMARY if PRIMARY in verdicts else next(iter(verdicts))
-    return replace(answer, verdict=verdicts[chosen])
+    clear = [name for name, verdict in verdicts.items() if verdict == "reproduced"]
+    why = (
+        f"Clear {'with ' + ', '.join(clear) if clear else 'in no reading'}. Misestimates decide: "
+        "with exact rates, a short period costs something only where a turn meets the second of a "
+        "step, in which the rates are of both levels. With means of the period it has no "
+        "disadvantage: it reacts sooner in both directions, and VMs start at once."
+    )
+    found = verdicts[chosen]
+    seeds = len(results.periods[chosen][30.0])
+    return replace(answer, verdict=found, reason="" if found == "reproduced" else why, seeds=seeds)
 
 
 def _lowest(verdicts: Sequence[Verdict]) -> Verdict:

@@ -8,17 +8,30 @@ change one thing only.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from tidegate.lab.papers.claims import Answer, Verdict, claim, judged, overall, together
-from tidegate.lab.papers.fugu.runs import CONFIGURATIONS, VIOLATIONS, Case, FuguResults
+from tidegate.lab.papers.fugu.runs import (
+    CALM_SECTORS,
+    CONFIGURATIONS,
+    ENDLESS_BUFFERS,
+    MORE_HOSTS,
+    QUICK_MOVES,
+    READINGS,
+    VIOLATIONS,
+    VOLUMES,
+    Case,
+    FuguResults,
+    of_volume,
+)
 from tidegate.lab.papers.statistics import half_width, interval
 from tidegate.policies.sarsa import QTable, Sarsa, SarsaMemory
 from tidegate.testing import fleet_snapshot
 
-__all__ = ["table_one", "what_learning_adds"]
+__all__ = ["everywhere", "table_one", "what_learning_adds"]
 
 UTILISATION, P90 = "load_mean", "latency_p90_s"
 RISE = 1e-12
@@ -34,6 +47,24 @@ def _verdict(*holds: bool) -> Verdict:
 def _whole(parts: Sequence[Verdict]) -> Verdict:
     """The verdict on parts that must all hold: one that does not is enough to fail."""
     return "not" if "not" in parts else together(parts)
+
+
+def everywhere(find: Callable[[FuguResults], Answer]) -> Callable[[FuguResults], Answer]:
+    """Judge a claim in the world that decides, with what other readings give next to it."""
+
+    def judge(results: FuguResults) -> Answer:
+        parts = []
+        for name, changes in READINGS.items():
+            other = results.elsewhere(changes)
+            try:
+                answer = find(other)
+            except KeyError:  # not all of its runs are part of that reading
+                continue
+            seeds = len(next(iter(other.runs.values())))
+            parts.append(f"{name} ({seeds} seeds): {answer.measured} ({answer.verdict})")
+        return replace(find(results), elsewhere="; ".join(parts))
+
+    return judge
 
 
 def table_one() -> float:
@@ -62,6 +93,7 @@ def sarsa_update(_: FuguResults) -> Answer:
     criterion="utilisation within 0.05; latency reported (its absolute value depends on the "
     "machines)",
 )  # fmt: skip
+@everywhere
 def local_thresholds(results: FuguResults) -> Answer:
     case = Case("local")
     load = results.of(case, UTILISATION)
@@ -99,6 +131,7 @@ def _shift(results: FuguResults, name: str, up: int) -> Answer:
     criterion="both directions hold in the mean over seeds with their interval shown",
     partly="one of its two parts",
 )  # fmt: skip
+@everywhere
 def lower_threshold_down(results: FuguResults) -> Answer:
     return _shift(results, "lower 0.2", -1)
 
@@ -107,6 +140,7 @@ def lower_threshold_down(results: FuguResults) -> Answer:
     "F-04", "Fig. 4", "raising the lower threshold to 0.4 raises utilisation and latency",
     published="both rise", criterion="as F-03", partly="one of its two parts",
 )  # fmt: skip
+@everywhere
 def lower_threshold_up(results: FuguResults) -> Answer:
     return _shift(results, "lower 0.4", 1)
 
@@ -123,6 +157,9 @@ def _dearer(results: FuguResults, name: str, what: str, label: str) -> Answer:
     if not all(holds):
         reason += f" {_where_latency_arises(results, case)} {_where_latency_arises(results, base)}"
         reason += f" {_quick_moves(results)}" if what == "moves" else ""
+    if verdict != "reproduced" and what == "overload":
+        fewer = interval(results.more(case, base, "moves"), 0, sign=True)
+        reason += f" Moves {fewer}: what more overloads cost, fewer moves save."
     return Answer(measured, verdict, reason.strip())
 
 
@@ -131,6 +168,7 @@ def _dearer(results: FuguResults, name: str, what: str, label: str) -> Answer:
     published="rises", criterion="p90 latency and number of moves both above the default's",
     partly="one of its two parts",
 )  # fmt: skip
+@everywhere
 def upper_threshold_down(results: FuguResults) -> Answer:
     return _dearer(results, "upper 0.7", "moves", "moves")
 
@@ -140,6 +178,7 @@ def upper_threshold_down(results: FuguResults) -> Answer:
     criterion="p90 latency and overload share both above the default's",
     partly="one of its two parts",
 )  # fmt: skip
+@everywhere
 def upper_threshold_up(results: FuguResults) -> Answer:
     return _dearer(results, "upper 0.9", "overload", "overload share")
 
@@ -151,6 +190,7 @@ def upper_threshold_up(results: FuguResults) -> Answer:
     amended="utilisation within 0.05 and p90 latency 1 to 10 times local's: the paper's is 1.26 "
     "times local's, and the first criterion holds for any multiple",
 )  # fmt: skip
+@everywhere
 def global_thresholds(results: FuguResults) -> Answer:
     case, base = Case("global"), Case("local")
     load, latency = results.of(case, UTILISATION), results.of(case, P90)
@@ -175,6 +215,7 @@ def global_thresholds(results: FuguResults) -> Answer:
     "global thresholds have worse latency than local in the other four configurations",
     published="4 of 4", criterion="all four", partly="some of the four",
 )  # fmt: skip
+@everywhere
 def global_is_slower(results: FuguResults) -> Answer:
     ratios = {
         name: results.mean(Case("global", name), P90) / results.mean(Case("local", name), P90)
@@ -186,7 +227,14 @@ def global_is_slower(results: FuguResults) -> Answer:
     )
     reason = ""
     if not all(holds):
-        reason = _where_latency_arises(results, Case("global", OTHERS[holds.index(False)]))
+        name = OTHERS[holds.index(False)]
+        local, whole = Case("local", name), Case("global", name)
+        reason = (
+            f"With {name}, local thresholds move {results.mean(local, 'moves'):.0f} operators and "
+            f"global ones {results.mean(whole, 'moves'):.0f}: where moves are dear, so is a local "
+            f"decision. {_where_latency_arises(results, local)} "
+            f"{_where_latency_arises(results, whole)}"
+        )
     return Answer(measured, _verdict(*holds), reason)
 
 
@@ -196,6 +244,7 @@ def global_is_slower(results: FuguResults) -> Answer:
     "all local ones",
     published="5 of 5; 5 of 5", criterion="all ten", partly="some of the ten",
 )  # fmt: skip
+@everywhere
 def greatest_load(results: FuguResults) -> Answer:
     high = {
         policy: [results.of(Case(policy, name), "load_max") for name in CONFIGURATIONS]
@@ -227,6 +276,7 @@ def greatest_load(results: FuguResults) -> Answer:
     criterion="spread of utilisation at most 0.06 and smaller than local's",
     partly="one of its two parts",
 )  # fmt: skip
+@everywhere
 def learning_spread(results: FuguResults) -> Answer:
     load = {
         policy: [results.mean(Case(policy, name), UTILISATION) for name in CONFIGURATIONS]
@@ -272,6 +322,7 @@ def _better(results: FuguResults, case: Case, base: Case, by: float) -> Verdict:
     "learning improves utilisation by at least 0.05 over local with equal or lower p90 latency",
     published=">= 0.05 in 5 of 5", criterion="all five", partly="some of the five",
 )  # fmt: skip
+@everywhere
 def learning_improves(results: FuguResults) -> Answer:
     pairs = [(Case("sarsa", name), Case("local", name)) for name in CONFIGURATIONS]
     holds = [_beats(results, case, base, 0.05) for case, base in pairs]
@@ -291,6 +342,7 @@ def learning_improves(results: FuguResults) -> Answer:
     "F-12", "V-A", "hosts saved by learning against local", published="0.5",
     criterion="between 0.2 and 1.0",
 )  # fmt: skip
+@everywhere
 def hosts_saved(results: FuguResults) -> Answer:
     saved = [-more for more in results.more(Case("sarsa"), Case("local"), "hosts")]
     verdict = judged(saved, 0.2, 1.0)
@@ -315,6 +367,7 @@ def _by_day(results: FuguResults, policy: str) -> np.ndarray[tuple[int, int], np
     "F-13", "Fig. 7", "local thresholds: latency of the worst day over day 1", published="nearly 2",
     criterion="ratio above 1.4 on at least one day",
 )  # fmt: skip
+@everywhere
 def worst_day(results: FuguResults) -> Answer:
     days = _by_day(results, "local")
     worst = (days[1:] / days[0]).max(axis=0)
@@ -324,6 +377,14 @@ def worst_day(results: FuguResults) -> Answer:
         "The worse of Days 2 and 3 is compared with Day 1. Generated days are as different in "
         "volume as real ones, and each seed has its own three."
     )
+    cases = [of_volume(volume) for volume in VOLUMES]
+    if all(case in results.runs for case in cases):
+        ratios = [np.median(np.array(results.of(case, P90)) / days[0]) for case in cases]
+        reason += " The volume decides: " + ", ".join(
+            f"{ratio:.2f} with {volume:g} times Day 1's ticks on Day 2"
+            for volume, ratio in zip(VOLUMES, ratios, strict=True)
+        )
+        reason += ". The paper's text does not say how many ticks its days have."
     return Answer(measured, _verdict(middle > 1.4), reason)
 
 
@@ -331,6 +392,7 @@ def worst_day(results: FuguResults) -> Answer:
     "F-14", "Fig. 8", "learning is more stable across days than local", published="smaller spread",
     criterion="relative spread of p90 latency smaller than local's",
 )  # fmt: skip
+@everywhere
 def stable_days(results: FuguResults) -> Answer:
     spread = {}
     for policy in ("sarsa", "local"):
@@ -354,6 +416,7 @@ def stable_days(results: FuguResults) -> Answer:
     published="0.55 to 0.58; 2100 to 1700 ms", criterion="utilisation rises and latency falls",
     partly="one of its two parts",
 )  # fmt: skip
+@everywhere
 def learning_on(results: FuguResults) -> Answer:
     case, base = Case("sarsa"), Case("sarsa", learning="none")
     load, latency = (results.more(case, base, what) for what in (UTILISATION, P90))
@@ -377,6 +440,7 @@ def learning_on(results: FuguResults) -> Answer:
     published="order", criterion="order holds in utilisation and latency",
     partly="one of its two parts",
 )  # fmt: skip
+@everywhere
 def intensity_and_duration(results: FuguResults) -> Answer:
     cases = [Case("sarsa", learning=name) for name in ("default", "dur 160", "imp 0.5")]
     load = [results.mean(case, UTILISATION) for case in cases]
@@ -404,6 +468,7 @@ def intensity_and_duration(results: FuguResults) -> Answer:
     "F-17", "V-C", "every learning setting beats local thresholds", published="3 of 3",
     criterion="all three in utilisation at no higher p90 latency", partly="some of the three",
 )  # fmt: skip
+@everywhere
 def every_setting(results: FuguResults) -> Answer:
     cases = [Case("sarsa", learning=name) for name in ("default", "imp 0.5", "dur 160")]
     pairs = [_beats(results, case, Case("local"), 0.0) for case in cases]
@@ -420,6 +485,7 @@ def every_setting(results: FuguResults) -> Answer:
     "F-18", "IV-B", "a global threshold triggers fewer scaling decisions than a local one",
     published="fewer", criterion="count over a day",
 )  # fmt: skip
+@everywhere
 def fewer_decisions(results: FuguResults) -> Answer:
     counts = {policy: results.of(Case(policy), "decisions") for policy in ("global", "local")}
     good = float(np.mean(counts["global"])) < float(np.mean(counts["local"]))
@@ -466,7 +532,7 @@ def _where_latency_arises(results: FuguResults, case: Case) -> str:
 
 def _quick_moves(results: FuguResults) -> str:
     """What an upper threshold of 0.7 does where moves pause for half a second, if that was run."""
-    case, base = (Case("local", c, variant="quick-moves") for c in ("upper 0.7", "default"))
+    case, base = (Case("local", c, assumed=QUICK_MOVES) for c in ("upper 0.7", "default"))
     if case not in results.runs:
         return ""
     latency, moves = results.more(case, base, P90), results.more(case, base, "moves")
@@ -478,7 +544,7 @@ def _quick_moves(results: FuguResults) -> str:
 
 def _endless_buffers(results: FuguResults) -> str:
     """What bounds the latency of global thresholds, if that was run."""
-    case, base = (Case(policy, variant="endless-buffers") for policy in ("global", "local"))
+    case, base = (Case(policy, assumed=ENDLESS_BUFFERS) for policy in ("global", "local"))
     if case not in results.runs:
         return ""
     return (
@@ -489,7 +555,7 @@ def _endless_buffers(results: FuguResults) -> str:
 
 def _calm_sectors(results: FuguResults) -> str:
     """What the sectors' own fluctuation does to local thresholds, if that was run."""
-    case = Case("local", variant="calm-sectors")
+    case = Case("local", assumed=CALM_SECTORS)
     if case not in results.runs:
         return ""
     return (
@@ -525,9 +591,9 @@ def what_learning_adds(results: FuguResults) -> str:
 def _quick_learning(results: FuguResults) -> str:
     """Whether learning pays where its many moves cost little, if that was run."""
     case, base, none = (
-        Case("sarsa", variant="quick-moves"),
-        Case("local", variant="quick-moves"),
-        Case("sarsa", learning="none", variant="quick-moves"),
+        Case("sarsa", assumed=QUICK_MOVES),
+        Case("local", assumed=QUICK_MOVES),
+        Case("sarsa", learning="none", assumed=QUICK_MOVES),
     )
     if case not in results.runs:
         return ""
@@ -551,7 +617,7 @@ def _unlearning(results: FuguResults) -> str:
         f"prefers to do nothing: up to {100 * lost:.0f} % of the overfull measurements of a "
         "case are at hosts that have unlearnt to scale out"
     )
-    case, local = (Case(policy, variant="more-hosts") for policy in ("sarsa", "local"))
+    case, local = (Case(policy, assumed=MORE_HOSTS) for policy in ("sarsa", "local"))
     if case in results.runs:
         late, base = (_ms(results.of(c, P90)) for c in (case, local))
         text += (

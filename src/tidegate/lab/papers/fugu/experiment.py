@@ -6,7 +6,7 @@ the thresholds, Figs. 7 and 8 the day, Fig. 9 how much is learnt.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tidegate.lab.papers.claims import Figure, Paper, Progress
 from tidegate.lab.papers.fugu import claims
@@ -15,11 +15,13 @@ from tidegate.lab.papers.fugu.runs import (
     FILL,
     FIRST_SEED,
     LEARNING,
+    READINGS,
     VIOLATIONS,
     Case,
     FuguResults,
     all_cases,
     causes,
+    decisive,
     run_all,
     what_decides,
 )
@@ -58,7 +60,7 @@ def measure(
     quick: no runs that only look for causes; seeds: runs of each; points: measurement points of a
     run; days: from files, in place of the generator's.
     """
-    cases = all_cases() if quick else all_cases() + causes()
+    cases = all_cases() if quick else all_cases() + decisive() + causes()
     some = range(FIRST_SEED, FIRST_SEED + seeds)
     return run_all(some, cases, points, progress, days)
 
@@ -141,7 +143,49 @@ def _pair(
 
 
 def tables(results: FuguResults) -> str:
-    """What decides the comparison of the techniques: n, bounds and fills, as an HTML table."""
+    """The claims in other readings, and what decides the comparison of the techniques, as HTML."""
+    parts = (_verdicts(results), _what_decides(results))
+    return "\n".join(part for part in parts if part)
+
+
+COLOURS = {"reproduced": "#c8e6c9", "partly": "#fff9c4", "not clear": "#fff9c4", "not": "#ffcdd2"}
+
+
+def _verdicts(results: FuguResults) -> str:
+    """Verdicts by claim and reading; empty when no other reading was run."""
+    usual = "the world that decides"
+    worlds = {usual: results, **{n: results.elsewhere(c) for n, c in READINGS.items()}}
+    worlds = {name: some for name, some in worlds.items() if Case("local") in some.runs}
+    if len(worlds) == 1:
+        return ""
+    counts = [f"{name}, {len(some.runs[Case('local')])} seeds" for name, some in worlds.items()]
+    rows = [_row(("claim", *counts), "th")]
+    for claim in PAPER.claims[1:]:  # Table I has no world
+        cells = [f"<td>{claim.id}, {claim.statement}</td>"]
+        for some in worlds.values():
+            try:
+                verdict = claim(some).verdict
+            except KeyError:  # not all of its runs are part of that reading
+                cells.append("<td>–</td>")
+            else:
+                cells.append(f'<td style="background:{COLOURS[verdict]}">{verdict}</td>')
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    return _table("FUGU: the claims in other readings", rows)
+
+
+def _row(cells: Sequence[str], kind: str = "td") -> str:
+    return "<tr>" + "".join(f"<{kind}>{cell}</{kind}>" for cell in cells) + "</tr>"
+
+
+def _table(title: str, rows: Sequence[str]) -> str:
+    head, *body = rows
+    return "\n".join(
+        (f"<h3>{title}</h3>", f"<table><thead>{head}</thead><tbody>", *body, "</tbody></table>")
+    )
+
+
+def _what_decides(results: FuguResults) -> str:
+    """Techniques by thresholds, n and fill."""
     cases = {
         **{f"local, {c}": Case("local", c) for c in CONFIGURATIONS},
         **{f"learning, {c}": Case("sarsa", c) for c in CONFIGURATIONS},
@@ -153,13 +197,7 @@ def tables(results: FuguResults) -> str:
         cases[
             f"{name}, {case.configuration}, n = {case.violations}, fill {case.fill or 'upper'}"
         ] = case
-    head = ("technique", "utilisation", "p90, ms", "hosts", "moves", "overfull, %")
-    lines_ = [
-        f"<h3>FUGU: what decides (n = {VIOLATIONS} and fill {FILL:g} unless named)</h3>",
-        "<table><thead><tr>"
-        + "".join(f"<th>{name}</th>" for name in head)
-        + "</tr></thead><tbody>",
-    ]
+    rows = [_row(("technique", "utilisation", "p90, ms", "hosts", "moves", "overfull, %"), "th")]
     for name, case in cases.items():
         if case not in results.runs:
             continue
@@ -170,9 +208,9 @@ def tables(results: FuguResults) -> str:
             interval(results.of(case, "moves"), 0),
             interval([100 * x for x in results.of(case, "overload")], 1),
         )
-        row = "".join(f"<td>{cell}</td>" for cell in (name, *cells))
-        lines_.append(f"<tr>{row}</tr>")
-    return "\n".join((*lines_, "</tbody></table>"))
+        rows.append(_row((name, *cells)))
+    title = f"FUGU: what decides (n = {VIOLATIONS} and fill {FILL:g} unless named)"
+    return _table(title, rows)
 
 
 PAPER = Paper(

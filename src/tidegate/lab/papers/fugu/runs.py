@@ -8,6 +8,7 @@ the 10th and the 90th percentile are taken.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +16,14 @@ from typing import Any
 import numpy as np
 
 from tidegate.lab.papers.claims import Progress
-from tidegate.lab.papers.fugu.world import POINTS, TURN_S, FuguWorld, RecordedDay
+from tidegate.lab.papers.fugu.world import (
+    AS_ASSUMED,
+    POINTS,
+    TURN_S,
+    Assumptions,
+    FuguWorld,
+    RecordedDay,
+)
 from tidegate.lab.papers.jobs import run_jobs
 from tidegate.loop.controller import Controller
 from tidegate.policies.base import Policy
@@ -25,13 +33,22 @@ from tidegate.policies.sarsa import QTable, Sarsa, SarsaMemory
 from tidegate.simulation.run import simulate
 
 __all__ = [
+    "CALM_SECTORS",
     "CONFIGURATIONS",
+    "ENDLESS_BUFFERS",
     "LEARNING",
+    "MORE_HOSTS",
+    "QUICK_MOVES",
+    "READINGS",
+    "VOLUMES",
     "Case",
     "FuguResults",
     "Measures",
     "all_cases",
     "causes",
+    "decisive",
+    "in_reading",
+    "of_volume",
     "run_all",
     "run_case",
     "what_decides",
@@ -51,9 +68,20 @@ LEARNING = {
     "imp 0.5": (0.5, 80.0),
     "dur 160": (0.2, 160.0),
 }
-VIOLATIONS, FILL = 3, TARGET
-"""Measurements in a row before thresholds act, and how far moves fill a host. Neither is published.
-Both were chosen on seeds 1 and 2, see `FuguWorld`. Others are reported."""
+VIOLATIONS, FILL, GRACE_S = 3, TARGET, 30.0
+"""Measurements in a row before thresholds act, how far moves fill a host, and for how long affected
+hosts are left alone. None is published. All were chosen on seeds 1 and 2, see `ASSUMPTIONS`."""
+CALM_SECTORS, QUICK_MOVES = Assumptions(wobble=0.0), Assumptions(pause_s=0.5)
+MORE_HOSTS, ENDLESS_BUFFERS = Assumptions(max_hosts=100), Assumptions(buffer_s=math.inf)
+OWN_SOURCES = Assumptions(one_source=False)
+READINGS: Mapping[str, Mapping[str, Any]] = {
+    "each query its own source": {"assumed": OWN_SOURCES},
+    "n = 12": {"violations": 12},
+    "calm sectors": {"assumed": CALM_SECTORS},
+}
+"""Other readings of the paper, as changes of a case. The first is run with all seeds."""
+VOLUMES = (1.0, 1.5, 2.0)
+"""Ticks of Day 2 as a multiple of Day 1's, with which F-13 is shown."""
 FIRST_SEED = 21
 CAUSE_SEEDS = 3
 """Most seeds of a run that only looks for a cause."""
@@ -66,17 +94,17 @@ class Case:
     """One bar of a figure. policy: local, global or sarsa; the others as in the paper.
 
     To find causes there are also local thresholds that act on a single measurement (hasty), other
-    numbers of violations in a row, other fills (0: up to the upper threshold), and variants of
-    the world, see `FuguWorld`.
+    worlds, numbers of violations in a row, fills (0: up to the upper threshold) and graces.
     """
 
     policy: str
     configuration: str = "default"
     day: int = 1
     learning: str = "default"
-    variant: str = "as-assumed"
+    assumed: Assumptions = AS_ASSUMED
     violations: int = VIOLATIONS
     fill: float = FILL
+    grace_s: float = GRACE_S
 
     def settings(self) -> dict[str, Any]:
         """The settings of its policy by name, for one that extends it."""
@@ -90,19 +118,15 @@ class Case:
         if self.policy in ("local", "hasty"):
             count = 1 if self.policy == "hasty" else self.violations
             return LocalThreshold(
-                TARGET, lower, upper, grace_for="affected", fill=fill, violations=count
+                TARGET, lower, upper, self.grace_s, "affected", fill, violations=count
             )
         if self.policy == "global":
-            return GlobalThreshold(TARGET, lower, upper, fill=fill, violations=self.violations)
+            return GlobalThreshold(
+                TARGET, lower, upper, self.grace_s, fill=fill, violations=self.violations
+            )
         impact, duration = LEARNING[self.learning]
         return Sarsa(
-            TARGET,
-            lower,
-            upper,
-            grace_for="affected",
-            fill=fill,
-            impact=impact,
-            duration=duration,
+            TARGET, lower, upper, self.grace_s, "affected", fill, impact=impact, duration=duration
         )
 
 
@@ -114,23 +138,45 @@ def all_cases() -> tuple[Case, ...]:
     return tuple(cases)
 
 
+def in_reading(case: Case, changes: Mapping[str, Any]) -> Case:
+    """A case in another reading. Learning acts on one measurement, whatever n is."""
+    mine = {k: v for k, v in changes.items() if k != "violations" or case.policy != "sarsa"}
+    return replace(case, **mine)
+
+
+def of_volume(volume: float) -> Case:
+    """Day 2 with `volume` times the ticks of Day 1."""
+    return Case("local", day=2, assumed=Assumptions(volume=volume))
+
+
+def _of_reading(name: str, policies: Sequence[str]) -> list[Case]:
+    """Figs. 4 to 6 in another reading, and the technique that learns nothing."""
+    cases = [Case(policy, c) for policy in policies for c in CONFIGURATIONS]
+    cases += [Case("sarsa", learning="none")] if "sarsa" in policies else []
+    return [in_reading(case, READINGS[name]) for case in cases]
+
+
+def decisive() -> tuple[Case, ...]:
+    """Runs in which a cause is shown with all seeds."""
+    first = _of_reading(next(iter(READINGS)), ("local", "global", "sarsa"))
+    return (*first, *(of_volume(volume) for volume in VOLUMES))
+
+
 def causes() -> tuple[Case, ...]:
     """Runs that change one thing, to find out why a claim does not hold."""
     return (
         Case("hasty"),
-        Case("local", variant="calm-sectors"),
-        Case("local", variant="quick-moves"),
-        Case("local", "upper 0.7", variant="quick-moves"),
-        Case("sarsa", variant="quick-moves"),
-        Case("sarsa", learning="none", variant="quick-moves"),
-        Case("local", variant="more-hosts"),
-        Case("sarsa", variant="more-hosts"),
-        Case("global", variant="endless-buffers"),
-        Case("local", variant="endless-buffers"),
-        Case("local", variant="own-sources"),
-        Case("local", variant="half-in-filters"),
-        Case("global", variant="half-in-filters"),
+        Case("local", assumed=QUICK_MOVES),
+        Case("local", "upper 0.7", assumed=QUICK_MOVES),
+        Case("sarsa", assumed=QUICK_MOVES),
+        Case("sarsa", learning="none", assumed=QUICK_MOVES),
+        Case("local", assumed=MORE_HOSTS),
+        Case("sarsa", assumed=MORE_HOSTS),
+        Case("global", assumed=ENDLESS_BUFFERS),
+        Case("local", assumed=ENDLESS_BUFFERS),
         *what_decides(),
+        *_of_reading("n = 12", ("local", "global")),
+        *_of_reading("calm sectors", ("local",)),
     )
 
 
@@ -196,7 +242,7 @@ def run_case(
     points: measurement points; days: from files, in place of the generator's; policy: in place of
     that of the case.
     """
-    world = FuguWorld(seed, points, case.variant, days)
+    world = FuguWorld(seed, points, case.assumed, days)
     cloud = world.simulation(case.day, TARGET)
     controller = Controller(cloud, policy or case.build(), seed=seed)
     loads: list[tuple[float, float, float]] = []
@@ -308,6 +354,13 @@ class FuguResults:
         """How much more a case has than another, by seed; causes have the first seeds only."""
         return [a - b for a, b in zip(self.of(case, what), self.of(base, what), strict=False)]
 
+    def elsewhere(self, changes: Mapping[str, Any]) -> FuguResults:
+        """The runs of another reading under the names of the usual ones."""
+        pairs = ((case, in_reading(case, changes)) for case in all_cases())
+        runs = {case: self.runs[other] for case, other in pairs if other in self.runs}
+        count = min((len(some) for some in runs.values()), default=0)
+        return replace(self, runs={case: some[:count] for case, some in runs.items()})
+
 
 def run_all(
     seeds: Sequence[int],
@@ -325,8 +378,9 @@ def run_all(
         progress: Called after each run.
         days: Days from files, in place of the generator's.
     """
-    rare = set(causes())
+    rare = set(causes()) - set(all_cases()) - set(decisive())
     few = seeds[:CAUSE_SEEDS]
+    cases = list(dict.fromkeys(cases))
     jobs = [
         (seed, case, points, days)
         for seed in seeds

@@ -20,6 +20,7 @@ from tidegate.lab.papers.jobs import run_jobs
 from tidegate.lab.papers.visp.original import DIFFERENCES
 from tidegate.lab.papers.visp.world import (
     CONFIGURATIONS,
+    FAST_OCR_S,
     MINUTES,
     PATTERNS,
     PENALTY,
@@ -155,6 +156,10 @@ RETOLD = Variant(
     largest_queue=True,
     spread_s=SPREAD_S,
 )
+FAST_BASELINE = replace(
+    RETOLD, name=f"images of {FAST_OCR_S:g} s with the baseline", baseline_ocr_s=FAST_OCR_S
+)
+FAST_IMAGES = replace(RETOLD, name=f"images of {FAST_OCR_S:g} s", ocr_s=FAST_OCR_S)
 PUBLISHED_WAY = replace(RETOLD, name="algorithms as published", retold=False, penalty=PENALTY)
 EXACT = replace(RETOLD, name="exact clock", whole_seconds=False)
 TABLE_2 = replace(RETOLD, name="demands of Table 2", code_demands=False)
@@ -170,6 +175,8 @@ FIRST_CODED = Variant(
     unacknowledged=True,
     penalty=0.01,
 )
+BASELINES = (FAST_BASELINE, PAPERS_THRESHOLDS, OTHER_THRESHOLDS)
+"""Readings that change the baseline alone: only it is run."""
 FIRST_SEEDS = 3
 """Most seeds of the first readings."""
 
@@ -223,6 +230,11 @@ class VispResults:
         """Seeds for which the variant has a full table."""
         return sorted({key[3] for key in self.runs if key[0] == variant.name})
 
+    @staticmethod
+    def ran_as(variant: Variant, column: str) -> Variant:
+        """The variant whose runs a column has."""
+        return RETOLD if variant in BASELINES and column != "THR10" else variant
+
     def table(self, variant: Variant, seeds: Sequence[int] | None = None) -> Table:
         """The variant's tables, mean over some seeds, by default all."""
         seeds = self.seeds(variant) if seeds is None else seeds
@@ -230,7 +242,8 @@ class VispResults:
         for pattern in PATTERNS:
             for column in COLUMNS:
                 ran = "THR10" if column.startswith("THR") else column
-                found = [self.runs[variant.name, pattern, ran, s].cells[column] for s in seeds]
+                name = self.ran_as(variant, ran).name
+                found = [self.runs[name, pattern, ran, s].cells[column] for s in seeds]
                 table[pattern, column] = mean_cell(found)
         return table
 
@@ -244,7 +257,8 @@ class VispResults:
     ) -> float:
         """The mean of some figure of one kind of run over some seeds, by default all."""
         seeds = self.seeds(variant) if seeds is None else seeds
-        return fmean(what(self.runs[variant.name, pattern, column, s]) for s in seeds)
+        name = self.ran_as(variant, column).name
+        return fmean(what(self.runs[name, pattern, column, s]) for s in seeds)
 
     def reading(self, variant: Variant, seeds: Sequence[int] | None = None) -> Reading:
         """What the variant's runs say on average over some seeds, by default all."""
@@ -353,8 +367,13 @@ def jobs(quick: bool, seeds: int) -> list[Job]:
     ]  # fmt: skip
     found += [
         Job(variant, pattern, THR10, seed)
-        for variant in (PAPERS_THRESHOLDS, OTHER_THRESHOLDS)
+        for variant in BASELINES
         for pattern in PATTERNS
+        for seed in (chosen if variant is FAST_BASELINE else few)
+    ]
+    found += [
+        Job(FAST_IMAGES, "stepwise", configuration, seed)
+        for configuration in RAN[:3]
         for seed in few
     ]
     found += [Job(EXACT, "stepwise", configuration, 1) for configuration in RAN]
