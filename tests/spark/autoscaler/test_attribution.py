@@ -131,4 +131,4 @@ def test_a_job_of_which_a_stage_was_dropped_makes_its_batch_unknown() -> None:
     one = meter("one", 0)
     part = replace(job(0.5, 1, "run-of-one", 0), complete=False)
     Attribution().add([part], 4, {"one": one}, START_S + 3)
-    assert work(one) == [6.0] and one.cost() is None
+    assert work(one) == [] and one.cost() is None

@@ -261,8 +261,15 @@ class QueryMeter:
         return self.last.committed_s if self.last is not None else -math.inf
 
     def batch_work(self) -> list[tuple[int, float]]:
-        """Rows and slot-seconds of the recent batches that had rows, warm ones if there are any."""
-        known = [b for b in self._batches if b.batch in self._work and not b.idle]
+        """Rows and slot-seconds of recent batches with rows, warm ones if there are any.
+
+        Batches of which a part is unknown do not count.
+        """
+        known = [
+            batch
+            for batch in self._batches
+            if batch.batch in self._work and batch.batch not in self._incomplete and not batch.idle
+        ]
         warm = [b for b in known if b.began_s >= self._warm_s]
         recent = warm[-2 * RECENT :] or known[1:]
         return [(self._kept(b), self._work[b.batch].run_s) for b in recent if b.rows]
