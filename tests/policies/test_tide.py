@@ -78,13 +78,15 @@ def moment(
 class Story:
     """The policy, turn after turn. The number of hosts follows the plans at once."""
 
-    def __init__(self, hosts: int = 2, **settings: float) -> None:
+    def __init__(self, hosts: int = 2, unit_s: float = 60.0, **settings: float) -> None:
         self.policy = Tide(**{"slo_s": 2.0, **settings})
+        self.unit_s = unit_s
         self.memory: TideMemory = self.policy.initial_memory()
         self.hosts, self.time_s = hosts, 0.0
 
     def turn(self, rate: float | None, **measured: float | Latency) -> Plan:
-        now = moment(self.time_s, rate, self.hosts, **measured)  # type: ignore[arg-type]
+        given = {"unit_s": self.unit_s, **measured}
+        now = moment(self.time_s, rate, self.hosts, **given)  # type: ignore[arg-type]
         plan, self.memory = self.policy.decide(now, self.memory)
         self.hosts = plan.bounded_target
         self.time_s += 15.0
@@ -281,7 +283,7 @@ def test_every_decision_says_forecast_quantile_need_and_price() -> None:
     assert reason.text.startswith("2")
     for part in ("/s at most in 1 min", "% sure, mostly by", "host", "a missing one costs"):
         assert part in reason.text
-    assert reason.text.endswith("; promised: 99 % in time, so far 100 %")
+    assert reason.text.endswith("; promised: 95 % in time, so far 100 %")
 
 
 def test_every_decision_says_the_promise_and_what_was_kept_of_it() -> None:
@@ -434,15 +436,49 @@ def test_a_spike_that_no_price_would_have_covered_is_counted_apart() -> None:
     assert story.memory.promise.care > 0
 
 
-def test_a_promise_that_costs_too_much_is_said_to_be_out_of_reach() -> None:
-    story = Story()
-    for _ in range(40):
+@pytest.mark.parametrize(
+    ("unit_s", "most", "limit"),
+    [
+        (60.0, 20.0, "hosts for more than 4 times the present rate"),
+        (3600.0, 5.0, "more than 5 times the price of a late item"),
+    ],
+)
+def test_a_promise_that_costs_too_much_is_said_to_be_out_of_reach(
+    unit_s: float, most: float, limit: str
+) -> None:
+    """A host for a margin is paid for a whole unit, so an hour is too long for margins."""
+    story = Story(unit_s=unit_s)
+    for _ in range(60):
         plan = story.turn(20.0, latency=SLOW)
-    assert story.memory.promise.care == math.log(5)
+    assert story.memory.promise.care == pytest.approx(math.log(most))
     assert [r.text for r in plan.reasons if r.code == "out-of-reach"] == [
-        "0.0% in time so far, 99.0% promised: to keep the promise would cost more than 5 times the "
-        "price of a late item"
+        f"0.0% in time so far, 95.0% promised: to keep the promise would take {limit}"
     ]
+
+
+def test_care_beyond_the_largest_price_provides_for_a_multiple_of_the_rate() -> None:
+    story, cautious = Story(share=0.99), Story(share=0.99, margin=1.0)
+    for _ in range(25):
+        for one in (story, cautious):
+            one.turn(20.0, latency=SLOW)
+    multiple = math.exp(story.memory.promise.care - math.log(5))
+    assert 1.5 < multiple < 4
+    plan = story.turn(20.0)
+    (said,) = [r.text for r in plan.reasons if r.code == "margin"]
+    assert said.startswith(f"{math.exp(story.memory.promise.care) / 5:.3g} times the present rate")
+    assert story.hosts > cautious.hosts
+    assert not [r for r in cautious.turn(20.0).reasons if r.code == "margin"]
+
+
+def test_a_rate_within_the_margin_is_not_out_of_reach() -> None:
+    """It could have been provided for, so its late items raise the care."""
+    story, narrow = Story(), Story(margin=1.0)
+    for one in (story, narrow):
+        for _ in range(30):
+            one.turn(20.0)
+        one.turn(70.0, latency=SLOW)
+    assert story.memory.promise.care > 0 and not story.memory.excused
+    assert narrow.memory.promise.care == 0 and narrow.memory.excused
 
 
 def test_unknown_input_changes_nothing() -> None:

@@ -106,6 +106,11 @@ class Due(Value):
     uppers: Values
     reach_per_s: float
 
+    @property
+    def now_per_s(self) -> float:
+        """The rate when the forecasts were made."""
+        return self.values[0] or 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Forecast(Value):

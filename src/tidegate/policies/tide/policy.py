@@ -76,7 +76,8 @@ class Tide(Policy):
     **How sure to be**: while a host is missing, items are late, which costs `late_price` for each;
     a host that nobody needs costs its price. The newsvendor's quantile weighs the two. If fewer
     items than `share` are in time, the price of a late item is raised step by step, at most to
-    `most` times what it is (adaptive conformal inference), and lowered again when more are.
+    `most` times what it is (adaptive conformal inference), and lowered again when more are. If that
+    is not enough, a multiple of the present rate is provided for, at most `margin` times the rate.
 
     **What it takes**: the models of `drs`, for queues and for micro-batches, say how many hosts the
     forecast rate needs. Waiting items add spare hosts, as far as they are worth their price.
@@ -85,7 +86,7 @@ class Tide(Policy):
     only if it was not needed for a whole unit: keeping it that long costs as much as leasing it
     again.
 
-    Late items after a rate that not even the largest price would have covered are counted as out of
+    Late items after a rate that not even the largest care would have covered are counted as out of
     reach, and change no price. Until the forecasts have caught up with such a rate, it is the least
     that is expected: what was learned in a silence says nothing about its end.
 
@@ -97,7 +98,7 @@ class Tide(Policy):
     >>> plan, memory = policy.decide(now, policy.initial_memory())
     >>> plan.reasons[0].text
     '12/s at most in 0 s (50.0 % sure, mostly by last): 1 host; a missing one costs 1 times its
-    price; promised: 99 % in time'
+    price; promised: 95 % in time'
 
     I. Gibbs and E. Candès, *Adaptive conformal inference under distribution shift*, NeurIPS 2021;
     K. Rzadca et al., *Autopilot: workload autoscaling at Google*, EuroSys 2020.
@@ -112,15 +113,18 @@ class Tide(Policy):
     forecasts: ClassVar[bool] = True
 
     slo_s: float = setting(1.0, "latency target, s", low=1e-6)
-    share: float = setting(0.99, "share of the items to keep within it", low=0.5, high=0.9999)
+    share: float = setting(0.95, "share of the items to keep within it", low=0.5, high=0.9999)
     late_price: float = setting(
         10.0, "price of a late item, in prices of processing one on a busy host", low=0.01
     )
     most: float = setting(
         5.0, "largest multiple of that price that is paid to keep the promise", low=1
     )
+    margin: float = setting(
+        4.0, "largest multiple of the present rate to provide for if that is not enough", low=1
+    )
     step: float = setting(
-        0.1, "rise of that multiple's logarithm after a turn in which all items are late", low=1e-6
+        0.1, "rise of the multiples' logarithm after a turn in which all items are late", low=1e-6
     )
     stabilise_s: float = setting(
         0.0, "time for which a host was not needed before it is released, at least, s", low=0
@@ -144,8 +148,12 @@ class Tide(Policy):
         memory = self._accounted(snapshot, memory, rate, need)
         lead_s = snapshot.offer.startup_s + (snapshot.interval_s or 0.0)
         price = self._price(memory, need, memory.promise.care)
-        sure, surest = _sure(price), _sure(self._price(memory, need, math.log(self.most)))
+        sure, surest = _sure(price), _sure(self._price(memory, need, math.inf))
         forecast, ensemble = memory.ensemble.forecast(lead_s, sure, surest)
+        multiple = self._multiple(memory.promise.care)
+        if multiple * rate > forecast.rate_per_s and multiple > 1:
+            packing.because("margin", f"{multiple:.3g} times the present rate is provided for")
+            forecast = replace(forecast, rate_per_s=multiple * rate)
         overtaken = memory.overtaken and forecast.rate_per_s < rate
         if overtaken:  # what was learned, in silence for example, does not apply
             forecast = replace(forecast, rate_per_s=rate)
@@ -165,7 +173,7 @@ class Tide(Policy):
         packing.because("forecast", f"{said}; {self._promised(memory.promise)}")
         for sentence in need.ceilings:
             packing.because("ceiling", sentence)
-        self._say_what_is_out_of_reach(packing, memory)
+        self._say_what_is_out_of_reach(packing, memory, self._margin(snapshot))
         packing.unmet.extend(unmet)
         if hosts > len(packing.hosts):
             set_counts(packing, need.counts(hosts), hosts)
@@ -181,8 +189,10 @@ class Tide(Policy):
     ) -> TideMemory:
         """The memory after what was measured since the last turn."""
         now_s, promise, excused = snapshot.time_s, memory.promise, memory.excused
-        reach = [d.reach_per_s for d in memory.ensemble.due_at(now_s)]
-        surprised = bool(reach) and rate > SPIKE * max(reach)
+        margin, due = self._margin(snapshot), memory.ensemble.due_at(now_s)
+        expected = max((d.reach_per_s for d in due), default=math.inf)
+        provided = max((margin * d.now_per_s for d in due), default=math.inf)
+        surprised = rate > SPIKE * max(expected, provided)
         done = late_now(snapshot, self.slo_s)
         if done is not None and now_s != memory.ensemble.seen_s:
             items, late = done
@@ -191,7 +201,7 @@ class Tide(Policy):
             if excused:
                 promise = promise.excuse(items, late)
             else:
-                most = math.log(self.most)
+                most = math.log(self.most * margin)
                 promise = promise.after(items, late, self.share, self.step, most)
         return replace(
             memory,
@@ -199,7 +209,7 @@ class Tide(Policy):
             ensemble=memory.ensemble.observe(now_s, rate),
             per_host=rate / need.busy if need.busy > 0 and rate > 0 else memory.per_host,
             excused=excused,
-            overtaken=memory.overtaken or surprised,
+            overtaken=memory.overtaken or rate > SPIKE * expected,
         )
 
     def _short(self, snapshot: Snapshot, memory: TideMemory, need: Need, late: float) -> TideMemory:
@@ -216,19 +226,36 @@ class Tide(Policy):
         kept = "" if promise.in_time is None else f", so far {show_share(promise.in_time)}"
         return f"promised: {show_share(self.share)} in time{kept}"
 
-    def _say_what_is_out_of_reach(self, packing: Packing, memory: TideMemory) -> None:
+    def _say_what_is_out_of_reach(
+        self, packing: Packing, memory: TideMemory, margin: float
+    ) -> None:
         """A reason after a spike, and while the promise costs more than is allowed."""
         promise, in_time = memory.promise, memory.promise.in_time
         if memory.excused:
-            why = "the rate was beyond what the largest price would have covered"
+            why = "the rate was beyond what the largest price and margin would have covered"
             packing.because("out-of-reach", f"{why}: late items are counted apart")
-        if self.most == 1 or in_time is None or promise.care < math.log(self.most):
+        most = math.log(self.most * margin)
+        if not most or in_time is None or promise.care < most:
             return
         kept = f"{in_time:.1%} in time so far, {self.share:.1%} promised"
         limit = f"more than {self.most:g} times the price of a late item"
-        packing.because("out-of-reach", f"{kept}: to keep the promise would cost {limit}")
+        if margin > 1:
+            limit = f"hosts for more than {margin:g} times the present rate"
+        packing.because("out-of-reach", f"{kept}: to keep the promise would take {limit}")
 
     # --- what it takes ------------------------------------------------------------------------
+
+    def _margin(self, snapshot: Snapshot) -> float:
+        """The largest multiple of the present rate to provide for.
+
+        It follows every change of the rate, so a host that is leased for it and paid for an hour
+        would cost many times what it is used for.
+        """
+        return self.margin if _paid_s(snapshot) <= LONGEST_HOLD_S else 1.0
+
+    def _multiple(self, care: float) -> float:
+        """The multiple of the present rate to provide for: care beyond the largest price."""
+        return math.exp(max(0.0, care - math.log(self.most)))
 
     def _price(self, memory: TideMemory, need: Need, care: float) -> float:
         """What a missing host costs in late items, in prices of a host.
@@ -237,7 +264,7 @@ class Tide(Policy):
         of them is measured: where the SLO leaves time to catch up, hardly any.
         """
         busy = max(need.busy, LEAST_BUSY)
-        return memory.part_late * self.late_price * math.exp(care) * busy
+        return memory.part_late * self.late_price * math.exp(min(care, math.log(self.most))) * busy
 
     def _hosts(
         self, packing: Packing, need: Need, forecast: Forecast, rate: float, memory: TideMemory
@@ -316,6 +343,12 @@ def _ends(snapshot: Snapshot, host: Host) -> bool:
     return host.lease.time_left_s(snapshot.time_s) <= (snapshot.interval_s or 0.0) + 1e-9
 
 
+def _paid_s(snapshot: Snapshot) -> float:
+    """Seconds for which a host is paid at once, 0 if it is free."""
+    offer = snapshot.offer
+    return offer.billing_unit_s if offer.price_per_unit_usd > 0 else 0.0
+
+
 def _remembered(snapshot: Snapshot, needs: Needs, hosts: int, least_s: float) -> Needs:
     """The needs that no later one reaches, of the time for which a host is kept without need.
 
@@ -323,9 +356,8 @@ def _remembered(snapshot: Snapshot, needs: Needs, hosts: int, least_s: float) ->
     a long unit, the last minutes say more about the next one than its largest need. least_s: time
     that is remembered at least, in seconds.
     """
-    now_s, offer = snapshot.time_s, snapshot.offer
-    paid_s = offer.billing_unit_s if offer.price_per_unit_usd > 0 else 0.0
-    since_s = now_s - max(min(paid_s, LONGEST_HOLD_S), least_s)
+    now_s = snapshot.time_s
+    since_s = now_s - max(min(_paid_s(snapshot), LONGEST_HOLD_S), least_s)
     return (*(n for n in needs if since_s < n[0] < now_s and n[1] > hosts), (now_s, hosts))
 
 
