@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -244,3 +245,61 @@ def test_another_policy_gets_the_parameters_that_suit_the_latency_target() -> No
         Control("policy", "drs", {"headroom": 0.5}), policy, policy.initial_memory(), slo_s=10.0
     )
     assert changed == create("drs", t_max_s=7.0, headroom=0.5)
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"do": "pause", "value": "in", "until": "noon"}, "key of the control is 'until'"),
+        ({"do": "dry-run", "value": "on", "asked_s": 5}, "key of the control is 'asked_s'"),
+        ({"do": "policy", "value": "drs", "": {}}, "key of the control is ''"),
+        ({"do": "pause", "value": "in", "refused": "no"}, "key of the control is 'refused'"),
+        ({"do": "pause", "value": "in", "parameters": {"for": 1}}, "parameter of pause is 'for'"),
+        ({"do": "dry-run", "value": "on", "parameters": {"a": 1}}, "parameter of dry-run is 'a'"),
+        ({"do": "policy", "value": "drs", "parameters": [1]}, "parameters is"),
+        ({"do": "policy", "value": 1}, "value is 1; it must be a text"),
+        ({"do": "policy"}, "value is None; it must be a text"),
+        ({"do": ["pause"], "value": "in"}, "do is"),
+        ({"value": "in"}, "do is None; it must be pause, dry-run or policy"),
+    ],
+)
+def test_a_request_that_says_more_or_less_than_a_control_is_refused(
+    asked: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(InputError, match=why) as caught:
+        Control.requested(asked, now_s=1.0)
+    assert len(str(caught.value)) <= 300 and "\n" not in str(caught.value)
+
+
+def test_a_request_becomes_the_control_that_it_describes() -> None:
+    asked = {"do": "policy", "value": "drs", "parameters": {"t_max_s": "2s"}}
+    assert Control.requested(asked, 7.0) == Control("policy", "drs", {"t_max_s": "2s"}, 7.0)
+    assert Control.requested({"do": "pause", "value": "no"}, 7.0) == Control("pause", "no", {}, 7.0)
+
+
+def test_a_line_in_the_file_with_a_key_or_a_parameter_too_many_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    policy = create("static")
+    file = ControlFile(tmp_path / "j.jsonl", policy)
+    with file.path.open("a") as other:
+        other.write('{"do":"pause","value":"in","until":"noon"}\n')
+        other.write('{"do":"pause","value":"in","parameters":{"until":"noon"}}\n')
+        other.write('{"do":"dry-run","value":"on","parameters":{"until":"noon"}}\n')
+    noted, state, same, _ = apply_controls(
+        file.take(), ControlState(), policy, policy.initial_memory()
+    )
+    file.close()
+    assert all("until" in control.refused for control in noted) and len(noted) == 3
+    assert state == ControlState() and same is policy
+
+
+def test_a_journal_of_an_earlier_version_may_have_a_pause_with_parameters(tmp_path: Path) -> None:
+    policy = create("static")
+    with Journal(tmp_path / "j.jsonl") as journal:
+        Controller(RecordedWorld([BUSY]), policy, journal).step()
+    (turn,) = read_journal(tmp_path / "j.jsonl")
+    old = replace(turn, controls=(Control("pause", "in", {"until": "noon"}),))
+    (tmp_path / "old.jsonl").write_text(to_json(old) + "\n")
+    (read,) = read_journal(tmp_path / "old.jsonl")
+    assert read.controls == old.controls
