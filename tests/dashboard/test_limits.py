@@ -145,7 +145,7 @@ def test_a_second_request_on_the_same_connection_has_the_limit_again(
 
     async def answer() -> None:
         await protocol.cycle.send({"type": "http.response.start", "status": 204, "headers": []})
-        await protocol.cycle.send({"type": "http.response.body"})
+        await protocol.cycle.send({"type": "http.response.body", "body": b"", "more_body": False})
 
     for _ in range(2):
         protocol.data_received(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
