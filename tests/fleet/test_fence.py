@@ -120,8 +120,31 @@ def test_a_full_disk_leaves_no_parts_of_files(
 
 def test_a_folder_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BackendError, match="next to the checkpoint"):
+    why = r"q failed \(Not a directory\): the manager must be able to write next to the checkpoint"
+    with pytest.raises(BackendError, match=why):
         Fence(tmp_path / "file" / "q").claim()
+
+
+def test_the_epoch_before_ends_even_where_the_folder_is_not_listed_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network file system may list a file some seconds after another machine has made it."""
+    fence = fence_in(tmp_path)
+    fence.claim()
+    monkeypatch.setattr(Path, "iterdir", lambda folder: iter(()))
+    assert epoch_of(fence.claim()) == 2
+    assert (fence.holds(1), fence.holds(2)) == (False, True)
+
+
+def test_a_claim_ends_the_time_without_a_fence(tmp_path: Path) -> None:
+    fence = fence_in(tmp_path)
+    assert not fence.in_use
+    fence.claim()
+    assert fence.in_use
+    fence.disuse()
+    assert not fence.in_use and not fence.holds(1)
+    fence.claim()
+    assert fence.in_use and fence.holds(2)
 
 
 def test_the_folders_can_be_written_by_those_who_write_next_to_them(tmp_path: Path) -> None:

@@ -131,6 +131,9 @@ def test_a_log_begins_in_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
     again = MoveLog(log.path)
     assert again.last == 1 and list(again.moves) == ["q"]
     again.close()
+    with pytest.raises(ValueError, match="closed file"):
+        again.begin("q", "b", "a")
+    assert len(log.path.read_text().splitlines()) == 1
 
 
 def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:

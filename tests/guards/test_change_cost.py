@@ -243,6 +243,7 @@ def test_fewer_hosts_explain_that_batches_take_longer() -> None:
 
 def test_what_remains_at_the_end_is_the_new_normal() -> None:
     assert ended(watched(6, (10.0, 5.0, 4.0, 5.0))) == (Disturbance(6.0 + 1.0 + 1.0, 50.0),)
+    assert ended(watched(6, (10.0, 5.0, 4.0))) == (Disturbance(6.0 + 1.0, 50.0),), "of three"
     assert ended(watched(6, (10.0, 2.0, 1.0, 2.0))) == (Disturbance(7.0, 50.0),), "not below before"
 
 

@@ -46,6 +46,18 @@ def test_growth_ends_where_tasks_end(
         assert "repartition" in plan.bindings[0].why
 
 
+@pytest.mark.parametrize(("cores", "expected"), [(0.25, 2), (1.0, 2), (2.0, 4)])
+def test_a_task_fills_a_slot_and_more_if_it_needs_more(cores: float, expected: int) -> None:
+    """Eight tasks on hosts of four slots."""
+    snapshot = narrow(1, 8)
+    (operator,) = snapshot.topology.operators
+    demand = replace(operator.demand, cpu_cores=cores)
+    topology = replace(snapshot.topology, operators=(replace(operator, demand=demand),))
+    guard = UsefulHosts(FixedTarget(hosts=9))
+    plan, _ = guard.decide(replace(snapshot, topology=topology), guard.initial_memory())
+    assert plan.bounded_target == expected
+
+
 class Story:
     """A guard asked turn after turn."""
 

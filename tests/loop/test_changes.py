@@ -341,6 +341,14 @@ def test_a_damaged_line_costs_no_other_turn(tmp_path: Path) -> None:
         assert [turn.number for turn in last_turns(path)] == [7, 6, 5, 4, 2, 1]
 
 
+def test_three_damaged_lines_that_look_like_full_ones_cost_no_other_turn(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    lines = write(path, [large_turn(n) for n in range(1, 5)])
+    garbage = [bytes([letter]) * 2 * SHORT + b"\n" for letter in b"xyz"]
+    path.write_bytes(b"".join([*lines[:2], *garbage, *lines[2:]]))
+    assert [turn.number for turn in read_journal(path, [])] == [1, 2, 3, 4]
+
+
 def test_turns_whose_full_line_is_damaged_are_left_out_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     lines = write(path, [large_turn(n) for n in range(1, 4)])

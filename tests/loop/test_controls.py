@@ -80,11 +80,13 @@ def test_a_control_in_words(control: Control, words: str) -> None:
 def test_controls_of_a_journal_whose_folder_is_not_there_yet(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "monday" / "j.jsonl"
     assert listener_of(path) is None
+    before = len(list(Path("/proc/self/fd").iterdir()))
     file = ControlFile(path, create("static"))
     heard = listener_of(path)
     assert heard is not None and heard.pid == os.getpid()
     file.close()
     assert listener_of(path) is None
+    assert len(list(Path("/proc/self/fd").iterdir())) == before, "nothing is left open"
 
 
 def test_a_pause_leaves_the_memory_as_the_policy_returned_it() -> None:
