@@ -198,6 +198,24 @@ def test_a_request_that_is_too_long_is_refused_on_both_sides(tmp_path: Path) -> 
         file.close()
 
 
+def test_the_longest_request_is_heard_and_one_character_more_is_not(tmp_path: Path) -> None:
+    def asked(characters: int) -> Control:
+        empty = len(to_json(Control("policy", "drs", {"t_max_s": ""})))
+        return Control("policy", "drs", {"t_max_s": "1" * (characters - empty)})
+
+    path = tmp_path / "j.jsonl"
+    file = ControlFile(path, create("drs"))
+    submit(path, asked(9_999))  # the end of the line is a character, too
+    with pytest.raises(InputError, match="shorter than 10000 characters"):
+        submit(path, asked(10_000))
+    with file.path.open("a") as other:
+        other.write(to_json(asked(10_000)) + "\n" + to_json(asked(10_001)) + "\n")
+    first, second, third = file.take()
+    file.close()
+    assert (first, second) == (asked(9_999), asked(10_000))
+    assert "shorter than 10000 characters" in third.refused
+
+
 def test_a_second_loop_does_not_take_the_file_of_the_first(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     first = ControlFile(path, create("drs"))
