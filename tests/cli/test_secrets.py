@@ -1,8 +1,12 @@
-"""No secret is in any message, log, journal, file or process list, whatever command runs."""
+"""No secret is in any message, log, journal, file or process list, whatever command runs.
+
+`test_secrets_live.py` has the commands that work with Spark.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +75,10 @@ COMMANDS = (
 )
 
 
+SERVERS = ("dashboard", "metrics", "probe serve", "probe measure")
+"""Those that `test_servers_keep_a_token_to_themselves` and the probe's test run."""
+
+
 def _begins(command: str, words: tuple[str, ...]) -> bool:
     return tuple(command.split()[: len(words)]) == words
 
@@ -129,3 +137,31 @@ def test_servers_keep_a_token_to_themselves(home: Path) -> None:
             process.kill()
             process.wait()
     assert files_with(home, SECRET) == [token]
+
+
+def test_a_probe_proves_its_token_and_shows_it_nowhere(home: Path) -> None:
+    words = ["probe", "serve", "--port", "0"]
+    server = subprocess.Popen(
+        [sys.executable, "-uc", COMMAND, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        first = server.stdout.readline()
+        found = re.search(r"127\.0\.0\.1:\d+", first)
+        assert found is not None, first
+        measure = ["probe", "measure", found[0], "--rates", "100", "--for", "2s", "--json"]
+        done = subprocess.run(
+            [sys.executable, "-c", COMMAND, *measure],
+            capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        server.terminate()
+        said = first + server.communicate(timeout=60)[0] + done.stdout + done.stderr
+        assert SECRET not in said
+    finally:
+        server.kill()
+        server.wait()
+    assert files_with(home, SECRET) == []

@@ -39,6 +39,9 @@ def fence_in(folder: Path) -> Fence:
 def test_each_claim_ends_the_epochs_before_it(tmp_path: Path) -> None:
     fence = fence_in(tmp_path)
     first = Path(fence.claim())
+    assert sorted(file.name for file in fence.folder.iterdir()) == ["epoch-1", "epoch-1.lease"]
+    granted = json.loads((fence.folder / "epoch-1.lease").read_text())
+    assert granted == {"epoch": 1, "lease_s": 10.0, "state": "granted", "renewals": 0}
     (first / "offsets").mkdir()
     assert (fence.checkpoint / "offsets").is_dir()
     second = Path(fence.claim())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,9 @@ def test_a_rollback_that_gets_no_answer_is_doubtful(tmp_path: Path) -> None:
     log = MoveLog(tmp_path / "moves.jsonl")
     moved = carry_out(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
     assert (moved.where, moved.doubtful) == ("", "a")
+    assert moved.error == (
+        "b did not start it: BackendError: no room, and neither did a: HostSilent: nothing"
+    )
     assert MoveLog(log.path).moves["q"].side == ""
 
 
@@ -130,10 +134,12 @@ def test_a_log_begins_in_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
     log.close()
     again = MoveLog(log.path)
     assert again.last == 1 and list(again.moves) == ["q"]
+    assert again.begin("prix-été", "a", "b").number == 2
+    assert '"prix-été"' in again.path.read_text("utf-8"), "people read it, too"
     again.close()
     with pytest.raises(ValueError, match="closed file"):
         again.begin("q", "b", "a")
-    assert len(log.path.read_text().splitlines()) == 1
+    assert len(log.path.read_text().splitlines()) == 2
 
 
 def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
@@ -299,6 +305,13 @@ def test_the_log_tells_pauses_by_the_size_of_the_state(tmp_path: Path) -> None:
     assert moves[-1].error == "no room" and moves[-1].pause_s is None
     assert pauses_by_state(moves) == [("below 1 MB", 2, 1.5, 2.0), ("10 to 100 MB", 1, 3.0, 3.0)]
     assert read_moves(tmp_path / "none.jsonl") == []
+
+    edges = [replace(moves[0], state_mb=mb, pause_s=mb) for mb in (0.999, 1.0, 9.99, 10.0)]
+    assert pauses_by_state(edges) == [
+        ("below 1 MB", 1, 0.999, 0.999),
+        ("1 to 10 MB", 2, pytest.approx(5.495), 9.99),
+        ("10 to 100 MB", 1, 10.0, 10.0),
+    ]
 
     shown = CliRunner().invoke(fleet, ["moves", "--folder", str(tmp_path)]).output
     assert (

@@ -250,6 +250,11 @@ def test_a_policy_that_fails_on_its_parameters_is_a_refusal() -> None:
 def test_a_file_that_a_killed_loop_left_behind_is_nobody(tmp_path: Path) -> None:
     (tmp_path / "j.jsonl.controls").write_text('{"policy":"drs","parameters":{},"pid":1}\n')
     assert listener_of(tmp_path / "j.jsonl") is None
+    file = ControlFile(tmp_path / "j.jsonl", create("static"))
+    assert file.take() == [], "requests to the run before do not apply"
+    heard = listener_of(tmp_path / "j.jsonl")
+    assert heard is not None and heard.policy == "static"
+    file.close()
 
 
 def test_values_are_checked() -> None:

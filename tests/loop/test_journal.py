@@ -123,6 +123,13 @@ def test_replaying_a_journal_with_its_own_policy_finds_no_difference(
     assert all(row.agrees and row.steps == () for row in compared)
 
 
+def test_a_replay_goes_on_after_a_turn_that_failed(tmp_path: Path) -> None:
+    first, *others = record(tmp_path / "j.jsonl", "static", turns=3)
+    failed = Turn(9, "static", error="the driver did not answer")
+    rows = list(replay([first, failed, *others], create("static")))
+    assert [row.number for row in rows] == [first.number, *(turn.number for turn in others)]
+
+
 def test_replay_shows_where_another_policy_would_do_otherwise(tmp_path: Path) -> None:
     record(tmp_path / "j.jsonl", "static")
     compared = list(replay(read_journal(tmp_path / "j.jsonl"), create("static", hosts=6)))

@@ -1,0 +1,242 @@
+"""No secret is in any output, file or process list while commands do their work.
+
+`test_secrets.py` has the commands that need no Spark, and words that are wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import which
+
+import pytest
+
+from tests.cli.helpers import COMMAND
+from tests.cli.test_secrets import COMMANDS, SECRET, SERVERS, VARIABLES
+from tests.fuzz.test_commands import commands
+from tests.spark.local.doors import command_lines, files_with
+from tidegate.spark.agent import JAR, PLUGIN
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 400.0
+
+APP = """
+import sys, time
+from pathlib import Path
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+query = spark.readStream.format("rate").load().writeStream.format("noop")
+query = query.trigger(processingTime="500 milliseconds").queryName("q").start()
+end_s = time.monotonic() + 300
+while time.monotonic() < end_s and not Path("enough").exists():
+    time.sleep(0.2)
+query.stop()
+spark.stop()
+"""
+QUERIES = """
+from tidegate.fleet import continuous_query
+
+@continuous_query
+def q(session):
+    return session.readStream.format("rate").load().writeStream.format("noop")
+"""
+GRID = """
+policies: [static]
+traces: [{workload: constant}]
+seeds: 1
+mode: fluid
+slo: 10s
+"""
+ALONE = (
+    "demo --seconds 5 --rate 30 --executors 1 --slo 30s --out demo",
+    "run max-price --minutes 0.1 --rate 0.02 --executors 1 --slo 30s --dashboard",
+    "profile max-price --rate 0.02 --seconds 5",
+    "traces build log.csv --time t_s --step 1s --out built --master local[1]",
+    "sweep run grid.yaml --out swept --master local[1]",
+    "sweep report swept",
+    "reproduce cervino --quick --seeds 1 --report paper.html",
+)
+"""Commands that end by themselves, in this order."""
+WITH_A_FLEET = (
+    "fleet status",
+    "fleet status --json",
+    "fleet moves",
+    "fleet move q host-1",
+    "fleet add more.py",
+    "fleet drain host-1",
+    "fleet unpark q",
+    "fleet remove other",
+    "fleet stop",
+)
+"""Commands to the manager of a fleet; some of them are refused."""
+WITH_A_DRIVER = (
+    "attach announced --slo 5s --dry-run --interval 1s --journal attached.jsonl --metrics-port 0",
+    "doctor announced --slo 5s",
+)
+RUN_IN_THE_BACKGROUND = ("fleet run", "submit")
+
+
+class Watched:
+    """A command in a folder, with every secret in its environment; notes who tells one.
+
+    leaks: command lines that have a secret.
+    """
+
+    def __init__(self, folder: Path, command: str) -> None:
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
+        env |= dict.fromkeys(VARIABLES, SECRET)
+        env |= {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+        env |= {"HOME": str(folder), "TMPDIR": str(folder / "scratch"), "COLUMNS": "500"}
+        (folder / "scratch").mkdir(exist_ok=True)
+        name = command.replace(" ", "-").replace("/", "-")[:40]
+        self.said = folder / f"{name}.said"
+        self.leaks: list[bytes] = []
+        with self.said.open("wb") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", COMMAND, *shlex.split(command)],
+                cwd=folder,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+            )
+
+    def look(self) -> None:
+        """Look at the command lines of all processes."""
+        self.leaks += [line for line in command_lines().values() if SECRET.encode() in line]
+
+    def until(self, seen: Path) -> None:
+        """Wait until there is a file."""
+        end_s = time.monotonic() + LIMIT_S
+        while not seen.exists():
+            self.look()
+            assert self.process.poll() is None and time.monotonic() < end_s, self.text
+            time.sleep(0.1)
+
+    def end(self) -> int:
+        """Wait until it ends; return its exit code."""
+        end_s = time.monotonic() + LIMIT_S
+        while self.process.poll() is None:
+            self.look()
+            assert time.monotonic() < end_s, self.text
+            time.sleep(0.1)
+        assert self.leaks == []
+        return self.process.returncode
+
+    @property
+    def text(self) -> str:
+        """What it has said so far."""
+        return self.said.read_text("utf-8", "replace")
+
+
+@contextmanager
+def started(folder: Path, command: str) -> Iterator[Watched]:
+    """A command that is ended with the block."""
+    made = Watched(folder, command)
+    try:
+        yield made
+    finally:
+        if made.process.poll() is None:
+            made.process.send_signal(signal.SIGTERM)
+            try:
+                made.process.wait(60)
+            except subprocess.TimeoutExpired:
+                made.process.kill()
+                made.process.wait()
+
+
+def ran(folder: Path, command: str) -> Watched:
+    """A command that has ended."""
+    with started(folder, command) as done:
+        done.end()
+        return done
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    for name, text in (
+        ("app.py", APP),
+        ("queries.py", QUERIES),
+        ("more.py", QUERIES.replace("def q(", "def other(")),
+        ("grid.yaml", GRID),
+        ("log.csv", "t_s\n1\n2\n3\n"),
+    ):
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_every_command_is_run_with_secrets() -> None:
+    """A new command needs a line here or in `COMMANDS`."""
+    run = [*COMMANDS, *SERVERS, *ALONE, *WITH_A_FLEET, *WITH_A_DRIVER, *RUN_IN_THE_BACKGROUND]
+    words = {tuple(one.split()[:n]) for one in run for n in (1, 2)}
+    assert [one for one in commands() if one not in words] == []
+
+
+def test_a_secret_on_a_command_line_or_in_a_file_is_found(tmp_path: Path) -> None:
+    with started(tmp_path, f"policies --token {SECRET}") as done, pytest.raises(AssertionError):
+        done.look()  # before it can have ended
+        done.end()
+    (tmp_path / "scratch" / "deep").mkdir()
+    (tmp_path / "scratch" / "deep" / "file").write_text(f"x{SECRET}x")
+    assert [file.name for file in files_with(tmp_path, SECRET)] == ["file"]
+
+
+needs_java = pytest.mark.skipif(which("java") is None, reason="Spark needs Java")
+
+
+@pytest.mark.java
+@needs_java
+def test_commands_that_work_with_spark_keep_secrets_to_themselves(home: Path) -> None:
+    for command in ALONE:
+        done = ran(home, command)
+        assert done.process.returncode == 0, done.text
+        assert files_with(home, SECRET) == [], command
+
+
+@pytest.mark.java
+@needs_java
+def test_a_fleet_keeps_secrets_to_itself(home: Path) -> None:
+    pytest.importorskip("grpc")
+    words = "fleet run queries.py --max-hosts 1 --interval 1s --memory-mb 512 --dashboard"
+    with started(home, words) as manager:
+        manager.until(home / "out" / "fleet" / "control.sock")
+        for command in WITH_A_FLEET:
+            done = ran(home, command)
+            assert done.process.returncode in (0, 2), done.text
+            manager.look()
+        assert manager.end() == 0, manager.text
+    assert files_with(home, SECRET) == []
+
+
+@pytest.mark.java
+@needs_java
+@pytest.mark.skipif(not JAR.exists(), reason="the agent is not compiled: run make agent")
+def test_a_driver_with_an_agent_keeps_secrets_to_itself(home: Path) -> None:
+    agent = (
+        f"--conf spark.plugins={PLUGIN} --conf spark.tidegate.agent.announce=announced "
+        f"--driver-class-path {JAR}"
+    )
+    words = (
+        f"submit --slo 5s --dry-run --interval 1s --journal submitted.jsonl --metrics-port 0 "
+        f"--master local[1] {agent} app.py"
+    )
+    with started(home, words) as driver:
+        driver.until(home / "announced")
+        attached, doctor = WITH_A_DRIVER
+        with started(home, attached) as controller:
+            controller.until(home / "attached.jsonl")
+            done = ran(home, doctor)
+            assert done.process.returncode in (0, 1, 2), done.text
+            (home / "enough").touch()
+            assert driver.end() == 0, driver.text
+            assert controller.end() == 0, controller.text
+    assert (home / "submitted.jsonl").stat().st_size and (home / "attached.jsonl").stat().st_size
+    assert files_with(home, SECRET) == []
