@@ -121,6 +121,20 @@ def test_a_full_disk_leaves_no_parts_of_files(
     assert fence.holds(1) and fence.in_use
 
 
+def test_a_disk_without_room_for_another_file_is_named_as_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fence = fence_in(tmp_path)
+    fence.claim()
+
+    def full(self: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(BackendError, match="No space left on device"):
+        fence.revoke()
+
+
 def test_a_folder_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     why = r"q failed \(Not a directory\): the manager must be able to write next to the checkpoint"

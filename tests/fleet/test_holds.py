@@ -374,6 +374,21 @@ def test_at_the_end_a_query_that_was_stopped_does_not_spare_the_next_one(tmp_pat
     assert not Path(before["b"]).is_dir(), "it may run on, and has lost it"
 
 
+def test_at_the_end_a_fence_that_cannot_be_closed_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unwritable(self: Fence) -> int:
+        raise BackendError("the disk is full")
+
+    monkeypatch.setattr(Fence, "revoke", unwritable)
+    hung = FakeHost(FakeClock(), {}, place="sc://x:1")
+    hung.hung = True
+    stop_or_fence_off([("q", Fence(tmp_path / "q"), hung)], 5.0)
+    may_run, keeps = caplog.messages
+    assert may_run.startswith("q may still run: sc://x:1 did not stop it")
+    assert keeps == "q keeps its checkpoint: the disk is full"
+
+
 def test_a_query_waits_while_any_of_its_places_is_silent() -> None:
     hold = Hold(frozenset({"a", "b"}))
     assert not hold.over({"b": 1}) and not hold.over({"a": 1, "b": 1})

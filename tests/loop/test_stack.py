@@ -299,6 +299,6 @@ def test_a_share_joins_the_parameters_that_are_given_and_is_given_once() -> None
         with_share("tide", {"share": 0.9}, "99%", "--share")
     (share,) = [p for p in type(create("tide")).parameters() if p.name == "share"]
     assert share.low is not None and share.high is not None
-    for beyond in (share.low - 0.01, share.high + 0.0001):
+    for beyond in (share.low - 0.01, (share.high + 1.0) / 2):
         with pytest.raises(InputError, match="--share"):
             with_share("tide", None, beyond, "--share")
