@@ -1,6 +1,6 @@
 """No secret is in any message, log, journal, file or process list, whatever command runs.
 
-`test_secrets_live.py` has the commands that work with Spark.
+`test_secrets_live.py` has commands that work with Spark; `demo`, `run` and `profile` have a test.
 """
 
 from __future__ import annotations
@@ -15,22 +15,11 @@ import httpx
 import pytest
 
 from tests.cli.helpers import COMMAND, tidegate
+from tests.cli.secret_words import SECRET, VARIABLES
 from tests.fuzz.test_commands import ENDED, commands
 from tests.spark.local.doors import command_lines, files_with
 from tidegate.loop.journal import Journal, Turn
 from tidegate.testing import steady_snapshot
-
-SECRET = "tell-nobody-4711-tell-nobody"
-VARIABLES = (
-    "TIDEGATE_DASHBOARD_TOKEN",
-    "TIDEGATE_METRICS_TOKEN",
-    "TIDEGATE_AGENT_TOKEN",
-    "TIDEGATE_PROBE_TOKEN",
-    "SPARK_CONNECT_AUTHENTICATE_TOKEN",
-    "TIDEGATE_KAFKA_PASSWORD",
-    "TIDEGATE_KAFKA_TRUSTSTORE_PASSWORD",
-    "TIDEGATE_KAFKA_KEYSTORE_PASSWORD",
-)
 
 
 @pytest.fixture

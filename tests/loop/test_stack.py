@@ -287,7 +287,8 @@ def test_a_share_is_refused_where_no_policy_by_name_keeps_one() -> None:
 
 
 def test_a_guard_without_settings_keeps_those_of_the_stack() -> None:
-    options = StackOptions(max_hosts=8, guards={"bounds": None})  # as an empty entry in YAML
+    # An empty entry of a YAML file is None.
+    options = StackOptions(max_hosts=8, guards={"bounds": None})  # type: ignore[dict-item]
     assert build_stack("static", Situation(slo_s=10), options).describe().endswith("max_hosts=8)")
 
 
