@@ -94,12 +94,15 @@ def test_the_end_of_an_epoch_is_on_the_disk_with_its_name(
     """First the content of a file, then the folder that has its name."""
     fence = fence_in(tmp_path)
     fence.claim()
-    synced: list[bool] = []
-    monkeypatch.setattr(
-        os, "fsync", lambda number: synced.append(stat.S_ISDIR(os.fstat(number).st_mode))
-    )
+    synced: list[str] = []
+
+    def noted(number: int) -> None:
+        file = Path(f"/proc/self/fd/{number}")
+        synced.append("folder" if file.is_dir() else file.read_text())
+
+    monkeypatch.setattr(os, "fsync", noted)
     fence.revoke()
-    assert synced == [False, True]
+    assert synced == ["over\n", "folder"]
 
 
 def test_a_full_disk_leaves_no_parts_of_files(
@@ -461,7 +464,9 @@ def test_a_lease_that_an_earlier_manager_granted_keeps_its_length(tmp_path: Path
     assert watch.over()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"state": 3, "lease_s": "x"}', "\x00"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"state": 3, "lease_s": "x"}', '{"lease_s": Infinity}', "\x00"]
+)
 def test_a_damaged_lease_is_waited_for(tmp_path: Path, text: str) -> None:
     fence, clock = fence_in(tmp_path), FakeClock(0.0)
     epoch = epoch_of(fence.claim()) or 0

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from tidegate.cli.fleet import fleet
 from tidegate.errors import BackendError
+from tidegate.fleet.fence import Fence
 from tidegate.fleet.hosts import HostRefused, HostSilent
 from tidegate.fleet.moves import Move, MoveLog, carry_out, pauses_by_state, read_moves
 from tidegate.fleet.queries import ContinuousQuery
@@ -52,11 +53,42 @@ def test_a_move_stops_here_and_starts_there(tmp_path: Path) -> None:
     _, old, new = hosts()
     old.start(query(), "c", 1)
     log = MoveLog(tmp_path / "moves.jsonl")
-    moved = carry_out(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
-    assert (moved.where, moved.error) == ("b", None)
-    assert moved.pause_s is not None and moved.pause_s >= 0
+    now_s = iter([90.0, 100.0, 102.56789])
+    moved = carry_out(
+        log.begin("q", "a", "b"), query(), "c", old, new, log, 1, clock=lambda: next(now_s)
+    )
+    assert (moved.where, moved.error, moved.pause_s) == ("b", None, pytest.approx(2.56789))
+    assert [move.pause_s for move in read_moves(log.path)] == [2.568], "to the millisecond"
     assert not old.copies and "q" in new.copies
     assert MoveLog(log.path).moves["q"].step == "started"
+
+
+def test_a_start_that_failed_has_lost_its_checkpoint_before_it_is_stopped(tmp_path: Path) -> None:
+    _, _, new = hosts()
+    new.refuse["q"] = BackendError("no answer")
+    fence = Fence(tmp_path / "c")
+    epochs: list[tuple[int, bool]] = []
+    stop = new.stop
+
+    def noted(name: str, limit_s: float) -> None:
+        epochs.append((fence.latest(), fence.holds(fence.latest())))
+        stop(name, limit_s)
+
+    new.stop = noted  # type: ignore[method-assign]
+    log = MoveLog(tmp_path / "moves.jsonl")
+    moved = carry_out(log.begin("q", "", "b"), query(), "c", None, new, log, 1, fence=fence)
+    assert moved.where == "" and epochs == [(1, False)]
+
+
+def test_a_line_with_just_the_keys_that_a_step_needs_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "moves.jsonl"
+    path.write_text(
+        '{"time_s": 1, "number": 7, "query": "q", "origin": "a", "host": "b", "step": "begin"}\n'
+        '{"number": 8, "query": "q", "origin": "a", "host": "b", "step": "begin"}\n'
+    )
+    log = MoveLog(path)
+    log.close()
+    assert log.last == 7, "the other one has no time"
 
 
 def test_a_start_that_fails_rolls_back(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 from tests.guards.helpers import FixedTarget
 from tidegate.guards import ReleaseLimit
 from tidegate.guards.change_cost import (
+    NOISE,
     ChangeCost,
     ChangeCostMemory,
     Disturbance,
@@ -239,6 +240,13 @@ def test_fewer_hosts_explain_that_batches_take_longer() -> None:
     assert ended(watched(6, (10.0,))) == (Disturbance(4.0, 50.0),)
     assert ended(watched(6, (7.0, 7.0))) == (Disturbance(0.0, 50.0),), "within the noise"
     assert ended(watched(24, (10.0,)), 12) == (Disturbance(7.0, 50.0),), "more hosts explain none"
+
+
+def test_a_batch_counts_when_it_takes_longer_than_noise_explains() -> None:
+    """Six hosts instead of twelve explain six seconds."""
+    assert ended(watched(6, (NOISE * 6.0,))) == (Disturbance(0.0, 50.0),)
+    longer_s = NOISE * 6.0 + 0.01
+    assert ended(watched(6, (longer_s,))) == (Disturbance(longer_s - 6.0, 50.0),)
 
 
 def test_what_remains_at_the_end_is_the_new_normal() -> None:

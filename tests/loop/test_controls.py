@@ -216,6 +216,26 @@ def test_the_longest_request_is_heard_and_one_character_more_is_not(tmp_path: Pa
     assert "shorter than 10000 characters" in third.refused
 
 
+def test_a_request_that_cannot_be_written_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "j.jsonl"
+    file = ControlFile(path, create("drs"))
+    real = Path.open
+
+    def read_only(self: Path, mode: str = "r", **more: Any) -> Any:
+        if "a" in mode:
+            raise OSError(30, "Read-only file system")
+        return real(self, mode, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", read_only)
+        with pytest.raises(BackendError, match="could not be written: Read-only file system"):
+            submit(path, Control("pause", "in"))
+    assert file.take() == []
+    file.close()
+
+
 def test_a_second_loop_does_not_take_the_file_of_the_first(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     first = ControlFile(path, create("drs"))

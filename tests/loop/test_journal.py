@@ -126,7 +126,7 @@ def test_replaying_a_journal_with_its_own_policy_finds_no_difference(
 
 def test_a_replay_goes_on_after_a_turn_that_failed(tmp_path: Path) -> None:
     first, *others = record(tmp_path / "j.jsonl", "static", turns=3)
-    failed = Turn(9, "static", error="the driver did not answer")
+    failed = Turn(9, "static", first.snapshot, error="it did not decide")
     rows = list(replay([first, failed, *others], create("static")))
     assert [row.number for row in rows] == [first.number, *(turn.number for turn in others)]
 
