@@ -84,7 +84,7 @@ GROUPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "loop/test_rotation.py",
         ),
     ),
-    "guards": (("guards",), ("guards", "loop/test_stack.py")),
+    "guards": (("guards",), ("guards", "loop/test_stack.py", "loop/test_controls.py")),
     "moves": (("fleet/moves.py", "fleet/holds.py", "fleet/fence.py"), ("fleet",)),
     "security": (
         ("dashboard/security.py", "dashboard/limits.py", "credentials.py", "listening.py"),

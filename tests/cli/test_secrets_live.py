@@ -101,9 +101,13 @@ class Started:
             )
 
     def until(self, seen: Path) -> None:
-        """Wait until there is a file."""
-        here = lambda: seen.exists() or self.process.poll() is not None  # noqa: E731
-        assert wait_until(here, LIMIT_S) and seen.exists(), self.text
+        """Wait until there is a file with something in it, or a socket."""
+
+        def here() -> bool:
+            return seen.exists() and (not seen.is_file() or seen.stat().st_size > 0)
+
+        wait_until(lambda: here() or self.process.poll() is not None, LIMIT_S)
+        assert here(), self.text
 
     def end(self) -> int:
         """Wait until it ends; return its exit code."""
@@ -211,9 +215,9 @@ def test_a_driver_with_an_agent_keeps_secrets_to_itself(home: Path) -> None:
         driver.until(home / "announced")
         with started(home, attached) as controller:
             controller.until(home / "attached.jsonl")
+            driver.until(home / "submitted.jsonl")
             done = ran(home, doctor)
             assert done.process.returncode in (0, 1, 2), done.text
             (home / "enough").touch()
             assert driver.end() == 0, driver.text
             assert controller.end() == 0, controller.text
-    assert (home / "submitted.jsonl").stat().st_size and (home / "attached.jsonl").stat().st_size

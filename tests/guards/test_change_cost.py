@@ -364,6 +364,36 @@ def test_a_scale_out_that_the_slo_may_need_is_never_delayed(danger: dict[str, An
     assert grown(**danger).bounded_target == 15
 
 
+def beside(seen: Snapshot, **reading: Any) -> Snapshot:
+    """The same with another query before the first one, without an SLO and without state."""
+    (work,), (known,) = seen.topology.operators, seen.operators
+    topology = replace(seen.topology, operators=(replace(work, name="a", slo_s=None), work))
+    rates = {"arrival_rate_per_s": 0.0, "processed_per_s": 0.0, "state_mb": None}
+    first = replace(known, operator="a", **rates | reading)
+    return replace(seen, topology=topology, operators=(first, known))
+
+
+def test_a_query_that_had_no_batch_yet_is_left_out() -> None:
+    seen = beside(World(time_s=100.0).snapshot(12), batches=BatchReading(5.0, ()))
+    _, memory = ChangeCost(FixedTarget(12)).decide(seen, WrapperMemory(ChangeCostMemory(), 0))
+    assert [usual.query for usual in memory.own.usual] == ["work"]
+
+
+@pytest.mark.parametrize(("late_s", "held"), [(2.0, ["change-cost"]), (16.0, [])])
+def test_a_query_without_an_slo_hides_no_danger_of_the_next_one(
+    late_s: float, held: list[str]
+) -> None:
+    seen = World(time_s=100.0).snapshot(12)
+    (known,) = seen.operators
+    late = replace(known, delay=Latency(1.0, 1.0, late_s, late_s))
+    seen = beside(replace(seen, operators=(late,), latency=Latency(1.0, 1.0, 2.0, 3.0)))
+    own = ChangeCostMemory(
+        disturbances=(Disturbance(30.0, 1000.0),) * 3, unneeded_s=(300.0,) * 3, rate_per_s=1200.0
+    )
+    plan, _ = ChangeCost(Predicting(15, 1.0)).decide(seen, WrapperMemory(own, 0))
+    assert [binding.guard for binding in plan.bindings] == held
+
+
 def test_a_scale_out_is_allowed_when_its_latency_is_worth_it() -> None:
     slow = Latency(9.0, 9.0, 10.0, 11.0)
     assert grown(predicted_s=1.0, delay=slow).bounded_target == 15

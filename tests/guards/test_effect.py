@@ -58,6 +58,17 @@ def test_a_task_fills_a_slot_and_more_if_it_needs_more(cores: float, expected: i
     assert plan.bounded_target == expected
 
 
+def test_the_operator_with_the_fewest_tasks_is_named() -> None:
+    snapshot = narrow(1, 8)
+    (wide,) = snapshot.topology.operators
+    operators = (wide, replace(wide, name="slim", max_instances=3))
+    guard = UsefulHosts(FixedTarget(hosts=9))
+    seen = replace(snapshot, topology=replace(snapshot.topology, operators=operators))
+    plan, _ = guard.decide(seen, guard.initial_memory())
+    assert plan.bounded_target == 3, "eleven tasks on hosts of four slots"
+    assert "slim has 3 tasks per batch" in plan.bindings[0].why
+
+
 class Story:
     """A guard asked turn after turn."""
 
