@@ -114,24 +114,27 @@ class Coverage:
     """What a run of tests executed.
 
     lines: tests by file and line. seconds, work_s: elapsed and processor time of each test. failed:
-    tests that fail as it is.
+    tests that fail as it is. imported: lines by file that ran when the tests were imported.
     """
 
     lines: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     work_s: dict[str, float] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
+    imported: dict[str, list[str]] = field(default_factory=dict)
 
     def tests_of(self, mutant: Mutant) -> list[str]:
         """The tests that execute a mutant, the fastest first.
 
-        A line that runs at import has all tests: those of a default execute no line of the file.
+        A line that runs at import has all tests: those of a default execute no line of the file,
+        nor do those of a function that only runs then.
         """
         of_file = self.lines.get(mutant.file, {})
         last = mutant.line + mutant.old.count("\n")
         lines = [str(line) for line in range(mutant.line, last + 1)]
         names = {test for line in lines for test in of_file.get(line, ())}
-        if mutant.at_import:
+        imported = set(self.imported.get(mutant.file, ()))
+        if mutant.at_import or (not names and not imported.isdisjoint(lines)):
             names = set(self.seconds)
         return sorted(names - set(self.failed), key=lambda test: (self.seconds[test], test))
 
@@ -143,6 +146,11 @@ class Tracer:
         self.coverage = Coverage()
         self._probes = probes
         vars(builtins)["__seen__"] = probes.seen.add
+
+    def pytest_collection_finish(self) -> None:
+        """Note what ran when the tests were imported."""
+        for file, line in sorted(self._probes.lines()):
+            self.coverage.imported.setdefault(file, []).append(str(line))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:

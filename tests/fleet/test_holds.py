@@ -386,7 +386,7 @@ def test_a_copy_on_a_host_that_answers_again_is_stopped_and_that_is_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     host = FakeHost(FakeClock(), {}, place="sc://x:1")
-    host.start(ContinuousQuery("q", lambda *_: None), "c", 1)  # type: ignore[arg-type]
+    host.start(ContinuousQuery("q", lambda *_: None), "c", 1)
     assert stop_copies(host, 1.0)
     assert caplog.messages == ["sc://x:1 answers again; its copy of q is stopped"]
     assert not host.copies
