@@ -104,7 +104,7 @@ SLOWEST = 5.0
 BUSIEST = 2.0
 """The same for processor time, and five seconds: other work on the machine does not count."""
 LEAST = 90.0
-"""Share of the mutants that must be killed, in percent."""
+"""Share of the mutants of each package that must be killed, in percent."""
 
 # --- which tests execute which line ---------------------------------------------------------------
 
@@ -425,7 +425,7 @@ def main() -> None:
     if options.page is not None:
         replace_between(options.page, options.mark, _run(options) + text)
     if score < LEAST:
-        sys.exit(f"{score:.1f} % of the mutants were killed, which is less than {LEAST:g} %")
+        sys.exit(f"{score:.1f} % of a package's mutants were killed, less than {LEAST:g} %")
 
 
 def _run(options: argparse.Namespace) -> str:

@@ -97,6 +97,8 @@ def test_survivors_with_a_reason_do_not_count(mutants: ModuleType, report: Modul
     left = [*known, report.Accepted("f.py", "", "a", "b2", "it takes a day", same=False)]
     text, score = report.summary(judged, {"p": 3}, left)
     assert score == 50.0 and "b2`: it takes a day" in text
+    judged += [("q", mutants.Mutant("g.py", n, 0, 1, "a", "b"), "killed") for n in range(9)]
+    assert report.summary(judged, {"p": 3, "q": 9}, left)[1] == 50.0, "the lowest of a package"
 
 
 def test_a_package_counts_by_its_size(report: ModuleType) -> None:
