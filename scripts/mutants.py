@@ -7,6 +7,7 @@ a statement that is left out, or a condition that is negated.
     python scripts/mutants.py                       # 50 of each package; also: make mutants
     python scripts/mutants.py --sample 0            # all
     python scripts/mutants.py --only loop/journal.py --seed 2
+    python scripts/mutants.py --only moves,billing --sample 0
     python scripts/mutants.py --survivors           # those that lived, again
 
 A first run of the mirrored tests, with a call inserted before each statement, finds which tests
@@ -385,12 +386,17 @@ def sampled(
     return sorted(chosen, key=lambda one: one[0])
 
 
+def is_meant(name: str, group: str, file: str) -> bool:
+    """Whether a name given with ``--only`` is the package, or a part of the file's name."""
+    return name == group or (name not in GROUPS and name in file)
+
+
 def main() -> None:
     """Try the mutants that have no verdict yet."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sample", type=int, default=50, help="mutants a package; 0 for all")
     parser.add_argument("--seed", type=int, default=1, help="random seed of the sample")
-    parser.add_argument("--only", default="", help="a package, or a part of a file's name")
+    parser.add_argument("--only", default="", help="packages or parts of files' names, with commas")
     parser.add_argument("--survivors", action="store_true", help="try survivors again")
     parser.add_argument("--page", type=Path, help="write the result to this page")
     parser.add_argument("--mark", default="mutants", help="after this comment of the page")
@@ -407,7 +413,7 @@ def main() -> None:
     found: list[tuple[str, Mutant, str]] = []
     for file, group in laboratory.files.items():
         source = (laboratory.package / file).read_text(encoding="utf-8")
-        if options.only == group or (options.only not in GROUPS and options.only in file):
+        if any(is_meant(name, group, file) for name in options.only.split(",")):
             found += [(group, one, one.key(source)) for one in mutants_of(source, file)]
     chosen = sampled(found, options.sample, options.seed)
     results = Results(options.folder / "results.jsonl")

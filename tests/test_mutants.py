@@ -123,6 +123,15 @@ def test_a_default_has_all_tests(mutants: ModuleType) -> None:
     assert coverage.tests_of(unseen) == ["c", "a"], "it may have run for any of them"
 
 
+def test_a_package_or_a_part_of_a_file_name_is_chosen(mutants: ModuleType) -> None:
+    assert mutants.is_meant("moves", "moves", "fleet/fence.py")
+    assert not mutants.is_meant("moves", "loop", "fleet/moves.py"), "it is the package's name"
+    assert mutants.is_meant("fence", "moves", "fleet/fence.py") and mutants.is_meant(
+        "", "x", "y.py"
+    )
+    assert not mutants.is_meant("fence", "moves", "fleet/holds.py")
+
+
 def test_a_sample_is_the_same_for_a_seed(mutants: ModuleType) -> None:
     found = [(f"p{n % 2}", mutants.Mutant("f.py", n, 0, 1, "a", "b"), str(n)) for n in range(60)]
     first, again, other = (mutants.sampled(found, 10, seed) for seed in (1, 1, 2))
