@@ -499,6 +499,15 @@ def test_a_release_must_save_more_than_it_costs() -> None:
         assert after(own, wanted=10, state_mb=None)[0].bounded_target == hosts
 
 
+def test_hosts_that_are_needed_again_before_they_have_started_are_kept() -> None:
+    own = ChangeCostMemory(disturbances=(Disturbance(0.0),) * 2, unneeded_s=(30.0,) * 2)
+    seen = World(time_s=100.0, state_mb=None).snapshot(12)
+    for startup_s, hosts in ((29.0, 10), (60.0, 12)):
+        slow = replace(seen, offer=replace(seen.offer, startup_s=startup_s))
+        plan, _ = ChangeCost(FixedTarget(10)).decide(slow, WrapperMemory(own, 0))
+        assert plan.bounded_target == hosts
+
+
 def test_a_state_that_shrank_is_expected_to_disturb_less_but_not_by_any_factor() -> None:
     own = ChangeCostMemory(disturbances=(Disturbance(40.0, 1000.0),) * 2)
     guard = ChangeCost(FixedTarget())
