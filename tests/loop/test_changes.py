@@ -33,6 +33,7 @@ from tidegate.model.snapshot import (
 )
 from tidegate.model.topology import Operator, Resources, Topology
 from tidegate.policies import create
+from tidegate.testing import steady_snapshot
 from tidegate.testing.turns import large_turn
 
 scalars = (
@@ -302,6 +303,27 @@ def test_when_turns_have_drifted_far_the_next_one_is_full(tmp_path: Path) -> Non
     full = [n for n, line in enumerate(lines) if b'"since":' not in line[:80]]
     assert len(full) == 2 and 5 < full[1] < 40
     assert list(read_journal(tmp_path / "j.jsonl")) == turns
+
+
+@pytest.mark.parametrize("length", [SHORT - 1, SHORT, SHORT + 1, SHORT + 2])
+def test_whether_a_full_line_is_just_long_enough_its_changes_can_be_read(
+    length: int, tmp_path: Path
+) -> None:
+    """length: of the full line with its end."""
+    path = tmp_path / "j.jsonl"
+
+    def turn(number: int) -> Turn:
+        return Turn(number, "static", steady_snapshot(), memory=["x" * missing, number])
+
+    missing = 0
+    missing = length - 1 - len(to_json(turn(1), defaults=False))
+    lines = write(path, [turn(1), turn(2)])
+    assert len(lines[0]) == length and (len(lines[1]) < length) == (length > SHORT)
+    assert [one.memory[1] for one in read_journal(path)] == [1, 2]
+    assert [one.memory[1] for one in last_turns(path)] == [2, 1]
+    watched = WatchedJournal(path, "j")
+    watched.refresh()
+    assert [json.loads(watched.raw(n))["memory"][1] for n in (0, 1)] == [1, 2]
 
 
 def test_short_turns_are_written_in_full(tmp_path: Path) -> None:
