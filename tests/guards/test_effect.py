@@ -273,3 +273,13 @@ def test_every_query_is_judged_by_its_own_slo() -> None:
 
     assert late(30.0, 3.0) and not late(30.0, 1.0) and late(61.0, 1.0)
     assert late(None, 1.0, whole_s=61.0) and not late(None, 1.0, whole_s=59.0)
+
+
+def test_a_plan_that_asks_for_no_more_hosts_is_not_watched_for_an_effect() -> None:
+    story = Story(Effect(FixedTarget(hosts=2)))
+    for time_s in (0.0, 60.0, 120.0):
+        story.turn(time_s, hosts=2, arrives=100.0, done=50.0)
+        assert story.memory.own.grew_s is None
+    story.guard = Effect(FixedTarget(hosts=3))
+    story.turn(180.0, hosts=2, arrives=100.0, done=50.0)
+    assert story.memory.own.grew_s == 180.0

@@ -207,14 +207,14 @@ def test_a_long_value_is_written_once() -> None:
     assert found["same"] == {"memory/b": "memory/a/inner/deep"}
 
 
+def utilised(values: list[float]) -> Snapshot:
+    leased = tuple(Host(f"h{n}", Resources(1.0), utilisation=v) for n, v in enumerate(values))
+    return Snapshot(0.0, Topology((Operator("u"),)), HostOffer(Resources(1.0)), leased)
+
+
 def columns(old: list[float], new: list[float]) -> dict[str, Any]:
     """What changes in the utilisation of hosts."""
-
-    def snapshot(values: list[float]) -> Snapshot:
-        leased = tuple(Host(f"h{n}", Resources(1.0), utilisation=v) for n, v in enumerate(values))
-        return Snapshot(0.0, Topology((Operator("u"),)), HostOffer(Resources(1.0)), leased)
-
-    return changes(snapshot(old), snapshot(new))
+    return changes(utilised(old), utilised(new))
 
 
 @pytest.mark.parametrize(
@@ -232,6 +232,10 @@ def columns(old: list[float], new: list[float]) -> dict[str, Any]:
 def test_how_a_column_is_written(new: list[float], column: dict[str, Any]) -> None:
     found = columns([0.0] * len(new), [float(v) for v in new])
     assert found == {"columns": {"hosts": {"utilisation": column}}}
+    before, after = (
+        Turn(1, "static", utilised(values)) for values in ([0.0] * len(new), list(map(float, new)))
+    )
+    assert applied(before, after) == after
 
 
 def test_few_values_are_no_column() -> None:

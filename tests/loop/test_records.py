@@ -338,6 +338,16 @@ def test_a_control_file_that_another_loop_listens_to_stays(tmp_path: Path) -> No
 # --- memory ---------------------------------------------------------------------------------------
 
 
+def test_a_memory_that_the_policy_cannot_read_is_left_out_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = create("sarsa")
+    with Journal(tmp_path / "j.jsonl") as journal:
+        journal.write(Turn(1, policy.describe(), steady_snapshot(), memory={"nonsense": 1}))
+    assert remembered(tmp_path / "j.jsonl", policy) is None
+    assert "the journal's memory cannot be read" in caplog.text
+
+
 def test_the_memory_of_another_policy_is_not_taken_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
