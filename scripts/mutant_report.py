@@ -129,7 +129,7 @@ def together(found: Sequence[Score]) -> tuple[float, float, float]:
 def summary(
     judged: Sequence[Judged], totals: dict[str, int], known: list[Accepted]
 ) -> tuple[str, float]:
-    """The table and the survivors in Markdown, and the share killed in percent."""
+    """The table and the survivors in Markdown, and the lowest share of a package in percent."""
     rows = [
         "| package | mutants | tried | killed | not ending | survived | the same | score | 95 % |"
     ]
@@ -150,7 +150,7 @@ def summary(
     lived = [mutant for _, mutant, verdict in judged if verdict == "survived"]
     for same, title in ((False, "Survivors"), (True, "The program behaves the same")):
         rows += _listed(title, lived, known, same)
-    return "\n".join(rows) + "\n", 100 * share
+    return "\n".join(rows) + "\n", 100 * min(one.share for one in found)
 
 
 def _listed(title: str, lived: list[Mutant], known: list[Accepted], same: bool) -> list[str]:

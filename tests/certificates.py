@@ -14,14 +14,17 @@ class Pair(NamedTuple):
     key: Path
 
 
-def self_signed(folder: Path, name: str = "server", days: int = 2) -> Pair:
-    """A certificate for 127.0.0.1 that signs itself. days: until it expires; -1: it has."""
+def self_signed(folder: Path, name: str = "server", days: int = 2, curve: str = "P-256") -> Pair:
+    """A certificate for 127.0.0.1 that signs itself.
+
+    days: until it expires; -1: it has. curve: of the key, as OpenSSL names it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     key, asked, made = (folder / f"{name}.{end}" for end in ("key", "csr", "pem"))
     names = folder / f"{name}.ext"
     names.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
     _openssl(
-        "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+        "req", "-new", "-newkey", "ec", "-pkeyopt", f"ec_paramgen_curve:{curve}", "-nodes",
         "-keyout", key, "-out", asked, "-subj", f"/CN={name}",
     )  # fmt: skip
     _openssl(

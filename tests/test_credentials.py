@@ -30,6 +30,16 @@ def test_a_file_comes_first_then_the_environment(
     assert secret_from(file, VARIABLE, "--token-file") == "  blanks are kept "
 
 
+def test_the_longest_secret_is_read_and_a_longer_one_is_another_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.touch(mode=0o600)
+    file.write_text("x" * LONGEST)
+    assert secret_from(file, VARIABLE, "--token-file") == "x" * LONGEST
+    file.write_text("x" * (LONGEST + 1))
+    with pytest.raises(InputError, match="a file with one line"):
+        secret_from(file, VARIABLE, "--token-file")
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"\n", b"hush\nhush\n", b"hush" * LONGEST, b"\xff\xfehush"]
 )
@@ -49,9 +59,10 @@ def test_a_file_that_cannot_be_read_does_not_fall_back_to_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, "of the environment")
-    for path in (tmp_path / "none", tmp_path):
-        with pytest.raises(InputError, match="a readable file"):
-            secret_from(path, VARIABLE, "--token-file")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    for name, why in (("none", "No such file"), ("", "a directory"), ("binary", "it is not text")):
+        with pytest.raises(InputError, match=f"a readable file: .*{why}"):
+            secret_from(tmp_path / name, VARIABLE, "--token-file")
 
 
 @pytest.mark.parametrize(
@@ -86,6 +97,9 @@ def test_a_secret_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) ->
     (tmp_path / "plain").touch()
     with pytest.raises(InputError, match=r"token is .*a readable file"):
         kept_secret(tmp_path / "plain" / "token", "token")
+    assert kept_secret(tmp_path / "new" / "folders" / "token", "token")[1]
+    with pytest.raises(InputError, match="a file that can be made: File name too long"):
+        kept_secret(tmp_path / ("x" * 300), "token")
 
 
 def test_a_secret_that_was_not_written_to_its_end_leaves_no_file_or_can_be_removed(
@@ -97,11 +111,16 @@ def test_a_secret_that_was_not_written_to_its_end_leaves_no_file_or_can_be_remov
         os.close(descriptor)
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as context:
-        context.setattr(os, "fdopen", full)
-        with pytest.raises(InputError, match="No space left on device"):
-            kept_secret(file, "token")
-    assert not file.exists()
+    def full_and_removed(descriptor: int, mode: str) -> None:
+        file.unlink()  # by another process
+        full(descriptor, mode)
+
+    for fail in (full, full_and_removed):
+        with monkeypatch.context() as context:
+            context.setattr(os, "fdopen", fail)
+            with pytest.raises(InputError, match="No space left on device"):
+                kept_secret(file, "token")
+        assert not file.exists()
 
     def interrupted(descriptor: int, mode: str) -> None:
         os.close(descriptor)

@@ -120,6 +120,12 @@ def test_a_token_that_is_short_or_no_ascii_is_refused_and_not_shown(token: str) 
     assert Listening(token="twelve chars").token == "twelve chars"
 
 
+def test_two_addresses_are_equal_however_their_options_are_called() -> None:
+    named = Listening(port=80, prefix="--metrics-")
+    assert named == Listening(port=80) != Listening(port=81)
+    assert repr(named) == repr(Listening(port=80))
+
+
 def test_a_token_is_in_no_representation() -> None:
     assert TOKEN not in repr(Listening(token=TOKEN))
 
@@ -157,6 +163,8 @@ def test_a_certificate_with_its_key_serves(pair: Pair, tmp_path: Path) -> None:
 def test_a_certificate_that_cannot_be_used_is_a_sentence(pair: Pair, tmp_path: Path) -> None:
     other = self_signed(tmp_path, "other")
     old = self_signed(tmp_path, "old", days=-1)
+    weak = self_signed(tmp_path, "weak", curve="prime192v1")
+    rare = self_signed(tmp_path, "rare", curve="secp224r1")
     text = tmp_path / "text.pem"
     text.write_text("no certificate")
     for certificate, key, said in (
@@ -174,10 +182,13 @@ def test_a_certificate_that_cannot_be_used_is_a_sentence(pair: Pair, tmp_path: P
             old.key,
             "--certificate is .*certificate has expired.*renew or replace it",
         ),
+        (weak.certificate, weak.key, r"OpenSSL can read \(ee key too small\)"),
+        (rare.certificate, rare.key, r"clients accept \(no shared cipher\)"),
         (None, pair.key, "--key is .*left out.*--certificate"),
     ):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=said) as raised:
             Listening(certificate=certificate, key=key)
+        assert "()" not in str(raised.value), "a reason that is not known is not mentioned"
 
 
 def test_a_renewed_certificate_is_shown_from_the_next_connection_on(

@@ -97,6 +97,8 @@ def test_survivors_with_a_reason_do_not_count(mutants: ModuleType, report: Modul
     left = [*known, report.Accepted("f.py", "", "a", "b2", "it takes a day", same=False)]
     text, score = report.summary(judged, {"p": 3}, left)
     assert score == 50.0 and "b2`: it takes a day" in text
+    judged += [("q", mutants.Mutant("g.py", n, 0, 1, "a", "b"), "killed") for n in range(9)]
+    assert report.summary(judged, {"p": 3, "q": 9}, left)[1] == 50.0, "the lowest of a package"
 
 
 def test_a_package_counts_by_its_size(report: ModuleType) -> None:
@@ -115,7 +117,19 @@ def test_a_default_has_all_tests(mutants: ModuleType) -> None:
     at_import = mutants.Mutant("f.py", 1, 0, 1, "1", "2", at_import=True)
     assert coverage.tests_of(at_import) == ["c", "a"]
     assert coverage.tests_of(mutants.Mutant("f.py", 2, 0, 1, "1\n1", "2")) == ["a"]
-    assert coverage.tests_of(mutants.Mutant("f.py", 2, 0, 1, "1", "2")) == []
+    unseen = mutants.Mutant("f.py", 2, 0, 1, "1", "2")
+    assert coverage.tests_of(unseen) == []
+    coverage.imported = {"f.py": ["2", "4"]}
+    assert coverage.tests_of(unseen) == ["c", "a"], "it may have run for any of them"
+
+
+def test_a_package_or_a_part_of_a_file_name_is_chosen(mutants: ModuleType) -> None:
+    assert mutants.is_meant("moves", "moves", "fleet/fence.py")
+    assert not mutants.is_meant("moves", "loop", "fleet/moves.py"), "it is the package's name"
+    assert mutants.is_meant("fence", "moves", "fleet/fence.py") and mutants.is_meant(
+        "", "x", "y.py"
+    )
+    assert not mutants.is_meant("fence", "moves", "fleet/holds.py")
 
 
 def test_a_sample_is_the_same_for_a_seed(mutants: ModuleType) -> None:

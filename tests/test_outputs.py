@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,20 @@ def test_devices_are_written_to_and_not_replaced(tmp_path: Path) -> None:
     write_output("/dev/null", "text", "--out")
     assert Path("/dev/null").is_char_device()
     with pytest.raises(InputError, match="No space left on device"):
+        check_output("/dev/full", "--out")
+    with pytest.raises(InputError, match="No space left on device"):
         write_output("/dev/full", "text", "--out")
+
+
+def test_the_reader_of_a_pipe_does_not_notice_the_check(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert check_output(pipe, "--out") == pipe, "nobody reads yet, and the check does not wait"
+    with ThreadPoolExecutor() as other:
+        read = other.submit(pipe.read_text)
+        check_output(pipe, "--out")
+        write_output(pipe, "text", "--out")
+        assert read.result(10) == "text"
 
 
 def test_a_full_disk_is_found_before_the_work(tmp_path: Path) -> None:

@@ -29,7 +29,9 @@ def check_output(path: str | PathLike[str], option: str) -> Path:
     """
     target = Path(path)
     try:
-        if not _is_special(target):
+        if _is_special(target):
+            _try_device(target)
+        else:
             _make_folder(target)
             hidden = _hidden(target)
             try:
@@ -86,6 +88,16 @@ def _is_special(target: Path) -> bool:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(21, "it is a folder")
     return not stat.S_ISREG(mode)
+
+
+def _try_device(target: Path) -> None:
+    """Write nothing to a device, which a full one refuses; a pipe's reader would see its end."""
+    if stat.S_ISCHR(target.stat().st_mode):
+        device = os.open(target, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
+            os.write(device, b"")
+        finally:
+            os.close(device)
 
 
 def _make_folder(target: Path) -> None:

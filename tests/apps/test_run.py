@@ -11,6 +11,7 @@ from shutil import which
 import pytest
 
 from tests.cli.helpers import COMMAND, still_running
+from tests.cli.secret_words import SECRET, nobody_tells
 from tidegate.cli import main
 from tidegate.config import load_topology
 
@@ -20,14 +21,17 @@ needs_java = pytest.mark.skipif(which("java") is None, reason="Spark needs Java"
 
 
 def tidegate(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", COMMAND, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
-        cwd=cwd,
-    )
+    with nobody_tells(cwd):
+        done = subprocess.run(
+            [sys.executable, "-c", COMMAND, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=500,
+            cwd=cwd,
+        )
+    assert SECRET not in done.stdout + done.stderr
+    return done
 
 
 @needs_java

@@ -10,6 +10,7 @@ from shutil import which
 import pytest
 
 from tests.cli.helpers import COMMAND, still_running
+from tests.cli.secret_words import SECRET, nobody_tells
 from tidegate.loop.journal import read_journal
 
 pytestmark = [
@@ -25,13 +26,15 @@ def test_the_demo_runs_keeps_every_tick_and_leaves_nothing_behind(
     scratch.mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))
     words = ["demo", "--seconds", "10", "--rate", "30", "--executors", "2", "--slo", "30s"]
-    done = subprocess.run(
-        [sys.executable, "-c", COMMAND, *words, "--out", str(tmp_path / "out")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=400,
-    )
+    with nobody_tells(tmp_path):
+        done = subprocess.run(
+            [sys.executable, "-c", COMMAND, *words, "--out", str(tmp_path / "out")],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=400,
+        )
+    assert SECRET not in done.stdout + done.stderr
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     assert "executor-seconds" in done.stdout and "within 30 s" in done.stdout

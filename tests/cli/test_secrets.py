@@ -1,8 +1,12 @@
-"""No secret is in any message, log, journal, file or process list, whatever command runs."""
+"""No secret is in any message, log, journal, file or process list, whatever command runs.
+
+`test_secrets_live.py` has commands that work with Spark; `demo`, `run` and `profile` have a test.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,22 +15,11 @@ import httpx
 import pytest
 
 from tests.cli.helpers import COMMAND, tidegate
+from tests.cli.secret_words import SECRET, VARIABLES
 from tests.fuzz.test_commands import ENDED, commands
 from tests.spark.local.doors import command_lines, files_with
 from tidegate.loop.journal import Journal, Turn
 from tidegate.testing import steady_snapshot
-
-SECRET = "tell-nobody-4711-tell-nobody"
-VARIABLES = (
-    "TIDEGATE_DASHBOARD_TOKEN",
-    "TIDEGATE_METRICS_TOKEN",
-    "TIDEGATE_AGENT_TOKEN",
-    "TIDEGATE_PROBE_TOKEN",
-    "SPARK_CONNECT_AUTHENTICATE_TOKEN",
-    "TIDEGATE_KAFKA_PASSWORD",
-    "TIDEGATE_KAFKA_TRUSTSTORE_PASSWORD",
-    "TIDEGATE_KAFKA_KEYSTORE_PASSWORD",
-)
 
 
 @pytest.fixture
@@ -69,6 +62,10 @@ COMMANDS = (
     f"fleet run queries.py --endpoint h:1/;{SECRET}",
     f"dashboard run.jsonl --token {SECRET}",
 )
+
+
+SERVERS = ("dashboard", "metrics", "probe serve", "probe measure")
+"""Those that `test_servers_keep_a_token_to_themselves` and the probe's test run."""
 
 
 def _begins(command: str, words: tuple[str, ...]) -> bool:
@@ -129,3 +126,31 @@ def test_servers_keep_a_token_to_themselves(home: Path) -> None:
             process.kill()
             process.wait()
     assert files_with(home, SECRET) == [token]
+
+
+def test_a_probe_proves_its_token_and_shows_it_nowhere(home: Path) -> None:
+    words = ["probe", "serve", "--port", "0"]
+    server = subprocess.Popen(
+        [sys.executable, "-uc", COMMAND, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        first = server.stdout.readline()
+        found = re.search(r"127\.0\.0\.1:\d+", first)
+        assert found is not None, first
+        measure = ["probe", "measure", found[0], "--rates", "100", "--for", "2s", "--json"]
+        done = subprocess.run(
+            [sys.executable, "-c", COMMAND, *measure],
+            capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        server.terminate()
+        said = first + server.communicate(timeout=60)[0] + done.stdout + done.stderr
+        assert SECRET not in said
+    finally:
+        server.kill()
+        server.wait()
+    assert files_with(home, SECRET) == []

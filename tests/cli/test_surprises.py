@@ -125,7 +125,8 @@ def test_an_output_is_checked_before_the_work(
     monkeypatch.setattr(import_module("tidegate.cli.reproduce"), "load_paper", work)
     monkeypatch.setattr(import_module("tidegate.cli.backtest"), "bound_of", work)
     given = [trace if word == "TRACE" else word for word in words]
-    assert f"{option} is" in one_sentence(tidegate(*given, tmp_path))
+    for target in (tmp_path, "/dev/full"):
+        assert f"{option} is" in one_sentence(tidegate(*given, target))
 
 
 def test_a_full_disk_behind_the_output_is_one_sentence() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from typing import Any
 
@@ -89,6 +90,9 @@ class Transport:
     def close(self) -> None:
         """It is closed already."""
 
+    def write(self, data: bytes) -> None:
+        """Nobody reads it."""
+
     def pause_reading(self) -> None:
         """Nothing is read."""
 
@@ -134,10 +138,31 @@ def test_a_request_has_one_limit_however_it_trickles_in(
     assert loop.waiting == [], "an answer may take its time"
 
 
+def test_a_second_request_on_the_same_connection_has_the_limit_again(
+    connected: tuple[LimitedProtocol, Loop, Transport],
+) -> None:
+    protocol, loop, transport = connected
+
+    async def answer() -> None:
+        await protocol.cycle.send({"type": "http.response.start", "status": 204, "headers": []})
+        await protocol.cycle.send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    for _ in range(2):
+        protocol.data_received(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert loop.waiting == []
+        asyncio.run(answer())
+    protocol.data_received(b"GET /")
+    (timer,) = (timer for timer in loop.waiting if timer.seconds == 10.0)
+    timer.call()
+    assert transport.aborted
+
+
 def test_a_connection_that_ended_is_not_waited_for(
     connected: tuple[LimitedProtocol, Loop, Transport],
 ) -> None:
     protocol, loop, _ = connected
+    assert protocol.connections == {protocol}
     protocol.connection_lost(None)
     assert loop.waiting == []
+    assert protocol.connections == set(), "or the server would wait for it at its end"
     protocol.connection_lost(None)

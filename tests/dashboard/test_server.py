@@ -193,6 +193,10 @@ def test_a_wish_reaches_the_loop(page: Page) -> None:
         assert (answer.status_code, answer.json()) == (202, {"asked": "pause scaling in"})
         bad = {"do": "policy", "value": "drs", "parameters": {"t_max_s": "soon"}}
         assert httpx.post(path, json=bad, headers=BEARER).status_code == 422
+        more = {"do": "pause", "value": "both", "until": "noon"}
+        refused = httpx.post(path, json=more, headers=BEARER)
+        said = "a key of the control is 'until'; it must be do, value or parameters"
+        assert (refused.status_code, refused.json()) == (422, {"error": said})
         (control,) = file.take()
         assert (control.do, control.value, control.asked_s > 0) == ("pause", "in", True)
     finally:

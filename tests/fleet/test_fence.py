@@ -39,6 +39,9 @@ def fence_in(folder: Path) -> Fence:
 def test_each_claim_ends_the_epochs_before_it(tmp_path: Path) -> None:
     fence = fence_in(tmp_path)
     first = Path(fence.claim())
+    assert sorted(file.name for file in fence.folder.iterdir()) == ["epoch-1", "epoch-1.lease"]
+    granted = json.loads((fence.folder / "epoch-1.lease").read_text())
+    assert granted == {"epoch": 1, "lease_s": 10.0, "state": "granted", "renewals": 0}
     (first / "offsets").mkdir()
     assert (fence.checkpoint / "offsets").is_dir()
     second = Path(fence.claim())
@@ -91,12 +94,15 @@ def test_the_end_of_an_epoch_is_on_the_disk_with_its_name(
     """First the content of a file, then the folder that has its name."""
     fence = fence_in(tmp_path)
     fence.claim()
-    synced: list[bool] = []
-    monkeypatch.setattr(
-        os, "fsync", lambda number: synced.append(stat.S_ISDIR(os.fstat(number).st_mode))
-    )
+    synced: list[str] = []
+
+    def noted(number: int) -> None:
+        file = Path(f"/proc/self/fd/{number}")
+        synced.append("folder" if file.is_dir() else file.read_text())
+
+    monkeypatch.setattr(os, "fsync", noted)
     fence.revoke()
-    assert synced == [False, True]
+    assert synced == ["over\n", "folder"]
 
 
 def test_a_full_disk_leaves_no_parts_of_files(
@@ -118,10 +124,47 @@ def test_a_full_disk_leaves_no_parts_of_files(
     assert fence.holds(1) and fence.in_use
 
 
+def test_a_disk_without_room_for_another_file_is_named_as_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fence = fence_in(tmp_path)
+    fence.claim()
+
+    def full(self: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(BackendError, match="No space left on device"):
+        fence.revoke()
+
+
 def test_a_folder_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BackendError, match="next to the checkpoint"):
+    why = r"q failed \(Not a directory\): the manager must be able to write next to the checkpoint"
+    with pytest.raises(BackendError, match=why):
         Fence(tmp_path / "file" / "q").claim()
+
+
+def test_the_epoch_before_ends_even_where_the_folder_is_not_listed_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network file system may list a file some seconds after another machine has made it."""
+    fence = fence_in(tmp_path)
+    fence.claim()
+    monkeypatch.setattr(Path, "iterdir", lambda folder: iter(()))
+    assert epoch_of(fence.claim()) == 2
+    assert (fence.holds(1), fence.holds(2)) == (False, True)
+
+
+def test_a_claim_ends_the_time_without_a_fence(tmp_path: Path) -> None:
+    fence = fence_in(tmp_path)
+    assert not fence.in_use
+    fence.claim()
+    assert fence.in_use
+    fence.disuse()
+    assert not fence.in_use and not fence.holds(1)
+    fence.claim()
+    assert fence.in_use and fence.holds(2)
 
 
 def test_the_folders_can_be_written_by_those_who_write_next_to_them(tmp_path: Path) -> None:
@@ -421,7 +464,9 @@ def test_a_lease_that_an_earlier_manager_granted_keeps_its_length(tmp_path: Path
     assert watch.over()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"state": 3, "lease_s": "x"}', "\x00"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"state": 3, "lease_s": "x"}', '{"lease_s": Infinity}', "\x00"]
+)
 def test_a_damaged_lease_is_waited_for(tmp_path: Path, text: str) -> None:
     fence, clock = fence_in(tmp_path), FakeClock(0.0)
     epoch = epoch_of(fence.claim()) or 0

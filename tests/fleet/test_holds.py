@@ -11,7 +11,7 @@ import pytest
 from tidegate.errors import BackendError, InputError
 from tidegate.fleet.connect import ConnectHost
 from tidegate.fleet.fence import Fence
-from tidegate.fleet.holds import Hold, ShunnedHosts, shared_fence, stop_or_fence_off
+from tidegate.fleet.holds import Hold, ShunnedHosts, shared_fence, stop_copies, stop_or_fence_off
 from tidegate.fleet.hosts import HostSilent
 from tidegate.fleet.moves import Move, MoveLog, carry_out
 from tidegate.fleet.queries import ContinuousQuery
@@ -349,7 +349,7 @@ def test_a_host_that_is_shunned_again_is_asked_as_a_new_one() -> None:
 
 
 def test_a_fence_that_cannot_be_probed_is_left_out_only_if_nobody_uses_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def unwritable(self: Fence) -> tuple[Path, str]:
         raise BackendError("the disk is full")
@@ -359,8 +359,44 @@ def test_a_fence_that_cannot_be_probed_is_left_out_only_if_nobody_uses_it(
     unused, used = Fence(tmp_path / "unused"), Fence(tmp_path / "used")
     used.claim()
     assert shared_fence(unused, host, 1.0) is None
+    assert caplog.messages == [f"{unused.checkpoint} is used without a fence: the disk is full"]
     with pytest.raises(BackendError, match="the disk is full"):
         shared_fence(used, host, 1.0)
+
+
+def test_a_host_that_does_not_see_the_folder_gets_no_fence_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = FakeHost(FakeClock(), {}, place="sc://x:1")
+    monkeypatch.setattr(host, "sees", lambda *_: False)
+    fence = Fence(tmp_path / "q")
+    assert shared_fence(fence, host, 1.0) is None
+    said = f"{fence.checkpoint} is used without a fence: sc://x:1 does not see its folder"
+    assert caplog.messages == [said]
+    fence.claim()
+    with pytest.raises(BackendError, match="mount the folder of the checkpoints there"):
+        shared_fence(fence, host, 1.0)
+    other = Fence(tmp_path / "other")
+    other.claim()
+    other.disuse()
+    assert shared_fence(other, host, 1.0) is None and not other.in_use
+
+
+def test_a_copy_on_a_host_that_answers_again_is_stopped_and_that_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    host = FakeHost(FakeClock(), {}, place="sc://x:1")
+    host.start(ContinuousQuery("q", lambda *_: None), "c", 1)
+    assert stop_copies(host, 1.0)
+    assert caplog.messages == ["sc://x:1 answers again; its copy of q is stopped"]
+    assert not host.copies
+
+
+def test_a_hold_is_said_again_when_its_places_or_its_problem_differ() -> None:
+    first = Hold(frozenset({"a"}))
+    assert first.reason == Hold(frozenset({"a"})).reason
+    assert first.reason != Hold(frozenset({"b"})).reason
+    assert first.reason != Hold(frozenset({"a"}), error="no room").reason
 
 
 def test_at_the_end_a_query_that_was_stopped_does_not_spare_the_next_one(tmp_path: Path) -> None:
@@ -372,6 +408,21 @@ def test_at_the_end_a_query_that_was_stopped_does_not_spare_the_next_one(tmp_pat
     stop_or_fence_off([("a", fences["a"], well), ("b", fences["b"], hung)], 5.0)
     assert Path(before["a"]).exists(), "it was stopped, and keeps its checkpoint"
     assert not Path(before["b"]).is_dir(), "it may run on, and has lost it"
+
+
+def test_at_the_end_a_fence_that_cannot_be_closed_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unwritable(self: Fence) -> int:
+        raise BackendError("the disk is full")
+
+    monkeypatch.setattr(Fence, "revoke", unwritable)
+    hung = FakeHost(FakeClock(), {}, place="sc://x:1")
+    hung.hung = True
+    stop_or_fence_off([("q", Fence(tmp_path / "q"), hung)], 5.0)
+    may_run, keeps = caplog.messages
+    assert may_run.startswith("q may still run: sc://x:1 did not stop it")
+    assert keeps == "q keeps its checkpoint: the disk is full"
 
 
 def test_a_query_waits_while_any_of_its_places_is_silent() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from tidegate.cli.fleet import fleet
 from tidegate.errors import BackendError
+from tidegate.fleet.fence import Fence
 from tidegate.fleet.hosts import HostRefused, HostSilent
 from tidegate.fleet.moves import Move, MoveLog, carry_out, pauses_by_state, read_moves
 from tidegate.fleet.queries import ContinuousQuery
@@ -51,11 +53,43 @@ def test_a_move_stops_here_and_starts_there(tmp_path: Path) -> None:
     _, old, new = hosts()
     old.start(query(), "c", 1)
     log = MoveLog(tmp_path / "moves.jsonl")
-    moved = carry_out(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
+    now_s = iter([90.0, 100.0, 102.56789])
+    moved = carry_out(
+        log.begin("q", "a", "b"), query(), "c", old, new, log, 1, clock=lambda: next(now_s)
+    )
     assert (moved.where, moved.error) == ("b", None)
-    assert moved.pause_s is not None and moved.pause_s >= 0
+    assert moved.pause_s == pytest.approx(2.56789)
+    assert [move.pause_s for move in read_moves(log.path)] == [2.568], "to the millisecond"
     assert not old.copies and "q" in new.copies
     assert MoveLog(log.path).moves["q"].step == "started"
+
+
+def test_a_start_that_failed_has_lost_its_checkpoint_before_it_is_stopped(tmp_path: Path) -> None:
+    _, _, new = hosts()
+    new.refuse["q"] = BackendError("no answer")
+    fence = Fence(tmp_path / "c")
+    epochs: list[tuple[int, bool]] = []
+    stop = new.stop
+
+    def noted(name: str, timeout_s: float) -> None:
+        epochs.append((fence.latest(), fence.holds(fence.latest())))
+        stop(name, timeout_s)
+
+    new.stop = noted  # type: ignore[method-assign]
+    log = MoveLog(tmp_path / "moves.jsonl")
+    moved = carry_out(log.begin("q", "", "b"), query(), "c", None, new, log, 1, fence=fence)
+    assert moved.where == "" and epochs == [(1, False)]
+
+
+def test_a_line_with_just_the_keys_that_a_step_needs_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "moves.jsonl"
+    path.write_text(
+        '{"time_s": 1, "number": 7, "query": "q", "origin": "a", "host": "b", "step": "begin"}\n'
+        '{"number": 8, "query": "q", "origin": "a", "host": "b", "step": "begin"}\n'
+    )
+    log = MoveLog(path)
+    log.close()
+    assert log.last == 7, "the other one has no time"
 
 
 def test_a_start_that_fails_rolls_back(tmp_path: Path) -> None:
@@ -121,6 +155,9 @@ def test_a_rollback_that_gets_no_answer_is_doubtful(tmp_path: Path) -> None:
     log = MoveLog(tmp_path / "moves.jsonl")
     moved = carry_out(log.begin("q", "a", "b"), query(), "c", old, new, log, 1)
     assert (moved.where, moved.doubtful) == ("", "a")
+    assert moved.error == (
+        "b did not start it: BackendError: no room, and neither did a: HostSilent: nothing"
+    )
     assert MoveLog(log.path).moves["q"].side == ""
 
 
@@ -130,7 +167,12 @@ def test_a_log_begins_in_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
     log.close()
     again = MoveLog(log.path)
     assert again.last == 1 and list(again.moves) == ["q"]
+    assert again.begin("prix-été", "a", "b").number == 2
+    assert '"prix-été"' in again.path.read_text("utf-8"), "people read it, too"
     again.close()
+    with pytest.raises(ValueError, match="closed file"):
+        again.begin("q", "b", "a")
+    assert len(log.path.read_text().splitlines()) == 2
 
 
 def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
@@ -296,6 +338,13 @@ def test_the_log_tells_pauses_by_the_size_of_the_state(tmp_path: Path) -> None:
     assert moves[-1].error == "no room" and moves[-1].pause_s is None
     assert pauses_by_state(moves) == [("below 1 MB", 2, 1.5, 2.0), ("10 to 100 MB", 1, 3.0, 3.0)]
     assert read_moves(tmp_path / "none.jsonl") == []
+
+    edges = [replace(moves[0], state_mb=mb, pause_s=mb) for mb in (0.999, 1.0, 9.99, 10.0)]
+    assert pauses_by_state(edges) == [
+        ("below 1 MB", 1, 0.999, 0.999),
+        ("1 to 10 MB", 2, pytest.approx(5.495), 9.99),
+        ("10 to 100 MB", 1, 10.0, 10.0),
+    ]
 
     shown = CliRunner().invoke(fleet, ["moves", "--folder", str(tmp_path)]).output
     assert (

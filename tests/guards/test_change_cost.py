@@ -17,6 +17,7 @@ import pytest
 from tests.guards.helpers import FixedTarget
 from tidegate.guards import ReleaseLimit
 from tidegate.guards.change_cost import (
+    NOISE,
     ChangeCost,
     ChangeCostMemory,
     Disturbance,
@@ -241,8 +242,16 @@ def test_fewer_hosts_explain_that_batches_take_longer() -> None:
     assert ended(watched(24, (10.0,)), 12) == (Disturbance(7.0, 50.0),), "more hosts explain none"
 
 
+def test_a_batch_counts_when_it_takes_longer_than_noise_explains() -> None:
+    """Six hosts instead of twelve explain six seconds."""
+    assert ended(watched(6, (NOISE * 6.0,))) == (Disturbance(0.0, 50.0),)
+    longer_s = NOISE * 6.0 + 0.01
+    assert ended(watched(6, (longer_s,))) == (Disturbance(longer_s - 6.0, 50.0),)
+
+
 def test_what_remains_at_the_end_is_the_new_normal() -> None:
     assert ended(watched(6, (10.0, 5.0, 4.0, 5.0))) == (Disturbance(6.0 + 1.0 + 1.0, 50.0),)
+    assert ended(watched(6, (10.0, 5.0, 4.0))) == (Disturbance(6.0 + 1.0, 50.0),), "of three"
     assert ended(watched(6, (10.0, 2.0, 1.0, 2.0))) == (Disturbance(7.0, 50.0),), "not below before"
 
 
@@ -355,6 +364,36 @@ def test_a_scale_out_that_the_slo_may_need_is_never_delayed(danger: dict[str, An
     assert grown(**danger).bounded_target == 15
 
 
+def beside(seen: Snapshot, **reading: Any) -> Snapshot:
+    """The same with another query before the first one, without an SLO and without state."""
+    (work,), (known,) = seen.topology.operators, seen.operators
+    topology = replace(seen.topology, operators=(replace(work, name="a", slo_s=None), work))
+    rates = {"arrival_rate_per_s": 0.0, "processed_per_s": 0.0, "state_mb": None}
+    first = replace(known, operator="a", **rates | reading)
+    return replace(seen, topology=topology, operators=(first, known))
+
+
+def test_a_query_that_had_no_batch_yet_is_left_out() -> None:
+    seen = beside(World(time_s=100.0).snapshot(12), batches=BatchReading(5.0, ()))
+    _, memory = ChangeCost(FixedTarget(12)).decide(seen, WrapperMemory(ChangeCostMemory(), 0))
+    assert [usual.query for usual in memory.own.usual] == ["work"]
+
+
+@pytest.mark.parametrize(("late_s", "held"), [(2.0, ["change-cost"]), (16.0, [])])
+def test_a_query_without_an_slo_hides_no_danger_of_the_next_one(
+    late_s: float, held: list[str]
+) -> None:
+    seen = World(time_s=100.0).snapshot(12)
+    (known,) = seen.operators
+    late = replace(known, delay=Latency(1.0, 1.0, late_s, late_s))
+    seen = beside(replace(seen, operators=(late,), latency=Latency(1.0, 1.0, 2.0, 3.0)))
+    own = ChangeCostMemory(
+        disturbances=(Disturbance(30.0, 1000.0),) * 3, unneeded_s=(300.0,) * 3, rate_per_s=1200.0
+    )
+    plan, _ = ChangeCost(Predicting(15, 1.0)).decide(seen, WrapperMemory(own, 0))
+    assert [binding.guard for binding in plan.bindings] == held
+
+
 def test_a_scale_out_is_allowed_when_its_latency_is_worth_it() -> None:
     slow = Latency(9.0, 9.0, 10.0, 11.0)
     assert grown(predicted_s=1.0, delay=slow).bounded_target == 15
@@ -458,6 +497,15 @@ def test_a_release_must_save_more_than_it_costs() -> None:
     for lasts_s, hosts in ((60.0, 12), (60.5, 10)):
         own = ChangeCostMemory(disturbances=(Disturbance(5.0),) * 2, unneeded_s=(lasts_s,) * 2)
         assert after(own, wanted=10, state_mb=None)[0].bounded_target == hosts
+
+
+def test_hosts_that_are_needed_again_before_they_have_started_are_kept() -> None:
+    own = ChangeCostMemory(disturbances=(Disturbance(0.0),) * 2, unneeded_s=(30.0,) * 2)
+    seen = World(time_s=100.0, state_mb=None).snapshot(12)
+    for startup_s, hosts in ((29.0, 10), (60.0, 12)):
+        slow = replace(seen, offer=replace(seen.offer, startup_s=startup_s))
+        plan, _ = ChangeCost(FixedTarget(10)).decide(slow, WrapperMemory(own, 0))
+        assert plan.bounded_target == hosts
 
 
 def test_a_state_that_shrank_is_expected_to_disturb_less_but_not_by_any_factor() -> None:

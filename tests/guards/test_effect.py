@@ -46,6 +46,29 @@ def test_growth_ends_where_tasks_end(
         assert "repartition" in plan.bindings[0].why
 
 
+@pytest.mark.parametrize(("cores", "expected"), [(0.25, 2), (1.0, 2), (2.0, 4)])
+def test_a_task_fills_a_slot_and_more_if_it_needs_more(cores: float, expected: int) -> None:
+    """Eight tasks on hosts of four slots."""
+    snapshot = narrow(1, 8)
+    (operator,) = snapshot.topology.operators
+    demand = replace(operator.demand, cpu_cores=cores)
+    topology = replace(snapshot.topology, operators=(replace(operator, demand=demand),))
+    guard = UsefulHosts(FixedTarget(hosts=9))
+    plan, _ = guard.decide(replace(snapshot, topology=topology), guard.initial_memory())
+    assert plan.bounded_target == expected
+
+
+def test_the_operator_with_the_fewest_tasks_is_named() -> None:
+    snapshot = narrow(1, 8)
+    (wide,) = snapshot.topology.operators
+    operators = (wide, replace(wide, name="slim", max_instances=3))
+    guard = UsefulHosts(FixedTarget(hosts=9))
+    seen = replace(snapshot, topology=replace(snapshot.topology, operators=operators))
+    plan, _ = guard.decide(seen, guard.initial_memory())
+    assert plan.bounded_target == 3, "eleven tasks on hosts of four slots"
+    assert "slim has 3 tasks per batch" in plan.bindings[0].why
+
+
 class Story:
     """A guard asked turn after turn."""
 
@@ -250,3 +273,13 @@ def test_every_query_is_judged_by_its_own_slo() -> None:
 
     assert late(30.0, 3.0) and not late(30.0, 1.0) and late(61.0, 1.0)
     assert late(None, 1.0, whole_s=61.0) and not late(None, 1.0, whole_s=59.0)
+
+
+def test_a_plan_that_asks_for_no_more_hosts_is_not_watched_for_an_effect() -> None:
+    story = Story(Effect(FixedTarget(hosts=2)))
+    for time_s in (0.0, 60.0, 120.0):
+        story.turn(time_s, hosts=2, arrives=100.0, done=50.0)
+        assert story.memory.own.grew_s is None
+    story.guard = Effect(FixedTarget(hosts=3))
+    story.turn(180.0, hosts=2, arrives=100.0, done=50.0)
+    assert story.memory.own.grew_s == 180.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -141,6 +142,14 @@ def test_the_soft_budget_gives_way_while_late_and_the_hard_one_never(
 def test_a_hard_budget_alone_holds_and_pays_for_one_host_at_least() -> None:
     assert decide(Budget(FixedTarget(9), hard_usd_per_h=35)).bounded_target == 5
     assert decide(Budget(FixedTarget(9), hard_usd_per_h=1)).bounded_target == 1
+
+
+def test_a_budget_holds_for_cheap_hosts_too() -> None:
+    cheap = replace(steady_snapshot().offer, price_per_unit_usd=0.05)
+    pays_for = math.floor(1.0 / cheap.usd_per_h)
+    assert cheap.usd_per_h < 1.0 and pays_for > 1
+    plan = decide(Budget(FixedTarget(pays_for + 3), hard_usd_per_h=1.0), offer=cheap)
+    assert plan.bounded_target == pays_for
 
 
 def test_where_nobody_counts_there_is_no_budget() -> None:

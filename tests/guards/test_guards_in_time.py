@@ -57,6 +57,14 @@ def test_a_fall_starts_both_waits_too() -> None:
     assert play(guard, [*fell, (70.0, 3, 1)])[0][-1] == 1
 
 
+def test_the_later_of_two_changes_counts() -> None:
+    guard = CoolDown(FixedTarget(), up_s=30, down_s=60)
+    for changes in ([(10.0, 4, 4), (100.0, 3, 3)], [(10.0, 2, 2), (100.0, 3, 3)]):
+        scenes = [(0.0, 3, 3), *changes]
+        assert play(guard, [*scenes, (120.0, 3, 5)])[0][-1] == 3
+        assert play(guard, [*scenes, (130.0, 3, 5)])[0][-1] == 5
+
+
 def test_a_cool_down_says_how_long_it_still_takes() -> None:
     _, plans, _ = play(
         CoolDown(FixedTarget(), down_s=300), [(0.0, 2, 3), (10.0, 3, 3), (70.0, 3, 1)]

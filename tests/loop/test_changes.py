@@ -33,6 +33,7 @@ from tidegate.model.snapshot import (
 )
 from tidegate.model.topology import Operator, Resources, Topology
 from tidegate.policies import create
+from tidegate.testing import steady_snapshot
 from tidegate.testing.turns import large_turn
 
 scalars = (
@@ -206,14 +207,14 @@ def test_a_long_value_is_written_once() -> None:
     assert found["same"] == {"memory/b": "memory/a/inner/deep"}
 
 
+def utilised(values: list[float]) -> Snapshot:
+    leased = tuple(Host(f"h{n}", Resources(1.0), utilisation=v) for n, v in enumerate(values))
+    return Snapshot(0.0, Topology((Operator("u"),)), HostOffer(Resources(1.0)), leased)
+
+
 def columns(old: list[float], new: list[float]) -> dict[str, Any]:
     """What changes in the utilisation of hosts."""
-
-    def snapshot(values: list[float]) -> Snapshot:
-        leased = tuple(Host(f"h{n}", Resources(1.0), utilisation=v) for n, v in enumerate(values))
-        return Snapshot(0.0, Topology((Operator("u"),)), HostOffer(Resources(1.0)), leased)
-
-    return changes(snapshot(old), snapshot(new))
+    return changes(utilised(old), utilised(new))
 
 
 @pytest.mark.parametrize(
@@ -231,6 +232,10 @@ def columns(old: list[float], new: list[float]) -> dict[str, Any]:
 def test_how_a_column_is_written(new: list[float], column: dict[str, Any]) -> None:
     found = columns([0.0] * len(new), [float(v) for v in new])
     assert found == {"columns": {"hosts": {"utilisation": column}}}
+    before, after = (
+        Turn(1, "static", utilised(values)) for values in ([0.0] * len(new), list(map(float, new)))
+    )
+    assert applied(before, after) == after
 
 
 def test_few_values_are_no_column() -> None:
@@ -304,6 +309,27 @@ def test_when_turns_have_drifted_far_the_next_one_is_full(tmp_path: Path) -> Non
     assert list(read_journal(tmp_path / "j.jsonl")) == turns
 
 
+@pytest.mark.parametrize("length", [SHORT - 1, SHORT, SHORT + 1, SHORT + 2])
+def test_whether_a_full_line_is_just_long_enough_its_changes_can_be_read(
+    length: int, tmp_path: Path
+) -> None:
+    """length: of the full line with its end."""
+    path = tmp_path / "j.jsonl"
+
+    def turn(number: int) -> Turn:
+        return Turn(number, "static", steady_snapshot(), memory=["x" * missing, number])
+
+    missing = 0
+    missing = length - 1 - len(to_json(turn(1), defaults=False))
+    lines = write(path, [turn(1), turn(2)])
+    assert len(lines[0]) == length and (len(lines[1]) < length) == (length > SHORT)
+    assert [one.memory[1] for one in read_journal(path)] == [1, 2]
+    assert [one.memory[1] for one in last_turns(path)] == [2, 1]
+    watched = WatchedJournal(path, "j")
+    watched.refresh()
+    assert [json.loads(watched.raw(n))["memory"][1] for n in (0, 1)] == [1, 2]
+
+
 def test_short_turns_are_written_in_full(tmp_path: Path) -> None:
     turns = [large_turn(n, 5) for n in range(1, 9)]
     lines = write(tmp_path / "j.jsonl", turns)
@@ -339,6 +365,14 @@ def test_a_damaged_line_costs_no_other_turn(tmp_path: Path) -> None:
         path.write_bytes(b"".join([*lines[:2], damage.rstrip(b"\n") + b"\n", *lines[3:]]))
         assert [turn.number for turn in read_journal(path, [])] == [1, 2, 4, 5, 6, 7]
         assert [turn.number for turn in last_turns(path)] == [7, 6, 5, 4, 2, 1]
+
+
+def test_three_damaged_lines_that_look_like_full_ones_cost_no_other_turn(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    lines = write(path, [large_turn(n) for n in range(1, 5)])
+    garbage = [bytes([letter]) * 2 * SHORT + b"\n" for letter in b"xyz"]
+    path.write_bytes(b"".join([*lines[:2], *garbage, *lines[2:]]))
+    assert [turn.number for turn in read_journal(path, [])] == [1, 2, 3, 4]
 
 
 def test_turns_whose_full_line_is_damaged_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -20,3 +20,9 @@ def test_only_a_clock_that_was_set_is_news() -> None:
     assert passed(10.0, 10.0) == "", "it is said once"
     assert passed(10.0 + 172_800.0, 10.0).startswith("the clock of this machine was set forward")
     assert passed(86_400.0, 86_400.0) == "", "a day without a look"
+
+
+def test_the_smallest_step_that_is_news() -> None:
+    wall = iter([0.0, SMALLEST_S, SMALLEST_S + 0.5 * SMALLEST_S])
+    watch = ClockWatch(lambda: next(wall), lambda: 0.0)
+    assert "forward by" in watch.news() and watch.news() == ""

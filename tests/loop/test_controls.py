@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -79,11 +80,13 @@ def test_a_control_in_words(control: Control, words: str) -> None:
 def test_controls_of_a_journal_whose_folder_is_not_there_yet(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "monday" / "j.jsonl"
     assert listener_of(path) is None
+    before = len(list(Path("/proc/self/fd").iterdir()))
     file = ControlFile(path, create("static"))
     heard = listener_of(path)
     assert heard is not None and heard.pid == os.getpid()
     file.close()
     assert listener_of(path) is None
+    assert len(list(Path("/proc/self/fd").iterdir())) == before, "nothing is left open"
 
 
 def test_a_pause_leaves_the_memory_as_the_policy_returned_it() -> None:
@@ -195,6 +198,44 @@ def test_a_request_that_is_too_long_is_refused_on_both_sides(tmp_path: Path) -> 
         file.close()
 
 
+def test_the_longest_request_is_heard_and_one_character_more_is_not(tmp_path: Path) -> None:
+    def asked(characters: int) -> Control:
+        empty = len(to_json(Control("policy", "drs", {"t_max_s": ""})))
+        return Control("policy", "drs", {"t_max_s": "1" * (characters - empty)})
+
+    path = tmp_path / "j.jsonl"
+    file = ControlFile(path, create("drs"))
+    submit(path, asked(9_999))  # the end of the line is a character, too
+    with pytest.raises(InputError, match="shorter than 10000 characters"):
+        submit(path, asked(10_000))
+    with file.path.open("a") as other:
+        other.write(to_json(asked(10_000)) + "\n" + to_json(asked(10_001)) + "\n")
+    first, second, third = file.take()
+    file.close()
+    assert (first, second) == (asked(9_999), asked(10_000))
+    assert "shorter than 10000 characters" in third.refused
+
+
+def test_a_request_that_cannot_be_written_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "j.jsonl"
+    file = ControlFile(path, create("drs"))
+    real = Path.open
+
+    def read_only(self: Path, mode: str = "r", **more: Any) -> Any:
+        if "a" in mode:
+            raise OSError(30, "Read-only file system")
+        return real(self, mode, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", read_only)
+        with pytest.raises(BackendError, match="could not be written: Read-only file system"):
+            submit(path, Control("pause", "in"))
+    assert file.take() == []
+    file.close()
+
+
 def test_a_second_loop_does_not_take_the_file_of_the_first(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     first = ControlFile(path, create("drs"))
@@ -229,6 +270,11 @@ def test_a_policy_that_fails_on_its_parameters_is_a_refusal() -> None:
 def test_a_file_that_a_killed_loop_left_behind_is_nobody(tmp_path: Path) -> None:
     (tmp_path / "j.jsonl.controls").write_text('{"policy":"drs","parameters":{},"pid":1}\n')
     assert listener_of(tmp_path / "j.jsonl") is None
+    file = ControlFile(tmp_path / "j.jsonl", create("static"))
+    assert file.take() == [], "requests to the run before do not apply"
+    heard = listener_of(tmp_path / "j.jsonl")
+    assert heard is not None and heard.policy == "static"
+    file.close()
 
 
 def test_values_are_checked() -> None:
@@ -244,3 +290,61 @@ def test_another_policy_gets_the_parameters_that_suit_the_latency_target() -> No
         Control("policy", "drs", {"headroom": 0.5}), policy, policy.initial_memory(), slo_s=10.0
     )
     assert changed == create("drs", t_max_s=7.0, headroom=0.5)
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"do": "pause", "value": "in", "until": "noon"}, "key of the control is 'until'"),
+        ({"do": "dry-run", "value": "on", "asked_s": 5}, "key of the control is 'asked_s'"),
+        ({"do": "policy", "value": "drs", "": {}}, "key of the control is ''"),
+        ({"do": "pause", "value": "in", "refused": "no"}, "key of the control is 'refused'"),
+        ({"do": "pause", "value": "in", "parameters": {"for": 1}}, "parameter of pause is 'for'"),
+        ({"do": "dry-run", "value": "on", "parameters": {"a": 1}}, "parameter of dry-run is 'a'"),
+        ({"do": "policy", "value": "drs", "parameters": [1]}, "parameters is"),
+        ({"do": "policy", "value": 1}, "value is 1; it must be a text"),
+        ({"do": "policy"}, "value is None; it must be a text"),
+        ({"do": ["pause"], "value": "in"}, "do is"),
+        ({"value": "in"}, "do is None; it must be pause, dry-run or policy"),
+    ],
+)
+def test_a_request_that_says_more_or_less_than_a_control_is_refused(
+    asked: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(InputError, match=why) as caught:
+        Control.requested(asked, now_s=1.0)
+    assert len(str(caught.value)) <= 300 and "\n" not in str(caught.value)
+
+
+def test_a_request_becomes_the_control_that_it_describes() -> None:
+    asked = {"do": "policy", "value": "drs", "parameters": {"t_max_s": "2s"}}
+    assert Control.requested(asked, 7.0) == Control("policy", "drs", {"t_max_s": "2s"}, 7.0)
+    assert Control.requested({"do": "pause", "value": "no"}, 7.0) == Control("pause", "no", {}, 7.0)
+
+
+def test_a_line_in_the_file_with_a_key_or_a_parameter_too_many_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    policy = create("static")
+    file = ControlFile(tmp_path / "j.jsonl", policy)
+    with file.path.open("a") as other:
+        other.write('{"do":"pause","value":"in","until":"noon"}\n')
+        other.write('{"do":"pause","value":"in","parameters":{"until":"noon"}}\n')
+        other.write('{"do":"dry-run","value":"on","parameters":{"until":"noon"}}\n')
+    noted, state, same, _ = apply_controls(
+        file.take(), ControlState(), policy, policy.initial_memory()
+    )
+    file.close()
+    assert all("until" in control.refused for control in noted) and len(noted) == 3
+    assert state == ControlState() and same is policy
+
+
+def test_a_journal_of_an_earlier_version_may_have_a_pause_with_parameters(tmp_path: Path) -> None:
+    policy = create("static")
+    with Journal(tmp_path / "j.jsonl") as journal:
+        Controller(RecordedWorld([BUSY]), policy, journal).step()
+    (turn,) = read_journal(tmp_path / "j.jsonl")
+    old = replace(turn, controls=(Control("pause", "in", {"until": "noon"}),))
+    (tmp_path / "old.jsonl").write_text(to_json(old) + "\n")
+    (read,) = read_journal(tmp_path / "old.jsonl")
+    assert read.controls == old.controls

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,13 @@ def test_replaying_a_journal_with_its_own_policy_finds_no_difference(
     assert all(row.agrees and row.steps == () for row in compared)
 
 
+def test_a_replay_goes_on_after_a_turn_that_failed(tmp_path: Path) -> None:
+    first, *others = record(tmp_path / "j.jsonl", "static", turns=3)
+    failed = Turn(9, "static", first.snapshot, error="it did not decide")
+    rows = list(replay([first, failed, *others], create("static")))
+    assert [row.number for row in rows] == [first.number, *(turn.number for turn in others)]
+
+
 def test_replay_shows_where_another_policy_would_do_otherwise(tmp_path: Path) -> None:
     record(tmp_path / "j.jsonl", "static")
     compared = list(replay(read_journal(tmp_path / "j.jsonl"), create("static", hosts=6)))
@@ -130,3 +138,11 @@ def test_replay_shows_where_another_policy_would_do_otherwise(tmp_path: Path) ->
     assert different
     assert all(row.other.bounded_target == 6 for row in different)
     assert any(step.kind == "lease" for step in different[0].steps)
+
+
+def test_a_plan_with_as_many_hosts_and_other_instances_does_not_agree(tmp_path: Path) -> None:
+    (row,) = replay(record(tmp_path / "j.jsonl", "static", turns=1), create("static"))
+    assert row.agrees
+    fewer = replace(row.recorded.deployment, instances=row.recorded.deployment.instances[1:])
+    assert len(fewer.hosts) == len(row.other.deployment.hosts)
+    assert not replace(row, recorded=replace(row.recorded, deployment=fewer)).agrees

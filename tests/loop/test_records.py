@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.loop.helpers import record
 from tidegate.codec import to_json
-from tidegate.errors import NothingToScale
+from tidegate.errors import JournalError, NothingToScale
 from tidegate.loop import journal as journal_module
 from tidegate.loop import records as records_module
 from tidegate.loop.controller import Controller
@@ -190,6 +190,29 @@ def test_a_folder_that_answers_late_is_used_from_then_on(
     )
 
 
+def test_a_note_is_said_once_when_a_folder_that_answers_late_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, policy = threading.Event(), create("static")
+
+    def slow(name: Path) -> Journal:
+        go.wait()
+        raise JournalError("journal", str(name), "a file to write to", "Permission denied")
+
+    monkeypatch.setattr("tidegate.loop.records.OPEN_S", 0.05)
+    monkeypatch.setattr("tidegate.loop.records.Journal", slow)
+    with open_records(tmp_path / "j.jsonl", policy) as records:
+        controller = Controller(RecordedWorld([steady_snapshot()] * 5), policy)
+        controller.await_files(records)
+        assert controller.step().notes == ()
+        go.set()
+        assert records.opening is not None and records.opening.ended(LONG_S)
+        controller.step()
+        controller.note("the port is taken")
+        notes = [controller.step().notes for _ in range(2)]
+    assert ["the port is taken" in said for said in notes] == [True, False]
+
+
 @pytest.mark.parametrize("opens_first", [True, False])
 def test_a_journal_that_nobody_waits_for_is_not_kept_from_others(
     opens_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -313,6 +336,16 @@ def test_a_control_file_that_another_loop_listens_to_stays(tmp_path: Path) -> No
 
 
 # --- memory ---------------------------------------------------------------------------------------
+
+
+def test_a_memory_that_the_policy_cannot_read_is_left_out_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = create("sarsa")
+    with Journal(tmp_path / "j.jsonl") as journal:
+        journal.write(Turn(1, policy.describe(), steady_snapshot(), memory={"nonsense": 1}))
+    assert remembered(tmp_path / "j.jsonl", policy) is None
+    assert "the journal's memory cannot be read" in caplog.text
 
 
 def test_the_memory_of_another_policy_is_not_taken_over(

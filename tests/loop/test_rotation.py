@@ -415,6 +415,38 @@ def test_a_file_without_lines_is_not_cut(tmp_path: Path) -> None:
     assert list(last_lines(path)) == []
 
 
+def test_lines_that_begin_too_far_from_the_end_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"".join(b"%09d\n" % n for n in range(20)))
+    monkeypatch.setattr("tidegate.loop.tail.FROM_THE_END", 30)
+    monkeypatch.setattr("tidegate.loop.tail.MOST_FROM_THE_END", 75)
+    assert [int(line) for line in last_lines(path)] == [19, 18, 17, 16, 15, 14, 13]
+    monkeypatch.setattr("tidegate.loop.tail.MOST_FROM_THE_END", 200)
+    assert [int(line) for line in last_lines(path)] == list(range(19, -1, -1))
+
+
+def test_a_file_with_nothing_but_a_torn_line_is_emptied(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b'{"number": 1, "poli')
+    assert mend(path) == 19
+    assert path.read_bytes() == b""
+
+
+def test_a_reader_of_a_file_that_grows_comes_to_an_end(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"one\n")
+    tail = Tail(path)
+    for expected in (b"one", b"more", b"more"):
+        seen = []
+        for found in tail.lines():
+            seen.append(found)
+            with path.open("ab") as file:
+                file.write(b"more\n")
+        assert seen == [expected]
+
+
 # --- one writer -----------------------------------------------------------------------------------
 
 

@@ -279,6 +279,19 @@ def test_a_first_look_never_releases_anything(name: str) -> None:
     assert min(seen[:6]) >= 12, f"nothing is released in the first minute: {seen}"
 
 
+def test_a_share_is_refused_where_no_policy_by_name_keeps_one() -> None:
+    with pytest.raises(InputError, match="left out with drs: only a policy with the parameter"):
+        with_share("drs", {}, "99%", "--share")
+    with pytest.raises(InputError, match="left out with a policy object: set the share where"):
+        with_share(create("tide"), {}, "99%", "--share")
+
+
+def test_a_guard_without_settings_keeps_those_of_the_stack() -> None:
+    # An empty entry of a YAML file is None.
+    options = StackOptions(max_hosts=8, guards={"bounds": None})  # type: ignore[dict-item]
+    assert build_stack("static", Situation(slo_s=10), options).describe().endswith("max_hosts=8)")
+
+
 def test_a_share_joins_the_parameters_that_are_given_and_is_given_once() -> None:
     assert with_share("tide", {"most": 4.0}, "99%", "--share") == {"most": 4.0, "share": 0.99}
     assert with_share("tide", {"most": 4.0}, None, "--share") == {"most": 4.0}
@@ -287,6 +300,6 @@ def test_a_share_joins_the_parameters_that_are_given_and_is_given_once() -> None
         with_share("tide", {"share": 0.9}, "99%", "--share")
     (share,) = [p for p in type(create("tide")).parameters() if p.name == "share"]
     assert share.low is not None and share.high is not None
-    for beyond in (share.low - 0.01, share.high + 0.0001):
+    for beyond in (share.low - 0.01, (share.high + 1.0) / 2):
         with pytest.raises(InputError, match="--share"):
             with_share("tide", None, beyond, "--share")

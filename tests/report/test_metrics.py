@@ -369,6 +369,23 @@ def test_a_request_that_comes_byte_by_byte_is_ended(
             assert slow.recv(1) == b""
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [b"x: " + b"y" * 70_000 + b"\r\n", b"".join(b"x-%d: y\r\n" % n for n in range(101))],
+    ids=["long", "many"],
+)
+def test_long_or_many_headers_are_refused_and_others_are_answered(
+    headers: bytes, metrics: Metrics
+) -> None:
+    with serve_metrics(metrics, port=0) as url:
+        port = int(url.split(":")[2].split("/")[0])
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as large:
+            large.sendall(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n" + headers + b"\r\n")
+            assert b" 431 " in large.makefile("rb").readline()
+        with urlopen(url) as response:
+            assert response.status == 200
+
+
 def test_it_serves_on_the_other_loopback_too(metrics: Metrics) -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()

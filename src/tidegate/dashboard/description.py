@@ -105,6 +105,7 @@ CONTROL: Json = {
                             "parameters": {"type": "object"},
                         },
                         "required": ["do", "value"],
+                        "additionalProperties": False,
                     }
                 }
             },

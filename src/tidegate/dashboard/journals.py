@@ -264,13 +264,9 @@ class WatchedJournal:
 
     def request(self, plain: dict[str, Any], now_s: float) -> Control:
         """Check a control and submit it to the loop."""
-        parameters = plain.get("parameters", {})
-        do, value = plain.get("do"), str(plain.get("value"))
-        if do not in ("pause", "dry-run", "policy") or not isinstance(parameters, dict):
-            raise InputError("do", do, "pause, dry-run or policy")
-        control = Control(do, value, parameters, asked_s=now_s)
-        if do == "policy":
-            policy_class(value).with_settings(dict(parameters))
+        control = Control.requested(plain, now_s)
+        if control.do == "policy":
+            policy_class(control.value).with_settings(dict(control.parameters))
         submit(self.path, control)
         return control
 

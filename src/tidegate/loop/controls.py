@@ -38,6 +38,8 @@ __all__ = [
 ]
 
 LONGEST_LINE = 10_000
+REQUESTED: dict[str, Any] = {"do": None, "value": None, "parameters": {}}
+"""What a request may say, and what it says if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,36 @@ class Control(Value):
         allowed = {"pause": ("no", "in", "both"), "dry-run": ("on", "off")}.get(self.do)
         if allowed is not None and self.value not in allowed:
             raise InputError(self.do, self.value, "one of " + ", ".join(allowed))
+
+    @classmethod
+    def requested(cls, plain: Mapping[str, Any], now_s: float) -> Control:
+        """The control that plain values describe; InputError if they are not exactly that.
+
+        >>> Control.requested({"do": "pause", "value": "in", "until": "noon"}, now_s=0.0)
+        Traceback (most recent call last):
+        tidegate.errors.InputError: a key of the control is 'until'; it must be do, value or
+        parameters
+        """
+        for key in plain:
+            if key not in REQUESTED:
+                raise InputError("a key of the control", key, "do, value or parameters")
+        do, value, parameters = (plain.get(key, other) for key, other in REQUESTED.items())
+        if do not in ("pause", "dry-run", "policy"):
+            raise InputError("do", do, "pause, dry-run or policy")
+        if not isinstance(value, str):
+            raise InputError("value", value, "a text")
+        if not isinstance(parameters, Mapping):
+            raise InputError("parameters", parameters, "an object with names and values")
+        control = cls(do, value, parameters, asked_s=now_s)
+        control.check()
+        return control
+
+    def check(self) -> None:
+        """Raise InputError for parameters of what has none; a journal may have such a control."""
+        if self.do != "policy":
+            for name in self.parameters:
+                remedy = "only a policy has parameters"
+                raise InputError(f"a parameter of {self.do}", name, "left out", remedy)
 
     def describe(self) -> str:
         """The request in words.
@@ -95,6 +127,7 @@ class ControlState(Value):
         the parameters that it suggests for the latency target `slo_s`. The wrappers stay as they
         are.
         """
+        control.check()
         if control.do == "pause":
             return replace(self, paused=control.value), policy, memory
         if control.do == "dry-run":

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,9 @@ pytestmark = [
 ]
 
 LIMIT_S = 60
+HALF_S = 5
+"""Seconds that a request may take to be sent; 30 by default."""
+THREADS = 32
 OF_THE_ENVIRONMENT = "token-of-the-environment"
 CHILD = """
 import os, pathlib, sys
@@ -48,6 +51,7 @@ class Driver:
     def __init__(self, folder: Path) -> None:
         self.log = folder / "driver.log"
         light = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+        light += f" -Dsun.net.httpserver.maxReqTime={HALF_S}"
         environment = {
             **os.environ,
             "TIDEGATE_AGENT_TOKEN": OF_THE_ENVIRONMENT,
@@ -188,6 +192,22 @@ def test_the_environments_token_counts_without_a_file_and_is_not_shown(
         url, _ = announced(tmp_path / "address")
         about = AgentGateway(url, OF_THE_ENVIRONMENT, watch_only=True)._about
         assert OF_THE_ENVIRONMENT not in json.dumps(about) + (tmp_path / "address").read_text()
+
+
+def test_half_requests_end_and_then_others_are_answered(driver: Driver, tmp_path: Path) -> None:
+    with driver.application(agent_announce=tmp_path / "address"), ExitStack() as opened:
+        url, _ = announced(tmp_path / "address")
+        host, _, port = url.removeprefix("http://").partition(":")
+        halves = [
+            opened.enter_context(socket.create_connection((host, int(port)), LIMIT_S))
+            for _ in range(THREADS + 8)
+        ]
+        for half in halves:
+            half.sendall(b"GET /v1 HTTP/1.1\r\nhost: ")
+        for half in halves:
+            with suppress(ConnectionResetError):
+                assert half.recv(1) == b"", "it was closed"
+        assert AgentGateway(url, OF_THE_ENVIRONMENT, watch_only=True).name
 
 
 def test_what_is_wrong_with_the_agent_is_one_warning_and_the_application_runs(

@@ -18,6 +18,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from tests.spark.local.doors import doors, is_refused, other_addresses
 from tests.spark.streams.chains import CHAIN, STAIRS, expected, heights, stairs
 from tidegate.errors import BackendError, InputError
 from tidegate.spark.local.broker import LocalBroker
@@ -42,6 +43,13 @@ def send(spark: SparkSession, broker: LocalBroker, topic: str, *values: str | No
     spark.createDataFrame([(v,) for v in values], "value string").write.format("kafka").options(
         **{"kafka.bootstrap.servers": servers(broker), "topic": topic}
     ).save()
+
+
+def test_the_embedded_broker_can_be_reached_on_loopback_only(broker: LocalBroker) -> None:
+    assert broker.pid is not None
+    here = doors([broker.pid])
+    assert here and all(door.address.is_loopback for door in here)
+    assert [d for d in here for at in other_addresses() if not is_refused(at, d.port)] == []
 
 
 def test_a_batch_that_died_half_way_counts_for_nothing(

@@ -22,6 +22,7 @@ from tidegate.lab.backtest import bound_of
 from tidegate.lab.environment import TideEnv
 from tidegate.lab.future.trained import BEFORE, STORED, Features, Trained
 from tidegate.lab.scenario_options import ScenarioOptions
+from tidegate.outputs import check_output, write_output
 from tidegate.workloads import RateTrace, Workload, read_trace
 
 __all__ = ["Piece", "cost_of", "train"]
@@ -133,6 +134,7 @@ def main() -> None:
     reader.add_argument("--seed", type=int, default=1)
     reader.add_argument("--out", type=Path, default=STORED)
     given = reader.parse_args()
+    check_output(given.out, "--out")
     pieces = read_pieces(given.folder)
     policy = train(pieces, given.seed, say=lambda text: print(text, flush=True))
     weights = {p.name: round(float(getattr(policy, p.name)), 4) for p in policy.parameters()}
@@ -141,7 +143,7 @@ def main() -> None:
         f"{CANDIDATES} candidates, seed {given.seed}"
     )
     stored = {"weights": weights, "traces": [piece.name for piece in pieces], "how": how}
-    given.out.write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")
+    write_output(given.out, json.dumps(stored, indent=2) + "\n", "--out")
 
 
 if __name__ == "__main__":
