@@ -31,8 +31,8 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import islice
-from operator import attrgetter, eq
+from itertools import compress, islice
+from operator import attrgetter, eq, is_not
 from typing import Any, get_args, get_type_hints
 
 from tidegate.codec import to_plain
@@ -158,15 +158,20 @@ def _compare(old: Any, new: Any, path: Path, found: _Found, declared: Any = None
 def _compare_lists(
     old: Sequence[Any], new: Sequence[Any], path: Path, found: _Found, declared: Any
 ) -> None:
-    if declared is not None and not {*map(type, old), *map(type, new)} <= {declared}:
-        raise Unsuited
-    name = _name if declared is None else _name_of(declared)
-    if (names := found.known.get((path, ()))) is None:
-        names = found.known[path, ()] = list(map(name, old))
-    new_names = list(map(name, new))
     at: Sequence[int] = range(len(new))
     olds, news, known = old, new, found.known
-    if names != new_names:
+    if declared is not None and len(old) == len(new) > FEWEST:
+        other = list(map(is_not, old, new))
+        if 2 * sum(other) < len(other):  # most rows are the same objects
+            at, olds, news = (list(compress(every, other)) for every in (at, old, new))
+            known = {}
+    if declared is not None and not {*map(type, olds), *map(type, news)} <= {declared}:
+        raise Unsuited
+    name = _name if declared is None else _name_of(declared)
+    if (names := known.get((path, ()))) is None:
+        names = known[path, ()] = list(map(name, olds))
+    if names != list(map(name, news)):
+        names, new_names = list(map(name, old)), list(map(name, new))
         position = {name: n for n, name in enumerate(names) if name is not None}
         # Each element is used once: two that were one would change together.
         origin = [None if name is None else position.pop(name, None) for name in new_names]

@@ -75,10 +75,8 @@ class Packing:
     @cached_property
     def hosts(self) -> dict[str, dict[str, Instance]]:
         """The instances on each host by name, hosts in lease order."""
-        hosts: dict[str, dict[str, Instance]] = {host: {} for host in self._first_hosts}
-        for instance in self._start.instances:
-            hosts[instance.host][instance.id] = instance
-        return hosts
+        start = self._start.by_host
+        return {host: start[host].copy() for host in self._first_hosts}
 
     @cached_property
     def _first_hosts(self) -> tuple[str, ...]:
@@ -96,12 +94,15 @@ class Packing:
     def free(self) -> dict[str, list[float]]:
         """Cores, megabytes and megabits per second that are left on each host."""
         have, else_has = self.snapshot.capacities, self.snapshot.offer.capacity
-        free = {host: self._room(have.get(host, else_has), self.fill) for host in self._first_hosts}
-        for instance in self._start.instances:
-            size, left = self.sizes[instance.id], free[instance.host]
-            left[0] -= size.cpu_cores
-            left[1] -= size.memory_mb
-            left[2] -= size.network_mbps
+        sizes, start, free = self.sizes, self._start.by_host, dict[str, list[float]]()
+        for host in self._first_hosts:
+            cores, memory_mb, mbps = self._room(have.get(host, else_has), self.fill)
+            for name in start[host]:
+                size = sizes[name]
+                cores -= size.cpu_cores
+                memory_mb -= size.memory_mb
+                mbps -= size.network_mbps
+            free[host] = [cores, memory_mb, mbps]
         return free
 
     def copy(self) -> Packing:
@@ -385,11 +386,11 @@ def capacity_of(snapshot: Snapshot, host: str) -> Resources:
 
 def sizes_of(snapshot: Snapshot, deployment: Deployment, measure: Measure) -> dict[str, Resources]:
     """Size of each instance: its load if that is requested and measured, else its demand."""
-    demands = {name: operator.demand for name, operator in snapshot.topology.by_name.items()}
+    operators = snapshot.topology.by_name
     if measure == "demand":
-        return {i.id: demands[i.operator] for i in deployment.instances}
+        return {i.id: operators[i.operator].demand for i in deployment.instances}
     loads = snapshot.loads
-    return {i.id: loads.get(i.id) or demands[i.operator] for i in deployment.instances}
+    return {i.id: loads.get(i.id) or operators[i.operator].demand for i in deployment.instances}
 
 
 @lru_cache(maxsize=1 << 16)
