@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
@@ -60,6 +61,18 @@ class Deployment(Value):
     def counts(self) -> Counter[str]:
         """Instances by operator."""
         return Counter(map(_operator, self.instances))
+
+    def counts_in(self, operators: Collection[str]) -> dict[str, int]:
+        """Instances of each of these operators, in their order; zero where there are none."""
+        if "counts" not in self.__dict__ and operators:  # one pass less, for thousands of operators
+            counts = Counter[str]()
+            dict.update(counts, dict.fromkeys(operators, 0))
+            every = len(counts)
+            counts.update(map(_operator, self.instances))
+            if len(counts) == every:
+                return dict(counts)
+        counts = self.counts
+        return {name: counts[name] for name in operators}
 
     @cached_property
     def home(self) -> dict[str, str]:

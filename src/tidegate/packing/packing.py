@@ -59,8 +59,9 @@ class Packing:
         self.unmet: list[Unmet] = []
         self._start = start = deployment or snapshot.requested
         self._measure: Measure = measure
-        present = start.counts
-        self._counts = {name: present[name] for name in snapshot.topology.by_name}
+        self._moved: set[str] = set()
+        """Instances that were started, moved or stopped."""
+        self._counts = start.counts_in(snapshot.topology.by_name)
         if deployment is None and 0 in self._counts.values():
             self._revive()
 
@@ -94,15 +95,13 @@ class Packing:
     def free(self) -> dict[str, list[float]]:
         """Cores, megabytes and megabits per second that are left on each host."""
         have, else_has = self.snapshot.capacities, self.snapshot.offer.capacity
-        sizes, start, free = self.sizes, self._start.by_host, dict[str, list[float]]()
-        for host in self._first_hosts:
-            cores, memory_mb, mbps = self._room(have.get(host, else_has), self.fill)
-            for name in start[host]:
-                size = sizes[name]
-                cores -= size.cpu_cores
-                memory_mb -= size.memory_mb
-                mbps -= size.network_mbps
-            free[host] = [cores, memory_mb, mbps]
+        free = {host: self._room(have.get(host, else_has), self.fill) for host in self._first_hosts}
+        # The first sizes are those of the initial instances, in their order.
+        for size, instance in zip(self.sizes.values(), self._start.instances, strict=False):
+            left = free[instance.host]
+            left[0] -= size.cpu_cores
+            left[1] -= size.memory_mb
+            left[2] -= size.network_mbps
         return free
 
     def copy(self) -> Packing:
@@ -111,7 +110,7 @@ class Packing:
         twin.__dict__.update(self.__dict__)
         twin.hosts = {host: dict(placed) for host, placed in self.hosts.items()}
         twin.free = {host: list(left) for host, left in self.free.items()}
-        for name in ("sizes", "home", "_counts", "_numbers", "reasons", "unmet"):
+        for name in ("sizes", "home", "_counts", "_numbers", "_moved", "reasons", "unmet"):
             setattr(twin, name, getattr(self, name).copy())
         return twin
 
@@ -194,6 +193,7 @@ class Packing:
     def stop(self, instance_id: str) -> Instance:
         """Stop an instance."""
         host = self.home.pop(instance_id)
+        self._moved.add(instance_id)
         instance = self.hosts[host].pop(instance_id)
         size, left = self.sizes[instance_id], self.free[host]
         left[0] += size.cpu_cores
@@ -252,11 +252,12 @@ class Packing:
         if "hosts" not in self.__dict__:  # nothing can have changed
             return self._start
         home, before = self.home, self._start.home
-        if home == before and self.hosts.keys() == self._start.host_names:
+        moved = {name for name in self._moved if home.get(name) != before.get(name)}
+        if not moved and self.hosts.keys() == self._start.host_names:
             return self._start
         # Those that stay are in order already, which makes it quick to sort all.
-        stay = [i for i in self._start.instances if home.get(i.id) == i.host]
-        new = [self.hosts[at][name] for name, at in home.items() if before.get(name) != at]
+        stay = [i for i in self._start.instances if i.id not in moved]
+        new = [self.hosts[home[name]][name] for name in moved if name in home]
         return Deployment(tuple(self.hosts), (*stay, *new))
 
     def plan(self, predicted: Prediction | None = None) -> Plan:
@@ -309,6 +310,7 @@ class Packing:
         name, host = instance.id, instance.host
         self.hosts[host][name] = instance
         self.home[name] = host
+        self._moved.add(name)
         size, left = self.sizes[name], self.free[host]
         left[0] -= size.cpu_cores
         left[1] -= size.memory_mb
