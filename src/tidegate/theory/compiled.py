@@ -55,7 +55,7 @@ def compiled(function: Any = None, *, inside: bool = False, **options: Any) -> A
 
     def compile_later(function: Any) -> Any:
         # Nothing calls kernels from C.
-        wrappers = {"no_cfunc_wrapper": True, "no_cpython_wrapper": inside}
+        wrappers: Any = {"no_cfunc_wrapper": True, "no_cpython_wrapper": inside}
         dispatcher: Any = numba.njit(**wrappers, **options)(function)
         jit = hasattr(dispatcher, "enable_caching")  # False with NUMBA_DISABLE_JIT
         if jit and cache_folder(Path(function.__code__.co_filename).parent):
