@@ -50,7 +50,7 @@ MOST_INSTANCES = 200_000
 """Instances that are remembered."""
 _instance = cache(Instance)
 """An instance that stays where it is, is the same object in each turn: it need not be made again,
-and whoever compares two deployments sees at once that it has not changed."""
+and a comparison of two deployments sees at once that it has not changed."""
 HostStatus = Literal["starting", "running", "draining"]
 InstanceStatus = Literal["starting", "running", "stopping"]
 
