@@ -15,7 +15,7 @@ from tidegate.codec import from_plain, to_json, to_plain
 from tidegate.dashboard.journals import WatchedJournal
 from tidegate.errors import InputError
 from tidegate.loop.backend import Outcome
-from tidegate.loop.changes import changed, changes
+from tidegate.loop.changes import Known, changed, changes
 from tidegate.loop.journal import Journal, Rotation, Turn, TurnReader, last_turns, read_journal
 from tidegate.loop.lines import MOST_SINCE, SHORT
 from tidegate.loop.records import remembered
@@ -129,6 +129,35 @@ def turns(draw: st.DrawFn) -> Turn:
 def test_the_changes_lead_from_one_turn_to_the_other(old: Turn, new: Turn) -> None:
     assert applied(old, new) == new
     assert changes(new, applied(old, new)) == {}
+
+
+@given(old=turns(), news=st.lists(turns(), max_size=4))
+def test_what_is_kept_of_the_old_turn_changes_nothing(old: Turn, news: list[Turn]) -> None:
+    known: Known = {}
+    for new in (*news, *news):
+        assert changes(old, new, known) == changes(old, new)
+
+
+@given(old=turns(), data=st.data())
+def test_rows_that_are_the_same_objects_change_nothing(old: Turn, data: st.DataObject) -> None:
+    def with_one_host_of(turn: Turn, hosts: tuple[Host, ...]) -> Turn:
+        assert turn.snapshot is not None
+        there = [host.id for host in hosts]
+        if not there:
+            return turn
+        n = data.draw(st.integers(0, len(there) - 1))
+        other = replace(hosts[n], utilisation=data.draw(st.sampled_from([0.0, 0.5])))
+        return replace(
+            turn, snapshot=replace(turn.snapshot, hosts=(*hosts[:n], other, *hosts[n + 1 :]))
+        )
+
+    if old.snapshot is None:
+        return
+    new = with_one_host_of(old, old.snapshot.hosts)
+    assert new.snapshot is not None
+    apart = from_plain(Turn, to_plain(new))  # equal values, no object in common
+    assert changes(old, new) == changes(old, apart)
+    assert applied(old, new) == new
 
 
 def test_equal_values_of_a_column_are_written_once() -> None:

@@ -53,6 +53,19 @@ def test_a_decision_that_changes_nothing_lists_no_hosts() -> None:
     assert asked.plan() == plan
 
 
+def test_an_instance_that_returns_has_not_moved() -> None:
+    packing = Packing(FLEET)
+    packing.move("q1-1", "host-2")
+    assert packing.deployment.home["q1-1"] == "host-2"
+    packing.move("q1-1", "host-1")
+    assert packing.deployment is FLEET.requested
+    started = packing.start("q1", "host-2")
+    packing.stop("q2-1")
+    expected = {**FLEET.requested.home, started.id: "host-2"}
+    del expected["q2-1"]
+    assert packing.deployment.home == expected
+
+
 def test_a_copy_shares_nothing_with_the_original() -> None:
     packing = Packing(FLEET)
     before = packing.deployment

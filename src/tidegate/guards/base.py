@@ -55,7 +55,7 @@ class Guard(PolicyWrapper):
             plan = replace(plan, reasons=(*plan.reasons, Reason(CLOCK, text)))
         allowed, why, own_after = self.limit(snapshot, plan, own)
         after = WrapperMemory(own_after, inner)
-        if allowed.deployment == plan.deployment:
+        if allowed.deployment is plan.deployment or allowed.deployment == plan.deployment:
             return plan, after
         binding = Binding(self.name, len(plan.deployment.hosts), len(allowed.deployment.hosts), why)
         bound = replace(

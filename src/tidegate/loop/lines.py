@@ -25,7 +25,7 @@ from zlib import crc32
 
 from tidegate.codec import to_json
 from tidegate.errors import InputError
-from tidegate.loop.changes import Unsuited, changed, changes
+from tidegate.loop.changes import Known, Unsuited, changed, changes
 
 __all__ = ["MOST_SINCE", "LineReader", "LineWriter", "first_whole", "newest_first"]
 
@@ -53,6 +53,7 @@ class LineWriter:
     def begin_file(self) -> None:
         """The next line is full."""
         self._base: Any = None
+        self._columns: Known = {}
         self._length = self._check = 0
         self._since = self._least = self._spent = 0
 
@@ -66,7 +67,7 @@ class LineWriter:
         return to_json(turn, defaults=False).encode() + b"\n"
 
     def _based(self, turn: Any) -> bytes:
-        found = changes(self._base, replace(turn, number=self._base.number))
+        found = changes(self._base, replace(turn, number=self._base.number), self._columns)
         line = {
             "number": turn.number,
             "version": VERSION,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import starmap
 from operator import attrgetter
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
@@ -45,6 +45,12 @@ __all__ = [
 
 T = TypeVar("T")
 _placed = attrgetter("id", "operator", "host")
+_status = attrgetter("status")
+MOST_INSTANCES = 200_000
+"""Instances that are remembered."""
+_instance = cache(Instance)
+"""An instance that stays where it is, is the same object in each turn: it need not be made again,
+and a comparison of two deployments sees at once that it has not changed."""
 HostStatus = Literal["starting", "running", "draining"]
 InstanceStatus = Literal["starting", "running", "stopping"]
 
@@ -530,8 +536,12 @@ class Snapshot(Value):
     def requested(self) -> Deployment:
         """The requested deployment: what runs or starts, without what drains or stops."""
         kept = {host.id for host in self.hosts if host.status != "draining"}
-        staying = [i for i in self.instances if i.status != "stopping" and i.host in kept]
-        return Deployment(tuple(kept), tuple(starmap(Instance, map(_placed, staying))))
+        staying: Iterable[InstanceReading] = self.instances
+        if len(kept) < len(self.hosts) or "stopping" in map(_status, staying):
+            staying = [i for i in staying if i.status != "stopping" and i.host in kept]
+        if _instance.cache_info().currsize > MOST_INSTANCES:
+            _instance.cache_clear()
+        return Deployment(tuple(kept), tuple(starmap(_instance, map(_placed, staying))))
 
     @cached_property
     def unrequested(self) -> tuple[Instance, ...]:

@@ -59,8 +59,9 @@ class Packing:
         self.unmet: list[Unmet] = []
         self._start = start = deployment or snapshot.requested
         self._measure: Measure = measure
-        present = start.counts
-        self._counts = {name: present[name] for name in snapshot.topology.by_name}
+        self._moved: set[str] = set()
+        """Instances that were started, moved or stopped."""
+        self._counts = start.counts_in(snapshot.topology.by_name)
         if deployment is None and 0 in self._counts.values():
             self._revive()
 
@@ -75,10 +76,8 @@ class Packing:
     @cached_property
     def hosts(self) -> dict[str, dict[str, Instance]]:
         """The instances on each host by name, hosts in lease order."""
-        hosts: dict[str, dict[str, Instance]] = {host: {} for host in self._first_hosts}
-        for instance in self._start.instances:
-            hosts[instance.host][instance.id] = instance
-        return hosts
+        start = self._start.by_host
+        return {host: start[host].copy() for host in self._first_hosts}
 
     @cached_property
     def _first_hosts(self) -> tuple[str, ...]:
@@ -97,8 +96,9 @@ class Packing:
         """Cores, megabytes and megabits per second that are left on each host."""
         have, else_has = self.snapshot.capacities, self.snapshot.offer.capacity
         free = {host: self._room(have.get(host, else_has), self.fill) for host in self._first_hosts}
-        for instance in self._start.instances:
-            size, left = self.sizes[instance.id], free[instance.host]
+        # The first sizes are those of the initial instances, in their order.
+        for size, instance in zip(self.sizes.values(), self._start.instances, strict=False):
+            left = free[instance.host]
             left[0] -= size.cpu_cores
             left[1] -= size.memory_mb
             left[2] -= size.network_mbps
@@ -110,7 +110,7 @@ class Packing:
         twin.__dict__.update(self.__dict__)
         twin.hosts = {host: dict(placed) for host, placed in self.hosts.items()}
         twin.free = {host: list(left) for host, left in self.free.items()}
-        for name in ("sizes", "home", "_counts", "_numbers", "reasons", "unmet"):
+        for name in ("sizes", "home", "_counts", "_numbers", "_moved", "reasons", "unmet"):
             setattr(twin, name, getattr(self, name).copy())
         return twin
 
@@ -193,6 +193,7 @@ class Packing:
     def stop(self, instance_id: str) -> Instance:
         """Stop an instance."""
         host = self.home.pop(instance_id)
+        self._moved.add(instance_id)
         instance = self.hosts[host].pop(instance_id)
         size, left = self.sizes[instance_id], self.free[host]
         left[0] += size.cpu_cores
@@ -251,11 +252,12 @@ class Packing:
         if "hosts" not in self.__dict__:  # nothing can have changed
             return self._start
         home, before = self.home, self._start.home
-        if home == before and self.hosts.keys() == self._start.host_names:
+        moved = {name for name in self._moved if home.get(name) != before.get(name)}
+        if not moved and self.hosts.keys() == self._start.host_names:
             return self._start
         # Those that stay are in order already, which makes it quick to sort all.
-        stay = [i for i in self._start.instances if home.get(i.id) == i.host]
-        new = [self.hosts[at][name] for name, at in home.items() if before.get(name) != at]
+        stay = [i for i in self._start.instances if i.id not in moved]
+        new = [self.hosts[home[name]][name] for name in moved if name in home]
         return Deployment(tuple(self.hosts), (*stay, *new))
 
     def plan(self, predicted: Prediction | None = None) -> Plan:
@@ -308,6 +310,7 @@ class Packing:
         name, host = instance.id, instance.host
         self.hosts[host][name] = instance
         self.home[name] = host
+        self._moved.add(name)
         size, left = self.sizes[name], self.free[host]
         left[0] -= size.cpu_cores
         left[1] -= size.memory_mb
@@ -385,11 +388,11 @@ def capacity_of(snapshot: Snapshot, host: str) -> Resources:
 
 def sizes_of(snapshot: Snapshot, deployment: Deployment, measure: Measure) -> dict[str, Resources]:
     """Size of each instance: its load if that is requested and measured, else its demand."""
-    demands = {name: operator.demand for name, operator in snapshot.topology.by_name.items()}
+    operators = snapshot.topology.by_name
     if measure == "demand":
-        return {i.id: demands[i.operator] for i in deployment.instances}
+        return {i.id: operators[i.operator].demand for i in deployment.instances}
     loads = snapshot.loads
-    return {i.id: loads.get(i.id) or demands[i.operator] for i in deployment.instances}
+    return {i.id: loads.get(i.id) or operators[i.operator].demand for i in deployment.instances}
 
 
 @lru_cache(maxsize=1 << 16)

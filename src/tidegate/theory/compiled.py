@@ -36,10 +36,14 @@ STALE_S = 86_400.0
 @overload
 def compiled(function: Kernel) -> Kernel: ...
 @overload
-def compiled(function: None = None, **options: Any) -> Callable[[Kernel], Kernel]: ...
-def compiled(function: Any = None, **options: Any) -> Any:
+def compiled(
+    function: None = None, *, inside: bool = False, **options: Any
+) -> Callable[[Kernel], Kernel]: ...
+def compiled(function: Any = None, *, inside: bool = False, **options: Any) -> Any:
     """Decorator like `numba.njit(cache=True)`, for kernels that are spread over files.
 
+    inside: whether only compiled functions call it. Python cannot call it then, and it takes less
+    time to compile: code that unpacks twenty arrays is longer than many a kernel.
     options: as of `numba.njit`. Without a writable folder functions are compiled in each process.
 
     >>> @compiled(error_model="numpy")
@@ -50,7 +54,9 @@ def compiled(function: Any = None, **options: Any) -> Any:
     """
 
     def compile_later(function: Any) -> Any:
-        dispatcher: Any = numba.njit(**options)(function)
+        # Nothing calls kernels from C.
+        wrappers: Any = {"no_cfunc_wrapper": True, "no_cpython_wrapper": inside}
+        dispatcher: Any = numba.njit(**wrappers, **options)(function)
         jit = hasattr(dispatcher, "enable_caching")  # False with NUMBA_DISABLE_JIT
         if jit and cache_folder(Path(function.__code__.co_filename).parent):
             dispatcher._cache = _KernelCache(function)  # type: ignore[no-untyped-call]

@@ -28,6 +28,7 @@ from tidegate.lab.sweep.figures import (
 )
 from tidegate.lab.sweep.grid import PolicyGrid, SweepCell, grid_from, load_grid
 from tidegate.lab.sweep.page import sweep_page
+from tidegate.lab.sweep.spark_run import task_sizes
 from tidegate.workloads import read_trace
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "sweep.yaml"
@@ -186,6 +187,18 @@ def test_seeds_draw_other_items_and_the_same_for_every_policy() -> None:
     rows = rows_of(small(policies=["ds2", "drs"], mode="item"))
     items = {(row["policy"], row["seed"]): row["items_in"] for row in rows}
     assert items["ds2", 1] == items["drs", 1] != items["ds2", 2] == items["drs", 2]
+
+
+@pytest.mark.parametrize(("cells", "cores"), [(0, 2), (1, 8), (600, 2), (10_000, 2), (500, 64)])
+def test_tasks_become_smaller_towards_the_end(cells: int, cores: int) -> None:
+    sizes = task_sizes(cells, cores, most=32)
+    assert sum(sizes) == cells
+    assert sizes == sorted(sizes, reverse=True)
+    assert all(1 <= size <= 32 for size in sizes)
+    left = cells
+    for size in sizes:  # no core has to wait long for another one
+        assert size <= max(1, left / (2 * cores))
+        left -= size
 
 
 def test_a_cell_that_fails_is_a_row_with_its_error() -> None:

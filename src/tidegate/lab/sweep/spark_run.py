@@ -18,6 +18,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["Sweep", "SweepState", "sweep_state"]
+__all__ = ["Sweep", "SweepState", "sweep_state", "task_sizes"]
 
 MOST_CELLS = {"fluid": 32, "item": 4}
 """Most cells of a task: about a second of work, compared to 26 ms of overhead per task."""
-FEWEST_TASKS = 256
+SHARE = 4
+"""A task takes at most this part of what is left for a core, so that all cores end together."""
 DIED = re.compile(r"Task (\d+) in stage \S+ failed \d+ times[^:]*: *(.*)")
 OnProgress = Callable[[int, int], None]
 
@@ -97,6 +99,21 @@ def _results(out: Path) -> Iterator[tuple[str, str, str]]:
         yield from zip(columns["cell"], columns["status"], columns["code"], strict=True)
 
 
+def task_sizes(cells: int, cores: int, most: int) -> list[int]:
+    """Cells of each task: many at first, for little overhead, and single ones at the end.
+
+    cores: tasks at a time. most: cells of a task at most.
+
+    >>> task_sizes(40, cores=2, most=8)
+    [5, 4, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+    """
+    sizes = []
+    while cells > 0:
+        sizes.append(max(1, min(most, cells // (SHARE * cores))))
+        cells -= sizes[-1]
+    return sizes
+
+
 class Sweep:
     """A sweep on a Spark session.
 
@@ -145,11 +162,15 @@ class Sweep:
             raise BackendError(f"results could not be written: {writer.error}") from writer.error
 
     def _chunks(self, cells: Sequence[str]) -> list[list[str]]:
-        size = self._chunk
-        if size is None:
-            tasks = max(FEWEST_TASKS, 4 * self._context.defaultParallelism)
-            size = max(1, min(MOST_CELLS[self._grid.mode], len(cells) // tasks))
-        return [list(cells[i : i + size]) for i in range(0, len(cells), size)]
+        if self._chunk is not None:
+            sizes = [self._chunk] * (len(cells) // self._chunk + 1)
+        else:
+            sizes = task_sizes(
+                len(cells), self._context.defaultParallelism, MOST_CELLS[self._grid.mode]
+            )
+        ends = list(accumulate(sizes))
+        parts = zip([0, *ends], ends, strict=False)
+        return [list(cells[start:end]) for start, end in parts if start < len(cells)]
 
     def _run_chunks(
         self,

@@ -61,7 +61,7 @@ def service_time(
     return samples[first + int(draw * count)], state
 
 
-@compiled
+@compiled(inside=True)
 def line_up(
     o: int, ops_i: Ints, slot_f: Floats, slot_i: Ints, line_time: Floats, line_slot: Ints
 ) -> None:
@@ -91,7 +91,7 @@ def line_up(
     ops_i[o, at.LINE_FIRST], ops_i[o, at.LINE_COUNT] = 0, count
 
 
-@compiled
+@compiled(inside=True)
 def count_departures(
     count: int,
     left_s: Floats,
@@ -158,7 +158,7 @@ def count_departures(
     tally[at.LATE_SINCE_S], tally[at.LAST_LATE_S] = since_s, last_late_s
 
 
-@compiled
+@compiled(inside=True)
 def finish_roots(
     count: int,
     left_s: Floats,
@@ -212,7 +212,7 @@ def finish_roots(
     whole[at.SOJOURN_MAX_S] = longest
 
 
-@compiled
+@compiled(inside=True)
 def _load(
     now: float,
     mark: int,
@@ -245,7 +245,7 @@ def _load(
                     slot_f[o, mark, s] = busy
 
 
-@compiled
+@compiled(inside=True)
 def set_slow_down(
     now: float, ops_f: Floats, slot_f: Floats, slot_i: Ints, hosts: Floats, whole: Floats
 ) -> None:
@@ -344,7 +344,7 @@ def end_interval(
                 seen += count
 
 
-@compiled
+@compiled(inside=True)
 def _count_hosts(
     now: float, span: float, load: Floats, hosts: Floats, row: Floats, whole: Floats
 ) -> None:

@@ -211,7 +211,7 @@ def run_events(
     return filled, room_needed, roots_needed
 
 
-@compiled
+@compiled(inside=True)
 def _room(
     operators: int, copies_max: int, buffer_time: Floats, buffer_root: Ints, ends: Ints
 ) -> int:
@@ -230,7 +230,7 @@ def _room(
     return events if events * copies_max * 4 > room else 0
 
 
-@compiled(error_model="numpy")
+@compiled(inside=True, error_model="numpy")
 def _begin(
     o: int,
     now: float,

@@ -69,14 +69,14 @@ def uniform(state: np.uint64) -> tuple[float, np.uint64]:
     return (_mixed(state) >> _SHIFT_11) * _UNIT, state
 
 
-@compiled
+@compiled(inside=True)
 def _mixed(state: np.uint64) -> np.uint64:
     mixed = (state ^ (state >> _SHIFT_30)) * _MIX_1
     mixed = (mixed ^ (mixed >> _SHIFT_27)) * _MIX_2
     return mixed ^ (mixed >> _SHIFT_31)
 
 
-@compiled
+@compiled(inside=True)
 def _unlikely(state: np.uint64, layer: int, value: float) -> tuple[float, np.uint64]:
     """The one draw in fifty outside of a layer's core; negative if it is rejected."""
     share, state = uniform(state)

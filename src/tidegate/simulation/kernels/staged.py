@@ -171,7 +171,7 @@ def _nothing_to_do(
     return True
 
 
-@compiled
+@compiled(inside=True)
 def _count_arrivals(first: int, last: int, times: Floats, tally: Floats) -> None:
     """Count the items that have arrived in a queue, and the gaps between them."""
     before, gap_s, gap_square = tally[at.LAST_ARRIVAL_S], 0.0, 0.0
@@ -187,7 +187,7 @@ def _count_arrivals(first: int, last: int, times: Floats, tally: Floats) -> None
     tally[at.GAP_SQUARE] += gap_square
 
 
-@compiled
+@compiled(inside=True)
 def _keep(
     first: int,
     last: int,
@@ -230,7 +230,7 @@ def _keep(
     return last - first, kept
 
 
-@compiled(error_model="numpy")
+@compiled(inside=True, error_model="numpy")
 def _serve(
     stop: float,
     head: int,
@@ -335,7 +335,7 @@ def _serve(
 # --- routing ----------------------------------------------------------------------------------
 
 
-@compiled
+@compiled(inside=True)
 def _cut(times: Floats, position: Ints, until: Ints, stop: float) -> float:
     """An earlier end of the window if many items arrive, so that it fits the cache."""
     for source in range(len(position)):
@@ -346,7 +346,7 @@ def _cut(times: Floats, position: Ints, until: Ints, stop: float) -> float:
     return stop
 
 
-@compiled
+@compiled(inside=True)
 def _first_from(times: Floats, low: int, high: int, moment: float) -> int:
     """The first place in sorted times, from `low` to before `high`, that is not before a moment.
 
@@ -361,7 +361,7 @@ def _first_from(times: Floats, low: int, high: int, moment: float) -> int:
     return low
 
 
-@compiled
+@compiled(inside=True)
 def _needs(
     times: Floats,
     position: Ints,
@@ -411,7 +411,7 @@ def _needs(
     return room, roots
 
 
-@compiled
+@compiled(inside=True)
 def _admit(
     source: int,
     times: Floats,
@@ -456,7 +456,7 @@ def _admit(
     return count
 
 
-@compiled
+@compiled(inside=True)
 def _send(
     count: int,
     edge_from: int,
@@ -508,7 +508,7 @@ def _send(
     return sure == 0
 
 
-@compiled
+@compiled(inside=True)
 def _merge(
     o: int, ops_i: Ints, in_buffer: Ints, buffer_time: Floats, buffer_root: Ints, ends: Ints
 ) -> None:

@@ -129,7 +129,7 @@ def _draw(rng: Words, which: int, mean: float, size: int, draws: Floats) -> None
     rng[which] = state
 
 
-@compiled
+@compiled(inside=True)
 def _pass(
     size: int, servers: int, free: Floats, born: Floats, service: Floats, times: Floats,
     births: Floats,
