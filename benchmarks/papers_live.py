@@ -1,0 +1,297 @@
+"""The papers' experiments live on Spark, where they were only simulated.
+
+    python benchmarks/papers_live.py                       # all experiments, what is missing
+    python benchmarks/papers_live.py --only fig6 --runs 2  # one of them
+    python benchmarks/papers_live.py --report              # only the page, from the ledger
+
+Logo detection (DRS, Figs. 6, 9 and 10) waits for the paper's service times instead of computing, so
+that slots are scarce and a small machine has room for 22 of them (`tidegate run logos --imitate`).
+Machines are executors with five slots; three of all slots are left free, as in the paper.
+
+Each run adds its rows to docs/measured/papers-live.jsonl, with the load of the machine during it. A
+run that is there is not repeated. The page docs/measured/papers-live.md is written from the ledger
+alone: it holds the costs that were fitted to a run, from which other runs are simulated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from papers_live_page import chain, write_page
+
+from tidegate.apps.application import application
+from tidegate.apps.feed import TopicFeed
+from tidegate.apps.latency import latencies_in, processed_s
+from tidegate.apps.live import LiveRun, check_parts, close_windows, start_feed, start_on_cluster
+from tidegate.errors import BackendError, TidegateError
+from tidegate.lab.papers.drs.world import VLD_26
+from tidegate.lifecycle import Stop, wait_until
+from tidegate.loop.journal import Turn, read_journal
+from tidegate.simulation.calibrate import calibrate
+from tidegate.spark.autoscaler.autoscaler import Autoscaler
+from tidegate.spark.local.cluster import LocalCluster
+from tidegate.spark.streams.topology import RunningTopology
+
+LEDGER = Path("docs/measured/papers-live.jsonl")
+OUT = Path("out/bench-papers-live")
+NAMES = ("extract", "match", "aggregate")
+PERIOD_S = 12.0
+"""Seconds between two batches of the first operator."""
+STATE_PARTITIONS = 4
+PER_MACHINE, RESERVED = 5, 3
+Row = dict[str, Any]
+Say = Callable[[str], None]
+
+
+@dataclass
+class Live:
+    """Logo detection as it runs."""
+
+    run: LiveRun
+    cluster: LocalCluster
+    spark: Any
+    running: RunningTopology
+    feed: TopicFeed
+    loads: list[float] = field(default_factory=list)
+
+    def allocate(self, allocation: tuple[int, ...]) -> None:
+        """Let the next batches have these tasks."""
+        self.running.live_settings.set_parallelism(dict(zip(NAMES, allocation, strict=True)))
+
+    def wait(self, seconds: float, say: Say) -> tuple[float, float]:
+        """Wait so long, watch for failures and the machine's load; returns begin and end."""
+        began_s = time.time()
+        for _ in range(max(1, round(seconds / 4))):
+            wait_until(lambda: False, seconds / max(1, round(seconds / 4)), None, self.check)
+            self.loads.append(os.getloadavg()[0])
+        say(f"{self.running.lag_items()} wait, load {self.loads[-1]:.1f}")
+        return began_s, time.time()
+
+    def check(self) -> None:
+        """Raise BackendError if a part has failed."""
+        check_parts(self.running, self.feed)
+
+    def rest(self) -> None:
+        """End the input and wait until all of it is processed."""
+        self.feed.play(self.run.steady("none"))
+        done = wait_until(
+            lambda: not any(self.running.lag_items().values()), 180.0, None, self.check
+        )
+        if not done:
+            raise BackendError("the input was not processed within three minutes")
+
+    def scaler(self, name: str, dry_run: bool, **settings: Any) -> Autoscaler:
+        """An autoscaler by DRS on these machines, with a journal of that name."""
+        return Autoscaler(
+            self.spark, slo="60s", policy="drs", journal=self.run.out / f"{name}.jsonl",
+            interval="4s", stabilise="10s", price_per_hour=0.0, dry_run=dry_run,
+            cluster=None if dry_run else self.cluster, seed=self.run.seed,
+            **settings, **self.running.for_autoscaler(),
+        )  # fmt: skip
+
+    def figures(self, from_s: float, until_s: float) -> Row:
+        """Latencies of the frames that arrived in between."""
+        done = processed_s(self.running)
+        assert done is not None
+        taken_s, waiting = latencies_in(done, self.feed.published, from_s, until_s)
+        if waiting or not len(taken_s):
+            raise BackendError(f"{waiting} frames were not processed, {len(taken_s)} were")
+        return {
+            "frames": len(taken_s),
+            "mean_s": float(taken_s.mean()),
+            "sd_s": float(taken_s.std()),
+            "p95_s": float(np.percentile(taken_s, 95)),
+        }
+
+
+@contextmanager
+def logos(name: str, seed: int, machines: int, most: int, say: Say) -> Iterator[Live]:
+    """Logo detection on machines of five slots, after its first batches."""
+    app = application("logos", imitate=True, trigger_s=PERIOD_S, state_partitions=STATE_PARTITIONS)
+    out = OUT / f"{name}-{seed}"
+    out.mkdir(parents=True, exist_ok=True)
+    for old in out.glob("*.jsonl"):
+        old.unlink()
+    run = LiveRun(
+        app, out, seconds=3600.0, hosts=machines, max_hosts=most, slots=PER_MACHINE, seed=seed,
+        trigger_s=0.1,
+    )  # fmt: skip
+    with ExitStack() as stack:
+        cluster, spark, running = start_on_cluster(run, stack, say, Stop())
+        feed = start_feed(run, running, stack)
+        live = Live(run, cluster, spark, running, feed)
+        for _ in range(2):  # batches that compile, and those after them
+            before = {n: running.live_settings.counts(n).seen for n in NAMES}
+            wait_until(
+                lambda: all(running.live_settings.counts(n).seen > before[n] for n in NAMES),  # noqa: B023
+                300.0, None, live.check,
+            )  # fmt: skip
+        yield live
+        close_windows(app, running)
+        running.stop()
+        checked = app.compare(spark, running)
+        if not checked.exact:
+            raise BackendError(f"the results are not those of the reference: {checked.wrong}")
+
+
+def fitted(journal: Path) -> Row:
+    """The costs of a batch that a journal shows, by operator."""
+    world = calibrate(read_journal(journal), journal.name).world
+    settings = world.settings
+    return {
+        "overhead_s": {n: settings.overheads_s.get(n, settings.overhead_s) for n in NAMES},
+        "overhead_scv": settings.overhead_scv,
+        "fixed_s": {n: settings.fixed_works_s.get(n, settings.fixed_work_s) for n in NAMES},
+        "trigger_s": {
+            n: settings.trigger_intervals_s.get(n, settings.trigger_interval_s) for n in NAMES
+        },
+        "service_s": {o.name: o.service_time_s for o in world.topology.operators},
+        "service_scv": {o.name: o.service_scv for o in world.topology.operators},
+        "startup_s": world.offer.startup_s,
+    }
+
+
+def fig6(seed: int, say: Say) -> Iterator[Row]:
+    """Six allocations of 22 slots one after the other, in an order that is drawn."""
+    order = np.random.default_rng(seed).permutation(len(VLD_26.allocations))
+    with logos("fig6", seed, 5, 5, say) as live:
+        parts = []
+        live.allocate(VLD_26.allocations[order[0]])
+        limits = {"min_executors": 5, "max_executors": 5}
+        with live.scaler("journal", dry_run=True, **limits):
+            live.feed.play(live.run.workload())
+            live.wait(PERIOD_S, say)
+            for n in order:
+                live.allocate(VLD_26.allocations[n])
+                seen = len(live.loads)
+                begin_s, end_s = live.wait(7 * PERIOD_S, say)
+                parts.append((VLD_26.allocations[n], begin_s, end_s, live.loads[seen:]))
+            live.rest()
+        for allocation, begin_s, end_s, loads in parts:
+            # The first batch may still have tasks of the allocation before, the last of the next.
+            found = live.figures(begin_s + PERIOD_S, end_s - 2 * PERIOD_S)
+            yield {"allocation": list(allocation), "load": float(np.mean(loads)), **found}
+        yield {"fitted": fitted(live.run.out / "journal.jsonl")}
+
+
+def fig9(seed: int, say: Say) -> Iterator[Row]:
+    """A bad allocation, then the scheduler on the same machines."""
+    start = ((8, 12, 2), (11, 9, 2))[seed % 2]
+    parameters = {"min_gain": 0.0, "reserved": RESERVED, "t_max_s": 60.0}
+    with logos("fig9", seed, 5, 5, say) as live:
+        yield from _scheduled(live, start, parameters, 5, say)
+
+
+def fig10(seed: int, say: Say) -> Iterator[Row]:
+    """Four machines that miss the bound, then the scheduler, which may lease a fifth."""
+    parameters = {"min_gain": 0.0, "reserved": RESERVED, "headroom": 0.0}
+    with logos("fig10", seed, 4, 5, say) as live:
+        yield from _scheduled(live, (8, 8, 1), parameters, 5, say)
+
+
+def _scheduled(
+    live: Live, start: tuple[int, ...], parameters: Mapping[str, Any], most: int, say: Say
+) -> Iterator[Row]:
+    """Some periods with an allocation, then some with the scheduler."""
+    live.allocate(start)
+    machines = len(live.cluster.workers)
+    changes: list[tuple[float, list[int], int]] = []
+
+    def seen(turn: Turn) -> None:
+        if turn.snapshot is None:
+            return
+        counts = turn.snapshot.requested.counts
+        now = [counts[name] for name in NAMES]
+        if not changes or changes[-1][1:] != (now, len(turn.snapshot.hosts)):
+            changes.append((turn.snapshot.time_s, now, len(turn.snapshot.hosts)))
+            say(f"{now} on {len(turn.snapshot.hosts)}: {turn.plan.reasons if turn.plan else ''}")
+
+    with live.scaler("before", dry_run=True, min_executors=machines, max_executors=most):
+        live.feed.play(live.run.workload())
+        live.wait(PERIOD_S, say)
+        before = live.wait(6 * PERIOD_S, say)
+    costs = fitted(live.run.out / "before.jsonl")
+    parameters = dict(parameters)
+    # Unless it is given, the bound is between what the machines can reach and what one more can.
+    few, many = (chain(costs).oldest_s(a) for a in (start, VLD_26.best))
+    parameters.setdefault("t_max_s", (few + many) / 2)
+    limits = {"min_executors": machines, "max_executors": most}
+    with live.scaler("after", dry_run=False, parameters=parameters, on_turn=seen, **limits):
+        live.wait(11 * PERIOD_S, say)
+        ended_s = time.time()
+        live.rest()
+    last_s = changes[-1][0]
+    tail_s = max(last_s + PERIOD_S, ended_s - 6 * PERIOD_S)
+    yield {
+        "start": list(start),
+        "bound_s": parameters["t_max_s"],
+        "changes": [[at - before[1], now, hosts] for at, now, hosts in changes],
+        "before": live.figures(before[0] + PERIOD_S, before[1] - 2 * PERIOD_S),
+        "after": live.figures(tail_s, ended_s - PERIOD_S),
+        "load": float(np.mean(live.loads)),
+        "fitted": costs,
+    }
+
+
+EXPERIMENTS: dict[str, Callable[[int, Say], Iterator[Row]]] = {
+    "fig6": fig6,
+    "fig9": fig9,
+    "fig10": fig10,
+}
+
+
+def ledger() -> list[Row]:
+    """All rows so far."""
+    if not LEDGER.exists():
+        return []
+    return [json.loads(line) for line in LEDGER.read_text(encoding="utf-8").splitlines()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--only", action="append", choices=EXPERIMENTS, help="default: all")
+    parser.add_argument("--runs", type=int, default=3, help="of each experiment")
+    parser.add_argument("--report", action="store_true", help="run nothing")
+    options = parser.parse_args()
+    have = {(row["experiment"], row["seed"]) for row in ledger()}
+    wanted = [
+        (name, seed)
+        for seed in range(1, options.runs + 1)
+        for name in options.only or EXPERIMENTS
+        if (name, seed) not in have
+    ]
+    failed = 0
+    for name, seed in [] if options.report else wanted:
+        began_s = time.monotonic()
+
+        def say(text: str, head: str = f"{name} {seed}", began_s: float = began_s) -> None:
+            print(f"{head}, {time.monotonic() - began_s:.0f} s: {text}", flush=True)
+
+        try:
+            rows = list(EXPERIMENTS[name](seed, say))  # a run that fails leaves no row
+        except TidegateError as error:
+            failed += 1
+            say(f"failed, to be run again by the same command: {error}")
+            continue
+        day = time.strftime("%Y-%m-%d")
+        with LEDGER.open("a", encoding="utf-8") as file:
+            for row in rows:
+                whole = {"experiment": name, "seed": seed, "day": day, "period_s": PERIOD_S, **row}
+                file.write(json.dumps(whole) + "\n")
+        say("written")
+    write_page(ledger())
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
