@@ -29,17 +29,27 @@ from typing import Any
 import numpy as np
 from papers_live_page import chain, write_page
 
-from tidegate.apps.application import application
+from tidegate.apps.application import Application, application
 from tidegate.apps.feed import TopicFeed
 from tidegate.apps.latency import latencies_in, processed_s
-from tidegate.apps.live import LiveRun, check_parts, close_windows, start_feed, start_on_cluster
+from tidegate.apps.live import (
+    LiveRun,
+    check_parts,
+    close_windows,
+    run_live,
+    start_feed,
+    start_on_cluster,
+)
+from tidegate.codec import to_plain
 from tidegate.errors import BackendError, TidegateError
 from tidegate.lab.papers.drs.world import VLD_26
 from tidegate.lifecycle import Stop, wait_until
 from tidegate.loop.journal import Turn, read_journal
+from tidegate.report.summary import summarise
 from tidegate.simulation.calibrate import calibrate
 from tidegate.spark.autoscaler.autoscaler import Autoscaler
 from tidegate.spark.local.cluster import LocalCluster
+from tidegate.spark.streams.file_topics import FileTopic
 from tidegate.spark.streams.topology import RunningTopology
 
 LEDGER = Path("docs/measured/papers-live.jsonl")
@@ -47,8 +57,12 @@ OUT = Path("out/bench-papers-live")
 NAMES = ("extract", "match", "aggregate")
 PERIOD_S = 12.0
 """Seconds between two batches of the first operator."""
+TURN_S = 3 * PERIOD_S
+"""Seconds between two decisions: frames reach the later operators in lots, one a period."""
 STATE_PARTITIONS = 4
 PER_MACHINE, RESERVED = 5, 3
+AS_PUBLISHED = {"min_gain": 0.0, "reserved": RESERVED, "headroom": 0.0, "catch_up_s": 0.0}
+"""Parameters of DRS that are not in the paper, without effect."""
 Row = dict[str, Any]
 Say = Callable[[str], None]
 
@@ -94,7 +108,8 @@ class Live:
         """An autoscaler by DRS on these machines, with a journal of that name."""
         return Autoscaler(
             self.spark, slo="60s", policy="drs", journal=self.run.out / f"{name}.jsonl",
-            interval="4s", stabilise="10s", price_per_hour=0.0, dry_run=dry_run,
+            interval=4.0 if dry_run else TURN_S, stabilise="10s", price_per_hour=0.0,
+            dry_run=dry_run, without_guards=("all",),
             cluster=None if dry_run else self.cluster, seed=self.run.seed,
             **settings, **self.running.for_autoscaler(),
         )  # fmt: skip
@@ -187,14 +202,14 @@ def fig6(seed: int, say: Say) -> Iterator[Row]:
 def fig9(seed: int, say: Say) -> Iterator[Row]:
     """A bad allocation, then the scheduler on the same machines."""
     start = ((8, 12, 2), (11, 9, 2))[seed % 2]
-    parameters = {"min_gain": 0.0, "reserved": RESERVED, "t_max_s": 60.0}
+    parameters = {**AS_PUBLISHED, "t_max_s": 60.0}
     with logos("fig9", seed, 5, 5, say) as live:
         yield from _scheduled(live, start, parameters, 5, say)
 
 
 def fig10(seed: int, say: Say) -> Iterator[Row]:
     """Four machines that miss the bound, then the scheduler, which may lease a fifth."""
-    parameters = {"min_gain": 0.0, "reserved": RESERVED, "headroom": 0.0}
+    parameters = AS_PUBLISHED
     with logos("fig10", seed, 4, 5, say) as live:
         yield from _scheduled(live, (8, 8, 1), parameters, 5, say)
 
@@ -227,7 +242,7 @@ def _scheduled(
     parameters.setdefault("t_max_s", (few + many) / 2)
     limits = {"min_executors": machines, "max_executors": most}
     with live.scaler("after", dry_run=False, parameters=parameters, on_turn=seen, **limits):
-        live.wait(11 * PERIOD_S, say)
+        live.wait(16 * PERIOD_S, say)
         ended_s = time.time()
         live.rest()
     last_s = changes[-1][0]
@@ -243,10 +258,128 @@ def _scheduled(
     }
 
 
+def state(seed: int, say: Say) -> Iterator[Row]:
+    """Frequent patterns: the tasks of its stateful operator are changed while it runs."""
+    app = application(
+        "patterns", window=400, slide=100, instances=16, state_partitions=16, rebalances=True,
+        wait_s=0.004,
+    )  # fmt: skip
+    out = OUT / f"state-{seed}"
+    out.mkdir(parents=True, exist_ok=True)
+    run = LiveRun(
+        app, out, rate=1 / 8, seconds=3600.0, hosts=5, max_hosts=5, slots=PER_MACHINE, seed=seed,
+        trigger_s=10.0,
+    )  # fmt: skip
+    order = np.random.default_rng(seed).permutation([4, 6, 8, 16])
+    with ExitStack() as stack:
+        cluster, spark, running = start_on_cluster(run, stack, say, Stop())
+        live = Live(run, cluster, spark, running, start_feed(run, running, stack))
+        settings = running.live_settings
+        settings.set_parallelism({"generate": 2, "detect": 16, "report": 1})
+        seen = settings.counts("detect")
+        wait_until(lambda: settings.counts("detect").seen > seen.seen, 300.0, None, live.check)
+        live.feed.play(run.workload())
+        live.wait(30.0, say)
+        parts = []
+        for tasks in order.tolist():
+            settings.set_parallelism({"detect": tasks})
+            first = _last_batch(running)
+            live.wait(80.0, say)
+            parts.append((tasks, first, _last_batch(running)))
+        live.rest()
+        topic = FileTopic(out / "data" / "topics" / "detect")
+        used = {b.batch_id: b.parallelism for b in topic.batches()}
+        progress = {p["batchId"]: p for p in running.queries["detect"].recentProgress}
+        close_windows(app, running)
+        running.stop()
+        checked = app.compare(spark, running)
+        if not checked.exact:
+            raise BackendError(f"the results are not those of the reference: {checked.wrong}")
+    for tasks, first, last in parts:
+        # The first batch with other tasks loads the state of partitions that changed executors.
+        mine = [progress[n] for n in range(first + 1, last + 1) if used.get(n) == tasks]
+        batches = [[p["numInputRows"], p["durationMs"]["triggerExecution"] / 1000] for p in mine]
+        yield {"tasks": tasks, "batches": batches, "load": float(np.mean(live.loads))}
+
+
+def factory(seed: int, say: Say) -> Iterator[Row]:
+    """One of VISP's patterns, with the operators' times and shares of the reproduction."""
+    pattern = FACTORY_PATTERNS[(seed - 1) % len(FACTORY_PATTERNS)]
+    app = application("factory", imitate=True, trigger_s=10.0)
+    yield _by_policy(f"factory-{seed}", app, f"visp:{pattern}", 0.5, 360.0, seed, say)
+
+
+def day(seed: int, say: Say) -> Iterator[Row]:
+    """The exchange day with price bars, whose ticks wait for a call of 16 ms."""
+    app = application("exchange-day", rate_per_s=300.0, enrich_ms=16, partitions=20)
+    yield _by_policy(f"day-{seed}", app, "exchange-day", 1.0, 240.0, seed, say, trigger_s=3.0)
+
+
+FACTORY_PATTERNS = ("random_walk_2", "random_walk_1", "two_level", "stepwise")
+
+
+def _by_policy(
+    name: str,
+    app: Application,
+    load: str,
+    rate: float,
+    seconds: float,
+    seed: int,
+    say: Say,
+    trigger_s: float = 0.1,
+) -> Row:
+    """A run under the default policy, on up to five machines of five slots."""
+    out = OUT / name
+    out.mkdir(parents=True, exist_ok=True)
+    for old in out.glob("*.jsonl"):
+        old.unlink()
+    run = LiveRun(
+        app, out, rate=rate, seconds=seconds, warm_up_s=30.0, load=load, hosts=2, max_hosts=5,
+        slots=PER_MACHINE, seed=seed, trigger_s=trigger_s, interval="10s", price_per_hour=0.0,
+    )  # fmt: skip
+    loads: list[float] = []
+
+    def seen(turn: Turn) -> None:
+        loads.append(os.getloadavg()[0])
+        hosts = 0 if turn.snapshot is None else len(turn.snapshot.hosts)
+        say(f"{hosts} machines, load {loads[-1]:.1f}")
+
+    result = run_live(run, say, seen, Stop())
+    if result.check is None or not result.check.exact or result.measured is None:
+        raise BackendError("the results are not those of the reference")
+    turns = list(read_journal(run.journal))
+    summary = summarise(turns, run.slo_s, result.from_s, result.ended_s, result.measured)
+    first = next(t.snapshot for t in turns if t.snapshot is not None)
+    known = result.measured
+    return {
+        "load_shape": load,
+        "slo_s": run.slo_s,
+        "rate": rate,
+        "input_s": seconds,
+        "took_s": result.seconds,
+        "first": len(first.hosts),
+        "mean_executors": summary.mean_executors,
+        "p95_s": known.p95_s,
+        "in_time": 1 - known.late / known.items,
+        "items": known.items,
+        "forwarded": {name: [count.seen, count.written] for name, count in result.counts.items()},
+        "load": float(np.mean(loads)),
+        "world": to_plain(calibrate(turns, name).world),
+    }
+
+
+def _last_batch(running: RunningTopology) -> int:
+    progress = running.queries["detect"].lastProgress
+    return -1 if progress is None else int(progress["batchId"])
+
+
 EXPERIMENTS: dict[str, Callable[[int, Say], Iterator[Row]]] = {
     "fig6": fig6,
     "fig9": fig9,
     "fig10": fig10,
+    "state": state,
+    "factory": factory,
+    "day": day,
 }
 
 

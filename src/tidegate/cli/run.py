@@ -108,7 +108,8 @@ def run_command(
     imitate: Annotated[
         bool,
         typer.Option(
-            "--imitate", help="logos: wait for the paper's service times instead of computing."
+            "--imitate",
+            help="logos and factory: wait for the paper's service times instead of computing.",
         ),
     ] = False,
     seed: Seed = 1,
