@@ -58,7 +58,7 @@ NAMES = ("extract", "match", "aggregate")
 PERIOD_S = 12.0
 """Seconds between two batches of the first operator."""
 TURN_S = 3 * PERIOD_S
-"""Seconds between two decisions: frames reach the later operators in lots, one a period."""
+"""Seconds between two decisions: frames reach the later operators in blocks, one a period."""
 STATE_PARTITIONS = 4
 PER_MACHINE, RESERVED = 5, 3
 AS_PUBLISHED = {"min_gain": 0.0, "reserved": RESERVED, "headroom": 0.0, "catch_up_s": 0.0}
@@ -83,7 +83,7 @@ class Live:
         self.running.live_settings.set_parallelism(dict(zip(NAMES, allocation, strict=True)))
 
     def wait(self, seconds: float, say: Say) -> tuple[float, float]:
-        """Wait so long, watch for failures and the machine's load; returns begin and end."""
+        """Wait, watch for failures and the machine's load; returns begin and end."""
         began_s = time.time()
         for _ in range(max(1, round(seconds / 4))):
             wait_until(lambda: False, seconds / max(1, round(seconds / 4)), None, self.check)

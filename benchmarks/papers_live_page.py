@@ -107,13 +107,13 @@ def write_page(rows: Sequence[Row]) -> None:
     gone = {(r["experiment"], r["left_out"]) for r in rows if r.get("left_out")}
     if gone:
         listed = "\n".join(f"- {name}: {why}." for name, why in sorted(gone))
-        parts.append(f"## Left out\n\nThese runs are in the ledger and in no table.\n\n{listed}")
+        parts.append(f"## Left out\n\nThese runs are in the log and in no table.\n\n{listed}")
     PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
 INTRODUCTION = """# The papers' experiments, live
 
-Written by `make bench-papers-live` from the ledger `papers-live.jsonl`; do not edit. These are
+Written by `make bench-papers-live` from the log `papers-live.jsonl`; do not edit. These are
 experiments of the papers that were only simulated before, on real Spark on the embedded
 cluster.
 

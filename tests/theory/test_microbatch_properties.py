@@ -186,7 +186,7 @@ def test_the_two_regimes_meet() -> None:
     assert triggered.oldest_s(4) == pytest.approx(back_to_back.oldest_s(4))
 
 
-def test_lots_do_not_wait_unless_the_query_is_behind() -> None:
+def test_blocks_do_not_wait_unless_the_query_is_behind() -> None:
     fed = BatchQuery("q", 26, 0.2, 1.0, fed_every_s=12.0)
     assert fed.oldest_s(10) == pytest.approx(1.0 + 12 * 5.2 / 10)
     behind = fed.period_s(5.5)

@@ -38,7 +38,7 @@ FEW_ITEMS = 5
 LITTLE_WORK = 0.05
 """Share of all work below which a query does not show whether slots are shared."""
 WAITING = 0.6
-"""Least share of its own slots that a batch holds on average while it waits for its last task."""
+"""Least share of its query's slots that a batch holds on average: it waits for its last task."""
 
 
 @dataclass(frozen=True, slots=True)

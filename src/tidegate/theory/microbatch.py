@@ -13,8 +13,8 @@ The oldest item of a batch has waited a whole period, so its latency is P + D; t
 waited half of it, P/2 + D. Along a chain of queries the latencies add up. Queries that do not feed
 each other share the slots and nothing else.
 
-A query that is fed by one with a longer trigger interval F gets its items in lots, one for each
-commit there, and works on a lot at once: P is at least F, and an item waits P - F at most (or for
+A query that is fed by one with a longer trigger interval F gets its items in blocks, one for each
+commit there, and works on a block at once: P is at least F, and an item waits P - F at most (or for
 the query's own trigger).
 
 Both are convex and decreasing in k. For k > a: (o·k + W)/(k - a) = o + (o·a + W)/(k - a) is, and
@@ -86,7 +86,7 @@ class BatchQuery(Value):
         max_processors: Largest useful number of slots (tasks of a batch), None for no limit.
         fixed_work_s: W, slot-seconds of work that every batch has.
         max_rows: N, most items that the source admits in a batch, None for no limit.
-        fed_every_s: F, seconds between two lots in which its items arrive; zero: one by one.
+        fed_every_s: F, seconds between two blocks in which its items arrive; zero: one by one.
 
     200 items a second of 10 ms each keep two slots busy; with four, half of each batch is overhead,
     and it takes a second:
@@ -104,7 +104,7 @@ class BatchQuery(Value):
     >>> state.duration_s(8), state.duration_s(16)
     (2.5, 1.5)
 
-    Items that arrive in lots do not wait, and all of a lot are in one batch:
+    Items that arrive in blocks do not wait, and all of a block are in one batch:
 
     >>> fed = BatchQuery("q", 200, 0.01, overhead_s=0.5, fed_every_s=4)
     >>> fed.period_s(4), fed.duration_s(4), fed.oldest_s(4), fed.mean_s(4)
@@ -122,7 +122,7 @@ class BatchQuery(Value):
     fed_every_s: float = 0.0
 
     def __post_init__(self) -> None:
-        finite(self.fed_every_s, f"{self.name}: interval of lots", low=0)
+        finite(self.fed_every_s, f"{self.name}: interval of blocks", low=0)
         finite(self.arrival_rate_per_s, f"{self.name}: arrival rate", low=0)
         finite(self.service_time_s, f"{self.name}: service time", low=0)
         finite(self.overhead_s, f"{self.name}: overhead", low=0)

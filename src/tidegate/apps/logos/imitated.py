@@ -1,6 +1,6 @@
 """Logo detection whose operators wait for as long as the paper's operators work.
 
-The paper has 22 executors, each on a core of its own. A task that waits occupies a slot but no
+The paper has 22 executors, each on a separate core. A task that waits occupies a slot but no
 processor, so that a small machine has room for 22 of them, and slots are what is scarce. A frame
 carries the time that it takes in each operator, drawn like the service times of the reproduction.
 There are no pictures, and nothing is detected: the results are the frames' numbers.

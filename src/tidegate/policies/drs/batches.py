@@ -252,10 +252,10 @@ class BatchJob:
         return "" if chain else f"{self.queries[bound.path[-1]].name}: "
 
 
-def _lots_s(snapshot: Snapshot, name: str) -> float:
-    """Seconds between two lots of items from the queries before this one, 0 for no lots.
+def _blocks_s(snapshot: Snapshot, name: str) -> float:
+    """Seconds between two blocks of items from the queries before this one, 0 for no blocks.
 
-    A query with a longer trigger interval sends what it commits in lots. One with the same or a
+    A query with a longer trigger interval sends what it commits in blocks. One with the same or a
     shorter interval counts as if its items came one by one.
     """
     reading = snapshot.reading[name].batches
@@ -306,7 +306,7 @@ def read_job(
             limit,
             cost.fixed_work.value,
             reading.batches.max_rows,
-            _lots_s(snapshot, operator.name),
+            _blocks_s(snapshot, operator.name),
         )
         names.append(operator.name)
         ceilings += _ceiling(query, reading.batches)

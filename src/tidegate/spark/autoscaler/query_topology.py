@@ -71,7 +71,7 @@ def filled(
 def placed(
     counts: Mapping[str, int], topology: Topology, hosts: Sequence[str], slots: int
 ) -> Deployment | None:
-    """So many instances of each operator, host by host; None unless the slots are enough.
+    """The deployment with these counts, host by host; None unless the slots are enough.
 
     >>> both = topology_of(["a", "b"])
     >>> deployment = placed({"a": 3, "b": 1}, both, ["host-1", "host-2"], slots=2)
