@@ -248,6 +248,7 @@ def _scheduled(
         live.wait(12 * PERIOD_S, say)
         ended_s = time.time()
         live.rest()
+    changes = [change for change in changes if change[0] <= ended_s]  # then there is no input
     last_s = changes[-1][0]
     tail_s = max(last_s + PERIOD_S, ended_s - 5 * PERIOD_S)
     yield {
