@@ -264,7 +264,8 @@ def _state(rows: Sequence[Row]) -> str:
     if not own:
         return ""
     lines = [
-        "| run | load | tasks | batches | rows of a batch | a batch, s | slot-seconds a row, ms |",
+        "| run | load | tasks | batches | rows of a batch | a batch, s "
+        "| slot-seconds a row with overhead, ms |",
         "|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for row in sorted(own, key=lambda row: (row["seed"], row["tasks"])):
