@@ -2,14 +2,14 @@
 
     python benchmarks/papers_live.py                       # all experiments, what is missing
     python benchmarks/papers_live.py --only fig6 --runs 2  # one of them
-    python benchmarks/papers_live.py --report              # only the page, from the ledger
+    python benchmarks/papers_live.py --report              # only the page, from the log
 
 Logo detection (DRS, Figs. 6, 9 and 10) waits for the paper's service times instead of computing, so
 that slots are scarce and a small machine has room for 22 of them (`tidegate run logos --imitate`).
 Machines are executors with five slots; three of all slots are left free, as in the paper.
 
 Each run adds its rows to docs/measured/papers-live.jsonl, with the load of the machine during it. A
-run that is there is not repeated. The page docs/measured/papers-live.md is written from the ledger
+run that is there is not repeated. The page docs/measured/papers-live.md is written from the log
 alone: it holds the costs that were fitted to a run, from which other runs are simulated.
 """
 

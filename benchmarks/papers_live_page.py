@@ -1,4 +1,4 @@
-"""The page of `papers_live.py`, from its ledger alone."""
+"""The page of `papers_live.py`, from its log alone."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ between two batches of the first operator. Without such an interval, overhead wo
 of 1 − ρ of every batch at any scale, because batches grow until the work fills the rest.
 
 The machine has two cores and was shared with other work. *Load* is the mean load average during
-a run. The processes of these runs had a higher priority than the rest. Latency is exact, from
+a run. The processes of these runs had a higher priority than the rest, set by hand. Latency is exact, from
 the event time of an item to the commit of the last batch with it, and every run gave exactly
 the rows of its reference. ± is half the width of a 95 % interval over runs."""
 
@@ -390,9 +390,9 @@ SECTIONS: tuple[tuple[str, Callable[[Sequence[Row]], str]], ...] = (
         "DRS, Fig. 9: rebalancing",
         _scheduled(
             "fig9",
-            "A bad allocation of 22 slots, then DRS on the same five machines, three slots "
-            "reserved, "
-            "without parameters that are not in the paper. It decides every three periods.",
+            "A bad allocation of 22 slots on one machine of 25, three of them reserved, then DRS on "
+            "the same slots, without parameters that are not in the paper. It decides every three "
+            "periods.",
         ),
     ),
     (
