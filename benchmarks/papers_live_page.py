@@ -124,9 +124,9 @@ between two batches of the first operator. Without such an interval, overhead wo
 of 1 − ρ of every batch at any scale, because batches grow until the work fills the rest.
 
 The machine has two cores and was shared with other work. *Load* is the mean load average during
-a run. The processes of these runs had a higher priority than the rest, set by hand. Latency is exact, from
-the event time of an item to the commit of the last batch with it, and every run gave exactly
-the rows of its reference. ± is half the width of a 95 % interval over runs."""
+a run. The processes of these runs had a higher priority than the rest, set by hand. Latency is
+exact, from the event time of an item to the commit of the last batch with it, and every run
+gave exactly the rows of its reference. ± is half the width of a 95 % interval over runs."""
 
 
 def _of(rows: Iterable[Row], name: str) -> list[Row]:
@@ -390,8 +390,8 @@ SECTIONS: tuple[tuple[str, Callable[[Sequence[Row]], str]], ...] = (
         "DRS, Fig. 9: rebalancing",
         _scheduled(
             "fig9",
-            "A bad allocation of 22 slots on one machine of 25, three of them reserved, then DRS on "
-            "the same slots, without parameters that are not in the paper. It decides every three "
+            "A bad allocation of 22 slots on one machine of 25, three of them reserved, then DRS "
+            "on the same slots, without parameters that are not in the paper. It decides every three "
             "periods.",
         ),
     ),
