@@ -391,8 +391,8 @@ SECTIONS: tuple[tuple[str, Callable[[Sequence[Row]], str]], ...] = (
         _scheduled(
             "fig9",
             "A bad allocation of 22 slots on one machine of 25, three of them reserved, then DRS "
-            "on the same slots, without parameters that are not in the paper. It decides every three "
-            "periods.",
+            "on the same slots, without parameters that are not in the paper. It decides every "
+            "three periods.",
         ),
     ),
     (
