@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup agent test test-trust test-agent test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-agent bench-apps bench-fleet bench-traces bench-sweep bench-policies storm fence soak fuzz mutants claims future java clean clean-all
+.PHONY: help setup agent test test-trust test-agent test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-agent bench-apps bench-fleet bench-traces bench-sweep bench-policies bench-papers-live storm fence soak fuzz mutants claims future java clean clean-all
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -132,6 +132,9 @@ bench-fleet: setup java ## the FUGU experiment on real hosts and in the simulato
 
 bench-traces: setup java ## logs to traces: rows a second and core, and linearity (minutes)
 	$(BIN)/python benchmarks/traces.py
+
+bench-papers-live: setup java ## experiments of the papers live on Spark, into docs/measured/papers-live.md (two hours; resumes)
+	$(BIN)/python benchmarks/papers_live.py
 
 claims: setup ## repeat the papers' experiments and write docs/measured/claims.md (a quarter of an hour)
 	$(BIN)/tidegate reproduce all --keep out/bench-papers --claims docs/measured/claims.md --report out/papers.html

@@ -16,6 +16,7 @@ from tidegate.apps.application import application, settle
 from tidegate.apps.patterns.detector import LATE, DetectorInstance, Event, Rules, instance_of
 from tidegate.apps.patterns.texts import brute_force, maximal, spoiled, texts
 from tidegate.errors import InputError
+from tidegate.spark.streams.file_topics import FileTopic
 
 SMALL = Rules(window=120, slide=30, support=0.05, longest=4, instances=4)
 
@@ -165,3 +166,20 @@ def test_patterns_on_spark_with_a_restart_and_bad_texts(
     counts = running.live_settings.counts("detect")
     assert 0 < loop == counts.written / counts.seen < 0.1
     assert "changes of the maximal patterns" in app.tally(check.inputs, check.results)[0]
+
+
+def test_the_detector_is_rebalanced_while_it_runs(spark: SparkSession, tmp_path: Path) -> None:
+    app = application(
+        "patterns", window=120, slide=30, support=0.05, instances=4, state_partitions=4,
+        rebalances=True, wait_s=0.0001,
+    )  # fmt: skip
+    with app.topology.start(spark, tmp_path) as running:
+        for n, tasks in enumerate((1, 4, 2)):
+            running.live_settings.set_parallelism({"detect": tasks})
+            running.topics["texts"].append(some_texts(60 * n, 60, seed=n))
+            settle(running, 300.0)
+    check = app.compare(spark, running)
+    assert check.exact, check.wrong
+    assert check.results["report"].num_rows > 0
+    used = [batch.parallelism for batch in FileTopic(tmp_path / "topics/detect").batches()]
+    assert list(dict.fromkeys(used)) == [1, 4, 2], "from batch to batch, without a restart"

@@ -107,6 +107,8 @@ def test_allocate_with_variability_waits_differently() -> None:
         (("allocate", "--topology", "none.yaml", "--processors", "9"), "No such file"),
         (("policies", "dsr"), "did you mean"),
         (("replay", "none.jsonl", "--policy", "drs"), "No such file"),
+        (("run", "ticks", "--imitate"), "ticks cannot be imitated"),
+        (("run", "ticks", "--load", "tide"), "visp:stepwise"),
         (("replay", "none.jsonl"), "one of the two"),
         (("replay",), "Missing argument"),
         (("allocate", "a:5:1", "--processors", "many"), "valid integer"),

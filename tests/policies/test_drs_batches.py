@@ -221,3 +221,40 @@ def test_a_chain_shares_the_bound() -> None:
     assert sum(counts.values()) == 2 * plan.bounded_target
     assert counts["score"] > counts["parse"] >= 2
     assert (plan.predicted.sojourn_s or 0) <= 2.0
+
+
+@pytest.mark.parametrize("start", [(8, 12, 2), (11, 9, 2)])
+def test_batches_that_are_passed_on_whole_are_allocated_as_in_the_paper(
+    start: tuple[int, ...],
+) -> None:
+    """DRS' Fig. 9 in micro-batches: only the first operator has a trigger interval."""
+    from tidegate.apps.loads import video
+    from tidegate.simulation import BatchSettings, MicroBatchCloud
+    from tidegate.spark.autoscaler.query_topology import placed
+
+    names = ("extract", "match", "aggregate")
+    operators = tuple(
+        Operator(name, Resources(1), service_s, 0.25, slo_s=60.0)
+        for name, service_s in zip(names, (5.4 / 26, 5.8 / 26, 0.001), strict=True)
+    )
+    edges = (Edge("frames", "extract"), Edge("extract", "match"), Edge("match", "aggregate"))
+    topology = Topology(operators, (Source("frames"),), edges)
+    counts = dict(zip(names, start, strict=True))
+    hosts = [f"host-{n}" for n in range(1, 6)]
+    world = MicroBatchCloud(
+        topology,
+        HostOffer(Resources(5), max_hosts=5),
+        video("frames", 26, 600, 1),
+        seed=1,
+        initial=placed(counts, topology, hosts, 5),
+        settings=BatchSettings(1.0, trigger_intervals_s={"extract": 12.0}, trigger_interval_s=0.0),
+    )
+    world.advance(240)
+    seen = world.observe()
+    job = read_job(seen, t_max_s=60.0, catch_up_s=60.0, reserved=3)
+    assert job is not None
+    assert [query.fed_every_s for query in job.queries] == [0.0, 12.0, 12.0]
+    mean_s = sum(q.mean_s(k) for q, k in zip(job.queries, start, strict=True))
+    assert mean_s == pytest.approx(world.report().latency_mean_s, rel=0.1), "as it was simulated"
+    plan, _ = Drs(t_max_s=20.0, min_gain=0.0, reserved=3).decide(seen, NoMemory())
+    assert plan.deployment.counts == dict(zip(names, (10, 11, 1), strict=True))

@@ -14,10 +14,11 @@ from tests.simulation.worlds import FOUR_QUERIES_SLO_S, four_queries_scenario
 from tidegate.errors import InputError, JournalError
 from tidegate.lab.backtest import bound_of, run_policy, stack_for
 from tidegate.loop.journal import Turn, read_journal
-from tidegate.model import Deployment, Estimate, HostOffer, Instance, SloByQuery
+from tidegate.model import Deployment, Estimate, HostOffer, Instance, SloByQuery, Snapshot
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.policies import create
-from tidegate.simulation import BatchSettings, RunReport
+from tidegate.simulation import BatchSettings, MicroBatchCloud, RunReport
+from tidegate.simulation.batch_fits import shares_slots
 from tidegate.simulation.calibrate import (
     BatchWorld,
     Calibration,
@@ -33,6 +34,7 @@ from tidegate.simulation.calibrate import (
 )
 from tidegate.simulation.run import run
 from tidegate.simulation.scenario import Scenario
+from tidegate.spark.autoscaler.query_topology import placed
 from tidegate.workloads import ConstantRate, RateTrace, Sum
 
 GRAIN = 10.0
@@ -318,3 +320,43 @@ def test_initial_hosts_have_instances_of_all_queries() -> None:
     assert report.refused == 0
     assert isinstance(placed, Deployment)
     assert all(isinstance(i, Instance) for i in placed.instances)
+
+
+def test_queries_that_wait_for_their_last_task_have_their_own_slots() -> None:
+    names, own = ("extract", "match", "aggregate"), (8, 8, 1)
+    operators = tuple(
+        Operator(name, Resources(1), service_s, 0.25)
+        for name, service_s in zip(names, (0.2, 0.22, 0.001), strict=True)
+    )
+    edges = (Edge("frames", "extract"), Edge("extract", "match"), Edge("match", "aggregate"))
+    topology = Topology(operators, (Source("frames"),), edges)
+    counts = dict(zip(names, own, strict=True))
+    world = MicroBatchCloud(
+        topology,
+        HostOffer(Resources(5)),
+        ConstantRate(26, 400, source="frames"),
+        seed=1,
+        initial=placed(counts, topology, [f"host-{n}" for n in range(1, 6)], 5),
+        settings=BatchSettings(0.5, trigger_intervals_s={"extract": 12.0}),
+    )
+
+    def held(snapshot: Snapshot, shares: dict[str, float]) -> Snapshot:
+        """The snapshot of queries whose batches held such shares of their slots."""
+        readings = []
+        for reading in snapshot.operators:
+            batches = reading.batches
+            if batches is not None and batches.cost is not None:
+                slots = shares[reading.operator] * counts[reading.operator]
+                batches = replace(batches, cost=replace(batches.cost, slots=slots))
+            readings.append(replace(reading, batches=batches))
+        return replace(snapshot, operators=tuple(readings))
+
+    seen = []
+    for _ in range(10):
+        world.advance(36)
+        seen.append(world.observe())
+    # The longest task is waited for, and the tasks of the small query that read follow the files.
+    apart = {"extract": 0.85, "match": 0.8, "aggregate": 3.0}
+    assert not shares_slots([held(snapshot, apart) for snapshot in seen])
+    for together in ({**apart, "match": 1.6}, {**apart, "extract": 0.3}):
+        assert shares_slots([held(snapshot, together) for snapshot in seen])

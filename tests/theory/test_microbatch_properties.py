@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -38,6 +39,7 @@ def queries(draw: st.DrawFn, most: int = 3) -> tuple[BatchQuery, ...]:
                 query.trigger_interval_s,
                 room,
                 fixed_work_s=draw(st.sampled_from([0.0, 0.5, 8.0])),
+                fed_every_s=draw(st.sampled_from([0.0, 0.0, 3.0])),
             )
         )
     return tuple(drawn)
@@ -182,3 +184,17 @@ def test_the_two_regimes_meet() -> None:
     triggered = BatchQuery("q", 100, 0.02, 0.5, trigger_interval_s=period_s)
     assert triggered.duration_s(4) == pytest.approx(period_s)
     assert triggered.oldest_s(4) == pytest.approx(back_to_back.oldest_s(4))
+
+
+def test_blocks_do_not_wait_unless_the_query_is_behind() -> None:
+    fed = BatchQuery("q", 26, 0.2, 1.0, fed_every_s=12.0)
+    assert fed.oldest_s(10) == pytest.approx(1.0 + 12 * 5.2 / 10)
+    behind = fed.period_s(5.5)
+    assert behind > 12 and fed.oldest_s(5.5) == pytest.approx(2 * behind - 12)
+    for bound_s in (4.0, 8.0, 16.0):
+        slots = fed.slots_for(bound_s)
+        assert fed.oldest_s(slots) == pytest.approx(bound_s)
+    assert replace(fed, trigger_interval_s=2.0).oldest_s(10) == pytest.approx(fed.oldest_s(10) + 2)
+    latencies = [fed.oldest_s(k / 4) for k in range(22, 120)]
+    gains = [a - b for a, b in pairwise(latencies)]
+    assert all(first >= then - 1e-9 >= -1e-9 for first, then in pairwise(gains)), "convex"

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.apps import APPLICATIONS
+from tidegate.apps.loads import Shape, steady
 from tidegate.errors import BackendError, InputError
 from tidegate.spark.streams.shedding import rows_of
 from tidegate.spark.streams.topology import StreamTopology
-from tidegate.workloads import ConstantRate, Workload
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,15 +52,8 @@ Generate = Callable[[str, "NDArray[np.float64]", int, "np.random.Generator"], "p
 moments: event times, Unix seconds, ascending. first_id: the first row's number in its source.
 """
 
-Shape = Callable[[str, float, float, int], Workload]
-"""shape(source, mean_per_s, seconds, seed): when the source's items arrive in these seconds."""
-
 Spoil = Callable[["pa.Table", float, "np.random.Generator"], "pa.Table"]
 """spoil(table, share, random): the table with about that share of bad rows added."""
-
-
-def _steady(source: str, mean_per_s: float, seconds: float, seed: int) -> Workload:
-    return ConstantRate(mean_per_s, seconds, seed=seed, source=source)
 
 
 @dataclass(frozen=True)
@@ -133,7 +126,7 @@ class Application:
     usable: Callable[[Tables, Tables], Tables] = lambda inputs, results: inputs
     tally: Callable[[Tables, Tables], list[str]] = lambda inputs, results: []
     input_count: InputCount | Mapping[str, InputCount] | None = None
-    shape: Shape = _steady
+    shape: Shape = steady
     spoil: Spoil | None = None
     replays: bool = False
     slo: str = "10s"

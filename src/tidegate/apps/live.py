@@ -20,6 +20,7 @@ import numpy as np
 from tidegate.apps.application import Application, ResultCheck, settle
 from tidegate.apps.feed import TopicFeed
 from tidegate.apps.latency import Taken, figures, latencies_in, processed_s, together
+from tidegate.apps.loads import load
 from tidegate.errors import BackendError, InputError
 from tidegate.lifecycle import Stop, wait_until
 from tidegate.loop.journal import Turn
@@ -99,6 +100,7 @@ class LiveRun:
         memory_mb: Heap of an executor.
         bad: Share of bad rows to mix in.
         seed: Random seed.
+        load: Name of a load shape, see `LOADS`; None: the application's own.
         trigger_s: Seconds between two batches of an operator, at least.
         topics: ``kafka://host:port[/prefix]``, where the run makes its own topics; None: files.
         buffer_rows: Most rows of a batch that are processed where they enter; None: all of them.
@@ -125,6 +127,7 @@ class LiveRun:
     memory_mb: int = 512
     bad: float = 0.0
     seed: int = 1
+    load: str | None = None
     trigger_s: float = 1.0
     topics: str | None = None
     buffer_rows: int | None = None
@@ -136,6 +139,8 @@ class LiveRun:
         if self.bad and self.application.spoil is None:
             remedy = f"{self.application.name} has no bad rows to mix in"
             raise InputError("bad", self.bad, "0", remedy)
+        if self.load is not None:
+            load(self.load)
         if self.topics is not None:
             within(self.topics, "run")  # raises an error unless it is an address
         # So does this, for wrong settings, before anything starts.
@@ -190,7 +195,7 @@ class LiveRun:
 
     def workload(self) -> Sum:
         """The input of the whole run."""
-        shape = self.application.shape
+        shape = self.application.shape if self.load is None else load(self.load)
         rates = {s: self.rate * r for s, r in self.application.rates_per_s.items()}
         return Sum(tuple(shape(s, rate, self.seconds, self.seed) for s, rate in rates.items()))
 

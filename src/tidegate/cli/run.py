@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -49,6 +49,14 @@ Replay = Annotated[
     Path | None,
     typer.Option(help="ticks: a recorded day instead of the generator.", metavar="FILE"),
 ]
+Load = Annotated[
+    str | None,
+    typer.Option(
+        help="Load shape of a paper instead of the application's own: steady, exchange-day, video, "
+        "visp:stepwise, visp:two_level, visp:random_walk_1 or visp:random_walk_2.",
+        metavar="NAME",
+    ),
+]
 
 
 def run_command(
@@ -69,6 +77,7 @@ def run_command(
     ] = None,
     share: Share = None,
     rate: Rate = 1.0,
+    load: Load = None,
     minutes: Annotated[float, typer.Option(help="Duration of the input, in minutes.")] = 2.0,
     executors: Annotated[
         int, typer.Option(help="Maximum number of executors, with two slots each.")
@@ -96,6 +105,13 @@ def run_command(
         ),
     ] = None,
     replay: Replay = None,
+    imitate: Annotated[
+        bool,
+        typer.Option(
+            "--imitate",
+            help="logos and factory: wait for the paper's service times instead of computing.",
+        ),
+    ] = False,
     seed: Seed = 1,
     dashboard: Dashboard = False,
     topics: Annotated[
@@ -128,7 +144,7 @@ def run_command(
         finite(buffer, "--buffer", low=1)
     if slo is not None:
         SloByQuery.read(slo, "--slo")
-    app = the_application(name, replay)
+    app = the_application(name, replay, imitate)
     chosen = chosen_policy(policy, settings or [], None, share)
     known = None
     if topology is not None:
@@ -141,7 +157,7 @@ def run_command(
     run = LiveRun(
         app, folder, rate=rate, seconds=60 * minutes, warm_up_s=min(15.0, 15 * minutes),
         slo=slo, **chosen, topology=known, dry_run=dry_run, max_hosts=fit, bad=bad, seed=seed,
-        topics=topics, buffer_rows=buffer,
+        load=load, topics=topics, buffer_rows=buffer,
     )  # fmt: skip
     if topics is not None:
         check_location(topics)
@@ -160,15 +176,20 @@ def run_command(
             run_and_report(run, app.name, following)
 
 
-def the_application(name: str, replay: Path | None) -> Application:
-    """The application of that name, fed from a recording if one is given."""
+def the_application(name: str, replay: Path | None, imitate: bool = False) -> Application:
+    """The application of that name, fed from a recording or imitated if that is wanted."""
     from tidegate.apps.application import application, has_setting
 
-    if replay is None:
-        return application(name)
-    if not has_setting(name, "replay"):
-        raise InputError("--replay", str(replay), "left out", f"{name} replays no recordings")
-    return application(name, replay=replay)
+    settings: dict[str, Any] = {}
+    if replay is not None:
+        if not has_setting(name, "replay"):
+            raise InputError("--replay", str(replay), "left out", f"{name} replays no recordings")
+        settings["replay"] = replay
+    if imitate:
+        if not has_setting(name, "imitate"):
+            raise InputError("--imitate", True, "left out", f"{name} cannot be imitated")
+        settings["imitate"] = True
+    return application(name, **settings)
 
 
 def _introduce(run: LiveRun) -> None:

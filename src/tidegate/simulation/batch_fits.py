@@ -35,6 +35,12 @@ FEW_ITEMS = 5
 """Fixed work of no more than this many items is the noise of an estimate of none."""
 
 
+LITTLE_WORK = 0.05
+"""Share of all work below which a query does not show whether slots are shared."""
+WAITING = 0.6
+"""Least share of its query's slots that a batch holds on average: it waits for its last task."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fit(Value):
     """One fitted number.
@@ -339,16 +345,30 @@ def fit_startup(snapshots: Sequence[Snapshot]) -> Fit:
     return Fit("start-up of an executor", mean, "s", residual, len(delays))
 
 
+def _work_done(snapshots: Sequence[Snapshot], name: str) -> float:
+    """Slot-seconds a second of a query, on average over the snapshots that know it."""
+    readings = [s.reading[name] for s in snapshots if name in s.reading]
+    rates = [r.processed_per_s * r.service_time_s for r in readings
+             if r.processed_per_s is not None and r.service_time_s is not None]  # fmt: skip
+    return fmean(rates) if rates else 0.0
+
+
 def shares_slots(snapshots: Sequence[Snapshot]) -> bool:
     """Whether the queries of a journal share all slots, as they do without live settings.
 
-    Each query has its own slots only if the batches of all queries held as many as their query's
-    instances, and none held more although there were more.
+    Each query has its own slots only if the batches of all queries held about as many as their
+    query's instances, and none held more although there were more. They hold some fewer on average
+    where the last task of a batch is waited for. Queries with little work do not count: the tasks
+    that only read follow the files.
     """
     if len(snapshots[-1].topology.operators) < 2:
         return False
     apart = 0
-    for name in snapshots[-1].topology.by_name:
+    works = {name: _work_done(snapshots, name) for name in snapshots[-1].topology.by_name}
+    least = LITTLE_WORK * sum(works.values())
+    for name, work in works.items():
+        if work < least:
+            continue
         held, own, every = [], [], []
         for snapshot in snapshots:
             batches = snapshot.reading[name].batches if name in snapshot.reading else None
@@ -358,7 +378,8 @@ def shares_slots(snapshots: Sequence[Snapshot]) -> bool:
                 every.append(sum(host.capacity.cpu_cores for host in snapshot.running_hosts))
         if not held:
             continue
-        if abs(median(held) / max(1, median(own)) - 1) > 0.05 or median(every) < 1.5 * median(own):
+        share = median(held) / max(1, median(own))
+        if not WAITING <= share <= 1.05 or median(every) < 1.5 * median(own):
             return True
         apart += 1
     return apart < 2

@@ -13,6 +13,10 @@ The oldest item of a batch has waited a whole period, so its latency is P + D; t
 waited half of it, P/2 + D. Along a chain of queries the latencies add up. Queries that do not feed
 each other share the slots and nothing else.
 
+A query that is fed by one with a longer trigger interval F gets its items in blocks, one for each
+commit there, and works on a block at once: P is at least F, and an item waits P - F at most (or for
+the query's own trigger).
+
 Both are convex and decreasing in k. For k > a: (o·k + W)/(k - a) = o + (o·a + W)/(k - a) is, and
 D - o = max((W + a·T)/k, (o·a + W)/(k - a)) is the larger of two such functions; the maximum and the
 sum of convex functions are convex. Each slot therefore gains less than the one before, and the
@@ -82,6 +86,7 @@ class BatchQuery(Value):
         max_processors: Largest useful number of slots (tasks of a batch), None for no limit.
         fixed_work_s: W, slot-seconds of work that every batch has.
         max_rows: N, most items that the source admits in a batch, None for no limit.
+        fed_every_s: F, seconds between two blocks in which its items arrive; zero: one by one.
 
     200 items a second of 10 ms each keep two slots busy; with four, half of each batch is overhead,
     and it takes a second:
@@ -98,6 +103,12 @@ class BatchQuery(Value):
     >>> state = BatchQuery("q", 200, 0.01, 0.5, trigger_interval_s=4, fixed_work_s=8)
     >>> state.duration_s(8), state.duration_s(16)
     (2.5, 1.5)
+
+    Items that arrive in blocks do not wait, and all of a block are in one batch:
+
+    >>> fed = BatchQuery("q", 200, 0.01, overhead_s=0.5, fed_every_s=4)
+    >>> fed.period_s(4), fed.duration_s(4), fed.oldest_s(4), fed.mean_s(4)
+    (4.0, 2.5, 2.5, 2.5)
     """
 
     name: str
@@ -108,8 +119,10 @@ class BatchQuery(Value):
     max_processors: float | None = None
     fixed_work_s: float = 0.0
     max_rows: float | None = None
+    fed_every_s: float = 0.0
 
     def __post_init__(self) -> None:
+        finite(self.fed_every_s, f"{self.name}: interval of blocks", low=0)
         finite(self.arrival_rate_per_s, f"{self.name}: arrival rate", low=0)
         finite(self.service_time_s, f"{self.name}: service time", low=0)
         finite(self.overhead_s, f"{self.name}: overhead", low=0)
@@ -135,7 +148,17 @@ class BatchQuery(Value):
         """The latency of the oldest item with the largest useful number of slots."""
         if self.max_processors is not None:
             return self.oldest_s(self.max_processors)
-        return max(self.trigger_interval_s, self.overhead_s) + self.overhead_s
+        return self._wait_s(max(self._interval_s, self.overhead_s)) + self.overhead_s
+
+    @property
+    def _interval_s(self) -> float:
+        """The shortest time between two batches, in seconds."""
+        return max(float(self.trigger_interval_s), float(self.fed_every_s))
+
+    def _wait_s(self, period_s: float) -> float:
+        """Seconds that the oldest item of a batch has waited if batches are so far apart."""
+        own_s = min(self.trigger_interval_s, self.fed_every_s)
+        return max(period_s - self.fed_every_s, own_s)
 
     @property
     def admitted_per_s(self) -> float:
@@ -164,7 +187,7 @@ class BatchQuery(Value):
             return math.inf
         spare = processors - self.load
         back_to_back = (self.overhead_s * processors + self.fixed_work_s) / spare
-        period_s = max(float(self.trigger_interval_s), back_to_back)
+        period_s = max(self._interval_s, back_to_back)
         rows = self.arrival_rate_per_s * period_s
         if self.max_rows is not None and rows > self.max_rows * (1 + 1e-9):
             return math.inf
@@ -179,11 +202,11 @@ class BatchQuery(Value):
 
     def oldest_s(self, processors: float) -> float:
         """P + D: the latency that no item exceeds."""
-        return self.period_s(processors) + self.duration_s(processors)
+        return self._wait_s(self.period_s(processors)) + self.duration_s(processors)
 
     def mean_s(self, processors: float) -> float:
         """P/2 + D: the mean latency."""
-        return self.period_s(processors) / 2 + self.duration_s(processors)
+        return self._wait_s(self.period_s(processors)) / 2 + self.duration_s(processors)
 
     def slots_for(self, bound_s: float) -> float:
         """The slots (a real number) with which even the oldest item is within a bound.
@@ -196,11 +219,15 @@ class BatchQuery(Value):
         """
         if not self.arrival_rate_per_s:
             return 0.0
-        trigger_s, work_s, load = self.trigger_interval_s, self.fixed_work_s, self.load
+        trigger_s, work_s, load = self._interval_s, self.fixed_work_s, self.load
+        waits_s, twice_s = self._wait_s(trigger_s), bound_s + self.fed_every_s
         needs = [
-            _over(work_s + load * trigger_s, bound_s - trigger_s - self.overhead_s),
-            _over(2 * work_s + load * bound_s, bound_s - 2 * self.overhead_s),
+            _over(work_s + load * trigger_s, bound_s - waits_s - self.overhead_s),
+            _over(2 * work_s + load * twice_s, twice_s - 2 * self.overhead_s),
         ]
+        if self.fed_every_s:  # behind, and yet the own trigger is the longer wait
+            room_s = bound_s - min(self.trigger_interval_s, self.fed_every_s)
+            needs.append(_over(work_s + load * room_s, room_s - self.overhead_s))
         if self.max_rows is not None:
             full_s = self.max_rows / self.arrival_rate_per_s
             if full_s < trigger_s:

@@ -11,7 +11,7 @@ only on the seed, not on how a caller divides the time, so that all policies get
 (19238, 19238)
 """
 
-from tidegate.workloads.combine import Scaled, Sum
+from tidegate.workloads.combine import Only, Scaled, Sum
 from tidegate.workloads.describe import (
     Description,
     describe,
@@ -38,6 +38,7 @@ __all__ = [
     "Description",
     "EventLog",
     "ExchangeDay",
+    "Only",
     "Predictable",
     "RateTrace",
     "Scaled",

@@ -21,7 +21,7 @@ from tidegate.workloads.protocol import (
     merged,
 )
 
-__all__ = ["Scaled", "Sum"]
+__all__ = ["Only", "Scaled", "Sum"]
 
 
 def _streams(workload: Workload) -> frozenset[tuple[int, str]]:
@@ -99,6 +99,55 @@ class Sum:
     def multiplied(self, factor: float) -> Sum:
         """Every part with `factor` times its rate."""
         return Sum(tuple(Scaled(part, rate_factor=factor) for part in self.parts))
+
+
+@dataclass(frozen=True)
+class Only:
+    """One source of a workload, on request under another name.
+
+    base: the workload. source: one of its sources. name: what it is called here, None for its own
+    name.
+
+    >>> from tidegate.workloads.papers import VispPattern
+    >>> images = Only(VispPattern("stepwise"), "S2", "images")
+    >>> {source: len(times) for source, times in images.arrivals(0, 0.5).items()}
+    {'images': 4}
+    """
+
+    base: Workload
+    source: str
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        known = self.base.arrivals(0.0, 0.0)
+        if self.source not in known:
+            raise InputError("source", self.source, f"one of {', '.join(known)}")
+
+    @property
+    def duration_s(self) -> float:
+        """As long as the base."""
+        return self.base.duration_s
+
+    @property
+    def streams(self) -> frozenset[tuple[int, str]]:
+        """The random stream of its source."""
+        name = self.name or self.source
+        return frozenset(
+            (seed, name) for seed, source in _streams(self.base) if source == self.source
+        )
+
+    def arrivals(self, start_s: float, end_s: float) -> dict[str, FloatArray]:
+        """Sorted times in [start_s, end_s) of this source."""
+        return {self.name or self.source: self.base.arrivals(start_s, end_s)[self.source]}
+
+    def rate(self, t_s: float) -> float:
+        """Items expected per second at `t_s`, over a millisecond."""
+        count = self.expected(np.array([t_s, t_s + 1e-3])).popitem()[1]
+        return float(count[0]) * 1e3
+
+    def expected(self, edges_s: FloatArray) -> dict[str, FloatArray]:
+        """Items expected between each edge and the next."""
+        return {self.name or self.source: _expected(self.base, edges_s)[self.source]}
 
 
 @dataclass(frozen=True)

@@ -204,6 +204,8 @@ class VispPattern(Chunked):
     does not give the time that the authors' threads took.
     phase_s: delay of the second job after the first, in seconds (not given either).
     seed: random seed of the spread.
+    length_s: seconds in which the whole series is played. Ticks stay 480 ms apart: a shorter one
+    leaves ticks out.
 
     >>> walk = VispPattern("random_walk_2")
     >>> walk.machines(45 * 60), round(walk.rate(45 * 60), 1)
@@ -216,10 +218,12 @@ class VispPattern(Chunked):
     spread_s: float = 0.0
     phase_s: float = 0.0
     seed: int = 0
+    length_s: float = TICKS * 12 / 25
 
     def __post_init__(self) -> None:
         if self.pattern not in _SERIES:
             raise InputError("pattern", self.pattern, "one of " + ", ".join(_SERIES))
+        finite(self.length_s, "length_s", low=TICK_S, high=TICKS * 12 / 25)
         finite(self.spread_s, "spread_s", low=0)
         finite(self.phase_s, "phase_s", low=0)
         if self.spread_s + self.phase_s > TICK_S:
@@ -229,8 +233,13 @@ class VispPattern(Chunked):
 
     @property
     def duration_s(self) -> float:
-        """The paper's 120 minutes."""
-        return TICKS * 12 / 25
+        """The paper's 120 minutes, or as long as it is played."""
+        return self.ticks * 12 / 25
+
+    @property
+    def ticks(self) -> int:
+        """The number of ticks that are played."""
+        return round(self.length_s * 25 / 12)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -244,11 +253,12 @@ class VispPattern(Chunked):
 
     @cached_property
     def machines_by_tick(self) -> NDArray[np.int64]:
-        """Machines that report at each of the 15,000 ticks, both jobs together."""
+        """Machines that report at each tick (15,000 in the paper), both jobs together."""
         ticks, text = _SERIES[self.pattern]
         runs = [run.partition("x") for run in text.split()]
         totals = [int(level) for level, _, count in runs for _ in range(int(count or 1))]
-        return np.repeat(np.array(totals), ticks)[:TICKS]
+        series = np.repeat(np.array(totals), ticks)[:TICKS]
+        return series[np.arange(self.ticks) * TICKS // self.ticks]
 
     def machines(self, t_s: float) -> int:
         """The number of machines that report at `t_s`."""
@@ -260,13 +270,13 @@ class VispPattern(Chunked):
 
     def expected(self, edges_s: FloatArray) -> dict[str, FloatArray]:
         """Items between each edge and the next; ticks are smoothed over the 480 ms they last."""
-        ticks = np.arange(TICKS + 1) * 12 / 25
+        ticks = np.arange(self.ticks + 1) * 12 / 25
         until = np.concatenate(([0], np.cumsum(self.machines_by_tick)))
         machine_ticks = np.diff(np.interp(edges_s, ticks, until))
         return {source: machine_ticks * items for source, items in ITEMS_PER_TICK.items()}
 
     def _draw(self, chunk: int) -> dict[str, FloatArray]:
-        tick = np.arange(chunk * _TICKS_PER_CHUNK, min((chunk + 1) * _TICKS_PER_CHUNK, TICKS))
+        tick = np.arange(chunk * _TICKS_PER_CHUNK, min((chunk + 1) * _TICKS_PER_CHUNK, self.ticks))
         total = self.machines_by_tick[tick]
         times = np.concatenate((tick * 12 / 25, tick * 12 / 25 + self.phase_s))
         reports = np.concatenate(((total + 1) // 2, total // 2))

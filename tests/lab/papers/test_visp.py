@@ -17,6 +17,7 @@ from tidegate.lab.papers.visp.runs import (
     COLUMNS,
     FAST_BASELINE,
     FAST_IMAGES,
+    FEWER_ITEMS,
     FIRST,
     FIRST_CODED,
     PUBLISHED,
@@ -26,6 +27,7 @@ from tidegate.lab.papers.visp.runs import (
     Reading,
     TableCell,
     VispResults,
+    baseline_share,
     jobs,
     run_all,
 )
@@ -343,6 +345,17 @@ def test_a_reading_of_the_baseline_shares_the_other_columns(results: VispResults
     assert fast_images.in_time[2] > usual["stepwise", "BTU10"].in_time[2]
     reason = claims.resource_costs(results).reason
     assert f"with {FAST_BASELINE.name} THR10 " in reason and "BTU-based, stepwise alone" in reason
+
+
+def test_the_baseline_may_get_as_many_items_as_its_penalties_imply(results: VispResults) -> None:
+    usual, fewer = (
+        results.runs[variant.name, "random_walk_2", "THR10", 1].items
+        for variant in (RETOLD, FEWER_ITEMS)
+    )
+    assert fewer / usual == pytest.approx(baseline_share("random_walk_2"), abs=0.02)
+    same = results.table(FEWER_ITEMS)["stepwise", "BTU10"]
+    assert same == results.table(RETOLD)["stepwise", "BTU10"]
+    assert f"with {FEWER_ITEMS.name}, THR10 " in claims.resource_costs(results).reason
 
 
 def test_seeds_are_averaged_and_their_spread_is_told(results: VispResults) -> None:

@@ -79,6 +79,39 @@ def test_parallelism_changes_at_the_next_batch_and_lag_is_exact(
     assert {row[3] for row in out if row[0] >= 100} == set(range(5))  # type: ignore[operator]
 
 
+def test_the_tasks_of_a_stateful_operator_follow_its_parallelism(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def count(rows: DataFrame) -> DataFrame:
+        return rows.groupBy("value").count()
+
+    def topology(rebalances: bool) -> StreamTopology:
+        counting = StreamOperator(
+            "count", ("items",), count, state_partitions=6, output_mode="update",
+            rebalances=rebalances,
+        )  # fmt: skip
+        return StreamTopology({"items": ROWS}, (counting,))
+
+    rows = [{"id": n, "value": n % 60} for n in range(120)]
+    with topology(rebalances=True).start(spark, tmp_path) as running:
+        for wanted in (None, 2, 9, 1):
+            if wanted is not None:
+                running.live_settings.set_parallelism({"count": wanted})
+            running.topics["items"].append(rows)
+            running.drain()
+    batches = list(FileTopic(tmp_path / "topics/count").batches())
+    assert [len(batch.files) for batch in batches] == [6, 2, 6, 1], "a file of each task"
+    assert [batch.parallelism for batch in batches] == [None, 2, 9, 1]
+    with topology(rebalances=False).start(spark, tmp_path) as running:  # as if nothing had changed
+        running.live_settings.set_parallelism({"count": 2})
+        running.topics["items"].append(rows)
+        running.drain()
+    batches = list(FileTopic(tmp_path / "topics/count").batches())
+    assert len(batches[-1].files) == 6
+    found = sink(spark, tmp_path, "count")
+    assert found == Counter((value, 2 * n) for value in range(60) for n in range(1, 6))
+
+
 def test_a_plan_takes_effect_at_the_next_batch(spark: SparkSession, tmp_path: Path) -> None:
     items = source(tmp_path)
     items.append(some(0, 50))
@@ -115,6 +148,31 @@ def test_a_plan_takes_effect_at_the_next_batch(spark: SparkSession, tmp_path: Pa
     used = [m.parallelism for m in FileTopic(tmp_path / "topics/enrich").batches()]
     assert used[-1] == 3
     assert sink(spark, tmp_path, "enrich") == expected(spark, 0, 150)
+
+
+def test_a_dry_run_leaves_the_parallelism_as_it_was_set(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source(tmp_path).append(some(0, 50))
+    live_settings = LiveSettings()
+    with CHAIN.start(spark, tmp_path, live_settings) as running:
+        live_settings.set_parallelism({"split": 1, "enrich": 3})
+        gateway = InProcessGateway(spark, watch_only=True)
+        hosts, offer = executor_manager(gateway, time.time), HostOffer(Resources(5))
+        given = running.for_autoscaler()
+        for dry_run in (True, False):
+            world = SparkWorld(
+                gateway, hosts, offer, style="instances", interval_s=1.0, dry_run=dry_run, **given
+            )
+            world.start()
+            try:
+                packing = Packing(world.observe())
+                packing.start("enrich", packing.instances_of("enrich")[0].host)
+                world.apply(packing.plan())
+            finally:
+                world.close()
+            wanted = 3 if dry_run else 2  # two slots hold one instance each, and one is added
+            assert live_settings.chosen_parallelism("enrich") == wanted
 
 
 def test_a_killed_driver_loses_and_repeats_nothing(spark: SparkSession, tmp_path: Path) -> None:
@@ -298,6 +356,11 @@ def test_an_imitated_call_waits_for_each_row(spark: SparkSession) -> None:
     began = time.monotonic()
     assert len(rows.select("id").collect()) == 40
     assert time.monotonic() - began >= 40 * 0.02
+
+
+def test_only_state_needs_to_be_rebalanced() -> None:
+    with pytest.raises(TopologyError, match="state_partitions"):
+        StreamOperator("split", ("items",), chains.split, rebalances=True)
 
 
 def test_an_operator_stands_after_its_inputs() -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidegate.apps.application import Application
-from tidegate.apps.factory import steps
+from tidegate.apps.factory import imitated, steps
 from tidegate.apps.factory.display import ReaderName, choose_reader
 from tidegate.apps.factory.plant import ITEMS_PER_TICK, Plant
 from tidegate.apps.factory.reference import as_read, reference, tally
@@ -57,6 +57,8 @@ def application(
     reader: str = "auto",
     bad_share: float = 0.0,
     state_partitions: int = 2,
+    imitate: bool = False,
+    trigger_s: float = 5.0,
 ) -> Application:
     """The factory as a streaming application.
 
@@ -68,7 +70,23 @@ def application(
         reader: Of images: "tesseract", "own", or "auto" for tesseract where it is installed.
         bad_share: Share of spoilt messages.
         state_partitions: Of each stateful operator.
+        imitate: Operators wait for the times of the authors' code, forward what it forwards, and
+            compute nothing; see `imitated`.
+        trigger_s: With `imitate`, seconds between two batches of the operators that read a sensor.
     """
+    if imitate:
+        finite(trigger_s, "trigger_s", above=0)
+        return Application(
+            name="factory",
+            summary="waits as long as the operators of the factory work in the paper",
+            paper="VISP (Hochreiner et al. 2017)",
+            topology=imitated.topology(trigger_s),
+            rates_per_s={source: machines * n / tick_s for source, n in ITEMS_PER_TICK.items()},
+            generate=imitated.messages,
+            results=imitated.RESULTS,
+            reference=imitated.reference,
+            slo="30s",
+        )
     plant = Plant(machines, tick_s, bad_share)
     finite(values_per_report, "values_per_report", low=machines)
     chosen = choose_reader(reader)

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pyspark.sql.types import ArrayType, IntegerType, StructType
 
-from tidegate.apps.application import Application, Tables, columns
+from tidegate.apps.application import Application, InputCount, Tables, columns
+from tidegate.apps.loads import video
+from tidegate.apps.logos import imitated
 from tidegate.apps.logos.frames import frames, spoiled
 from tidegate.apps.logos.vision import (
     DESCRIPTOR,
@@ -30,6 +32,7 @@ from tidegate.apps.logos.vision import (
     verdict,
 )
 from tidegate.spark.streams.topology import StreamOperator, StreamTopology
+from tidegate.units import finite
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,8 +56,29 @@ FORGET = "10 minutes"
 """A frame with a lost packet is dropped when frames this much younger have arrived."""
 
 
-def application(state_partitions: int = 2) -> Application:
-    """The application. state_partitions: of the operator that collects packets."""
+def application(
+    state_partitions: int = 2, imitate: bool = False, trigger_s: float = 5.0
+) -> Application:
+    """The application.
+
+    state_partitions: of the operator that collects packets. imitate: operators wait for the times
+    of the paper and compute nothing, see `imitated`. trigger_s: with it, seconds between two
+    batches of the first operator.
+    """
+    if imitate:
+        return Application(
+            name="logos",
+            summary="waits as long as the detection of logos takes in the paper",
+            paper="DRS (Fu et al.), video logo detection",
+            topology=imitated.topology(state_partitions, finite(trigger_s, "trigger_s", above=0)),
+            rates_per_s={"frames": imitated.FRAMES_PER_S},
+            generate=imitated.frames,
+            shape=video,
+            results=("aggregate",),
+            reference=imitated.reference,
+            input_count=InputCount(None, ("frame",)),
+            slo="20s",
+        )
     topology = StreamTopology(
         sources={"frames": FRAMES},
         operators=(

@@ -16,6 +16,7 @@ pattern is maximal depends on larger patterns, which other instances report thro
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from tidegate.apps.patterns.texts import (
     texts,
 )
 from tidegate.spark.streams.topology import StreamOperator, StreamTopology
+from tidegate.units import finite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,6 +56,8 @@ def application(
     longest: int = 4,
     instances: int = 8,
     state_partitions: int = 4,
+    rebalances: bool = False,
+    wait_s: float = 0.0,
 ) -> Application:
     """The application.
 
@@ -64,7 +68,11 @@ def application(
         longest: Words of a pattern at most; maximal means among patterns up to this length.
         instances: Parts into which the detector's patterns are divided, fixed by the state.
         state_partitions: Instances that work at the same time, at most.
+        rebalances: Whether the detector's tasks follow its parallelism, see `StreamOperator`.
+        wait_s: Time that the detector waits for each of its rows, in seconds, so that slots are
+            scarce and not processors.
     """
+    finite(wait_s, "wait_s", low=0)
     rules = Rules(window, slide, support, longest, instances)
     topology = StreamTopology(
         sources={"texts": TEXTS},
@@ -75,8 +83,9 @@ def application(
             StreamOperator(
                 "detect",
                 ("generate", "detect"),
-                lambda rows: _detect(rows, rules),
+                lambda rows: _detect(rows, rules, wait_s),
                 state_partitions=state_partitions,
+                rebalances=rebalances,
                 ratio=0.01,  # changes and reports of a slide, relative to its texts
                 schema=EVENTS,
             ),
@@ -150,7 +159,7 @@ def _event(kind: str, instance: str, patterns: str, rejected: str) -> str:
         'rejected', cast({rejected} AS string))"""
 
 
-def _detect(rows: DataFrame, rules: Rules) -> DataFrame:
+def _detect(rows: DataFrame, rules: Rules, wait_s: float) -> DataFrame:
     """Texts go to the instance that they are for; reports of an instance go to all instances."""
 
     def work(key: tuple[Any, ...], groups: Iterable[Any], state: Any) -> Iterator[Any]:
@@ -167,6 +176,8 @@ def _detect(rows: DataFrame, rules: Rules) -> DataFrame:
                 strict=True,
             )
         ]
+        if wait_s:
+            time.sleep(wait_s * len(events))
         made = pd.DataFrame(list(instance.work(events, rules)), columns=list(Event._fields))
         state.update((instance.pack(),))
         if len(made):

@@ -252,6 +252,27 @@ class BatchJob:
         return "" if chain else f"{self.queries[bound.path[-1]].name}: "
 
 
+def _blocks_s(snapshot: Snapshot, name: str) -> float:
+    """Seconds between two blocks of items from the queries before this one, 0 for no blocks.
+
+    A query with a longer trigger interval sends what it commits in blocks. One with the same or a
+    shorter interval counts as if its items came one by one.
+    """
+    reading = snapshot.reading[name].batches
+    own_s = 0.0 if reading is None else reading.trigger_interval_s
+    longest_s, todo, seen = 0.0, [name], {name}
+    while todo:
+        target = todo.pop()
+        for edge in snapshot.topology.edges:
+            if edge.target == target and edge.origin in snapshot.topology.by_name:
+                before = snapshot.reading[edge.origin].batches
+                longest_s = max(longest_s, 0.0 if before is None else before.trigger_interval_s)
+                if edge.origin not in seen:
+                    seen.add(edge.origin)
+                    todo.append(edge.origin)
+    return longest_s if longest_s > own_s else 0.0
+
+
 def read_job(
     snapshot: Snapshot, *, t_max_s: float, catch_up_s: float, reserved: int
 ) -> BatchJob | None:
@@ -285,6 +306,7 @@ def read_job(
             limit,
             cost.fixed_work.value,
             reading.batches.max_rows,
+            _blocks_s(snapshot, operator.name),
         )
         names.append(operator.name)
         ceilings += _ceiling(query, reading.batches)

@@ -305,6 +305,7 @@ class Autoscaler(Service):
             live_settings=live_settings,
             sources=sources,
             slo_by=slo_by,
+            dry_run=dry_run,
             closing=self._stop,
             clock=self.gateway.clock,
         )

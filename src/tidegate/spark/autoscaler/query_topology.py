@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tidegate.model import Deployment, Instance, OperatorReading
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 
-__all__ = ["filled", "part_of", "topology_of"]
+__all__ = ["filled", "part_of", "placed", "topology_of"]
 
 
 def topology_of(queries: Sequence[str], slots: int | None = None) -> Topology:
@@ -66,6 +66,28 @@ def filled(
                 count[name] += 1
                 kept.append(Instance(f"{name}-{highest[name]}", name, host))
     return Deployment(tuple(hosts), tuple(kept))
+
+
+def placed(
+    counts: Mapping[str, int], topology: Topology, hosts: Sequence[str], slots: int
+) -> Deployment | None:
+    """The deployment with these counts, host by host; None unless the slots are enough.
+
+    >>> both = topology_of(["a", "b"])
+    >>> deployment = placed({"a": 3, "b": 1}, both, ["host-1", "host-2"], slots=2)
+    >>> [(i.operator, i.host) for i in deployment.instances]
+    [('a', 'host-1'), ('a', 'host-1'), ('a', 'host-2'), ('b', 'host-2')]
+    >>> placed({"a": 4, "b": 1}, both, ["host-1", "host-2"], slots=2)
+    """
+    if sum(counts.values()) > slots * len(hosts):
+        return None
+    places = (host for host in hosts for _ in range(slots))
+    instances = tuple(
+        Instance(f"{name}-{n}", name, next(places))
+        for name in topology.by_name
+        for n in range(1, counts[name] + 1)
+    )
+    return Deployment(tuple(hosts), instances)
 
 
 def part_of(reading: OperatorReading, name: str, parts: int) -> OperatorReading:

@@ -34,7 +34,7 @@ from tidegate.spark.autoscaler.delays import bounded, latency_of
 from tidegate.spark.autoscaler.executors import ExecutorManager
 from tidegate.spark.autoscaler.gateway import Gateway
 from tidegate.spark.autoscaler.meter import WARM_UP_S, SourceCount
-from tidegate.spark.autoscaler.query_topology import filled, part_of, topology_of
+from tidegate.spark.autoscaler.query_topology import filled, part_of, placed, topology_of
 from tidegate.spark.autoscaler.query_watch import QueryWatch
 from tidegate.spark.streams.live_settings import LiveSettings
 
@@ -98,6 +98,7 @@ class SparkWorld:
         warm_up_s: Batches of the first seconds of a query do not count for its cost.
         slo_by: What the latency target is about: ``delay`` (from when rows could be read) or
             ``event-age`` (from the rows' own time stamps, for queries with a watermark).
+        dry_run: Whether plans change nothing: neither executors nor live settings.
         closing: Set when the autoscaler stops, so that a release waits no longer; None: set by
             `close` only.
         clock: Returns Unix seconds.
@@ -118,6 +119,7 @@ class SparkWorld:
         shards: int = 16,
         warm_up_s: float = WARM_UP_S,
         slo_by: SloBy = "delay",
+        dry_run: bool = False,
         closing: threading.Event | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -135,6 +137,7 @@ class SparkWorld:
         if slo_by not in get_args(SloBy):
             raise SettingError("slo_by", slo_by, "delay or event-age")
         self.slo_by = slo_by
+        self.dry_run = dry_run
         self.clock = clock
         self._queries = QueryWatch(gateway, 2 * interval_s, warm_up_s)
         self._operators: frozenset[str] = frozenset()
@@ -319,8 +322,25 @@ class SparkWorld:
             # A query came or went: Spark shares the slots of all hosts in another way.
             self._wanted, new = Deployment(()), here
         self._operators = operators
+        if not self._wanted.instances or self.dry_run:
+            self._wanted, new = self._running_now(topology, here, new)
         self._wanted = filled(self._wanted, topology, here, new, slots)
         self._filled = set(here)
+
+    def _running_now(
+        self, topology: Topology, here: list[str], new: list[str]
+    ) -> tuple[Deployment, list[str]]:
+        """The deployment with the parallelism that was set, and the hosts that are still to fill.
+
+        Nothing changes unless it was set for every operator and the hosts have room for it.
+        """
+        settings = self.live_settings
+        chosen = {n: settings.chosen_parallelism(n) for n in topology.by_name} if settings else {}
+        counts = {name: count for name, count in chosen.items() if count is not None}
+        if not counts or len(counts) < len(topology.by_name):
+            return self._wanted, new
+        found = placed(counts, topology, here, round(self.offer.capacity.cpu_cores))
+        return (self._wanted, new) if found is None else (found, [])
 
     def _busy(self, now_s: float) -> dict[str, float]:
         """Mean number of busy slots over the last two intervals, by host, except for new hosts.
@@ -441,7 +461,9 @@ class SparkWorld:
         here = {h.name for h in self.hosts.hosts.values() if h.status != "draining"}
         self._wanted = self._reached(before, plan.deployment, releases, here)
         self._filled = set(self._wanted.hosts)
-        if self.live_settings is not None:
+        if self.dry_run:
+            pass
+        elif self.live_settings is not None:
             self.live_settings.set_parallelism(self._wanted.counts)
             self.live_settings.shed_fraction = plan.shed_fraction
         elif plan.shed_fraction:

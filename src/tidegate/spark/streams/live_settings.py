@@ -71,6 +71,11 @@ class LiveSettings:
         with self._lock:
             return self._parallelism.get(operator, self._default)
 
+    def chosen_parallelism(self, operator: str) -> int | None:
+        """The same if it was set for this operator, None otherwise."""
+        with self._lock:
+            return self._parallelism.get(operator)
+
     def set_parallelism(self, parallelism: Mapping[str, int]) -> None:
         """Set k_i of these operators, all or none of them; the others keep theirs."""
         checked = {name: _tasks(k, f"parallelism of {name}") for name, k in parallelism.items()}

@@ -5,7 +5,9 @@ publishes each batch in its topic (`file_topics.py`, or `kafka.py`). A *stateles
 function that is applied to each batch after the batch was cut into k_i parts. k_i is read from the
 live settings at each batch, so a new allocation takes effect at the next batch, without a restart.
 A *stateful* operator is a function on the endless stream, with its state in Spark's state store.
-Its first start fixes the number of state partitions, so k_i does not apply and the model says so.
+Its first start fixes the number of state partitions P, and a batch has one task for each of them.
+If it `rebalances`, a batch has min(k_i, P) tasks, each of which works on some partitions one after
+the other: with many partitions, k_i applies from the next batch on, as for a stateless operator.
 
 A *loop* is an operator that reads its own topic, or that of an operator after it: a batch reads
 what earlier batches have published. Such a topic must exist before its producer is known, so the
@@ -63,6 +65,8 @@ class StreamOperator:
             column `rejected` sets bad rows aside with a reason; it is null for good rows.
         state_partitions: Makes the operator stateful, with a number of partitions that never
             changes; None: stateless.
+        rebalances: Whether a stateful operator's tasks follow its parallelism, as far as that was
+            set. Partitions that change executors load their state there from the checkpoint.
         output_mode: What a stateful operator sends on (`append`: final rows, `update`: each
             change).
         ratio: Expected rows out per item in, used until it is measured.
@@ -79,6 +83,7 @@ class StreamOperator:
     inputs: tuple[str, ...]
     function: Callable[[DataFrame], DataFrame] = field(compare=False)
     state_partitions: int | None = None
+    rebalances: bool = False
     output_mode: Literal["append", "update", "complete"] = "append"
     ratio: float = 1.0
     service_time_s: float | None = None
@@ -95,6 +100,9 @@ class StreamOperator:
         if self.state_partitions is not None:
             key = f"operator {self.name}: state_partitions"
             finite(self.state_partitions, key, low=1, error=TopologyError)
+        elif self.rebalances:
+            remedy = "give state_partitions; the tasks of a stateless operator always follow"
+            raise TopologyError(f"operator {self.name}: rebalances", True, "False", remedy)
         for name, low in (("trigger_s", 0), ("max_files", 1)):
             if (value := getattr(self, name)) is not None:
                 finite(value, f"operator {self.name}: {name}", low=low, error=TopologyError)
@@ -275,8 +283,9 @@ class StreamTopology:
         shed_log = ShedLog(folder / "shed" / name, operator.shed_by) if sheds else None
         function = operator.function if stateless else None
         running = RunningOperator(
-            name, function, inputs, output, Checkpoint(checkpoint), live_settings, shed_log
-        )
+            name, function, inputs, output, Checkpoint(checkpoint), live_settings, shed_log,
+            operator.rebalances,
+        )  # fmt: skip
         return running, stream
 
 
@@ -346,6 +355,7 @@ class RunningOperator:
         checkpoint: Checkpoint of its query.
         live_settings: Where it reads its parallelism and reports its counts.
         shed_log: Log of what it sheds, None when it does not shed.
+        rebalances: Whether the tasks of a stateful operator follow its parallelism.
     """
 
     def __init__(
@@ -357,6 +367,7 @@ class RunningOperator:
         checkpoint: Checkpoint,
         live_settings: LiveSettings,
         shed_log: ShedLog | None,
+        rebalances: bool = False,
     ) -> None:
         self.name = name
         self.inputs = inputs
@@ -366,6 +377,7 @@ class RunningOperator:
         self._checkpoint = checkpoint
         self._live_settings = live_settings
         self._shed_log = shed_log
+        self._rebalances = rebalances
         self._closing = threading.Event()
         self._parked = threading.Event()
 
@@ -398,6 +410,11 @@ class RunningOperator:
         if self._function is not None:
             parallelism = self._live_settings.parallelism(self.name)
             batch = self._function(batch.repartition(parallelism))
+        elif self._rebalances:
+            parallelism = self._live_settings.chosen_parallelism(self.name)
+            if parallelism is not None:
+                # Without a shuffle: each task computes the state partitions that it holds.
+                batch = batch.coalesce(parallelism)
         manifest = replace(
             manifest,
             counts=Counts(seen, dropped),

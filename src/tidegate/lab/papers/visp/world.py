@@ -28,7 +28,7 @@ from tidegate.policies.btu import Btu
 from tidegate.policies.queue_threshold import QueueThreshold
 from tidegate.simulation import CloudSettings, RunReport, SimulatedCloud
 from tidegate.simulation.run import simulate
-from tidegate.workloads import VispPattern
+from tidegate.workloads import Scaled, VispPattern, Workload
 from tidegate.workloads.papers import Pattern
 from tidegate.workloads.protocol import generator
 
@@ -180,6 +180,7 @@ class Variant:
         spread_s: Time over which the items of a burst arrive, in seconds.
         ocr_s: Time for one image at O1 where the code occupies an instance, in seconds.
         baseline_ocr_s: The same under the baseline.
+        baseline_items: Share of the items that the baseline gets, by pattern; empty: all of them.
     """
 
     name: str
@@ -197,6 +198,7 @@ class Variant:
     spread_s: float = 0.0
     ocr_s: float = CODE_OCR_S
     baseline_ocr_s: float = CODE_OCR_S
+    baseline_items: tuple[tuple[Pattern, float], ...] = ()
 
     def policy(self, configuration: Configuration) -> Policy:
         """The policy of a column."""
@@ -352,7 +354,10 @@ def drive(
     )
     rng = generator(seed, 0)
     phase_s = float(rng.uniform(0, TICK_S - variant.spread_s))
-    workload = VispPattern(pattern, phase_s=phase_s, spread_s=variant.spread_s, seed=seed)
+    workload: Workload = VispPattern(pattern, phase_s=phase_s, spread_s=variant.spread_s, seed=seed)
+    share = dict(variant.baseline_items).get(pattern, 1.0)
+    if share != 1 and not configuration.btu:
+        workload = Scaled(workload, rate_factor=share, seed=seed)
     world = SimulatedCloud(topology, offer, workload, seed=seed, settings=settings)
     backend = Broker(world, variant.largest_queue) if variant.unacknowledged else world
     controller = Controller(backend, variant.policy(configuration), seed=seed)
