@@ -25,6 +25,7 @@ from tidegate.policies.tide import policy as decisions
 from tidegate.policies.tide.forecast import FORECASTERS, Ensemble, Forecast, Values
 from tidegate.workloads import Workload
 
+PROMISED = {"share": 0.99}
 TRACES = (
     "xetra_2017-07-03",
     "xetra_2018-02-14",
@@ -72,6 +73,8 @@ VARIANTS: dict[str, tuple[dict[str, float], Changes]] = {
     "the maximum of 5 min as only forecaster": ({}, [(Ensemble, "weights", only("max-5m"))]),
     "a fixed price of late items": ({"most": 1.0}, []),
     "up to ten times the price of late items": ({"most": 10.0}, []),
+    "no multiple of the present rate": ({"margin": 1.0}, []),
+    "twice the present rate at most": ({"margin": 2.0}, []),
     "no spike is out of reach": ({}, [(decisions, "SPIKE", math.inf)]),
     "40 % of the items are late while a host is missing": ({}, part_late(0.4)),
     "all items are late while a host is missing": ({}, part_late(1.0)),
@@ -100,7 +103,9 @@ def main() -> None:
         ratios, shares, cells = [], [], []
         for name, scenario in scenarios:
             changes = foreseen(scenario.workload) if variant == FORESEEN else usual
-            _, stack = stack_for("tide", scenario, StackOptions(parameters=parameters))
+            _, stack = stack_for(
+                "tide", scenario, StackOptions(parameters={**PROMISED, **parameters})
+            )
             patches = [patch.object(*change) for change in changes]
             for one in patches:
                 one.start()
