@@ -431,9 +431,27 @@ def test_a_spike_that_no_price_would_have_covered_is_counted_apart() -> None:
     promise = story.memory.promise
     assert promise.care == 0
     assert promise.out_of_reach == promise.late > 0
-    story.turn(20.0)
+    for _ in range(20):  # until the hosts for the spike are released
+        story.turn(20.0)
     story.turn(20.0, latency=SLOW)  # a new one is not excused
     assert story.memory.promise.care > 0
+
+
+@pytest.mark.parametrize(
+    ("hosts", "waiting", "helps"), [(2, 0, True), (3, 0, False), (3, 99, True)]
+)
+def test_items_that_are_late_while_hosts_are_idle_raise_no_care(
+    hosts: int, waiting: float, helps: bool
+) -> None:
+    """They take long by themselves: more hosts would be paid for and make none of them faster."""
+    story = Story()
+    story.turn(20.0)
+    for _ in range(10):
+        story.hosts = hosts
+        story.turn(20.0, latency=SLOW, waiting=waiting)
+    promise = story.memory.promise
+    assert (promise.care > 0.5) == helps and (promise.out_of_reach > 0) != helps
+    assert promise.late == 10 * 20 * 15
 
 
 @pytest.mark.parametrize(
@@ -449,7 +467,7 @@ def test_a_promise_that_costs_too_much_is_said_to_be_out_of_reach(
     """A host for a margin is paid for a whole unit, so an hour is too long for margins."""
     story = Story(unit_s=unit_s)
     for _ in range(60):
-        plan = story.turn(20.0, latency=SLOW)
+        plan = story.turn(20.0, latency=SLOW, waiting=2000.0)
     assert story.memory.promise.care == pytest.approx(math.log(most))
     assert [r.text for r in plan.reasons if r.code == "out-of-reach"] == [
         f"0.0% in time so far, 95.0% promised: to keep the promise would take {limit}"
@@ -460,14 +478,15 @@ def test_care_beyond_the_largest_price_provides_for_a_multiple_of_the_rate() -> 
     story, cautious = Story(share=0.99), Story(share=0.99, margin=1.0)
     for _ in range(25):
         for one in (story, cautious):
-            one.turn(20.0, latency=SLOW)
+            one.turn(20.0, latency=SLOW, waiting=2000.0)
     multiple = math.exp(story.memory.promise.care - math.log(5))
     assert 1.5 < multiple < 4
+    story.hosts = cautious.hosts = 2  # those for the backlog are gone
     plan = story.turn(20.0)
     (said,) = [r.text for r in plan.reasons if r.code == "margin"]
     assert said.startswith(f"{math.exp(story.memory.promise.care) / 5:.3g} times the present rate")
-    assert story.hosts > cautious.hosts
     assert not [r for r in cautious.turn(20.0).reasons if r.code == "margin"]
+    assert story.hosts > cautious.hosts
 
 
 def test_a_rate_within_the_margin_is_not_out_of_reach() -> None:

@@ -32,6 +32,9 @@ LEAST_BUSY = 0.1
 SPIKE = 1.5
 """A rate above the forecast at the largest care times this was out of reach."""
 
+IDLE = 1.5
+"""Hosts over those that the rate keeps busy from which further ones cannot make items faster."""
+
 Needs = tuple[tuple[float, int], ...]
 
 
@@ -86,9 +89,10 @@ class Tide(Policy):
     only if it was not needed for a whole unit: keeping it that long costs as much as leasing it
     again.
 
-    Late items after a rate that not even the largest care would have covered are counted as out of
-    reach, and change no price. Until the forecasts have caught up with such a rate, it is the least
-    that is expected: what was learned in a silence says nothing about its end.
+    Late items after a rate that not even the largest care would have covered, and items that are
+    late while hosts are idle, are counted as out of reach, and change no price. Until the
+    forecasts have caught up with such a rate, it is the least that is expected: what was learned in
+    a silence says nothing about its end.
 
     10 items/s keep half a host busy. At first the margin is 20 %:
 
@@ -151,8 +155,8 @@ class Tide(Policy):
         sure, surest = _sure(price), _sure(self._price(memory, need, math.inf))
         forecast, ensemble = memory.ensemble.forecast(lead_s, sure, surest)
         multiple = self._multiple(memory.promise.care)
-        if multiple * rate > forecast.rate_per_s and multiple > 1:
-            packing.because("margin", f"{multiple:.3g} times the present rate is provided for")
+        raised = multiple > 1 and multiple * rate > forecast.rate_per_s
+        if raised:
             forecast = replace(forecast, rate_per_s=multiple * rate)
         overtaken = memory.overtaken and forecast.rate_per_s < rate
         if overtaken:  # what was learned, in silence for example, does not apply
@@ -171,6 +175,8 @@ class Tide(Policy):
         )
         said = _sentence(forecast, lead_s, hosts, price, spare)
         packing.because("forecast", f"{said}; {self._promised(memory.promise)}")
+        if raised:
+            packing.because("margin", f"{multiple:.3g} times the present rate is provided for")
         for sentence in need.ceilings:
             packing.because("ceiling", sentence)
         self._say_what_is_out_of_reach(packing, memory, self._margin(snapshot))
@@ -196,13 +202,15 @@ class Tide(Policy):
         done = late_now(snapshot, self.slo_s)
         if done is not None and now_s != memory.ensemble.seen_s:
             items, late = done
-            memory = self._short(snapshot, memory, need, late) if rate > 0 else memory
+            missing, helps = self._missing(snapshot, need) if rate > 0 else (0, True)
+            memory = self._short(memory, need, missing, late) if rate > 0 else memory
             excused = surprised or (excused and late > 1 - self.share)
             if excused:
                 promise = promise.excuse(items, late)
             else:
-                most = math.log(self.most * margin)
-                promise = promise.after(items, late, self.share, self.step, most)
+                most, counted = math.log(self.most * margin), late if helps else 0.0
+                promise = promise.after(items, counted, self.share, self.step, most)
+                promise = promise.blame_nobody((late - counted) * items)
         return replace(
             memory,
             promise=promise,
@@ -212,9 +220,20 @@ class Tide(Policy):
             overtaken=memory.overtaken or rate > SPIKE * expected,
         )
 
-    def _short(self, snapshot: Snapshot, memory: TideMemory, need: Need, late: float) -> TideMemory:
+    def _missing(self, snapshot: Snapshot, need: Need) -> tuple[int, bool]:
+        """Hosts that are missing now, and whether more hosts could help late items.
+
+        They cannot if no number of hosts reaches the target, or if half of the hosts have nothing
+        to do and nothing waits: such items take long by themselves, and care would buy nothing.
+        """
+        hosts, unmet = need.hosts(1.0, self.share)
+        missing = max(0, hosts - snapshot.hosts_running)
+        waits = _waiting(snapshot) > self.slo_s * (_arriving(snapshot) or 0.0)
+        idle = snapshot.hosts_running >= IDLE * math.ceil(need.busy)
+        return missing, not unmet and (missing > 0 or waits or not idle)
+
+    def _short(self, memory: TideMemory, need: Need, missing: int, late: float) -> TideMemory:
         """The memory with the hosts that were missing in this turn, and what it made late."""
-        missing = max(0, need.hosts(1.0, self.share)[0] - snapshot.hosts_running)
         return replace(
             memory,
             late_work=FADE * memory.late_work + late * need.busy,
@@ -287,8 +306,7 @@ class Tide(Policy):
         """
         if rate <= 0:
             return 0.0
-        waiting = math.fsum(snapshot.backlog(name) or 0.0 for name in snapshot.topology.entries)
-        work_s = (waiting / rate - self.slo_s) * need.busy
+        work_s = (_waiting(snapshot) / rate - self.slo_s) * need.busy
         # What the hosts that are there do until further ones run.
         left_s = work_s - max(0.0, hosts - need.busy) * snapshot.offer.startup_s
         if left_s <= 0:
@@ -329,6 +347,11 @@ def _arriving(snapshot: Snapshot) -> float | None:
     rates = (snapshot.reading[name].arrival_rate_per_s for name in snapshot.topology.entries)
     known = [rate for rate in rates if rate is not None]
     return math.fsum(known) if known else None
+
+
+def _waiting(snapshot: Snapshot) -> float:
+    """Items that wait at the entries, as far as it is known."""
+    return math.fsum(snapshot.backlog(name) or 0.0 for name in snapshot.topology.entries)
 
 
 def _sure(price: float) -> float:

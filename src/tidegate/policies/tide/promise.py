@@ -69,6 +69,12 @@ class Promise(Value):
             turns=self.turns + 1,
         )
 
+    def blame_nobody(self, lost: float) -> Promise:
+        """The promise with late items that more hosts would not have helped, of counted turns."""
+        if lost <= 0:
+            return self
+        return replace(self, late=self.late + lost, out_of_reach=self.out_of_reach + lost)
+
     @property
     def in_time(self) -> float | None:
         """Share of all items that were in time, None without items."""
