@@ -33,7 +33,7 @@ SPIKE = 1.5
 """A rate above the forecast at the largest care times this was out of reach."""
 
 IDLE = 1.5
-"""Hosts over those that the rate keeps busy from which further ones cannot make items faster."""
+"""Hosts over those that the present rate needs from which further ones make no item faster."""
 
 Needs = tuple[tuple[float, int], ...]
 
@@ -223,14 +223,14 @@ class Tide(Policy):
     def _missing(self, snapshot: Snapshot, need: Need) -> tuple[int, bool]:
         """Hosts that are missing now, and whether more hosts could help late items.
 
-        They cannot if no number of hosts reaches the target, or if half of the hosts have nothing
-        to do and nothing waits: such items take long by themselves, and care would buy nothing.
+        They cannot if no number of hosts reaches the target, or if there are many more than the
+        rate needs and little waits: such items take long by themselves, and care buys nothing.
         """
         hosts, unmet = need.hosts(1.0, self.share)
         missing = max(0, hosts - snapshot.hosts_running)
         waits = _waiting(snapshot) > self.slo_s * (_arriving(snapshot) or 0.0)
-        idle = snapshot.hosts_running >= IDLE * math.ceil(need.busy)
-        return missing, not unmet and (missing > 0 or waits or not idle)
+        idle = snapshot.hosts_running >= IDLE * hosts
+        return missing, not unmet and (waits or not idle)
 
     def _short(self, memory: TideMemory, need: Need, missing: int, late: float) -> TideMemory:
         """The memory with the hosts that were missing in this turn, and what it made late."""
