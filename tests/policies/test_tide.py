@@ -421,21 +421,21 @@ def test_waiting_items_add_spare_hosts() -> None:
     assert "for the backlog" in plan.reasons[0].text
 
 
-def test_a_spike_counts_for_some_usual_turns_and_the_rest_apart() -> None:
+@pytest.mark.parametrize(("unit_s", "turns"), [(60.0, 5), (3600.0, 1)])
+def test_a_spike_counts_for_some_usual_turns_and_the_rest_apart(unit_s: float, turns: int) -> None:
     """Care for all of its items would be paid for hours after it."""
-    story = Story()
+    story = Story(unit_s=unit_s)
     for _ in range(60):
         story.turn(20.0)
     plan = story.turn(2000.0, latency=SLOW)
     (said,) = [r.text for r in plan.reasons if r.code == "out-of-reach"]
     promise = story.memory.promise
-    assert promise.care == pytest.approx(5 * story.policy.step)
+    assert promise.care == pytest.approx(turns * story.policy.step)
     usual = promise.items / promise.turns
-    beyond = (2000 * 15 / usual * 0.95 - 5) * usual
+    beyond = (2000 * 15 / usual * 0.95 - turns) * usual
     assert promise.out_of_reach == pytest.approx(beyond)
-    assert (
-        said == f"{beyond:.0f} late items are counted apart: a turn counts for at most 5 usual ones"
-    )
+    why = f"a turn counts for at most {turns} usual ones"
+    assert said == f"{beyond:.0f} late items are counted apart: {why}"
     story.turn(20.0, latency=SLOW)
     assert story.memory.promise.care > promise.care  # what is late after it counts
 

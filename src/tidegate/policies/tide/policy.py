@@ -213,7 +213,9 @@ class Tide(Policy):
             if rate > 0:
                 memory, helps = self._blamed(snapshot, memory, need, late)
             most, counted = self._most_care(snapshot), late if helps else 0.0
-            promise = promise.after(items, counted, self.share, self.step, most)
+            promise = promise.after(
+                items, counted, self.share, self.step, most, _most_turns(snapshot)
+            )
             promise = promise.blame_nobody((late - counted) * items)
         return replace(
             memory,
@@ -271,7 +273,7 @@ class Tide(Policy):
             return
         apart = promise.out_of_reach - before.out_of_reach
         if apart >= 1:
-            why = f"a turn counts for at most {MOST_TURNS:g} usual ones"
+            why = f"a turn counts for at most {_most_turns(packing.snapshot):g} usual ones"
             if memory.idle_since_s is not None:
                 why = "hosts are idle"
             packing.because("out-of-reach", f"{apart:.0f} late items are counted apart: {why}")
@@ -404,6 +406,11 @@ def _paid_s(snapshot: Snapshot) -> float:
     """Seconds for which a host is paid at once, 0 if it is free."""
     offer = snapshot.offer
     return offer.billing_unit_s if offer.price_per_unit_usd > 0 else 0.0
+
+
+def _most_turns(snapshot: Snapshot) -> float:
+    """Usual turns for which one counts at most: care for a spike is paid for a unit at least."""
+    return MOST_TURNS if _paid_s(snapshot) <= LONGEST_HOLD_S else 1.0
 
 
 def _remembered(snapshot: Snapshot, needs: Needs, hosts: int, least_s: float) -> Needs:

@@ -40,19 +40,27 @@ class Promise(Value):
     late: float = 0.0
     out_of_reach: float = 0.0
 
-    def after(self, items: float, late: float, share: float, step: float, most: float) -> Promise:
+    def after(
+        self,
+        items: float,
+        late: float,
+        share: float,
+        step: float,
+        most: float,
+        most_turns: float = MOST_TURNS,
+    ) -> Promise:
         """The promise after a turn.
 
         items: finished in the turn. late: share of them that was late. share: that was promised to
         be in time. step: γ, by how much a usual turn in which all items are late raises the care.
-        most: the largest care.
+        most: the largest care. most_turns: usual turns for which this one counts at most.
         """
         if items <= 0:
             return self
         turns, total = self.turns + 1, self.items + items
         usual = total / turns
         missed = items / usual * (late - (1 - share))
-        care = min(most, self.care + step * min(missed, MOST_TURNS))
+        care = min(most, self.care + step * min(missed, most_turns))
         beyond = max(0.0, self.care + step * missed - care) / step * usual
         return Promise(
             max(care, 0.0),
