@@ -77,7 +77,7 @@ bench: setup ## decisions, the simulator compared with SimPy and Ciw, the bound;
 	$(BIN)/python benchmarks/simulation.py --quick
 	$(BIN)/python benchmarks/bound.py
 
-bench-live: setup java ## live on Spark: static, Spark's own allocation and Tidegate (two hours; resumes)
+bench-live: setup java ## live on Spark: static, Spark's own allocation and Tidegate (two and a half hours; resumes)
 	$(BIN)/python benchmarks/live.py
 	$(BIN)/python benchmarks/live_overhead.py
 

@@ -26,8 +26,8 @@ from tidegate.simulation.run import run as simulate
 from tidegate.units import duration_s
 from tidegate.workloads import RateTrace
 
-METHODS = ("static", "spark", "drs", "btu", "tide")
-DEFAULT_METHODS = METHODS[:3]
+METHODS = ("static", "spark", "drs", "tide", "btu")
+DEFAULT_METHODS = METHODS[:4]
 INTERVAL = "5s"
 STABILISE = "10s"
 NIGHT_PER_S, PEAK_PER_S = 52.0, 520.0

@@ -421,20 +421,23 @@ def test_waiting_items_add_spare_hosts() -> None:
     assert "for the backlog" in plan.reasons[0].text
 
 
-def test_a_spike_that_no_price_would_have_covered_is_counted_apart() -> None:
-    story = Story()
+@pytest.mark.parametrize(("unit_s", "turns"), [(60.0, 5), (3600.0, 1)])
+def test_a_spike_counts_for_some_usual_turns_and_the_rest_apart(unit_s: float, turns: int) -> None:
+    """Care for all of its items would be paid for hours after it."""
+    story = Story(unit_s=unit_s)
     for _ in range(60):
         story.turn(20.0)
-    assert "out-of-reach" in [r.code for r in story.turn(200.0, latency=SLOW).reasons]
-    for _ in range(4):
-        story.turn(20.0, latency=SLOW)
+    plan = story.turn(2000.0, latency=SLOW)
+    (said,) = [r.text for r in plan.reasons if r.code == "out-of-reach"]
     promise = story.memory.promise
-    assert promise.care == 0
-    assert promise.out_of_reach == promise.late > 0
-    for _ in range(20):  # until the hosts for the spike are released
-        story.turn(20.0)
-    story.turn(20.0, latency=SLOW)  # a new one is not excused
-    assert story.memory.promise.care > 0
+    assert promise.care == pytest.approx(turns * story.policy.step)
+    usual = promise.items / promise.turns
+    beyond = (2000 * 15 / usual * 0.95 - turns) * usual
+    assert promise.out_of_reach == pytest.approx(beyond)
+    why = f"a turn counts for at most {turns} usual ones"
+    assert said == f"{beyond:.0f} late items are counted apart: {why}"
+    story.turn(20.0, latency=SLOW)
+    assert story.memory.promise.care > promise.care  # what is late after it counts
 
 
 @pytest.mark.parametrize(
@@ -454,11 +457,29 @@ def test_items_that_are_late_while_hosts_are_idle_raise_no_care(
     assert promise.late == 10 * 20 * 15
 
 
+def test_late_items_count_if_hosts_became_idle_after_they_came() -> None:
+    """They waited for these hosts, so more hosts before would have helped."""
+    story, late = Story(), Latency(mean_s=40.0, p50_s=40.0, p95_s=50.0, p99_s=60.0)
+    story.turn(20.0)
+    story.turn(20.0, latency=late, waiting=800.0)
+    before = story.memory.promise
+    for _ in range(5):  # the items that waited a minute came before there were hosts for them
+        story.hosts = 4
+        story.turn(20.0, latency=late)
+    counted = story.memory.promise
+    assert counted.care > before.care + 0.4 and counted.out_of_reach == before.out_of_reach
+    for _ in range(5):  # later ones came while hosts were idle
+        story.hosts = 4
+        story.turn(20.0, latency=late)
+    assert story.memory.promise.care < counted.care + 0.1
+    assert story.memory.promise.out_of_reach > counted.out_of_reach
+
+
 @pytest.mark.parametrize(
     ("unit_s", "most", "limit"),
     [
-        (60.0, 20.0, "hosts for more than 4 times the present rate"),
-        (3600.0, 5.0, "more than 5 times the price of a late item"),
+        (60.0, 9.5, "hosts for more than 2 times the present rate"),
+        (3600.0, 4.75, "more than 4.75 times the price of a late item"),
     ],
 )
 def test_a_promise_that_costs_too_much_is_said_to_be_out_of_reach(
@@ -475,7 +496,8 @@ def test_a_promise_that_costs_too_much_is_said_to_be_out_of_reach(
 
 
 def test_care_beyond_the_largest_price_provides_for_a_multiple_of_the_rate() -> None:
-    story, cautious = Story(share=0.99), Story(share=0.99, margin=1.0)
+    story = Story(share=0.99, most=5.0, margin=4.0)
+    cautious = Story(share=0.99, most=5.0, margin=1.0)
     for _ in range(25):
         for one in (story, cautious):
             one.turn(20.0, latency=SLOW, waiting=2000.0)
@@ -489,15 +511,15 @@ def test_care_beyond_the_largest_price_provides_for_a_multiple_of_the_rate() -> 
     assert story.hosts > cautious.hosts
 
 
-def test_a_rate_within_the_margin_is_not_out_of_reach() -> None:
-    """It could have been provided for, so its late items raise the care."""
-    story, narrow = Story(), Story(margin=1.0)
-    for one in (story, narrow):
-        for _ in range(30):
-            one.turn(20.0)
-        one.turn(70.0, latency=SLOW)
-    assert story.memory.promise.care > 0 and not story.memory.excused
-    assert narrow.memory.promise.care == 0 and narrow.memory.excused
+@pytest.mark.parametrize(
+    ("share", "most", "margin"),
+    [(0.5, 1, 1), (0.95, 4.75, 2), (0.99, 24.75, 20**0.5), (0.9999, 2499.75, 10)],
+)
+def test_a_stricter_promise_is_worth_more(share: float, most: float, margin: float) -> None:
+    story = Story(share=share)
+    for _ in range(400):
+        story.turn(20.0, latency=SLOW, waiting=2000.0)
+    assert story.memory.promise.care == pytest.approx(math.log(most * margin))
 
 
 def test_unknown_input_changes_nothing() -> None:

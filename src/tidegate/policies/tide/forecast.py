@@ -97,7 +97,7 @@ class Due(Value):
         quantile: The quantile that the margins are for.
         values: What each forecaster said, in items per second, without its margin.
         uppers: The same with its margin.
-        reach_per_s: The forecast at the largest care; what exceeds it was out of reach.
+        reach_per_s: The forecast at the largest care.
     """
 
     until_s: float
@@ -105,11 +105,6 @@ class Due(Value):
     values: Values
     uppers: Values
     reach_per_s: float
-
-    @property
-    def now_per_s(self) -> float:
-        """The rate when the forecasts were made."""
-        return self.values[0] or 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from tidegate.packing.sizing import set_counts
 from tidegate.policies.base import Policy, Situation, Style, setting
 from tidegate.policies.tide.forecast import Ensemble, Forecast
 from tidegate.policies.tide.need import Need, read_need
-from tidegate.policies.tide.promise import Promise, late_now
+from tidegate.policies.tide.promise import MOST_TURNS, Promise, late_now, longest_s
 from tidegate.units import show_duration, show_share
 
 __all__ = ["Tide", "TideMemory"]
@@ -30,8 +30,10 @@ LONGEST_HOLD_S = 300.0
 LEAST_BUSY = 0.1
 """Smallest number of busy hosts that a missing host is weighed with."""
 SPIKE = 1.5
-"""A rate above the forecast at the largest care times this was out of reach."""
-
+"""A rate above the forecast at the largest care times this overtakes the forecasts."""
+SHARE_ALONE, LARGEST_MARGIN = 0.8, 10.0
+"""Share up to which no multiple of the rate is provided for, and the largest one. In between it is
+the square root of how many times fewer items may be late: 2 with 95 %, 4.5 with 99 %."""
 IDLE = 1.5
 """Hosts over those that the present rate needs from which further ones make no item faster."""
 
@@ -47,20 +49,21 @@ class TideMemory(Value):
         ensemble: What the forecasters remember.
         needs: (time, hosts) of the needs within the last billing unit that no later one reaches.
         per_host: Items per second that keep a host busy, as last measured.
-        excused: Whether the present late items are due to a rate that was out of reach.
-        overtaken: Whether a rate was out of reach, and the forecasts have not caught up since.
+        overtaken: Whether a rate was beyond what the largest care expected, and the forecasts have
+            not caught up since.
         late_work: Busy hosts times the share of late items, summed over turns that fade.
         missing: Busy hosts times the hosts that were missing, summed in the same way.
+        idle_since_s: Time since which hosts have been idle at every turn, None if they are not.
     """
 
     promise: Promise = field(default_factory=Promise)
     ensemble: Ensemble = field(default_factory=Ensemble)
     needs: Needs = ()
     per_host: float | None = None
-    excused: bool = False
     overtaken: bool = False
     late_work: float = 0.0
     missing: float = 0.0
+    idle_since_s: float | None = None
 
     @property
     def part_late(self) -> float:
@@ -81,6 +84,7 @@ class Tide(Policy):
     items than `share` are in time, the price of a late item is raised step by step, at most to
     `most` times what it is (adaptive conformal inference), and lowered again when more are. If that
     is not enough, a multiple of the present rate is provided for, at most `margin` times the rate.
+    Both limits follow from the share, since a stricter promise is worth more.
 
     **What it takes**: the models of `drs`, for queues and for micro-batches, say how many hosts the
     forecast rate needs. Waiting items add spare hosts, as far as they are worth their price.
@@ -89,10 +93,10 @@ class Tide(Policy):
     only if it was not needed for a whole unit: keeping it that long costs as much as leasing it
     again.
 
-    Late items after a rate that not even the largest care would have covered, and items that are
-    late while hosts are idle, are counted as out of reach, and change no price. Until the
-    forecasts have caught up with such a rate, it is the least that is expected: what was learned in
-    a silence says nothing about its end.
+    Many more late items than those of a usual turn, and items that are late while hosts are idle,
+    are counted as out of reach, and change no price. Until the forecasts have caught up with a rate
+    that not even the largest care expected, it is the least that is expected: what was learned in a
+    silence says nothing about its end.
 
     10 items/s keep half a host busy. At first the margin is 20 %:
 
@@ -121,11 +125,16 @@ class Tide(Policy):
     late_price: float = setting(
         10.0, "price of a late item, in prices of processing one on a busy host", low=0.01
     )
-    most: float = setting(
-        5.0, "largest multiple of that price that is paid to keep the promise", low=1
+    most: float | None = setting(
+        None,
+        "largest multiple of that price that is paid to keep the promise; none: by the share",
+        low=1,
     )
-    margin: float = setting(
-        4.0, "largest multiple of the present rate to provide for if that is not enough", low=1
+    margin: float | None = setting(
+        None,
+        "largest multiple of the present rate to provide for if that is not enough; none: by the "
+        "share",
+        low=1,
     )
     step: float = setting(
         0.1, "rise of the multiples' logarithm after a turn in which all items are late", low=1e-6
@@ -149,7 +158,7 @@ class Tide(Policy):
         if rate is None or need is None:
             packing.because("missing", "an arrival rate or service time is unknown: no change")
             return packing.plan(), memory
-        memory = self._accounted(snapshot, memory, rate, need)
+        before, memory = memory.promise, self._accounted(snapshot, memory, rate, need)
         lead_s = snapshot.offer.startup_s + (snapshot.interval_s or 0.0)
         price = self._price(memory, need, memory.promise.care)
         sure, surest = _sure(price), _sure(self._price(memory, need, math.inf))
@@ -179,7 +188,7 @@ class Tide(Policy):
             packing.because("margin", f"{multiple:.3g} times the present rate is provided for")
         for sentence in need.ceilings:
             packing.because("ceiling", sentence)
-        self._say_what_is_out_of_reach(packing, memory, self._margin(snapshot))
+        self._say_what_is_out_of_reach(packing, before, memory)
         packing.unmet.extend(unmet)
         if hosts > len(packing.hosts):
             set_counts(packing, need.counts(hosts), hosts)
@@ -194,51 +203,52 @@ class Tide(Policy):
         self, snapshot: Snapshot, memory: TideMemory, rate: float, need: Need
     ) -> TideMemory:
         """The memory after what was measured since the last turn."""
-        now_s, promise, excused = snapshot.time_s, memory.promise, memory.excused
-        margin, due = self._margin(snapshot), memory.ensemble.due_at(now_s)
+        now_s, promise = snapshot.time_s, memory.promise
+        due = memory.ensemble.due_at(now_s)
         expected = max((d.reach_per_s for d in due), default=math.inf)
-        provided = max((margin * d.now_per_s for d in due), default=math.inf)
-        surprised = rate > SPIKE * max(expected, provided)
         done = late_now(snapshot, self.slo_s)
         if done is not None and now_s != memory.ensemble.seen_s:
             items, late = done
-            missing, helps = self._missing(snapshot, need) if rate > 0 else (0, True)
-            memory = self._short(memory, need, missing, late) if rate > 0 else memory
-            excused = surprised or (excused and late > 1 - self.share)
-            if excused:
-                promise = promise.excuse(items, late)
-            else:
-                most, counted = math.log(self.most * margin), late if helps else 0.0
-                promise = promise.after(items, counted, self.share, self.step, most)
-                promise = promise.blame_nobody((late - counted) * items)
+            helps = True
+            if rate > 0:
+                memory, helps = self._blamed(snapshot, memory, need, late)
+            most, counted = self._most_care(snapshot), late if helps else 0.0
+            promise = promise.after(
+                items, counted, self.share, self.step, most, _most_turns(snapshot)
+            )
+            promise = promise.blame_nobody((late - counted) * items)
         return replace(
             memory,
             promise=promise,
             ensemble=memory.ensemble.observe(now_s, rate),
             per_host=rate / need.busy if need.busy > 0 and rate > 0 else memory.per_host,
-            excused=excused,
             overtaken=memory.overtaken or rate > SPIKE * expected,
         )
 
-    def _missing(self, snapshot: Snapshot, need: Need) -> tuple[int, bool]:
-        """Hosts that are missing now, and whether more hosts could help late items.
+    def _blamed(
+        self, snapshot: Snapshot, memory: TideMemory, need: Need, late: float
+    ) -> tuple[TideMemory, bool]:
+        """The memory with what missing hosts made late, and whether more hosts could have helped.
 
-        They cannot if no number of hosts reaches the target, or if there are many more than the
-        rate needs and little waits: such items take long by themselves, and care buys nothing.
+        They could not if no number of hosts reaches the target, or if there were many more than the
+        rate needs and little waited all the time since the late items came: such items take long by
+        themselves, and care buys nothing. Hosts that became idle later do not count: these items
+        waited for them.
         """
-        hosts, unmet = need.hosts(1.0, self.share)
+        now_s, (hosts, unmet) = snapshot.time_s, need.hosts(1.0, self.share)
         missing = max(0, hosts - snapshot.hosts_running)
         waits = _waiting(snapshot) > self.slo_s * (_arriving(snapshot) or 0.0)
-        idle = snapshot.hosts_running >= IDLE * hosts
-        return missing, not unmet and (waits or not idle)
-
-    def _short(self, memory: TideMemory, need: Need, missing: int, late: float) -> TideMemory:
-        """The memory with the hosts that were missing in this turn, and what it made late."""
-        return replace(
+        idle = snapshot.hosts_running >= IDLE * hosts and not waits
+        since_s = memory.idle_since_s if memory.idle_since_s is not None else now_s
+        since_s = min(since_s, now_s)  # the clock may have been set back
+        came_s = now_s - (snapshot.interval_s or 0.0) - longest_s(snapshot)
+        memory = replace(
             memory,
             late_work=FADE * memory.late_work + late * need.busy,
             missing=FADE * memory.missing + missing * need.busy,
+            idle_since_s=since_s if idle else None,
         )
+        return memory, not unmet and not (idle and since_s <= came_s)
 
     def _promised(self, promise: Promise) -> str:
         """The promised share, and what was kept of it so far."""
@@ -246,35 +256,60 @@ class Tide(Policy):
         return f"promised: {show_share(self.share)} in time{kept}"
 
     def _say_what_is_out_of_reach(
-        self, packing: Packing, memory: TideMemory, margin: float
+        self, packing: Packing, before: Promise, memory: TideMemory
     ) -> None:
-        """A reason after a spike, and while the promise costs more than is allowed."""
+        """A reason while the promise costs more than is allowed, and for items counted apart.
+
+        before: the promise before this turn.
+        """
         promise, in_time = memory.promise, memory.promise.in_time
-        if memory.excused:
-            why = "the rate was beyond what the largest price and margin would have covered"
-            packing.because("out-of-reach", f"{why}: late items are counted apart")
-        most = math.log(self.most * margin)
-        if not most or in_time is None or promise.care < most:
+        most, margin = self._most_care(packing.snapshot), self._most_margin(packing.snapshot)
+        if most and in_time is not None and promise.care >= most:
+            limit = f"more than {self._most_price:.3g} times the price of a late item"
+            if margin > 1:
+                limit = f"hosts for more than {margin:.3g} times the present rate"
+            kept = f"{in_time:.1%} in time so far, {self.share:.1%} promised"
+            packing.because("out-of-reach", f"{kept}: to keep the promise would take {limit}")
             return
-        kept = f"{in_time:.1%} in time so far, {self.share:.1%} promised"
-        limit = f"more than {self.most:g} times the price of a late item"
-        if margin > 1:
-            limit = f"hosts for more than {margin:g} times the present rate"
-        packing.because("out-of-reach", f"{kept}: to keep the promise would take {limit}")
+        apart = promise.out_of_reach - before.out_of_reach
+        if apart >= 1:
+            why = f"a turn counts for at most {_most_turns(packing.snapshot):g} usual ones"
+            if memory.idle_since_s is not None:
+                why = "hosts are idle"
+            packing.because("out-of-reach", f"{apart:.0f} late items are counted apart: {why}")
 
     # --- what it takes ------------------------------------------------------------------------
 
-    def _margin(self, snapshot: Snapshot) -> float:
+    @property
+    def _most_price(self) -> float:
+        """The largest multiple of the price of a late item.
+
+        By the share, it is the one with which a single busy host is joined by another unless that
+        is needed with a probability of less than 1 - share.
+        """
+        if self.most is not None:
+            return self.most
+        return max(1.0, self.share / (1 - self.share) / (MOST_PART * self.late_price))
+
+    def _most_margin(self, snapshot: Snapshot) -> float:
         """The largest multiple of the present rate to provide for.
 
         It follows every change of the rate, so a host that is leased for it and paid for an hour
         would cost many times what it is used for.
         """
-        return self.margin if _paid_s(snapshot) <= LONGEST_HOLD_S else 1.0
+        if _paid_s(snapshot) > LONGEST_HOLD_S:
+            return 1.0
+        if self.margin is not None:
+            return self.margin
+        return min(LARGEST_MARGIN, max(1.0, math.sqrt((1 - SHARE_ALONE) / (1 - self.share))))
+
+    def _most_care(self, snapshot: Snapshot) -> float:
+        """The largest care: that of the largest price and the largest margin."""
+        return math.log(self._most_price * self._most_margin(snapshot))
 
     def _multiple(self, care: float) -> float:
         """The multiple of the present rate to provide for: care beyond the largest price."""
-        return math.exp(max(0.0, care - math.log(self.most)))
+        return math.exp(max(0.0, care - math.log(self._most_price)))
 
     def _price(self, memory: TideMemory, need: Need, care: float) -> float:
         """What a missing host costs in late items, in prices of a host.
@@ -283,7 +318,8 @@ class Tide(Policy):
         of them is measured: where the SLO leaves time to catch up, hardly any.
         """
         busy = max(need.busy, LEAST_BUSY)
-        return memory.part_late * self.late_price * math.exp(min(care, math.log(self.most))) * busy
+        multiple = math.exp(min(care, math.log(self._most_price)))
+        return memory.part_late * self.late_price * multiple * busy
 
     def _hosts(
         self, packing: Packing, need: Need, forecast: Forecast, rate: float, memory: TideMemory
@@ -370,6 +406,11 @@ def _paid_s(snapshot: Snapshot) -> float:
     """Seconds for which a host is paid at once, 0 if it is free."""
     offer = snapshot.offer
     return offer.billing_unit_s if offer.price_per_unit_usd > 0 else 0.0
+
+
+def _most_turns(snapshot: Snapshot) -> float:
+    """Usual turns for which one counts at most: care for a spike is paid for a unit at least."""
+    return MOST_TURNS if _paid_s(snapshot) <= LONGEST_HOLD_S else 1.0
 
 
 def _remembered(snapshot: Snapshot, needs: Needs, hosts: int, least_s: float) -> Needs:

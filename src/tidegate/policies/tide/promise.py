@@ -15,7 +15,10 @@ from itertools import pairwise
 from tidegate.codec import Value
 from tidegate.model import Latency, Snapshot
 
-__all__ = ["Promise", "late_now", "late_share"]
+__all__ = ["MOST_TURNS", "Promise", "late_now", "late_share", "longest_s"]
+
+MOST_TURNS = 5.0
+"""Usual turns for which one counts at most: care for a spike would be paid for hours after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,36 +40,34 @@ class Promise(Value):
     late: float = 0.0
     out_of_reach: float = 0.0
 
-    def after(self, items: float, late: float, share: float, step: float, most: float) -> Promise:
+    def after(
+        self,
+        items: float,
+        late: float,
+        share: float,
+        step: float,
+        most: float,
+        most_turns: float = MOST_TURNS,
+    ) -> Promise:
         """The promise after a turn.
 
         items: finished in the turn. late: share of them that was late. share: that was promised to
         be in time. step: γ, by how much a usual turn in which all items are late raises the care.
-        most: the largest care.
+        most: the largest care. most_turns: usual turns for which this one counts at most.
         """
         if items <= 0:
             return self
         turns, total = self.turns + 1, self.items + items
         usual = total / turns
-        care = self.care + step * items / usual * (late - (1 - share))
-        beyond = max(0.0, care - most) / step * usual
+        missed = items / usual * (late - (1 - share))
+        care = min(most, self.care + step * min(missed, most_turns))
+        beyond = max(0.0, self.care + step * missed - care) / step * usual
         return Promise(
-            min(max(care, 0.0), most),
+            max(care, 0.0),
             turns,
             total,
             self.late + late * items,
             self.out_of_reach + beyond,
-        )
-
-    def excuse(self, items: float, late: float) -> Promise:
-        """The promise after a turn whose late items were out of reach: they change no care."""
-        lost = late * items
-        return replace(
-            self,
-            items=self.items + items,
-            late=self.late + lost,
-            out_of_reach=self.out_of_reach + lost,
-            turns=self.turns + 1,
         )
 
     def blame_nobody(self, lost: float) -> Promise:
@@ -133,3 +134,12 @@ def late_now(snapshot: Snapshot, slo_s: float) -> tuple[float, float] | None:
     if share is None or not known:
         return None
     return math.fsum(known) * span_s, share
+
+
+def longest_s(snapshot: Snapshot) -> float:
+    """The longest latency that was measured since the last turn, in seconds; 0 if none was."""
+    found = [snapshot.latency, *(reading.delay for reading in snapshot.operators)]
+    return max(
+        (s for at in found for s in (at.mean_s, at.p50_s, at.p95_s, at.p99_s) if s is not None),
+        default=0.0,
+    )
