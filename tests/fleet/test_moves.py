@@ -188,9 +188,21 @@ def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
     assert len(MoveLog(log.path).path.read_text().splitlines()) == 2
 
 
-@pytest.mark.parametrize(
-    "damage", [b"\xff\xfe", b"{}", b"[1]", b"[" * 50_000, b'{"number": "x"}', '{"ü'.encode()[:-1]]
+STEP = (
+    b'{"number": 1, "query": "q", "origin": "a", "host": "b", "step": "started", "time_s": 1.0, '
+    b'"pause_s": 2.0, "state_mb": 0.5}'
 )
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"\xff\xfe", b"{}", b"[1]", b"[" * 50_000, b'{"number": "x"}', '{"ü'.encode()[:-1],
+        STEP.replace(b'"q"', b'["q"]'), STEP.replace(b'"b"', b"null"),
+        STEP.replace(b"started", b"flown"), STEP.replace(b"1.0", b"1e300"),
+        STEP.replace(b"2.0", b'"long"'), STEP.replace(b"0.5", b"9" * 400),
+    ],
+)  # fmt: skip
 def test_a_damaged_line_is_left_out_and_the_rest_counts(
     damage: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

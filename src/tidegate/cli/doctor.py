@@ -228,7 +228,7 @@ def _is_application(name: str) -> bool:
 def _is_announcement(name: str) -> bool:
     try:
         said = json.loads(Path(name).read_bytes()) if Path(name).stat().st_size < 10_000 else None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(said, dict) and {"url", "application"} <= said.keys()
 

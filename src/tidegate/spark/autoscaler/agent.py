@@ -92,7 +92,7 @@ def announced(file: str | os.PathLike[str]) -> tuple[str, str]:
     try:
         said = json.loads(Path(file).read_text(encoding="utf-8"))
         return str(said["url"]), str(said.get("token", ""))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         remedy = "it is the file that spark.tidegate.agent.announce names"
         raise InputError("agent", str(file), "a file that an agent wrote", remedy) from None
 
