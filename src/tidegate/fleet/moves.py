@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -158,7 +159,10 @@ class MoveLog:
             move = line.part(Move)
             self.last = max(self.last, move.number)
             self.moves[move.query] = move
-        self._file = path.open("a", encoding="utf-8")
+        # Without a buffer: what a full disk refused must not be written later, or at the end.
+        self._file = path.open("ab", buffering=0)
+        self._torn = False
+        self._writing = threading.Lock()
 
     def begin(
         self, query: str, origin: str, host: str, origin_at: str = "", host_at: str = ""
@@ -170,13 +174,19 @@ class MoveLog:
         return move
 
     def step(self, move: Move, step: Step, **more: Any) -> None:
-        """Record a step of a move."""
+        """Record a step of a move; OSError if it cannot be written, and it is not recorded."""
         move = replace(move, step=step)
         line = {"time_s": self._clock(), **asdict(move), **more}
-        self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self.moves[move.query] = move
+        with self._writing:  # moves are carried out in several threads
+            if self._torn:
+                mend(self.path)
+            self._torn = True
+            rest = memoryview(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+            while rest:
+                rest = rest[self._file.write(rest) :]
+            os.fsync(self._file.fileno())
+            self._torn = False
+            self.moves[move.query] = move
 
     def close(self) -> None:
         """Close the file."""
