@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from tidegate.errors import BackendError, InputError, SettingError
+from tidegate.listening import check_place, shown_place
 
 __all__ = ["DEFAULT_URL", "EVENT_WAIT_S", "AgentCalls", "NoAnswer", "NotInControl", "NotThere"]
 
@@ -57,6 +58,7 @@ class AgentCalls:
         ca_file: str | os.PathLike[str] | None,
         certificate: str = "",
     ) -> None:
+        check_place(url, "address of the agent")
         parts = urlsplit(url)
         try:
             port = parts.port
@@ -64,7 +66,8 @@ class AgentCalls:
             port = None
         if parts.scheme not in ("http", "https") or not parts.hostname or port is None:
             remedy = f"for example {DEFAULT_URL}"
-            raise InputError("address of the agent", url, "http://HOST:PORT or https://…", remedy)
+            allowed = "http://HOST:PORT or https://…"
+            raise InputError("address of the agent", shown_place(url), allowed, remedy)
         self.url = url
         self.host, self.port = parts.hostname, port
         self._near = _is_loopback(self.host)
