@@ -18,7 +18,7 @@ from os import PathLike
 from pathlib import Path
 
 from tidegate.errors import InputError
-from tidegate.units import finite
+from tidegate.units import finite, natural
 
 __all__ = [
     "SHORTEST_TOKEN",
@@ -75,11 +75,12 @@ def read_address(text: str, option: str) -> tuple[str, int]:
     """
     host, _, port = text.rpartition(":")
     plain = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not plain or not port.isdecimal() or (":" in plain and plain == host):
+    number = natural(port)
+    if not plain or number is None or (":" in plain and plain == host):
         remedy = "0.0.0.0:9464 listens on all addresses of IPv4, [::]:9464 on those of IPv6"
         raise InputError(option, text, "HOST:PORT", remedy)
-    finite(int(port), option, low=0, high=65_535)
-    return plain, int(port)
+    finite(number, option, low=0, high=65_535)
+    return plain, number
 
 
 _PLACE = re.compile(r"[a-z]+://(?:\[[0-9a-f:.]+\]|[\w.-]+)(?::\d+(?!\w))?(?=\W|$)", re.IGNORECASE)

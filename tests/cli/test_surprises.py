@@ -246,3 +246,30 @@ def test_a_pipe_that_nobody_reads_any_more_ends_the_command_quietly() -> None:
     process.stdout.close()
     _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (1, b"")
+
+
+MANY = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["submit", "--slo", "5s", "--metrics-address", f"127.0.0.1:{MANY}", "job.py"],
+        ["probe", "measure", f"127.0.0.1:{MANY}"],
+        ["run", "ticks", "--topics", f"kafka://h:{MANY}"],
+        ["run", "ticks", "--topics", "kafka://h:²"],
+        ["run", "ticks", "--topics", "kafka://h:1?partitions=²"],
+        ["run", "ticks", "--topics", f"kafka://h:1?partitions={MANY}"],
+        ["attach", "brackets", "--slo", "5s"],
+    ],
+    ids=lambda words: " ".join(words)[:40],
+)
+def test_what_python_cannot_convert_is_one_sentence(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of digits, digits that are no numbers, and JSON that is nested deeply."""
+    monkeypatch.chdir(tmp_path)
+    Path("job.py").touch()
+    Path("brackets").write_text("[" * 9000)
+    one_sentence(tidegate(*words))
+    assert tidegate("doctor", "brackets").returncode == 0  # for an application of that name

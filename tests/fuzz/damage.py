@@ -18,7 +18,8 @@ NUMBER = re.compile(rb"-?\d+(?:\.\d+)?")
 VALUE = re.compile(rb'"[^"\\\n]*"|\[[^\[\]\n]*\]|\b(?:-?\d+(?:\.\d+)?|true|false|null)\b')
 OTHERS = (
     b"5", b"-0.5", b"1e308", b"1" + b"0" * 30, b"null", b"true", b'""', b'"x"', b"[]", b"[5]",
-    b'["x", null]', b"{}", b'{"x": 1}', b"[[[]]]",
+    b'["x", null]', b"{}", b'{"x": 1}', b"[[[]]]", b"9" * 5000, b'"h-' + b"9" * 5000 + b'"',
+    '"h-²"'.encode(),
 )  # fmt: skip
 """Values of other kinds: the file stays well-formed, and says what nobody means."""
 KINDS = ("flip", "cut", "tear", "twice", "insert", "number", "value", "value", "bytes")

@@ -26,6 +26,7 @@ from tests.fuzz.damage import ODD, damaged
 from tests.simulation.worlds import FIXED_WORK
 from tidegate.codec import to_plain
 from tidegate.config import load_topology
+from tidegate.dashboard.journals import JournalList
 from tidegate.errors import TidegateError
 from tidegate.fleet.fence import MOST_LEASE_S, Fence, LeaseWatch, epoch_of
 from tidegate.fleet.manager import FleetFolder
@@ -124,6 +125,12 @@ def read_whole_journal(path: Path) -> None:
         metrics.observe(turn)
     metrics.text()
     live_page("run", turns, summarise(turns)).html()
+    shown = JournalList([path])
+    shown.refresh()
+    journal = shown.journal(0)
+    journal.series(100)
+    for index in range(len(turns)):
+        journal.turn(index)
 
 
 def continue_journal(path: Path) -> None:

@@ -45,7 +45,7 @@ from tidegate.model import (
 )
 from tidegate.model.steps import diff
 from tidegate.spark.autoscaler.meter import QueryMeter, latency_of
-from tidegate.units import finite
+from tidegate.units import finite, natural
 
 __all__ = ["FleetWorld"]
 
@@ -262,8 +262,8 @@ class FleetWorld:
 
     def register(self, name: str) -> HostEntry:
         """Add a host that the provider has leased."""
-        number = name.rpartition("-")[2]
-        self.leased_so_far = max(self.leased_so_far + 1, int(number) if number.isdecimal() else 0)
+        number = natural(name.rpartition("-")[2]) or 0
+        self.leased_so_far = max(self.leased_so_far + 1, number)
         self.hosts[name] = HostEntry(name, self.steady_clock())
         return self.hosts[name]
 
