@@ -44,6 +44,8 @@ TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 """Spark's environment variable for the token of servers without one in their address."""
 _KEY = re.compile(r"[a-z0-9._-]+")
 """Keys that Spark sends to a server: names of gRPC's metadata."""
+_TLS = re.compile(r"ssl handshake failed|SSL_ERROR|certificate", re.IGNORECASE)
+"""In an error of a connection whose TLS was refused. A connection without TLS has handshakes, too."""
 _RUN = re.compile(r"runId = (\S+)")
 _sessions: weakref.WeakSet[Any] = weakref.WeakSet()
 """The sessions of this process."""
@@ -168,7 +170,7 @@ def explained(error: Exception, place: str) -> Exception:
         remedy = f"give the right one in its --endpoint as ;token_file=…, or in {TOKEN_VARIABLE}"
         said = "requires a token" if "No authentication token" in text else "rejects our token"
         return HostRefused(f"{place} {said}: {remedy}")
-    if "UNAVAILABLE" in text and ("handshake" in text.lower() or "ssl" in text.lower()):
+    if "UNAVAILABLE" in text and _TLS.search(text):
         when = "Tidegate uses TLS with use_ssl=true, and with a token unless on localhost"
         trust = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH names a file of trusted certificates"
         return HostRefused(f"{place}: the TLS handshake failed: {when}; {trust}")
