@@ -273,3 +273,16 @@ def test_what_python_cannot_convert_is_one_sentence(
     Path("brackets").write_text("[" * 9000)
     one_sentence(tidegate(*words))
     assert tidegate("doctor", "brackets").returncode == 0  # for an application of that name
+
+
+def test_a_device_that_never_ends_is_not_read_to_its_end(tmp_path: Path) -> None:
+    """Nor is a pipe waited for in which a file of settings or an address is expected."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with within_limits():
+        one_sentence(tidegate("allocate", "--topology", "/dev/zero", "--processors", "3"))
+        one_sentence(tidegate("sweep", "/dev/zero", "--out", tmp_path / "out", "--dry-run"))
+        one_sentence(tidegate("submit", "--slo", "5s", "--config", "/dev/zero", __file__))
+        for file in ("/dev/zero", pipe):
+            one_sentence(tidegate("attach", file, "--slo", "5s", "--wait", "1ms"))
+            assert tidegate("doctor", file).returncode == 0  # for an application of that name

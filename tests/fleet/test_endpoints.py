@@ -145,7 +145,7 @@ def test_a_connection_that_is_refused_says_what_to_do(text: str, part: str) -> N
 def test_only_who_does_not_take_us_refuses() -> None:
     for text in ("UNAUTHENTICATED", "UNAVAILABLE: ssl handshake failed"):
         assert isinstance(explained(RuntimeError(text), "sc://x:1"), HostRefused)
-    # Those with handshakes are of a server without TLS that is cut off; a manager must start all the same.
+    # Those with handshakes are of a server without TLS that is cut off.
     for text in ("connection refused", "tcp handshaker shutdown", "Handshake timed out"):
         silent = explained(RuntimeError(f"UNAVAILABLE: {text}"), "sc://x:1")
         assert isinstance(silent, BackendError) and not isinstance(silent, HostRefused)

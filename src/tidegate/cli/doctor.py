@@ -232,7 +232,8 @@ def _is_application(name: str) -> bool:
 
 def _is_announcement(name: str) -> bool:
     try:
-        said = json.loads(Path(name).read_bytes()) if Path(name).stat().st_size < 10_000 else None
+        small = Path(name).is_file() and Path(name).stat().st_size < 10_000
+        said = json.loads(Path(name).read_bytes()) if small else None
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(said, dict) and {"url", "application"} <= said.keys()

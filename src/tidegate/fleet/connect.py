@@ -45,7 +45,7 @@ TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 _KEY = re.compile(r"[a-z0-9._-]+")
 """Keys that Spark sends to a server: names of gRPC's metadata."""
 _TLS = re.compile(r"ssl handshake failed|SSL_ERROR|certificate", re.IGNORECASE)
-"""In an error of a connection whose TLS was refused. A connection without TLS has handshakes, too."""
+"""In the error of a refused TLS connection. A connection without TLS has handshakes, too."""
 _RUN = re.compile(r"runId = (\S+)")
 _sessions: weakref.WeakSet[Any] = weakref.WeakSet()
 """The sessions of this process."""
