@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import functools
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,7 +192,8 @@ def page(results: list[Result], unfenced: Sequence[Result] = ()) -> str:
     """The page of a ledger. unfenced: runs without the fence."""
     every, results = results, last_runs(results)
     good = sum(not result.problem for result in results)
-    commits = ", ".join(sorted({result.commit for result in results}))
+    counted = Counter(result.commit for result in results)
+    commits = ", ".join(f"{name} ({count})" for name, count in counted.most_common())
     restarts = sum(result.restart for result in results)
     planned = sum(result.seed <= PLANNED for result in results)
     known = [result.in_flight for result in results if result.in_flight is not None]
@@ -201,7 +203,7 @@ def page(results: list[Result], unfenced: Sequence[Result] = ()) -> str:
         f"The goal is {PLANNED} runs, of the first {PLANNED} seeds; {planned} have been made.\n"
         f"Of all {len(results)} runs, {good} had no problem. Another manager took over in\n"
         f"{restarts}. A batch was in flight when the fault began in {sum(known)} of\n"
-        f"{len(known)} runs; earlier runs did not note it. Commits: {commits or 'none'}.\n\n",
+        f"{len(known)} runs that noted it. Commits, with their runs: {commits or 'none'}.\n\n",
         "| sink | runs | rows | equal to the batch | rows that occur again | in batches |\n"
         "|---|---:|---:|---:|---:|---:|\n",
     ]
@@ -255,9 +257,9 @@ def _without(results: Sequence[Result]) -> list[str]:
         "time** ([table](fence-unfenced.csv)). A fault that is over before it is noticed needs no\n"
         "fence, and Spark itself ends a copy that finds its batch in the log already: so rows are\n"
         "equal without the fence too. From seed 17 on, the runs have `--sinks batches\n"
-        "--until-noticed` and look for two copies that call the function of a query in turn. Runs that found no\n"
-        "copy running (`running: []`) show nothing: these asked once, and found the same with the\n"
-        "fence (see above); the harness waits for a copy now.\n\n",
+        "--until-noticed` and look for two copies that call the function of a query in turn. Runs\n"
+        "that found no copy running (`running: []`) show nothing: they asked once, and runs with\n"
+        "the fence found the same (see above); the harness waits for a copy now.\n\n",
         *(f"- {result.line()}\n" for result in wrong),
     ]
 
