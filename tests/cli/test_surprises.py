@@ -275,6 +275,19 @@ def test_what_python_cannot_convert_is_one_sentence(
     assert tidegate("doctor", "brackets").returncode == 0  # for an application of that name
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_output_does_not_need_utf_8(encoding: str, journals: dict[str, Path]) -> None:
+    for words in (["allocate", "a:13:5", "--processors", "9"], ["report", str(journals["drs"])]):
+        done = subprocess.run(
+            [sys.executable, "-c", COMMAND, *words],
+            env=os.environ | {"PYTHONIOENCODING": encoding},
+            cwd=journals["drs"].parent,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0 and done.stdout and not done.stderr, done.stderr
+
+
 def test_a_device_that_never_ends_is_not_read_to_its_end(tmp_path: Path) -> None:
     """Nor is a pipe waited for in which a file of settings or an address is expected."""
     pipe = tmp_path / "pipe"
