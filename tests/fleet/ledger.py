@@ -178,7 +178,7 @@ _SUSPENDED = (
 )
 _ELSEWHERE = (
     ". The harness was wrong: it asked the servers on which the query had been, while the query\n"
-    "  was on its way to another one, because its server was cut off for the fault of another run"
+    "  was on its way to another one, because a server was cut off for the fault of another run"
 )
 EXPLAINED = (
     {(seed, "95c3b18"): _AHEAD for seed in (91, 93)}
