@@ -16,6 +16,8 @@ from tidegate.units import finite
 
 __all__ = ["load_topology", "read_yaml", "save_topology"]
 
+MOST_BYTES = 10_000_000
+"""Size of a YAML file, at most."""
 DEEPEST = 200
 """Brackets in brackets of a YAML file, at most."""
 
@@ -73,10 +75,16 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
     import yaml
 
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open("rb") as file:  # it may be a device that never ends
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise InputError("file", str(path), f"at most {MOST_BYTES / 1e6:g} MB")
+        text = data.decode("utf-8")
         if _depth(text) > DEEPEST:  # the parser takes seconds to find out
             raise RecursionError
         read = yaml.safe_load(text)
+    except InputError:
+        raise
     except OSError as error:
         raise InputError("file", str(path), "readable", error.strerror or "") from None
     except RecursionError:

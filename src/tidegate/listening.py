@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,16 +18,18 @@ from os import PathLike
 from pathlib import Path
 
 from tidegate.errors import InputError
-from tidegate.units import finite
+from tidegate.units import finite, natural
 
 __all__ = [
     "SHORTEST_TOKEN",
     "Listening",
+    "check_place",
     "check_token",
     "is_loopback",
     "names_loopback",
     "read_address",
     "same_token",
+    "shown_place",
 ]
 
 log = logging.getLogger(__name__)
@@ -72,11 +75,38 @@ def read_address(text: str, option: str) -> tuple[str, int]:
     """
     host, _, port = text.rpartition(":")
     plain = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not plain or not port.isdecimal() or (":" in plain and plain == host):
+    number = natural(port)
+    if not plain or number is None or (":" in plain and plain == host):
         remedy = "0.0.0.0:9464 listens on all addresses of IPv4, [::]:9464 on those of IPv6"
         raise InputError(option, text, "HOST:PORT", remedy)
-    finite(int(port), option, low=0, high=65_535)
-    return plain, int(port)
+    finite(number, option, low=0, high=65_535)
+    return plain, number
+
+
+_PLACE = re.compile(r"[a-z]+://(?:\[[0-9a-f:.]+\]|[\w.-]+)(?::\d+(?!\w))?(?=\W|$)", re.IGNORECASE)
+
+
+def shown_place(address: str) -> str:
+    """Scheme, host and port of an address for messages: what surrounds them may be a secret.
+
+    >>> shown_place("sc://h:1"), shown_place("sc://h:1/token=x"), shown_place("http://me:x@h:1")
+    ('sc://h:1', 'sc://h:1…', '…')
+    """
+    found = _PLACE.match(address)
+    if found is None or "@" in address:
+        return "…"
+    return found[0] if found[0] == address.rstrip("/") else f"{found[0]}…"
+
+
+def check_place(address: str, key: str) -> None:
+    """Raise InputError, without it, for an address that has a password or settings in it.
+
+    key: what the address is, for the error.
+    """
+    if any(sign in address for sign in "@?#;"):
+        remedy = "secrets come from the environment or a file"
+        allowed = "an address without user, password and settings"
+        raise InputError(key, shown_place(address), allowed, remedy)
 
 
 def same_token(given: str, token: str) -> bool:

@@ -7,9 +7,18 @@ import re
 
 from tidegate.errors import InputError, SettingError
 
-__all__ = ["duration_s", "finite", "share_of", "show_duration", "show_share", "weekly_period"]
+__all__ = [
+    "duration_s",
+    "finite",
+    "natural",
+    "share_of",
+    "show_duration",
+    "show_share",
+    "weekly_period",
+]
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_NATURAL = re.compile(r"[0-9]{1,18}")
 _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*([a-zµ]*)\s*")
 
 
@@ -33,6 +42,17 @@ def duration_s(text: str | float, key: str = "duration") -> float:
             return seconds
     remedy = "write a number with a unit, such as 500ms, 5s, 10m or 1h"
     raise InputError(key, text, "a positive duration", remedy)
+
+
+def natural(text: str) -> int | None:
+    """The number that a text of digits stands for, at most 18 of them; None for any other text.
+
+    Python's own conversion fails for thousands of digits, and some characters count as digits.
+
+    >>> natural("15002"), natural("²"), natural("9" * 5000), natural("-1")
+    (15002, None, None, None)
+    """
+    return int(text) if _NATURAL.fullmatch(text) else None
 
 
 def finite(

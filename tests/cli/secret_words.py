@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.watched.sitecustomize import NOTES
 from tests.spark.local.doors import command_lines, files_with
 
 SECRET = f"tell-nobody-{os.getpid()}-tell-nobody"
@@ -25,15 +27,22 @@ VARIABLES = (
     "TIDEGATE_KAFKA_KEYSTORE_PASSWORD",
 )
 LOOK_S = 0.2
+WATCHED = Path(__file__).parent / "watched"
+"""In the ``PYTHONPATH`` of a command: each of its Python processes notes what it starts."""
 
 
 @contextmanager
-def nobody_tells(folder: Path, *besides: Path) -> Iterator[None]:
+def nobody_tells(folder: Path, *besides: Path) -> Iterator[list[str]]:
     """Every secret is in the environment, and no command line or file of a folder may have one.
+
+    Command lines are looked at while they run, which misses those of short programs that no Python
+    process starts. What Python processes start is noted and complete; the list that this yields has
+    it after the block.
 
     besides: files that may.
     """
     leaks: list[bytes] = []
+    started: list[str] = []
     ended = threading.Event()
 
     def look() -> None:
@@ -41,14 +50,21 @@ def nobody_tells(folder: Path, *besides: Path) -> Iterator[None]:
             leaks.extend(line for line in command_lines().values() if SECRET.encode() in line)
 
     watcher = threading.Thread(target=look, daemon=True)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as notes:
         for name in VARIABLES:
             patch.setenv(name, SECRET)
+        patch.setenv(NOTES, notes)
+        patch.setenv("PYTHONPATH", str(WATCHED), prepend=os.pathsep)
         watcher.start()
         try:
-            yield
+            yield started
         finally:
             ended.set()
             watcher.join()
+            for file in Path(notes).iterdir():
+                started += file.read_text(encoding="utf-8").splitlines()
     assert leaks == [], leaks
-    assert [file for file in files_with(folder, SECRET) if file not in besides] == []
+    told = [words for words in started if SECRET in words]
+    assert told == [], told
+    kept = [file for file in files_with(folder, SECRET) if file not in besides]
+    assert kept == [], kept

@@ -60,6 +60,12 @@ COMMANDS = (
     f"fleet run queries.py --endpoint sc://h:port/;token={SECRET}",
     f"fleet run queries.py --endpoint sc://{SECRET}@h:1/;use_ssl=perhaps",
     f"fleet run queries.py --endpoint h:1/;{SECRET}",
+    f"fleet run queries.py --endpoint sc://h:1/token={SECRET}",
+    f"fleet run queries.py --endpoint sc://h:1;token={SECRET}",
+    f"fleet run queries.py --endpoint sc://h:1?{SECRET}",
+    f"attach http://me:{SECRET}@127.0.0.1:1 --slo 5s --wait 1ms",
+    f"attach http://127.0.0.1:1/?token={SECRET} --slo 5s --wait 1ms",
+    f"doctor http://me:{SECRET}@127.0.0.1:1",
     f"dashboard run.jsonl --token {SECRET}",
 )
 

@@ -16,7 +16,7 @@ from shutil import which
 import pytest
 
 from tests.cli.helpers import COMMAND
-from tests.cli.secret_words import SECRET, nobody_tells
+from tests.cli.secret_words import SECRET, WATCHED, nobody_tells
 from tests.cli.test_secrets import COMMANDS, SERVERS
 from tests.fuzz.test_commands import commands
 from tidegate.lifecycle import wait_until
@@ -86,7 +86,7 @@ class Started:
 
     def __init__(self, folder: Path, command: str) -> None:
         env = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_H", "PYSPARK_"))}
-        env |= {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+        env |= {"PYTHONPATH": os.pathsep.join(map(str, (WATCHED, ROOT / "src", ROOT)))}
         env |= {"HOME": str(folder), "TMPDIR": str(folder / "scratch"), "COLUMNS": "500"}
         (folder / "scratch").mkdir(exist_ok=True)
         self.said = folder / (command.replace(" ", "-").replace("/", "-")[:40] + ".said")
@@ -173,16 +173,41 @@ def test_a_secret_on_a_command_line_or_in_a_file_is_found(tmp_path: Path) -> Non
         assert os.environ["TIDEGATE_AGENT_TOKEN"] == SECRET
 
 
+@pytest.mark.parametrize(
+    "start",
+    [
+        "subprocess.run(['true', word])",
+        "subprocess.run(f'true {word}', shell=True)",
+        "os.system(f'true {word}')",
+        "os.posix_spawn('/bin/true', ['true', word], os.environ)",
+        "os.execv('/bin/true', ['true', word])",
+        "subprocess.run([sys.executable, '-c', f'import os; os.system(\"true {word}\")'])",
+    ],
+)
+def test_a_secret_on_the_command_line_of_a_short_program_is_found(
+    start: str, tmp_path: Path
+) -> None:
+    """Also one that has ended before anybody can look."""
+    text = f"import os, subprocess, sys; word = os.environ['TIDEGATE_AGENT_TOKEN']; {start}"
+    with pytest.raises(AssertionError, match="tell-nobody"), nobody_tells(tmp_path):
+        subprocess.run([sys.executable, "-c", text], check=True)
+    quiet = text.replace("'TIDEGATE_AGENT_TOKEN'", "'HOME'")
+    with nobody_tells(tmp_path) as started:
+        subprocess.run([sys.executable, "-c", quiet], check=True)
+    assert any("true" in words for words in started)
+
+
 needs_java = pytest.mark.skipif(which("java") is None, reason="Spark needs Java")
 
 
 @pytest.mark.java
 @needs_java
 def test_commands_that_work_with_spark_keep_secrets_to_themselves(home: Path) -> None:
-    with nobody_tells(home):
+    with nobody_tells(home) as programs:
         for command in ALONE:
             done = ran(home, command)
             assert done.process.returncode == 0, done.text
+    assert any("spark-submit" in words for words in programs)
 
 
 @pytest.mark.java
@@ -190,12 +215,13 @@ def test_commands_that_work_with_spark_keep_secrets_to_themselves(home: Path) ->
 def test_a_fleet_keeps_secrets_to_itself(home: Path) -> None:
     pytest.importorskip("grpc")
     words = "fleet run queries.py --max-hosts 1 --interval 1s --memory-mb 512 --dashboard"
-    with nobody_tells(home), started(home, words) as manager:
+    with nobody_tells(home) as programs, started(home, words) as manager:
         manager.until(home / "out" / "fleet" / "control.sock")
         for command in WITH_A_FLEET:
             done = ran(home, command)
             assert done.process.returncode in (0, 2), done.text
         assert manager.end() == 0, manager.text
+    assert any("spark-submit" in words for words in programs)
 
 
 @pytest.mark.java

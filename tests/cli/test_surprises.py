@@ -246,3 +246,56 @@ def test_a_pipe_that_nobody_reads_any_more_ends_the_command_quietly() -> None:
     process.stdout.close()
     _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (1, b"")
+
+
+MANY = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["submit", "--slo", "5s", "--metrics-address", f"127.0.0.1:{MANY}", "job.py"],
+        ["probe", "measure", f"127.0.0.1:{MANY}"],
+        ["run", "ticks", "--topics", f"kafka://h:{MANY}"],
+        ["run", "ticks", "--topics", "kafka://h:²"],
+        ["run", "ticks", "--topics", "kafka://h:1?partitions=²"],
+        ["run", "ticks", "--topics", f"kafka://h:1?partitions={MANY}"],
+        ["attach", "brackets", "--slo", "5s"],
+    ],
+    ids=lambda words: " ".join(words)[:40],
+)
+def test_what_python_cannot_convert_is_one_sentence(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of digits, digits that are no numbers, and JSON that is nested deeply."""
+    monkeypatch.chdir(tmp_path)
+    Path("job.py").touch()
+    Path("brackets").write_text("[" * 9000)
+    one_sentence(tidegate(*words))
+    assert tidegate("doctor", "brackets").returncode == 0  # for an application of that name
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_output_does_not_need_utf_8(encoding: str, journals: dict[str, Path]) -> None:
+    for words in (["allocate", "a:13:5", "--processors", "9"], ["report", str(journals["drs"])]):
+        done = subprocess.run(
+            [sys.executable, "-c", COMMAND, *words],
+            env=os.environ | {"PYTHONIOENCODING": encoding},
+            cwd=journals["drs"].parent,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0 and done.stdout and not done.stderr, done.stderr
+
+
+def test_a_device_that_never_ends_is_not_read_to_its_end(tmp_path: Path) -> None:
+    """Nor is a pipe waited for in which a file of settings or an address is expected."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with within_limits():
+        one_sentence(tidegate("allocate", "--topology", "/dev/zero", "--processors", "3"))
+        one_sentence(tidegate("sweep", "/dev/zero", "--out", tmp_path / "out", "--dry-run"))
+        one_sentence(tidegate("submit", "--slo", "5s", "--config", "/dev/zero", __file__))
+        for file in ("/dev/zero", pipe):
+            one_sentence(tidegate("attach", file, "--slo", "5s", "--wait", "1ms"))
+            assert tidegate("doctor", file).returncode == 0  # for an application of that name

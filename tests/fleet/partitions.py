@@ -313,13 +313,18 @@ class Run:
     def _where(self) -> str:
         """The address of the server that runs the query, as the fleet knows it; empty for none."""
         entry = self.lane.world.queries.get(self.name)
-        host = self.lane.world.hosts.get(entry.host) if entry is not None else None
+        return self._place(entry.host) if entry is not None else ""
+
+    def _place(self, name: str | None) -> str:
+        host = self.lane.world.hosts.get(name or "")
         return host.host.place if host is not None and host.host is not None else ""
 
     def _note(self) -> None:
         """Note where the query is, and when the fleet reacts to the fault."""
         where, fault = self._where(), self.fault
-        self.been |= {where} - {""}
+        entry = self.lane.world.queries.get(self.name)
+        if entry is not None:  # a start that got no answer may have happened all the same
+            self.been |= {where, self._place(entry.target if entry.busy else "")} - {""}
         if fault is None or not fault.began_s or self.name not in self.lane.world.queries:
             return
         passed_s = time.monotonic() - fault.began_s
@@ -356,7 +361,11 @@ class Run:
         yield "all rows", lambda: self.checkpoint.has_all(self.source.files)
         yield "the server back", lambda: server.endpoint not in lane.world.shunned
         problems: list[str] = []
-        running = yield from self._asked(self._copies)
+        running, end_s = list[str](), time.monotonic() + LIMIT_S
+        while not running and time.monotonic() < end_s:
+            # It may be on its way to another server, because of the fault of another run.
+            yield "a copy that runs", lambda: bool(self._where())
+            running = yield from self._asked(self._copies)
         if running != [self.name]:
             problems.append(f"running: {running}")
         lane.world.remove([self.name])

@@ -46,7 +46,9 @@ def test_a_socket_left_behind_is_replaced(tmp_path: Path) -> None:
     assert not (tmp_path / "control.sock").exists()
 
 
-@pytest.mark.parametrize("line", [b"[" * 100_000 + b"\n", b"x" * 1_200_000, b"\xff\n", b"\n"])
+@pytest.mark.parametrize(
+    "line", [b"[" * 100_000 + b"\n", b"x" * 1_200_000, b"\xff\n", b"\n", b"5\n", b"[]\n", b"null\n"]
+)
 def test_what_is_no_command_is_answered_in_a_sentence(line: bytes, tmp_path: Path) -> None:
     channel = Channel(tmp_path, lambda request: {"done": "x"})
     try:
@@ -88,6 +90,12 @@ def test_the_commands(running: FakeFleet) -> None:
     assert "removed b" in tell("remove", "b")
     assert "drained" in tell("drain", "host-1")
     assert tell("stop") == "the fleet stops\n"
+
+
+@pytest.mark.parametrize("do", [["stop"], {"stop": 1}, None, 5])
+def test_a_command_of_another_kind_is_refused_at_once(running: FakeFleet, do: Any) -> None:
+    with pytest.raises(BackendError, match="it must be one of status, move"):
+        send(running.folder, {"do": do})
 
 
 def test_mistakes_end_in_a_sentence(running: FakeFleet) -> None:

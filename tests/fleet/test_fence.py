@@ -465,15 +465,21 @@ def test_a_lease_that_an_earlier_manager_granted_keeps_its_length(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"state": 3, "lease_s": "x"}', '{"lease_s": Infinity}', "\x00"]
-)
+    "text",
+    [
+        "", "{", "[]", '{"state": 3, "lease_s": "x"}', '{"lease_s": Infinity}', "\x00",
+        '{"lease_s": NaN}', '{"lease_s": 1e300}', '{"lease_s": ' + "9" * 400 + "}",
+    ],
+)  # fmt: skip
 def test_a_damaged_lease_is_waited_for(tmp_path: Path, text: str) -> None:
+    """For as long as a host goes on that could not read it either."""
     fence, clock = fence_in(tmp_path), FakeClock(0.0)
     epoch = epoch_of(fence.claim()) or 0
     (fence.folder / f"epoch-{epoch}.lease").write_text(text)
     watch = LeaseWatch(fence, fence.revoke(), clock)
+    clock.now_s = 30.0
     assert not watch.over()
-    clock.now_s = 20.0
+    clock.now_s = 32.0
     assert watch.over()
 
 

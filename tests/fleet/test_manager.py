@@ -402,7 +402,14 @@ def test_moves_wait_for_a_host_that_is_still_starting(tmp_path: Path) -> None:
     assert fleet.homes == {"a": "host-1"}
 
 
-@pytest.mark.parametrize("content", [b"", b'{"id": "\xc3', b"[]", b'{"id": 5}', b"[" * 50_000])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b'{"id": "\xc3', b"[]", b"{}", b'{"id": 5}', b'{"id": ""}', b"[" * 50_000,
+        b'{"id": "x", "files": 5}', b'{"id": "x", "files": [5]}',
+        b'{"id": "x", "removed": {"q": 1}}', b'{"id": "x", "removed": null}',
+    ],
+)  # fmt: skip
 def test_a_damaged_folder_is_refused_in_a_sentence_and_left_alone(
     content: bytes, tmp_path: Path
 ) -> None:

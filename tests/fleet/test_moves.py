@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -188,9 +189,21 @@ def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
     assert len(MoveLog(log.path).path.read_text().splitlines()) == 2
 
 
-@pytest.mark.parametrize(
-    "damage", [b"\xff\xfe", b"{}", b"[1]", b"[" * 50_000, b'{"number": "x"}', '{"ü'.encode()[:-1]]
+STEP = (
+    b'{"number": 1, "query": "q", "origin": "a", "host": "b", "step": "started", "time_s": 1.0, '
+    b'"pause_s": 2.0, "state_mb": 0.5}'
 )
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"\xff\xfe", b"{}", b"[1]", b"[" * 50_000, b'{"number": "x"}', '{"ü'.encode()[:-1],
+        STEP.replace(b'"q"', b'["q"]'), STEP.replace(b'"b"', b"null"),
+        STEP.replace(b"started", b"flown"), STEP.replace(b"1.0", b"1e300"),
+        STEP.replace(b"2.0", b'"long"'), STEP.replace(b"0.5", b"9" * 400),
+    ],
+)  # fmt: skip
 def test_a_damaged_line_is_left_out_and_the_rest_counts(
     damage: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -221,6 +234,38 @@ def test_a_log_torn_at_any_byte_is_continued(tmp_path: Path) -> None:
         again.close()
         assert {move.query for move in MoveLog(path).moves.values()} <= {"früh", "spät"}
         assert "spät" in MoveLog(path).moves
+
+
+def test_what_a_full_disk_refuses_is_not_written_later(tmp_path: Path) -> None:
+    log = MoveLog(tmp_path / "moves.jsonl")
+    log.begin("early", "a", "b")
+    whole = log.path.read_bytes()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # A file may grow by ten more bytes: the rest of the line is refused, as by a full disk.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 10, before[1]))
+    try:
+        for _ in range(2):
+            with pytest.raises(OSError):
+                log.begin("refused", "a", "b")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(log.moves) == ["early"]
+    log.begin("late", "a", "b")
+    log.close()
+    assert log.path.read_bytes().startswith(whole) and b"refused" not in log.path.read_bytes()
+    assert list(MoveLog(log.path).moves) == ["early", "late"]
+
+
+def test_a_log_that_could_not_be_written_is_closed(tmp_path: Path) -> None:
+    log = MoveLog(tmp_path / "moves.jsonl")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(OSError):
+            log.begin("refused", "a", "b")
+        log.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_step_is_on_the_disk_before_it_is_taken(

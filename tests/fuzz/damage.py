@@ -15,6 +15,14 @@ ODD = (
 )  # fmt: skip
 """What is put into a file."""
 NUMBER = re.compile(rb"-?\d+(?:\.\d+)?")
+VALUE = re.compile(rb'"[^"\\\n]*"|\[[^\[\]\n]*\]|\b(?:-?\d+(?:\.\d+)?|true|false|null)\b')
+OTHERS = (
+    b"5", b"-0.5", b"1e308", b"1" + b"0" * 30, b"null", b"true", b'""', b'"x"', b"[]", b"[5]",
+    b'["x", null]', b"{}", b'{"x": 1}', b"[[[]]]", b"9" * 5000, b'"h-' + b"9" * 5000 + b'"',
+    '"h-²"'.encode(),
+)  # fmt: skip
+"""Values of other kinds: the file stays well-formed, and says what nobody means."""
+KINDS = ("flip", "cut", "tear", "twice", "insert", "number", "value", "value", "bytes")
 
 
 @st.composite
@@ -24,7 +32,7 @@ def damaged(draw: st.DrawFn, valid: bytes, most: int = 4) -> bytes:
     for _ in range(draw(st.integers(1, most))):
         at = draw(st.integers(0, max(0, len(data) - 1)))
         to = min(len(data), at + draw(st.sampled_from((1, 2, 8, 64, 100_000))))
-        kind = draw(st.sampled_from(("flip", "cut", "tear", "twice", "insert", "number", "bytes")))
+        kind = draw(st.sampled_from(KINDS))
         if kind == "flip" and data:
             data = data[:at] + bytes([data[at] ^ (1 << draw(st.integers(0, 7)))]) + data[at + 1 :]
         elif kind == "cut":
@@ -38,6 +46,9 @@ def damaged(draw: st.DrawFn, valid: bytes, most: int = 4) -> bytes:
         elif kind == "number" and (found := list(NUMBER.finditer(data))):
             one = draw(st.sampled_from(found))
             data = data[: one.start()] + draw(st.sampled_from(ODD)) + data[one.end() :]
+        elif kind == "value" and (found := list(VALUE.finditer(data))):
+            one = draw(st.sampled_from(found))
+            data = data[: one.start()] + draw(st.sampled_from(OTHERS)) + data[one.end() :]
         elif kind == "bytes":
             data = data[:at] + draw(st.binary(max_size=20)) + data[to:]
     return data

@@ -7,6 +7,7 @@ serve, wait or start Spark get a value that is wrong, so that they end before th
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -65,7 +66,8 @@ WORDS = (
     "x" * 3000, "\x1b[31m", "[/x]", "[red]", "a\nb", "ü\u202e", "trace.csv", "counts.csv",
     "run.jsonl", "topology.yaml", "grid.yaml", "folder", "missing", "moves.jsonl", "binary", ".",
     "/dev/null", "/dev/full", "folder/new.html", "binary/new.html", "out.html", "out.svg",
-    "127.0.0.1:0", "http://h:1", "spark://h:1", "UTC", "\udcff",
+    "127.0.0.1:0", "http://h:1", "spark://h:1", "UTC", "\udcff", "9" * 5000, "h:" + "9" * 5000,
+    "²", "h:²", "kafka://h:1?partitions=²", "sc://h:1/x", "http://u:p@h:1",
 )  # fmt: skip
 
 
@@ -79,6 +81,8 @@ GIVEN = {
     "binary": bytes(range(256)),
 }
 """Files to which the words refer."""
+ALARM_S = 60
+"""A command that has not ended after so many seconds, on a busy machine too, has begun to work."""
 
 
 @cache
@@ -200,3 +204,32 @@ def test_a_long_command_with_a_wrong_value_ends_before_it_begins(
     command: tuple[str, ...], place: Path
 ) -> None:
     keeps_the_rule([*command, *ENDED[command]])
+
+
+@pytest.mark.parametrize("command", ENDED, ids=" ".join)
+def test_a_long_command_with_any_words_ends_before_it_begins(
+    command: tuple[str, ...], place: Path
+) -> None:
+    def late(*_: object) -> None:
+        raise AssertionError("it serves, waits or works")
+
+    @cases(0.4 / len(ENDED))
+    @given(words=given_words(command))
+    def check(words: list[str]) -> None:
+        if "--" in words:  # what follows would be no option
+            return
+        before = contents(place)
+        signal.alarm(ALARM_S)
+        try:
+            keeps_the_rule([*command, *words, *ENDED[command]])
+        finally:
+            signal.alarm(0)
+        assert contents(place).items() >= before.items(), "nothing is lost"
+
+    before, usual = Path.cwd(), signal.signal(signal.SIGALRM, late)
+    os.chdir(place)
+    try:
+        check()
+    finally:
+        os.chdir(before)
+        signal.signal(signal.SIGALRM, usual)

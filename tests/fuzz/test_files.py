@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -18,23 +20,29 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cli.helpers import tidegate
 from tests.fuzz import cases, within_limits
 from tests.fuzz.damage import ODD, damaged
 from tests.simulation.worlds import FIXED_WORK
 from tidegate.codec import to_plain
 from tidegate.config import load_topology
+from tidegate.dashboard.journals import JournalList
 from tidegate.errors import TidegateError
+from tidegate.fleet.fence import MOST_LEASE_S, Fence, LeaseWatch, epoch_of
 from tidegate.fleet.manager import FleetFolder
-from tidegate.fleet.moves import MoveLog, read_moves
+from tidegate.fleet.moves import MoveLog
+from tidegate.fleet.queries import load_queries
 from tidegate.lab.sweep.grid import load_grid
 from tidegate.loop.controls import Control, ControlFile, ControlState, apply_controls
 from tidegate.loop.journal import Journal, Turn, last_turns, read_journal
 from tidegate.loop.records import remembered
+from tidegate.loop.stack import load_policy
 from tidegate.policies import create
 from tidegate.report.live import live_page
 from tidegate.report.metrics import Metrics
 from tidegate.report.summary import summarise
 from tidegate.simulation.calibrate import load_world
+from tidegate.spark.autoscaler.agent import announced
 from tidegate.testing import steady_snapshot
 from tidegate.workloads import describe
 from tidegate.workloads.built import read_built
@@ -52,6 +60,20 @@ GRID = (
     b"policies:\n- ds2\n- {name: static, parameters: {hosts: [2, 3]}}\n"
     b"- {name: lag, parameters: {threshold: {from: 1, to: 9, steps: 3}}}\n"
 )
+KEYS = (
+    b"key,events,rate_per_s,share,peak_to_mean,cv,dispersion,hurst\n"
+    b"a,20,0.1,0.7,2.0,0.5,1.0,0.6\nb,10,0.05,0.3,2.0,,,\n"
+)
+PROVENANCE = (
+    b'{"rows": 30, "seconds": 180, "unit": "s", "rejected": {"no time": 0}, '
+    b'"skew": {"keys": 2, "gini": 0.2, "lorenz": [0.3, 1.0], "top": [["a", 0.7]]}}'
+)
+SETTINGS = (
+    b"policy: drs\nparameters: {t_max_s: 2s}\n"
+    b"guards:\n  bounds: {min_hosts: 1, max_hosts: 4}\n  cool-down: {scale_in_s: 60}\n"
+)
+ANNOUNCED = b'{"url": "http://127.0.0.1:1", "token": "0123456789abcdef", "application": "app-1"}'
+LEASE = b'{"epoch": 1, "lease_s": 30.0, "state": "held", "renewals": 4}'
 
 
 def parquet() -> bytes:
@@ -103,6 +125,12 @@ def read_whole_journal(path: Path) -> None:
         metrics.observe(turn)
     metrics.text()
     live_page("run", turns, summarise(turns)).html()
+    shown = JournalList([path])
+    shown.refresh()
+    journal = shown.journal(0)
+    journal.series(100)
+    for index in range(len(turns)):
+        journal.turn(index)
 
 
 def continue_journal(path: Path) -> None:
@@ -115,7 +143,11 @@ def continue_journal(path: Path) -> None:
 
 
 def read_moves_and_continue(path: Path) -> None:
-    read_moves(path)
+    folder = path.parent / "shown"
+    folder.mkdir(exist_ok=True)
+    shutil.copy(path, folder / "moves.jsonl")
+    assert tidegate("fleet", "moves", "--folder", folder).returncode == 0
+    assert tidegate("fleet", "moves", "--folder", folder, "--json").returncode == 0
     log = MoveLog(path)
     log.begin("new", "a", "b")
     log.close()
@@ -130,6 +162,37 @@ def read_grid(path: Path) -> None:
 def read_folder(path: Path) -> None:
     folder = FleetFolder(path.parent)
     folder.save()
+    for file in folder.files:
+        with suppress(TidegateError):
+            load_queries(file)
+    assert all(isinstance(name, str) for name in folder.removed)
+
+
+def attach_to(path: Path) -> None:
+    announced(path)
+    for words in (("attach", path, "--slo", "never"), ("doctor", path, "--slo", "never")):
+        assert tidegate(*words).returncode == 2
+
+
+def watch_lease(path: Path) -> None:
+    fence = Fence(path.parent / "checkpoint", lease_s=2.0)
+    epoch = epoch_of(fence.claim()) or 0
+    shutil.copy(path, fence.folder / f"epoch-{epoch}.lease")
+    now_s = [0.0]
+    watch = LeaseWatch(fence, fence.revoke(), lambda: now_s[0])
+    watch.over()
+    now_s[0] = 2 * MOST_LEASE_S
+    assert watch.over(), "it is not waited for without end"
+
+
+def read_provenance(path: Path) -> None:
+    folder = path.parent / "built"
+    folder.mkdir(exist_ok=True)
+    (folder / "trace.csv").write_bytes(TRACE)
+    (folder / "keys.csv").write_bytes(KEYS)
+    shutil.copy(path, folder / "provenance.json")
+    for more in (("--report", path.parent / "described.html"), ("--json",)):
+        assert tidegate("traces", "describe", folder, *more).returncode in (0, 2)
 
 
 def csv_file(name: str) -> Callable[[Path], Any]:
@@ -148,6 +211,10 @@ FORMATS: dict[str, tuple[Callable[[], bytes], Callable[[Path], Any], float]] = {
     "journal": (journal_lines, read_whole_journal, 0.08),
     "journal-continued": (journal_lines, continue_journal, 0.04),
     "moves.jsonl": (moves, read_moves_and_continue, 0.06),
+    "announced.json": (lambda: ANNOUNCED, attach_to, 0.04),
+    "epoch.lease": (lambda: LEASE, watch_lease, 0.04),
+    "provenance.json": (lambda: PROVENANCE, read_provenance, 0.04),
+    "settings.yaml": (lambda: SETTINGS, load_policy, 0.06),
     "fleet.json": (lambda: b'{"id": "x", "files": ["a.py"], "removed": []}', read_folder, 0.04),
 }
 

@@ -324,22 +324,28 @@ def test_half_a_request_delays_neither_scrapes_nor_the_end(
     metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidegate.report.metrics.MOST_REQUESTS", 3)
+    for limit in ("REQUEST_S", "_Request.timeout"):  # what helps is not that they end soon
+        monkeypatch.setattr(f"tidegate.report.metrics.{limit}", 3600.0)
     halves = []
+    serving = serve_metrics(metrics, port=0)
+    ending = threading.Thread(target=serving.__exit__, args=(None, None, None), daemon=True)
     try:
-        with serve_metrics(metrics, port=0) as url:
-            port = int(url.split(":")[2].split("/")[0])
-            for _ in range(2):
-                halves.append(socket.create_connection(("127.0.0.1", port)))
-                halves[-1].sendall(b"GET /metrics HT")
-            with urlopen(url) as response:
-                assert response.status == 200
+        url = serving.__enter__()
+        port = int(url.split(":")[2].split("/")[0])
+        for _ in range(2):
             halves.append(socket.create_connection(("127.0.0.1", port)))
-            halves[-1].sendall(b"GET /met")
-            refused = socket.create_connection(("127.0.0.1", port))
-            halves.append(refused)
-            refused.settimeout(60)
-            assert refused.recv(1) == b"", "there are too many"
-        # The block has ended although three requests are not complete.
+            halves[-1].sendall(b"GET /metrics HT")
+        with urlopen(url, timeout=60) as response:
+            assert response.status == 200
+        halves.append(socket.create_connection(("127.0.0.1", port)))
+        halves[-1].sendall(b"GET /met")
+        refused = socket.create_connection(("127.0.0.1", port))
+        halves.append(refused)
+        refused.settimeout(60)
+        assert refused.recv(1) == b"", "there are too many"
+        ending.start()
+        ending.join(60)
+        assert not ending.is_alive(), "three requests are not complete, and it ends"
     finally:
         for half in halves:
             half.close()

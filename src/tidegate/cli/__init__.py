@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -79,6 +80,9 @@ def _options(
 
 def main() -> None:
     """Run the command line and turn errors into one sentence."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal of Latin-1 has no word for an arrow
+            stream.reconfigure(errors="replace")
     if len(sys.argv) == 1:
         sys.argv.append("--help")
     try:

@@ -18,6 +18,7 @@ from tidegate.cli.output import console, print_json
 from tidegate.cli.submit import SPARK, SubmitCommand, submit
 from tidegate.codec import to_plain
 from tidegate.errors import InputError
+from tidegate.listening import check_place
 from tidegate.model import SloByQuery
 from tidegate.units import duration_s
 
@@ -206,7 +207,11 @@ def _running(
     from tidegate.spark.doctor.spark_ui import facts_of_ui, is_spark_ui
 
     wait_s = duration_s(wait, "--wait")
-    url, token = (url, "") if _is_address(url) else announced(url)
+    if _is_address(url):
+        check_place(url, "address")
+        token = ""
+    else:
+        url, token = announced(url)
     if not token and is_spark_ui(url):
         return facts_of_ui(url, asked, application)
     if not token or token_file is not None:
@@ -227,8 +232,9 @@ def _is_application(name: str) -> bool:
 
 def _is_announcement(name: str) -> bool:
     try:
-        said = json.loads(Path(name).read_bytes()) if Path(name).stat().st_size < 10_000 else None
-    except (OSError, ValueError):
+        small = Path(name).is_file() and Path(name).stat().st_size < 10_000
+        said = json.loads(Path(name).read_bytes()) if small else None
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(said, dict) and {"url", "application"} <= said.keys()
 

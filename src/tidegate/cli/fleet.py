@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from tidegate.cli.logs import LogFormatOption
 from tidegate.cli.output import bar, console, print_json, say, table
 from tidegate.errors import InputError
 from tidegate.lifecycle import from_handler, on_signals
+from tidegate.listening import shown_place
 from tidegate.logs import log_format as chosen_format
 from tidegate.logs import log_formatter
 from tidegate.units import duration_s, show_duration
@@ -29,6 +31,8 @@ fleet = typer.Typer(
 
 Folder = Annotated[Path, typer.Option(help="The fleet's folder.", metavar="FOLDER")]
 DEFAULT_FOLDER = Path("out/fleet")
+_TOKEN = re.compile(r"token\s*[=:]", re.IGNORECASE)
+"""A token in an address, however it is separated from the rest."""
 
 
 @fleet.command()
@@ -89,10 +93,10 @@ def run(
 
     form = chosen_format(log_format)
     for text in endpoint or ():
-        if ";token=" in text:
+        if _TOKEN.search(text):
             remedy = "write it into a file and give ;token_file=…, or set " + TOKEN_VARIABLE
-            place = text.partition("/;")[0]
-            raise InputError(f"--endpoint {place}: token", "…", "left out", remedy)
+            key = f"--endpoint {shown_place(text.partition('/;')[0])}: token"
+            raise InputError(key, "…", "left out", remedy)
     pairs = dict(_pair(word) for word in settings or [])
     chosen = fleet_policy(
         policy,

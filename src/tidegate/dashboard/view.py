@@ -25,7 +25,7 @@ from tidegate.report.queries import independent, judged
 from tidegate.report.summary import capacity_of, lag_of, rate_of, slo_of
 from tidegate.theory.microbatch import BatchQuery, mean_s
 from tidegate.theory.queueing import Station, waiting_items
-from tidegate.units import show_duration
+from tidegate.units import natural, show_duration
 
 __all__ = [
     "Change",
@@ -571,8 +571,8 @@ def _learning(memory: Any) -> dict[str, Any] | None:
 
 
 def _by_number(name: str) -> tuple[int, str]:
-    digits = "".join(c for c in name if c.isdigit())
-    return (int(digits or 0), name)
+    digits = "".join(c for c in name if c in "0123456789")
+    return (natural(digits) or 0, name)
 
 
 def effect_of(row: Row, later: Sequence[Row]) -> dict[str, Any]:

@@ -63,7 +63,10 @@ class Channel:
             connection.settimeout(90)
             with connection.makefile("rw", encoding="utf-8") as file:
                 try:
-                    answer = self._answer(json.loads(file.readline(LONGEST_LINE)))
+                    request = json.loads(file.readline(LONGEST_LINE))
+                    if not isinstance(request, dict):
+                        raise ValueError("it is no object")
+                    answer = self._answer(request)
                 except (ValueError, RecursionError):
                     answer = {"error": "the command is not a line of JSON"}
                 file.write(json.dumps(answer) + "\n")
@@ -81,7 +84,9 @@ def send(folder: Path, request: dict[str, Any], timeout_s: float = 90.0) -> dict
                 file.write(json.dumps(request) + "\n")
                 file.flush()
                 answer: dict[str, Any] = json.loads(file.readline())
-    except (OSError, ValueError) as error:
+                if not isinstance(answer, dict):
+                    raise ValueError("it does not speak our language")
+    except (OSError, ValueError, RecursionError) as error:
         remedy = "start it with tidegate fleet run, or name its folder with --folder"
         raise BackendError(f"no manager answers in {folder} ({error}): {remedy}") from None
     if "error" in answer and set(answer) == {"error"}:

@@ -29,6 +29,7 @@ from tidegate.fleet.hosts import (
     bounded,
 )
 from tidegate.fleet.queries import ContinuousQuery
+from tidegate.listening import check_place, shown_place
 from tidegate.spark.autoscaler.progress import Progress, read_progress
 
 __all__ = ["ConnectHost", "Endpoint", "connect", "read_endpoint", "session_id"]
@@ -41,6 +42,10 @@ OWN = ("session_id", "user_id")
 REMEDY = "write it as sc://host:port/;token_file=…;use_ssl=true"
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 """Spark's environment variable for the token of servers without one in their address."""
+_KEY = re.compile(r"[a-z0-9._-]+")
+"""Keys that Spark sends to a server: names of gRPC's metadata."""
+_TLS = re.compile(r"ssl handshake failed|SSL_ERROR|certificate", re.IGNORECASE)
+"""In the error of a refused TLS connection. A connection without TLS has handshakes, too."""
 _RUN = re.compile(r"runId = (\S+)")
 _sessions: weakref.WeakSet[Any] = weakref.WeakSet()
 """The sessions of this process."""
@@ -79,29 +84,29 @@ def read_endpoint(text: str) -> Endpoint:
     """
     address, _, rest = text.partition("/;")
     address = address.rstrip("/")
-    if "@" in address:  # what is before it may be a password
-        raise InputError("--endpoint", "…@…", "an address without a user", REMEDY)
+    check_place(address, "--endpoint")
     try:
         parts = urlsplit(address)
         known = parts.scheme == "sc" and parts.hostname and not parts.path and parts.port != 0
     except ValueError:  # the port is not a number
         known = False
-    if not known:
-        raise InputError("--endpoint", address, "the address of a Connect server", REMEDY)
+    if not known or shown_place(address) != address:
+        allowed = "the address of a Connect server"
+        raise InputError("--endpoint", shown_place(address), allowed, REMEDY)
     kept: list[str] = []
     ui_url = None
     for word in filter(None, rest.split(";")):
         key, _, value = word.partition("=")
-        if not key or not value:
+        if not _KEY.fullmatch(key) or not value:  # it may be a token that was written wrongly
             allowed = "key=value, separated by semicolons"
-            raise InputError(f"--endpoint {address}: parameter", key or "=…", allowed, REMEDY)
+            raise InputError(f"--endpoint {address}: parameter", "…", allowed, REMEDY)
         if key in OWN:
             remedy = "leave it out: the fleet needs its own sessions to find its queries again"
             raise InputError(
                 f"--endpoint {address}: parameter", key, "left out: the fleet sets it", remedy
             )
         if key == "use_ssl" and value.lower() not in ("true", "false"):
-            raise InputError(f"--endpoint {address}: use_ssl", value, "true or false")
+            raise InputError(f"--endpoint {address}: use_ssl", "…", "true or false")
         if key == "ui":
             ui_url = value
         elif key == "token_file":
@@ -165,7 +170,7 @@ def explained(error: Exception, place: str) -> Exception:
         remedy = f"give the right one in its --endpoint as ;token_file=…, or in {TOKEN_VARIABLE}"
         said = "requires a token" if "No authentication token" in text else "rejects our token"
         return HostRefused(f"{place} {said}: {remedy}")
-    if "UNAVAILABLE" in text and ("handshake" in text.lower() or "ssl" in text.lower()):
+    if "UNAVAILABLE" in text and _TLS.search(text):
         when = "Tidegate uses TLS with use_ssl=true, and with a token unless on localhost"
         trust = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH names a file of trusted certificates"
         return HostRefused(f"{place}: the TLS handshake failed: {when}; {trust}")

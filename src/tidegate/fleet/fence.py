@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
 import secrets
@@ -34,12 +33,16 @@ from typing import Any
 
 from tidegate.errors import BackendError
 
-__all__ = ["DRIFT", "GRACE_S", "Fence", "LeaseWatch", "epoch_of"]
+__all__ = ["DRIFT", "GRACE_S", "MOST_LEASE_S", "Fence", "LeaseWatch", "epoch_of"]
 
 DRIFT = 0.01
 """Largest relative difference of the rates of two clocks: one second in a hundred."""
 GRACE_S = 1.0
 """Seconds that a host may take to stop a query after its lease is over."""
+MOST_LEASE_S = 86_400.0
+"""Longest lease, in seconds; a file that grants a longer one is damaged."""
+UNKNOWN_S = 30.0
+"""Lease of a host that could not read its length, in seconds; the same in `QueryLeases.java`."""
 _EPOCH = re.compile(r"epoch-([0-9]+)")
 _LOCAL = re.compile(r"(?:file:(?://)?)?(/[^/].*)")
 
@@ -209,9 +212,9 @@ class LeaseWatch:
         self._since_s = self.clock()
         # An earlier manager may have granted a longer one.
         granted_s = _lease(self._seen).get("lease_s")
-        self._length_s = self.fence.lease_s
-        if isinstance(granted_s, int | float) and granted_s < math.inf:
-            self._length_s = max(self._length_s, granted_s)
+        if not (isinstance(granted_s, int | float) and granted_s <= MOST_LEASE_S):
+            granted_s = UNKNOWN_S
+        self._length_s = max(self.fence.lease_s, granted_s)
 
     @property
     def left_s(self) -> float:

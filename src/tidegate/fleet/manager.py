@@ -11,9 +11,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from tidegate.codec import Value, from_newer_json
 from tidegate.errors import InputError, TidegateError
 from tidegate.fleet.queries import load_queries
 from tidegate.fleet.world import FleetWorld
@@ -69,6 +71,15 @@ def fleet_policy(
     return build_stack(name, Situation(), options, kind="fleet")
 
 
+@dataclass(frozen=True, slots=True)
+class _Known(Value):
+    """What ``fleet.json`` has."""
+
+    id: str
+    files: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
 class FleetFolder:
     """The folder of a fleet: its id, the added and removed queries, and a lock for one manager.
 
@@ -81,18 +92,18 @@ class FleetFolder:
         self._lock: IO[str] | None = None
         self._file = self.path / "fleet.json"
         known = self._read()
-        self.id: str = known.get("id") or str(uuid.uuid4())
-        self.files: list[str] = known.get("files", [])
-        self.removed: list[str] = known.get("removed", [])
+        self.id = known.id
+        self.files = list(known.files)
+        self.removed = list(known.removed)
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> _Known:
         if not self._file.exists():
-            return {}
+            return _Known(str(uuid.uuid4()))
         try:
-            known = json.loads(self._file.read_bytes())
-            if isinstance(known, dict) and isinstance(known.get("id", ""), str):
+            known, _ = from_newer_json(_Known, self._file.read_bytes())
+            if known.id:
                 return known
-        except (ValueError, RecursionError):
+        except InputError:
             pass
         except OSError as error:
             why = error.strerror or "it cannot be read"
@@ -220,7 +231,7 @@ class FleetManager:
 
     def command(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Run one command; a mistake in it is returned as an error message."""
-        kind = request.get("do")
+        kind = str(request.get("do"))
         commands: dict[str, Callable[[], dict[str, Any]]] = {
             "status": self.status,
             "move": lambda: self._move(str(request["query"]), str(request["host"])),
@@ -233,7 +244,7 @@ class FleetManager:
         if kind not in commands:
             return {"error": f"command is {kind!r}; it must be one of {', '.join(commands)}"}
         try:
-            return commands[str(kind)]()
+            return commands[kind]()
         except TidegateError as error:
             return {"error": str(error)}
         except (KeyError, TypeError) as error:

@@ -11,17 +11,20 @@ import json
 import logging
 import math
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
-from tidegate.errors import BackendError
+from tidegate.codec import Value, from_newer_json
+from tidegate.errors import BackendError, InputError
 from tidegate.fleet.fence import Fence
 from tidegate.fleet.hosts import FleetHost, HostSilent
 from tidegate.fleet.queries import ContinuousQuery
 from tidegate.loop.tail import Tail, mend
+from tidegate.units import finite
 
 __all__ = [
     "Move",
@@ -36,6 +39,7 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 SIZES = (
     (1.0, "below 1 MB"),
     (10.0, "1 to 10 MB"),
@@ -93,24 +97,48 @@ class MoveResult:
     doubtful: str = ""
 
 
-MOVE_KEYS = [f.name for f in fields(Move)]
-NEEDED = {"number", "query", "origin", "host", "step", "time_s"}
-"""Keys without which a line of the log is no step."""
+MOST = 1e15
+"""No number of a line is larger: a time, the number of a move, bytes and rows of a state."""
 
 
-def _lines(path: Path) -> Iterator[Any]:
+@dataclass(frozen=True, slots=True)
+class _Line(Value):
+    """A line of the log: a move at a step, with what was measured of it."""
+
+    number: int
+    query: str
+    origin: str
+    host: str
+    step: Step
+    time_s: float
+    origin_at: str = ""
+    host_at: str = ""
+    pause_s: float | None = None
+    state_mb: float | None = None
+    state_rows: int | None = None
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        for key in ("number", "time_s", "pause_s", "state_mb", "state_rows"):
+            if (value := getattr(self, key)) is not None:
+                finite(value, key, low=-MOST, high=MOST)
+
+    def part(self, kind: type[T], **more: Any) -> T:
+        """The fields that another class has as well, with others."""
+        names = {f.name for f in fields(cast(Any, kind))}
+        return kind(**{k: v for k, v in asdict(self).items() if k in names}, **more)
+
+
+def _lines(path: Path) -> Iterator[_Line]:
     """The steps in a log, in order. A damaged line is left out with a warning."""
     tail = Tail(path)
     for line in tail.lines():
         try:
-            plain = json.loads(line)
-            whole = plain.keys() >= NEEDED and isinstance(plain["number"], int)
-        except (ValueError, AttributeError, RecursionError):
-            whole = False
-        if whole:
-            yield plain
-        else:
+            found, _ = from_newer_json(_Line, line)
+        except InputError:
             log.warning("line %d of %s is damaged and left out", tail.number, path)
+        else:
+            yield found
 
 
 class MoveLog:
@@ -127,11 +155,14 @@ class MoveLog:
         self.moves: dict[str, Move] = {}
         self.last = 0
         mend(path)  # a torn line belongs to a step that was never taken
-        for plain in _lines(path):
-            move = Move(**{key: plain[key] for key in MOVE_KEYS if key in plain})
+        for line in _lines(path):
+            move = line.part(Move)
             self.last = max(self.last, move.number)
             self.moves[move.query] = move
-        self._file = path.open("a", encoding="utf-8")
+        # Without a buffer: what a full disk refused must not be written later, or at the end.
+        self._file = path.open("ab", buffering=0)
+        self._torn = False
+        self._writing = threading.Lock()
 
     def begin(
         self, query: str, origin: str, host: str, origin_at: str = "", host_at: str = ""
@@ -143,13 +174,19 @@ class MoveLog:
         return move
 
     def step(self, move: Move, step: Step, **more: Any) -> None:
-        """Record a step of a move."""
+        """Record a step of a move; OSError if it cannot be written, and it is not recorded."""
         move = replace(move, step=step)
         line = {"time_s": self._clock(), **asdict(move), **more}
-        self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self.moves[move.query] = move
+        with self._writing:  # moves are carried out in several threads
+            if self._torn:
+                mend(self.path)
+            self._torn = True
+            rest = memoryview(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+            while rest:
+                rest = rest[self._file.write(rest) :]
+            os.fsync(self._file.fileno())
+            self._torn = False
+            self.moves[move.query] = move
 
     def close(self) -> None:
         """Close the file."""
@@ -270,14 +307,10 @@ class MoveRecord:
 
 def read_moves(path: Path) -> list[MoveRecord]:
     """Read the completed moves from host to host, oldest first; empty if there is no log."""
-    keys = [f.name for f in fields(MoveRecord) if f.name != "outcome"]
     return [
-        MoveRecord(
-            outcome="moved" if plain["step"] == "started" else plain["step"],
-            **{key: plain.get(key) for key in keys},
-        )
-        for plain in _lines(path)
-        if plain["origin"] and plain["step"] in ("started", "back", "lost")
+        line.part(MoveRecord, outcome="moved" if line.step == "started" else line.step)
+        for line in _lines(path)
+        if line.origin and line.step in ("started", "back", "lost")
     ]
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tidegate.errors import BackendError, InputError
-from tidegate.fleet.fence import Fence
+from tidegate.fleet.fence import MOST_LEASE_S, Fence
 from tidegate.fleet.holds import ShunnedHosts, hold_for, shared_fence, stop_or_fence_off
 from tidegate.fleet.hosts import (
     BackgroundCall,
@@ -45,7 +45,7 @@ from tidegate.model import (
 )
 from tidegate.model.steps import diff
 from tidegate.spark.autoscaler.meter import QueryMeter, latency_of
-from tidegate.units import finite
+from tidegate.units import finite, natural
 
 __all__ = ["FleetWorld"]
 
@@ -77,8 +77,8 @@ class FleetWorld:
         moves_at_once: Number of moves that may be under way at a time.
         move_limit_s: Timeout for stopping and for starting a query, in seconds each.
         max_failures: A query that fails this often in a row is parked.
-        lease_s: Seconds that a host may run a query without renewing its lease. If a host can be
-            neither reached nor ended, its queries start elsewhere after this time.
+        lease_s: Seconds that a host may run a query without renewing its lease, a day at most. If a
+            host can be neither reached nor ended, its queries start elsewhere after this time.
         clock: Unix time in seconds, for snapshots, rates and the log of moves.
         steady_clock: Seconds of a clock that never jumps, for everything that the fleet waits for.
         spawn: Runs work in the background.
@@ -108,7 +108,9 @@ class FleetWorld:
         self.moves_at_once = moves_at_once
         self.move_limit_s = move_limit_s
         self.max_failures = max_failures
-        self.lease_s = finite(lease_s, "--lease", low=1.0, remedy="give a few seconds")
+        self.lease_s = finite(
+            lease_s, "--lease", low=1.0, high=MOST_LEASE_S, remedy="give a few seconds"
+        )
         self.clock = clock
         self.steady_clock = steady_clock
         self.spawn = spawn
@@ -260,8 +262,8 @@ class FleetWorld:
 
     def register(self, name: str) -> HostEntry:
         """Add a host that the provider has leased."""
-        number = name.rpartition("-")[2]
-        self.leased_so_far = max(self.leased_so_far + 1, int(number) if number.isdecimal() else 0)
+        number = natural(name.rpartition("-")[2]) or 0
+        self.leased_so_far = max(self.leased_so_far + 1, number)
         self.hosts[name] = HostEntry(name, self.steady_clock())
         return self.hosts[name]
 

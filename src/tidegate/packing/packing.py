@@ -22,6 +22,7 @@ from tidegate.model import (
 )
 from tidegate.model.topology import Resources
 from tidegate.theory.placement import Item, first_fit_decreasing
+from tidegate.units import natural
 
 __all__ = ["MOST_NEW_HOSTS", "Measure", "Packing", "Style", "capacity_of", "most_hosts", "sizes_of"]
 
@@ -398,5 +399,4 @@ def sizes_of(snapshot: Snapshot, deployment: Deployment, measure: Measure) -> di
 @lru_cache(maxsize=1 << 16)
 def _number(name: str) -> int:
     """The number after the last dash of an id, 0 without one."""
-    last = name.rpartition("-")[2]
-    return int(last) if last.isdecimal() else 0
+    return natural(name.rpartition("-")[2]) or 0

@@ -60,6 +60,8 @@ VARIABLE = "TIDEGATE_AGENT_TOKEN"
 SHORTEST_TOKEN = 12
 LEASE_S = 30
 """Silence after which the agent lets another controller take over, in seconds."""
+LONGEST_ANNOUNCEMENT = 100_000
+"""Bytes of a file in which an agent announces itself, at most; it may have a certificate."""
 EVENT_PAUSE_S = 0.2
 """Pause between two requests for events, in seconds: many queries end their batches together."""
 RETRY_S = 1.0
@@ -90,9 +92,12 @@ def agent_token(file: str | os.PathLike[str] | None = None) -> str:
 def announced(file: str | os.PathLike[str]) -> tuple[str, str]:
     """Address and token in the file in which an agent announced itself; the token may be empty."""
     try:
-        said = json.loads(Path(file).read_text(encoding="utf-8"))
+        if not Path(file).is_file():  # a pipe would be waited for
+            raise ValueError("it is no file")
+        with Path(file).open("rb") as opened:
+            said = json.loads(opened.read(LONGEST_ANNOUNCEMENT))
         return str(said["url"]), str(said.get("token", ""))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         remedy = "it is the file that spark.tidegate.agent.announce names"
         raise InputError("agent", str(file), "a file that an agent wrote", remedy) from None
 

@@ -15,6 +15,8 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from tidegate.errors import BackendError, InputError, SettingError
+from tidegate.listening import check_place, shown_place
+from tidegate.units import natural
 
 __all__ = ["DEFAULT_URL", "EVENT_WAIT_S", "AgentCalls", "NoAnswer", "NotInControl", "NotThere"]
 
@@ -57,6 +59,7 @@ class AgentCalls:
         ca_file: str | os.PathLike[str] | None,
         certificate: str = "",
     ) -> None:
+        check_place(url, "address of the agent")
         parts = urlsplit(url)
         try:
             port = parts.port
@@ -64,7 +67,8 @@ class AgentCalls:
             port = None
         if parts.scheme not in ("http", "https") or not parts.hostname or port is None:
             remedy = f"for example {DEFAULT_URL}"
-            raise InputError("address of the agent", url, "http://HOST:PORT or https://…", remedy)
+            allowed = "http://HOST:PORT or https://…"
+            raise InputError("address of the agent", shown_place(url), allowed, remedy)
         self.url = url
         self.host, self.port = parts.hostname, port
         self._near = _is_loopback(self.host)
@@ -162,9 +166,10 @@ class AgentCalls:
         It is from between the request and its answer. If that contradicts what was known, the
         driver's clock was set or has drifted, or this machine was suspended: only the new counts.
         """
-        if not text or not text.isdecimal():
+        said_ms = natural(text or "")
+        if said_ms is None:
             return
-        said_s = int(text) / 1000
+        said_s = said_ms / 1000
         new = (said_s - time.monotonic(), said_s + 0.001 - began_s)  # it is rounded down
         both = (max(new[0], self._ahead_s[0]), min(new[1], self._ahead_s[1]))
         self._ahead_s = both if both[0] <= both[1] else new

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tidegate.model import Deployment, Instance, OperatorReading
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
+from tidegate.units import natural
 
 __all__ = ["filled", "part_of", "placed", "topology_of"]
 
@@ -112,5 +113,4 @@ def part_of(reading: OperatorReading, name: str, parts: int) -> OperatorReading:
 
 
 def _number(name: str) -> int:
-    last = name.rpartition("-")[2]
-    return int(last) if last.isdecimal() else 0
+    return natural(name.rpartition("-")[2]) or 0

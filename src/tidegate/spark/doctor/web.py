@@ -52,5 +52,5 @@ def ask(
         raise BackendError(f"{place} answers {error.code} {error.reason}") from error
     except urllib.error.URLError as error:
         raise Unreachable(f"{place} cannot be reached: {error.reason}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BackendError(f"{place} does not answer with JSON: {error}") from error

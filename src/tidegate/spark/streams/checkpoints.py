@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from tidegate.errors import BackendError
+from tidegate.units import natural
 
 __all__ = ["Checkpoint", "Offsets", "Position"]
 
@@ -101,7 +102,7 @@ def _numbers(folder: Path, suffix: str = "") -> list[int]:
         return []
     names = (p.name for p in folder.iterdir() if p.name.endswith(suffix))
     stems = (name.removesuffix(suffix) for name in names)
-    return [int(stem) for stem in stems if stem.isdigit()]
+    return [number for number in map(natural, stems) if number is not None]
 
 
 def _read(path: Path) -> list[str]:

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 from tidegate.errors import InputError
 from tidegate.spark.streams.kafka_security import SECURITY_SETTINGS, read_security
 from tidegate.spark.streams.topic import Topic
-from tidegate.units import duration_s, finite
+from tidegate.units import duration_s, natural
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -96,7 +96,7 @@ def _parsed(location: str) -> tuple[str, str, dict[str, Any]]:
         raise InputError("location", "kafka://…@…", "without user and password", remedy)
     servers = parts.netloc.split(",")
     hosts = [server.rpartition(":") for server in servers]
-    if not all(host and port.isdigit() for host, _, port in hosts):
+    if not all(host and 0 < (natural(port) or 0) < 65_536 for host, _, port in hosts):
         remedy = "name host and port of each broker, for example kafka://127.0.0.1:9092"
         raise InputError("location", location, _FORM, remedy)
     settings: dict[str, Any] = {}
@@ -114,10 +114,10 @@ def _parsed(location: str) -> tuple[str, str, dict[str, Any]]:
             settings["retention_s"] = duration_s(value, "retention")
         elif key == "key":
             settings["key"] = value
-        elif not value.isdigit():
+        elif not (number := natural(value)):
             raise InputError(f"{key} in location", value, "a whole number of at least 1")
         else:
-            settings[key] = int(finite(int(value), f"{key} in location", low=1))
+            settings[key] = number
     if secure:
         settings["security"] = read_security(secure)
     return parts.netloc, parts.path.strip("/"), settings

@@ -33,7 +33,8 @@ final class QueryLeases {
   private static final Logger log = LoggerFactory.getLogger(QueryLeases.class);
   private static final Pattern EPOCH = Pattern.compile("epoch-[0-9]+");
   private static final long LOOK_MS = 200;
-  private static final double DEFAULT_S = 30;
+  private static final double DEFAULT_S = 30; // the same in fence.py
+  private static final double MOST_S = 86_400;
   private static final int RENEWALS = 5; // in the time of one lease
   private static final long SETTLE_MS = 1000; // Python workers of a query end after it
   private static final ObjectMapper json = new ObjectMapper();
@@ -196,7 +197,7 @@ final class QueryLeases {
     private void readLength(long beganNanos) throws IOException {
       JsonNode plain = json.readTree(Files.readAllBytes(lease()));
       double seconds = plain.path("lease_s").asDouble(DEFAULT_S);
-      leaseNanos = (long) (Math.max(1, seconds) * 1e9);
+      leaseNanos = (long) ((seconds <= MOST_S ? Math.max(1, seconds) : DEFAULT_S) * 1e9);
       deadlineNanos = beganNanos + leaseNanos;
     }
 
