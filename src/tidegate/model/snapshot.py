@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from itertools import starmap
 from operator import attrgetter
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
@@ -298,18 +298,20 @@ _NO_READING = dict(vars(OperatorReading("")))
 class Once(Generic[T]):
     """A value that is computed when it is first asked for, and kept.
 
-    make: computes it; it must return the same value at any time.
+    make: computes it from what follows; it must return the same value at any time.
     """
 
-    __slots__ = ("_make", "_value")
+    __slots__ = ("_make", "_of", "_value")
 
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make: Callable[[], T] | None = make
+    def __init__(self, make: Callable[..., T], *of: Any) -> None:
+        self._make: Callable[..., T] | None = make
+        self._of = of
 
     def __call__(self) -> T:
         """The value."""
         if self._make is not None:
-            self._value, self._make = self._make(), None
+            self._value, self._make = self._make(*self._of), None
+            self._of = ()
         return self._value
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -317,7 +319,7 @@ class Once(Generic[T]):
 
 
 def _known(value: T) -> Once[T]:
-    return Once(partial(_same, value))
+    return Once(_same, value)
 
 
 def _same(value: T) -> T:
@@ -410,12 +412,12 @@ class Snapshot(Value):
         """A snapshot of values that are known to be consistent, without checks.
 
         values: all fields by name, and any derived value that is already known. Functions
-        `hosts_later`, `instances_later`, `operators_later` and `loads_later` can replace these,
-        since many policies never use them. A function must return the same value at any time; with
-        `Once`, copies of the snapshot share it.
+        `hosts_later`, `instances_later`, `operators_later`, `rates_later` and `loads_later` can
+        replace these, since many policies never use them. A function must return the same value at
+        any time; with `Once`, copies of the snapshot share it.
         """
         snapshot = object.__new__(cls)
-        snapshot.__dict__.update(values)
+        object.__setattr__(snapshot, "__dict__", values)  # a new dictionary at each call
         return snapshot
 
     def with_operators(self, operators: tuple[OperatorReading, ...]) -> Snapshot:
@@ -493,6 +495,9 @@ class Snapshot(Value):
     @cached_property
     def rates(self) -> Rates:
         """Items per second of each operator, in topology order."""
+        known: Once[Rates] | None = self.__dict__.get("rates_later")
+        if known is not None:
+            return known()
         reading = self.reading
         return Rates(
             {name: one.arrival_rate_per_s for name, one in reading.items()},
@@ -638,6 +643,7 @@ class Snapshot(Value):
 
 
 _OF_READINGS = (
-    "operators", "operators_later", "reading", "rates", "_outside", "batched", "delayed",
+    "operators", "operators_later", "reading", "rates", "rates_later", "_outside", "batched",
+    "delayed",
 )  # fmt: skip
 """What a snapshot keeps of its readings, in the form of `Snapshot.unchecked`."""

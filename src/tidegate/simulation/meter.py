@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -54,20 +54,20 @@ NOISE = 21
 class Readings(NamedTuple):
     """Measurements of one moment; what only some policies ask for is computed once they do.
 
-    rates: of the operators, None at the first moment. core_s: core-seconds by host. slots: busy
-    seconds and items done, by operator and slot. latest: when the last second began, and what an
-    instance processed in it, by operator. All by the engine's numbers.
+    rates: of the operators, None where these are to be asked. core_s: core-seconds by host. slots:
+    busy seconds and items done, by operator and slot. latest: when the last second began, and what
+    an instance processed in it, by operator. All by the engine's numbers.
     """
 
     time_s: float
     span_s: float
     operators: Once[tuple[OperatorReading, ...]]
-    rates: Rates | None
+    rates: Once[Rates] | None
     latency: Latency
     batches: BatchReading | None
-    core_s: Once[list[float]]
+    core_s: Callable[[], list[float]]
     noise: float
-    slots: Once[list[list[list[float]]]]
+    slots: Callable[[], list[list[list[float]]]]
     latest: tuple[float, list[float]] | None = None
 
 
@@ -260,18 +260,17 @@ class Meter:
             *self._gauge,
         )
         # The gauge is filled again at the next turn.
-        facts, by_slot, core_s = (array.copy() for array in self._gauge[:3])
+        facts, by_slot = self._gauge.facts.copy(), self._gauge.slots.copy()
+        core_s = self._gauge.core_s.copy()
         for host, used in self._left.items():
             core_s[host] += used
         self._left.clear()
-        noise = [1.0] * (2 * operators + 1)
+        rate_noise: Iterable[float] = repeat(1.0)
+        time_noise, own_noise = rate_noise, 1.0
         if self._settings.measurement_noise > 0 and span > 0:
-            rng = stream(self._seed, NOISE, round(now_s * 1000))
-            sigma = self._settings.measurement_noise
-            noise = np.exp(rng.normal(0, sigma, len(noise))).tolist()
-        each = (self._names, noise[0:-1:2], noise[1::2])
-        read = Once(lambda: tuple(map(_reading, repeat(span), facts.tolist(), *each)))
-        rates = self._rates(facts, span, noise[0:-1:2]) if span > 0 else None
+            rate_noise, time_noise, own_noise = self._noise(now_s)
+        read = Once(_readings, span, facts, self._names, rate_noise, time_noise)
+        rates = Once(_rates, span, facts, self._names, rate_noise) if span > 0 else None
         offered, shed = float(net.whole[at.IN]), float(net.whole[at.SHED])
         if shed > self._shed and span > 0:
             share = (shed - self._shed) / (offered - self._offered)
@@ -280,37 +279,32 @@ class Meter:
         self._offered, self._shed = offered, shed
         latest = None
         if self._row is not None and span > 0:
-            with_latest, latest = self._with_latest(read(), noise)
+            with_latest, latest = self._with_latest(read(), rate_noise)
             read = Once(lambda: with_latest)
-        latency = NO_LATENCY
-        times = self._gauge.latency.tolist()
-        if not math.isnan(times[0]):
-            latency = Latency(*[seconds * noise[-1] for seconds in times])
+        mean_s, p50_s, p95_s, p99_s = self._gauge.latency.tolist()
         return Readings(
-            time_s=now_s,
-            span_s=span,
-            operators=read,
-            rates=rates,
-            latency=latency,
-            batches=self._batch(read),
-            core_s=Once(core_s.tolist),
-            noise=noise[-1],
-            slots=Once(by_slot.tolist),
-            latest=latest,
+            now_s,
+            span,
+            read,
+            rates,
+            NO_LATENCY
+            if math.isnan(mean_s)
+            else Latency(
+                mean_s * own_noise, p50_s * own_noise, p95_s * own_noise, p99_s * own_noise
+            ),
+            None if self._settings.trigger_interval_s is None else self._batch(read),
+            core_s.tolist,
+            own_noise,
+            by_slot.tolist,
+            latest,
         )
 
-    def _rates(self, facts: Floats, span: float, noise: Sequence[float]) -> Rates:
-        """The rates that the readings have, without these. facts: by operator, see `difference`."""
-        # Plain numbers: NumPy's are slow one by one.
-        counts = (facts[:, column].tolist() for column in (at.ARRIVED, at.PROCESSED))
-        arrived, processed = (
-            [count / span * more for count, more in zip(column, noise, strict=True)]
-            for column in counts
-        )
-        return Rates(
-            dict(zip(self._names, arrived, strict=True)),
-            dict(zip(self._names, processed, strict=True)),
-        )
+    def _noise(self, now_s: float) -> tuple[list[float], list[float], float]:
+        """Factors of the rates and of the times by operator, and of all other measurements."""
+        rng, operators = stream(self._seed, NOISE, round(now_s * 1000)), len(self._names)
+        drawn = rng.normal(0, self._settings.measurement_noise, 2 * operators + 1)
+        noise: list[float] = np.exp(drawn).tolist()
+        return noise[0:-1:2], noise[1::2], noise[-1]
 
     def _with_shed(
         self, readings: tuple[OperatorReading, ...], share: float, shed_per_s: float
@@ -334,13 +328,13 @@ class Meter:
         return tuple(found)
 
     def _with_latest(
-        self, readings: tuple[OperatorReading, ...], noise: Sequence[float]
+        self, readings: tuple[OperatorReading, ...], noise: Iterable[float]
     ) -> tuple[tuple[OperatorReading, ...], tuple[float, list[float]]]:
         """Readings with the rates of the last row, and what one instance processed in it."""
         assert self._row is not None
         (row, shed), every_s = self._row, self._settings.monitoring_s
         found, each = [], []
-        for o, (reading, (from_sources, _)) in enumerate(zip(readings, self._shares, strict=True)):
+        for o, (reading, (from_sources, _), more) in enumerate(zip(readings, self._shares, noise)):
             column = at.ROW_OPERATORS + at.ROW_PER_OPERATOR * o
             came, done, instances = (
                 float(row[column + item])
@@ -350,8 +344,8 @@ class Meter:
                 came += came * from_sources * shed / (1 - shed)
             found.append(
                 reading.changed(
-                    latest_arrival_per_s=came / every_s * noise[2 * o],
-                    latest_processed_per_s=done / every_s * noise[2 * o],
+                    latest_arrival_per_s=came / every_s * more,
+                    latest_processed_per_s=done / every_s * more,
                 )
             )
             each.append(done / every_s / max(1.0, instances))
@@ -359,9 +353,7 @@ class Meter:
 
     def _batch(self, read: Once[tuple[OperatorReading, ...]]) -> BatchReading | None:
         """The batches that micro-batch processing would have: the busiest operator's work."""
-        trigger = self._settings.trigger_interval_s
-        if trigger is None:
-            return None
+        trigger = self._settings.trigger_interval_s or 0.0
         counts = self._hosts.requested.counts
         work = [
             r.arrival_rate_per_s * r.service_time_s / max(1, counts[r.operator])
@@ -380,31 +372,30 @@ class Meter:
         if hosts.changes != self._listed:
             self._roster, self._listed = Roster(hosts, self._demands), hosts.changes
         roster = self._roster
-        # Already known, so the snapshot need not compute it. All instances here are requested.
-        known: dict[str, Any] = {
-            "requested": hosts.requested,
-            "unrequested": (),
-            "capacities": roster.capacities,
-            "batched": (),
-            "delayed": (),
-        }
+        known: dict[str, Any] = {}
         if roster.up_s <= now_s:
             known["running"] = hosts.requested
         if seen and seen.rates is not None:
-            known["rates"] = seen.rates
+            known["rates_later"] = seen.rates
         return Snapshot.unchecked(
             time_s=now_s,
             topology=hosts.topology,
             offer=hosts.offer,
-            hosts_later=Once(partial(roster.hosts, now_s, seen)),
-            instances_later=Once(partial(roster.instances, now_s, seen)),
+            hosts_later=Once(roster.hosts, now_s, seen),
+            instances_later=Once(roster.instances, now_s, seen),
             operators_later=seen.operators if seen else self._nothing,
-            loads_later=Once(partial(roster.loads, now_s, seen)),
+            loads_later=Once(roster.loads, now_s, seen),
             latency=seen.latency if seen else NO_LATENCY,
             batches=seen.batches if seen else None,
             interval_s=self._settings.decision_s,
             leased_so_far=hosts.leased_so_far,
             ended=hosts.ended,
+            # Already known, so the snapshot need not compute it. All instances here are requested.
+            requested=hosts.requested,
+            unrequested=(),
+            capacities=roster.capacities,
+            batched=(),
+            delayed=(),
             **known,
         )
 
@@ -429,6 +420,27 @@ def _source_shares(topology: Topology) -> list[tuple[float, float]]:
         )
         shares.append((direct / arrivals[name] if arrivals[name] else 0.0, direct / total))
     return shares
+
+
+def _rates(span: float, facts: Floats, names: Sequence[str], noise: Iterable[float]) -> Rates:
+    """The rates that the readings have, without these. facts: by operator, see `difference`."""
+    # Plain numbers: NumPy's are slow one by one.
+    arrived, processed = facts[:, at.ARRIVED].tolist(), facts[:, at.PROCESSED].tolist()
+    return Rates(
+        {name: count / span * more for name, count, more in zip(names, arrived, noise)},
+        {name: count / span * more for name, count, more in zip(names, processed, noise)},
+    )
+
+
+def _readings(
+    span: float,
+    facts: Floats,
+    names: Sequence[str],
+    rate_noise: Iterable[float],
+    time_noise: Iterable[float],
+) -> tuple[OperatorReading, ...]:
+    """The readings of all operators."""
+    return tuple(map(_reading, repeat(span), facts.tolist(), names, rate_noise, time_noise))
 
 
 def _reading(
