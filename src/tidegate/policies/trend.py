@@ -98,15 +98,20 @@ class Trend(ObservationWrapper):
 
     def _scored(self, own: TrendMemory, now_s: float, now: float) -> TrendMemory:
         """Record the rate, and score the forecasts that were made for about now."""
-        if any(at > now_s for at, _ in own.seen):  # the clock went back
+        if own.seen and own.seen[-1][0] > now_s:  # the clock went back
             own = replace(own, seen=(), due=())
         missed, by_none = self.fade * own.missed, self.fade * own.missed_by_none
-        for _, forecast, before in (due for due in own.due if due[0] <= now_s):
-            missed += abs(forecast - now)
-            by_none += abs(before - now)
-        seen = (*(look for look in own.seen if look[0] > now_s - self.window_s), (now_s, now))
-        due = tuple(d for d in own.due if d[0] > now_s)
-        return TrendMemory(seen, due, missed, by_none, own.usual)
+        due = []
+        for forecast in own.due:
+            at_s, rate, before = forecast
+            if at_s > now_s:
+                due.append(forecast)
+            else:
+                missed += abs(rate - now)
+                by_none += abs(before - now)
+        since_s = now_s - self.window_s
+        seen = (*[look for look in own.seen if look[0] > since_s], (now_s, now))
+        return TrendMemory(seen, tuple(due), missed, by_none, own.usual)
 
     def _forecast(self, own: TrendMemory, now: float, lead_s: float) -> float:
         """The rate after `lead_s` seconds if it keeps rising; `now` if it does not rise."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from tidegate.codec import from_plain, to_plain
 from tidegate.model import Plan, Reason, Snapshot
@@ -20,8 +20,7 @@ from tidegate.policies.base import NoMemory, Policy, Style
 __all__ = ["ObservationWrapper", "PolicyWrapper", "WrapperMemory", "innermost"]
 
 
-@dataclass(frozen=True, slots=True)
-class WrapperMemory:
+class WrapperMemory(NamedTuple):
     """The memory of a wrapper around that of the inner policy."""
 
     own: Any
