@@ -243,7 +243,7 @@ class Meter:
     def _measure(self, now_s: float) -> Readings:
         net = self._engine.net
         span = now_s - self._marked_s
-        operators, _, slots = net.slot_f.shape
+        slots = net.slot_f.shape[2]
         if self._marks.busy.shape[1] != slots or len(self._gauge.core_s) != len(net.hosts):
             self._marks, self._gauge = empty_marks(net, self._marks), empty_gauge(net)
         difference(
@@ -334,7 +334,8 @@ class Meter:
         assert self._row is not None
         (row, shed), every_s = self._row, self._settings.monitoring_s
         found, each = [], []
-        for o, (reading, (from_sources, _), more) in enumerate(zip(readings, self._shares, noise)):
+        each_operator = zip(readings, self._shares, noise, strict=False)  # noise may be endless
+        for o, (reading, (from_sources, _), more) in enumerate(each_operator):
             column = at.ROW_OPERATORS + at.ROW_PER_OPERATOR * o
             came, done, instances = (
                 float(row[column + item])
@@ -425,11 +426,11 @@ def _source_shares(topology: Topology) -> list[tuple[float, float]]:
 def _rates(span: float, facts: Floats, names: Sequence[str], noise: Iterable[float]) -> Rates:
     """The rates that the readings have, without these. facts: by operator, see `difference`."""
     # Plain numbers: NumPy's are slow one by one.
-    arrived, processed = facts[:, at.ARRIVED].tolist(), facts[:, at.PROCESSED].tolist()
-    return Rates(
-        {name: count / span * more for name, count, more in zip(names, arrived, noise)},
-        {name: count / span * more for name, count, more in zip(names, processed, noise)},
+    arrived, processed = (
+        {n: count / span * more for n, count, more in zip(names, counts, noise, strict=False)}
+        for counts in (facts[:, at.ARRIVED].tolist(), facts[:, at.PROCESSED].tolist())
     )
+    return Rates(arrived, processed)
 
 
 def _readings(
