@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 from tidegate.codec import from_json, to_json
-from tidegate.values import Value
+from tidegate.values import Value, derived
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +82,21 @@ def test_a_value_can_be_copied_changed_and_written() -> None:
     assert pickle.loads(pickle.dumps(named)) == copy.deepcopy(named) == named
     assert replace(named, y=5.0) == Named(1.0, 5.0, ["b"], "a")
     assert from_json(Named, to_json(named)) == named
+
+
+def test_a_derived_value_is_computed_once() -> None:
+    asked = []
+
+    class Circle:
+        radius = 2.0
+
+        @derived
+        def area(self) -> float:
+            """The area."""
+            asked.append(self.radius)
+            return 3.0 * self.radius**2
+
+    circle = Circle()
+    assert (circle.area, circle.area, Circle().area) == (12.0, 12.0, 12.0)
+    assert asked == [2.0, 2.0]
+    assert Circle.area.__doc__ == "The area."

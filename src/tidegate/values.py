@@ -9,11 +9,13 @@ object.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import Any, Generic, Self, TypeVar, overload
 
-__all__ = ["Value"]
+__all__ = ["Value", "derived"]
 
+T = TypeVar("T")
 _set_class = vars(object)["__class__"].__set__
 
 
@@ -32,6 +34,31 @@ class Value:
         made = vars(cls)
         if "__dataclass_fields__" in made and "__slots__" in made and _is_plain(cls):
             cls.__init__ = _quick_init(cls, made["__slots__"])  # type: ignore[method-assign]
+
+
+class derived(Generic[T]):  # noqa: N801
+    """A property that is computed on first use and kept, for objects that do not change.
+
+    This is `functools.cached_property` as it is from Python 3.12 on: the lock that it had before
+    took most of its time. If two threads ask at once, both compute the same value.
+    """
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make = make
+        self.__doc__ = make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, value: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, value: object, owner: type) -> T: ...
+    def __get__(self, value: object, owner: type) -> Self | T:
+        if value is None:
+            return self
+        found = value.__dict__[self._name] = self._make(value)
+        return found
 
 
 def _is_plain(cls: Any) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from itertools import starmap
 from operator import attrgetter
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
@@ -25,6 +25,7 @@ from tidegate.model.leases import HostOffer, Lease, LeaseEnd
 from tidegate.model.plan import Deployment, Instance
 from tidegate.model.topology import Operator, Resources, Topology
 from tidegate.units import finite
+from tidegate.values import derived
 
 __all__ = [
     "NO_LATENCY",
@@ -466,33 +467,33 @@ class Snapshot(Value):
                 raise InputError("instance", shown, allowed)
             seen.add(instance.id)
 
-    @cached_property
+    @derived
     def host(self) -> dict[str, Host]:
         """Hosts by id."""
         return {host.id: host for host in self.hosts}
 
-    @cached_property
+    @derived
     def capacities(self) -> dict[str, Resources]:
         """Capacity by host, in lease order."""
         return {host.id: host.capacity for host in self.hosts}
 
-    @cached_property
+    @derived
     def reading(self) -> dict[str, OperatorReading]:
         """Readings by operator; a reading without measurements where there is none."""
         given = {reading.operator: reading for reading in self.operators}
         return {name: given.get(name) or OperatorReading(name) for name in self.topology.by_name}
 
-    @cached_property
+    @derived
     def batched(self) -> tuple[OperatorReading, ...]:
         """Readings of the operators that work in micro-batches."""
         return tuple(reading for reading in self.operators if reading.batches is not None)
 
-    @cached_property
+    @derived
     def delayed(self) -> tuple[OperatorReading, ...]:
         """Readings of the operators whose processing delay was measured."""
         return tuple(reading for reading in self.operators if reading.delay.p95_s is not None)
 
-    @cached_property
+    @derived
     def rates(self) -> Rates:
         """Items per second of each operator, in topology order."""
         known: Once[Rates] | None = self.__dict__.get("rates_later")
@@ -504,7 +505,7 @@ class Snapshot(Value):
             {name: one.processed_per_s for name, one in reading.items()},
         )
 
-    @cached_property
+    @derived
     def loads(self) -> Mapping[str, Resources]:
         """Resources in use by instance, where they were measured."""
         known: Once[Mapping[str, Resources]] | None = self.__dict__.get("loads_later")
@@ -512,18 +513,18 @@ class Snapshot(Value):
             return known()
         return {one.id: one.load for one in self.instances if one.load is not None}
 
-    @cached_property
+    @derived
     def running_hosts(self) -> tuple[Host, ...]:
         """Running hosts, in lease order."""
         return tuple(host for host in self.hosts if host.status == "running")
 
-    @cached_property
+    @derived
     def hosts_running(self) -> int:
         """Number of running hosts; without computing the hosts where all are known to run."""
         known = self.__dict__.get("running")
         return len(self.running_hosts if known is None else known.hosts)
 
-    @cached_property
+    @derived
     def running(self) -> Deployment:
         """The running deployment; the same object as `requested` where all of that runs."""
         if len(self.running_hosts) == len(self.hosts) and all(
@@ -537,7 +538,7 @@ class Snapshot(Value):
             ),
         )
 
-    @cached_property
+    @derived
     def requested(self) -> Deployment:
         """The requested deployment: what runs or starts, without what drains or stops."""
         kept = {host.id for host in self.hosts if host.status != "draining"}
@@ -548,7 +549,7 @@ class Snapshot(Value):
             _instance.cache_clear()
         return Deployment(tuple(kept), tuple(starmap(_instance, map(_placed, staying))))
 
-    @cached_property
+    @derived
     def unrequested(self) -> tuple[Instance, ...]:
         """Instances that are not requested any more: they stop, or their host drains."""
         requested = self.requested.by_id
@@ -588,7 +589,7 @@ class Snapshot(Value):
         """
         return None if self._outside is None else self._outside.copy()
 
-    @cached_property
+    @derived
     def _outside(self) -> dict[str, float] | None:
         arrived, outside = self.rates.arrived, dict[str, float]()
         for name in self.topology.entries:
