@@ -280,7 +280,7 @@ class OperatorReading(Value):
         values: fields by name; the others have their defaults.
         """
         reading = object.__new__(cls)
-        reading.__dict__.update(_NO_READING, **values)
+        object.__setattr__(reading, "__dict__", {**_NO_READING, **values})
         return reading
 
     def changed(self, **values: Any) -> OperatorReading:
@@ -289,7 +289,7 @@ class OperatorReading(Value):
         `dataclasses.replace` checks the reading again and takes several times as long.
         """
         reading = object.__new__(type(self))
-        reading.__dict__.update(self.__dict__, **values)
+        object.__setattr__(reading, "__dict__", {**self.__dict__, **values})
         return reading
 
 

@@ -148,7 +148,8 @@ def sojourn_s(
     >>> round(sojourn_s(video, (10, 11, 1), external_rate_per_s=13), 3)
     0.428
     """
-    finite(external_rate_per_s, "external rate", above=0)
+    if not 0 < external_rate_per_s < math.inf:
+        finite(external_rate_per_s, "external rate", above=0)
     present = sum(s.load + waiting_items(k, s) for s, k in zip(stations, allocation, strict=True))
     return present / external_rate_per_s
 
@@ -268,10 +269,13 @@ def fewest_processors(
     >>> sum(fewest_processors(scaled, 0.5, 40)), sum(fewest_processors(scaled, 1.0, 40))
     (19, 17)
     """
-    finite(t_max_s, "t_max_s", above=0)
-    finite(external_rate_per_s, "external rate", above=0)
-    finite(correction, "correction", above=0)
-    busy = math.fsum(station.load for station in stations)
+    if not (
+        0 < t_max_s < math.inf and 0 < external_rate_per_s < math.inf and 0 < correction < math.inf
+    ):
+        finite(t_max_s, "t_max_s", above=0)
+        finite(external_rate_per_s, "external rate", above=0)
+        finite(correction, "correction", above=0)
+    busy = math.fsum([station.load for station in stations])
     allowed = t_max_s * external_rate_per_s / correction - busy
     greedy = _greedy(stations)
     # A bound that leaves no time to wait needs infinitely many processors.
