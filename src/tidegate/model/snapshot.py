@@ -602,6 +602,8 @@ class Snapshot(Value):
             if rate is None:
                 return None
             outside[edge.target] -= rate * edge.ratio
+        if min(outside.values()) > 0.0:
+            return outside
         return {name: rate if rate > 0.0 else 0.0 for name, rate in outside.items()}
 
     def missing(self, needs: Iterable[str]) -> tuple[str, ...]:
