@@ -87,10 +87,13 @@ def _to_stop(packing: Packing, operator: str, surplus: int) -> list[Instance]:
     """The instances to stop: those on the hosts with the fewest instances, youngest host first."""
     if surplus <= 0:
         return []
-    running = packing.instances_of(operator)
-    age = {host: n for n, host in enumerate(packing.hosts)}
-    running.sort(key=lambda i: (len(packing.hosts[i.host]), -age[i.host]))
-    return running[:surplus]
+    youngest_first = list(packing.hosts.values())[::-1]
+    found: list[Instance] = []
+    for placed in sorted(youngest_first, key=len):
+        found += [instance for instance in placed.values() if instance.operator == operator]
+        if len(found) >= surplus:
+            break
+    return found[:surplus]
 
 
 def release_empty(packing: Packing, keep: int = 1) -> None:

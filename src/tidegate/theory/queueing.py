@@ -217,6 +217,11 @@ def assign_processors(stations: Sequence[Station], processors: int) -> tuple[int
     needed = sum(station.least_processors for station in stations)
     if needed > processors:
         raise NotEnoughProcessors(needed, processors)
+    if len(stations) == 1:  # it gets as many as it may have
+        most = stations[0].max_processors
+        if most is not None and needed > most:
+            raise NotEnoughProcessors(needed, most, stations[0].name)
+        return (processors if most is None else min(processors, most),)
     if processors - needed >= _COMPILED_FROM:
         return _assign_compiled(stations, processors - needed)
     greedy = _greedy(stations)
