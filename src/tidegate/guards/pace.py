@@ -154,11 +154,13 @@ class Stabilisation(Guard):
         With the time of the first look.
         """
         now_s, window_s = snapshot.time_s, max(self.up_s, self.down_s)
-        last_s, last = own.plans[-1] if own.plans else (None, 0)
+        plans = own.plans
+        last_s, last = plans[-1] if plans else (None, 0)
         unplanned = own.hosts is not None and now > max(own.hosts, last)
         if fresh_start(last_s, snapshot, window_s) or unplanned:
             return [(now_s, now)], now_s
-        return [turn for turn in own.plans if turn[0] > now_s - window_s], own.began_s
+        since_s = now_s - window_s
+        return [turn for turn in plans if turn[0] > since_s], own.began_s
 
 
 @dataclass(frozen=True, slots=True)

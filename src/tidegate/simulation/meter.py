@@ -186,7 +186,7 @@ class Meter:
         self._names = tuple(hosts.topology.by_name)
         self._nothing = Once(lambda: tuple(map(OperatorReading, self._names)))
         self._demands = [operator.demand for operator in hosts.topology.operators]
-        self._roster, self._listed = Roster(hosts, self._demands), hosts.changes
+        self._list_hosts()
         self._kept: deque[Readings] = deque()
         self._batches: deque[float] = deque(maxlen=at.RECENT)
         self._marks = empty_marks(engine.net)
@@ -367,11 +367,27 @@ class Meter:
 
     # --- assembling ---------------------------------------------------------------------------
 
+    def _list_hosts(self) -> None:
+        """Note the hosts and instances, and what snapshots have in common until they change."""
+        hosts = self._hosts
+        self._roster, self._listed = Roster(hosts, self._demands), hosts.changes
+        self._common: dict[str, Any] = {
+            "topology": hosts.topology,
+            "offer": hosts.offer,
+            "interval_s": self._settings.decision_s,
+            # Already known, so a snapshot need not compute it. All instances here are requested.
+            "requested": hosts.requested,
+            "unrequested": (),
+            "capacities": self._roster.capacities,
+            "batched": (),
+            "delayed": (),
+        }
+
     def _assemble(self, now_s: float, seen: Readings | None) -> Snapshot:
         hosts = self._hosts
         hosts.forget_gone(now_s)
         if hosts.changes != self._listed:
-            self._roster, self._listed = Roster(hosts, self._demands), hosts.changes
+            self._list_hosts()
         roster = self._roster
         known: dict[str, Any] = {}
         if roster.up_s <= now_s:
@@ -380,23 +396,15 @@ class Meter:
             known["rates_later"] = seen.rates
         return Snapshot.unchecked(
             time_s=now_s,
-            topology=hosts.topology,
-            offer=hosts.offer,
             hosts_later=Once(roster.hosts, now_s, seen),
             instances_later=Once(roster.instances, now_s, seen),
             operators_later=seen.operators if seen else self._nothing,
             loads_later=Once(roster.loads, now_s, seen),
             latency=seen.latency if seen else NO_LATENCY,
             batches=seen.batches if seen else None,
-            interval_s=self._settings.decision_s,
             leased_so_far=hosts.leased_so_far,
             ended=hosts.ended,
-            # Already known, so the snapshot need not compute it. All instances here are requested.
-            requested=hosts.requested,
-            unrequested=(),
-            capacities=roster.capacities,
-            batched=(),
-            delayed=(),
+            **self._common,
             **known,
         )
 
