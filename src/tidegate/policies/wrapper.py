@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
-from tidegate.codec import from_plain, to_plain
+from tidegate.codec import Value, from_plain, to_plain
 from tidegate.model import Plan, Reason, Snapshot
 from tidegate.policies.base import NoMemory, Policy, Style
 
 __all__ = ["ObservationWrapper", "PolicyWrapper", "WrapperMemory", "innermost"]
 
 
-class WrapperMemory(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class WrapperMemory(Value):
     """The memory of a wrapper around that of the inner policy."""
 
     own: Any
