@@ -413,9 +413,9 @@ class Snapshot(Value):
         """A snapshot of values that are known to be consistent, without checks.
 
         values: all fields by name, and any derived value that is already known. Functions
-        `hosts_later`, `instances_later`, `operators_later`, `rates_later` and `loads_later` can
-        replace these, since many policies never use them. A function must return the same value at
-        any time; with `Once`, copies of the snapshot share it.
+        `hosts_later`, `instances_later`, `operators_later`, `rates_later`, `queues_later` and
+        `loads_later` can replace these, since many policies never use them. A function must return
+        the same value at any time; with `Once`, copies of the snapshot share it.
         """
         snapshot = object.__new__(cls)
         object.__setattr__(snapshot, "__dict__", values)  # a new dictionary at each call
@@ -448,8 +448,12 @@ class Snapshot(Value):
                 for reading in read()
             )
 
-        none = {kind: () for kind in ("batched", "delayed") if not getattr(self, kind)}
-        return self._with(operators_later=Once(readings), rates=Rates(more, processed), **none)
+        same: dict[str, Any] = {
+            kind: () for kind in ("batched", "delayed") if not getattr(self, kind)
+        }
+        if "queues_later" in self.__dict__:
+            same["queues_later"] = self.__dict__["queues_later"]
+        return self._with(operators_later=Once(readings), rates=Rates(more, processed), **same)
 
     def _with(self, **values: Any) -> Snapshot:
         same = self.__dict__.copy()
@@ -504,6 +508,14 @@ class Snapshot(Value):
             {name: one.arrival_rate_per_s for name, one in reading.items()},
             {name: one.processed_per_s for name, one in reading.items()},
         )
+
+    @derived
+    def queues(self) -> Mapping[str, float | None]:
+        """Waiting items by operator, None where they were not counted."""
+        known: Once[Mapping[str, float | None]] | None = self.__dict__.get("queues_later")
+        if known is not None:
+            return known()
+        return {name: one.queue_length for name, one in self.reading.items()}
 
     @derived
     def loads(self) -> Mapping[str, Resources]:
@@ -572,6 +584,8 @@ class Snapshot(Value):
         SLO, the items beyond that half count as backlog too, since an item that waits for one such
         batch and is processed in the next is late.
         """
+        if not self.batched:
+            return self.queues[name]
         reading = self.reading[name]
         waiting, batches = reading.queue_length, reading.batches
         if waiting is None or batches is None or reading.arrival_rate_per_s is None:
@@ -646,7 +660,7 @@ class Snapshot(Value):
 
 
 _OF_READINGS = (
-    "operators", "operators_later", "reading", "rates", "rates_later", "_outside", "batched",
-    "delayed",
+    "operators", "operators_later", "reading", "rates", "rates_later", "queues", "queues_later",
+    "_outside", "batched", "delayed",
 )  # fmt: skip
 """What a snapshot keeps of its readings, in the form of `Snapshot.unchecked`."""

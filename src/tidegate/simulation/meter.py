@@ -54,9 +54,9 @@ NOISE = 21
 class Readings(NamedTuple):
     """Measurements of one moment; what only some policies ask for is computed once they do.
 
-    rates: of the operators, None where these are to be asked. core_s: core-seconds by host. slots:
-    busy seconds and items done, by operator and slot. latest: when the last second began, and what
-    an instance processed in it, by operator. All by the engine's numbers.
+    rates, queues: of the operators, None where these are to be asked. core_s: core-seconds by host.
+    slots: busy seconds and items done, by operator and slot. latest: when the last second began,
+    and what an instance processed in it, by operator. All by the engine's numbers.
     """
 
     time_s: float
@@ -69,6 +69,7 @@ class Readings(NamedTuple):
     noise: float
     slots: Callable[[], list[list[list[float]]]]
     latest: tuple[float, list[float]] | None = None
+    queues: Once[dict[str, float]] | None = None
 
 
 class Roster:
@@ -297,6 +298,7 @@ class Meter:
             own_noise,
             by_slot.tolist,
             latest,
+            Once(_queues, facts, self._names),
         )
 
     def _noise(self, now_s: float) -> tuple[list[float], list[float], float]:
@@ -392,8 +394,10 @@ class Meter:
         known: dict[str, Any] = {}
         if roster.up_s <= now_s:
             known["running"] = hosts.requested
-        if seen and seen.rates is not None:
-            known["rates_later"] = seen.rates
+        if seen:
+            known["queues_later"] = seen.queues
+            if seen.rates is not None:
+                known["rates_later"] = seen.rates
         return Snapshot.unchecked(
             time_s=now_s,
             hosts_later=Once(roster.hosts, now_s, seen),
@@ -439,6 +443,11 @@ def _rates(span: float, facts: Floats, names: Sequence[str], noise: Iterable[flo
         for counts in (facts[:, at.ARRIVED].tolist(), facts[:, at.PROCESSED].tolist())
     )
     return Rates(arrived, processed)
+
+
+def _queues(facts: Floats, names: Sequence[str]) -> dict[str, float]:
+    """Waiting items by operator."""
+    return dict(zip(names, facts[:, WAITING].tolist(), strict=True))
 
 
 def _readings(

@@ -162,7 +162,7 @@ class Tide(Policy):
         if overtaken:  # what was learned, in silence for example, does not apply
             forecast = replace(forecast, rate_per_s=rate)
         hosts, unmet = self._hosts(packing, need, forecast, rate, memory)
-        spare = self._spare(snapshot, need, price / memory.part_late, len(packing.hosts), rate)
+        spare = self._spare(snapshot, need, price / memory.part_late, packing.host_count, rate)
         if spare:
             hosts = max(hosts, math.ceil(need.busy + spare))
         most = snapshot.offer.max_hosts
@@ -181,11 +181,11 @@ class Tide(Policy):
             packing.because("ceiling", sentence)
         self._say_what_is_out_of_reach(packing, memory, self._margin(snapshot))
         packing.unmet.extend(unmet)
-        if hosts > len(packing.hosts):
+        if hosts > packing.host_count:
             set_counts(packing, need.counts(hosts), hosts)
         else:
             self._release(packing, need, forecast, rate, memory.needs)
-        can = None if memory.per_host is None else memory.per_host * len(packing.hosts)
+        can = None if memory.per_host is None else memory.per_host * packing.host_count
         return packing.plan(Prediction(capacity_per_s=can, hosts_needed=hosts)), memory
 
     # --- the past -----------------------------------------------------------------------------
@@ -323,7 +323,7 @@ class Tide(Policy):
         self, packing: Packing, need: Need, forecast: Forecast, rate: float, needs: Needs
     ) -> None:
         """Release hosts whose paid unit ends and that were not needed for a unit."""
-        now, snapshot = len(packing.hosts), packing.snapshot
+        now, snapshot = packing.host_count, packing.snapshot
         keep = max(count for _, count in needs)
         if keep >= now:
             return
@@ -332,14 +332,14 @@ class Tide(Policy):
             return
         if rate > 0 and forecast.rate_per_s > 0:
             keep = max(keep, need.safe_hosts(forecast.rate_per_s / rate, forecast.quantile))
-        ending = [h for h in snapshot.hosts if h.id in packing.hosts and _ends(snapshot, h)]
+        ending = [h for h in snapshot.hosts if packing.has(h.id) and _ends(snapshot, h)]
         released = ending[::-1][: max(0, now - keep)]
         for host in released:
             packing.because("spare", f"the paid unit of {host.id} ends, and it is not needed")
             if not packing.evacuate(host.id):
                 packing.release(host.id)
         if released:
-            set_counts(packing, need.counts(len(packing.hosts)))
+            set_counts(packing, need.counts(packing.host_count))
 
 
 def _arriving(snapshot: Snapshot) -> float | None:
