@@ -127,7 +127,8 @@ class QTable(Value):
             theirs = _best(row)
             if theirs < largest:
                 rows[other] = _with(row, largest, max(row) + 1e-9)
-            largest = max(largest, theirs)
+            else:
+                largest = theirs
         return QTable(tuple(rows), tuple(visits), self.pending, self.quiet_until_s)
 
     def after(self, pending: Pending | None) -> QTable:

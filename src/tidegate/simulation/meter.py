@@ -121,14 +121,15 @@ class Roster:
         if not seen:
             return {}
         loads: dict[str, Resources] = {}
-        busy, _ = seen.slots()
+        (busy, _), demands = seen.slots(), self._demands
         measured_s, span_s, slots = seen.time_s, seen.span_s, len(busy[0])
         for instance in self._instances:
-            o, slot, ready_s = instance.number, instance.slot, instance.ready_s
+            slot, ready_s = instance.slot, instance.ready_s
             if ready_s < measured_s and ready_s <= now_s and slot < slots:
                 there = min(span_s, measured_s - ready_s)
                 if there > 0:
-                    loads[instance.id] = _load(busy[o][slot] / there, self._demands[o])
+                    o = instance.number
+                    loads[instance.id] = _load(busy[o][slot] / there, demands[o])
         return loads
 
     def instances(self, now_s: float, seen: Readings | None) -> tuple[InstanceReading, ...]:
