@@ -605,19 +605,17 @@ class Snapshot(Value):
 
     @derived
     def _outside(self) -> dict[str, float] | None:
-        arrived, outside = self.rates.arrived, dict[str, float]()
-        for name in self.topology.entries:
-            rate = arrived[name]
-            if rate is None:
-                return None
-            outside[name] = rate
-        for edge in self.topology.edges_to_entries:
+        arrived, edges = self.rates.arrived, self.topology.edges_to_entries
+        outside: dict[str, Any] = {name: arrived[name] for name in self.topology.entries}
+        if None in outside.values():
+            return None
+        if not edges:
+            return outside
+        for edge in edges:
             rate = arrived[edge.origin]
             if rate is None:
                 return None
             outside[edge.target] -= rate * edge.ratio
-        if min(outside.values()) > 0.0:
-            return outside
         return {name: rate if rate > 0.0 else 0.0 for name, rate in outside.items()}
 
     def missing(self, needs: Iterable[str]) -> tuple[str, ...]:
