@@ -10,7 +10,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tidegate.model import (
     BatchReading,
     Host,
+    HostStatus,
     InstanceReading,
     InstanceStatus,
     Latency,
@@ -41,6 +42,7 @@ from tidegate.simulation.kernels.difference import (
 from tidegate.simulation.kernels.random import stream
 from tidegate.simulation.network import ItemEngine
 from tidegate.simulation.settings import CloudSettings
+from tidegate.values import derived
 
 __all__ = ["LATEST_S", "Meter", "Readings", "Roster"]
 
@@ -85,15 +87,23 @@ class Roster:
     def __init__(self, world: SimulatedHosts, demands: Sequence[Resources]) -> None:
         hosts, instances = world.hosts.values(), world.instances.values()
         self._demands, self._capacity = demands, world.offer.capacity
-        # With the moment from which all of its images are loaded, and these images.
-        self._hosts = [
-            (h.copy(), max(h.images.values(), default=0.0), frozenset(h.images)) for h in hosts
-        ]
+        # A host keeps its images and only gets more.
+        self._hosts = [(host, host.draining, len(host.images)) for host in hosts]
         self._instances = list(instances)
         self.capacities = dict.fromkeys(world.hosts, self._capacity)
         ready = [h.ready_s for h in hosts] + [i.ready_s for i in instances]
         draining = any(h.draining for h in hosts)
         self.up_s = math.inf if draining else max(ready, default=0.0)
+
+    @derived
+    def _images(self) -> list[dict[str, float]]:
+        """The images of each host, with the moment from which it has them."""
+        return [dict(islice(host.images.items(), known)) for host, _, known in self._hosts]
+
+    @derived
+    def _loaded(self) -> list[tuple[float, frozenset[str]]]:
+        """The moment from which all images of a host are loaded, and these images."""
+        return [(max(known.values(), default=0.0), frozenset(known)) for known in self._images]
 
     def hosts(self, now_s: float, seen: Readings | None) -> tuple[Host, ...]:
         """The hosts at that moment, with the latest measurements."""
@@ -103,17 +113,21 @@ class Roster:
         core_s: list[float] = []
         if seen:
             measured_s, span_s, noise, core_s = seen.time_s, seen.span_s, seen.noise, seen.core_s()
-        for host, loaded_s, all_images in self._hosts:
+        for place, (host, draining, _) in enumerate(self._hosts):
             ready_s, number = host.ready_s, host.number
             used = None
             if ready_s < measured_s and number < len(core_s):
                 up_s = min(span_s, measured_s - ready_s)
                 if up_s > 0:
                     used = max(core_s[number] / cores, 0.0) * noise / up_s
-            images = all_images
+            loaded_s, images = self._loaded[place]
             if loaded_s > now_s:
-                images = frozenset(i for i, since_s in host.images.items() if since_s <= now_s)
-            hosts.append(Host(host.id, capacity, host.status(now_s), used, host.lease, images))
+                since = self._images[place].items()
+                images = frozenset([image for image, since_s in since if since_s <= now_s])
+            status: HostStatus = "starting" if ready_s > now_s else "running"
+            if draining:
+                status = "draining"
+            hosts.append(Host(host.id, capacity, status, used, host.lease, images))
         return tuple(hosts)
 
     def loads(self, now_s: float, seen: Readings | None) -> dict[str, Resources]:
