@@ -276,8 +276,8 @@ class Meter:
             *self._gauge,
         )
         # The gauge is filled again at the next turn.
-        facts, by_slot = self._gauge.facts.copy(), self._gauge.slots.copy()
-        core_s = self._gauge.core_s.copy()
+        gauge = self._gauge
+        facts, by_slot, core_s = gauge.facts.copy(), gauge.slots.copy(), gauge.core_s.copy()
         for host, used in self._left.items():
             core_s[host] += used
         self._left.clear()
@@ -297,7 +297,7 @@ class Meter:
         if self._row is not None and span > 0:
             with_latest, latest = self._with_latest(read(), rate_noise)
             read = Once(lambda: with_latest)
-        mean_s, p50_s, p95_s, p99_s = self._gauge.latency.tolist()
+        mean_s, p50_s, p95_s, p99_s = gauge.latency.tolist()
         return Readings(
             now_s,
             span,
