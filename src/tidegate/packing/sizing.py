@@ -141,10 +141,10 @@ def set_engines(packing: Packing, hosts: int, victims: Sequence[str] = ()) -> No
         placed = packing.hosts[host].values()
         here = Counter(instance.operator for instance in placed)
         only_here = [i.id for i in placed if here[i.operator] == packing.count(i.operator)]
-        if not packing.place(only_here, avoid={host}):
-            packing.release(host)
-        else:
+        if only_here and packing.place(only_here, avoid={host}):
             packing.because("keep", f"{host} holds an operator that fits nowhere else", host)
+        else:
+            packing.release(host)
 
 
 def fill_engine(packing: Packing, host: str) -> None:
