@@ -2,9 +2,9 @@
 
 A turn makes dozens of frozen values. The `__init__` that `dataclass` writes for a frozen class
 calls `object.__setattr__` for each field, which was the largest single part of a simulated turn,
-whatever the policy. For a frozen dataclass with slots there is a quicker way. The new object is for a moment of a
-*twin* of its class, with the same slots and not frozen, and its fields are set like those of any
-object.
+whatever the policy. For a frozen dataclass with slots there is a quicker way. The new object is for
+a moment of a *twin* of its class, with the same slots and not frozen, and its fields are set like
+those of any object.
 """
 
 from __future__ import annotations
