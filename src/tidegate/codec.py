@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tidegate.errors import InputError
+from tidegate.values import Value
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -31,13 +32,6 @@ __all__ = [
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 
 T = TypeVar("T")
-
-
-class Value:
-    """Base of frozen dataclasses that are read strictly: no unknown keys, no NaN."""
-
-    __slots__ = ()
-    __pydantic_config__ = {"extra": "forbid", "allow_inf_nan": False}  # noqa: RUF012
 
 
 class Sorted:

@@ -11,6 +11,7 @@ import pytest
 from tests.guards.helpers import FixedTarget
 from tidegate.errors import SettingError
 from tidegate.guards import (
+    GUARDS,
     Bounds,
     Budget,
     DryRun,
@@ -60,6 +61,29 @@ def test_a_guard_that_does_not_bind_leaves_the_plan_as_it_is() -> None:
     assert (
         guard.decide(snapshot, guard.initial_memory())[0] == FixedTarget(4).decide(snapshot, 0)[0]
     )
+
+
+@pytest.mark.parametrize("kind", [g for g in GUARDS if g.limits_changes_only], ids=lambda g: g.name)
+def test_a_guard_that_skips_plans_without_a_change_would_not_limit_them(kind: type[Guard]) -> None:
+    now = steady_snapshot(hosts=3)
+    plan = Plan(now.requested)
+    guard = kind.around(FixedTarget(hosts=3), {})
+    memory = guard.initial_memory()
+    assert kind.own_memory is NoMemory
+    allowed, _, own = guard.limit(now, plan, memory.own)
+    assert allowed.deployment is plan.deployment
+    assert own == memory.own
+
+
+def test_guards_skip_plans_without_a_change() -> None:
+    assert {g.name for g in GUARDS if g.limits_changes_only} == {
+        "missing-metrics", "release-limit", "step-limit", "useful-hosts",
+    }  # fmt: skip
+    limit = ReleaseLimit(FixedTarget(hosts=3))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ReleaseLimit, "limit", None)
+        plan, memory = limit.decide(steady_snapshot(hosts=3), limit.initial_memory())
+    assert (plan.bounded_target, memory) == (3, WrapperMemory(NoMemory(), 1))
 
 
 def test_bounds_keep_what_runs_rather_than_start_anew() -> None:

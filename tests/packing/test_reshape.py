@@ -3,8 +3,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidegate.model import Deployment, HostOffer, Instance, Snapshot
+from tidegate.packing import reshape
 from tidegate.packing.reshape import (
     grows,
     shrinks,
@@ -167,3 +170,33 @@ def test_an_offer_that_ends_is_not_exceeded() -> None:
 
 def test_one_host_always_stays() -> None:
     assert len(with_hosts(NOW, NOW.requested, 0, "engines", "demand").deployment.hosts) == 1
+
+
+@given(st.data())
+def test_a_plan_that_only_releases_is_held_as_packing_it_anew_would(data: st.DataObject) -> None:
+    """Hosts go, instances move, stop and start at random; what is left must be the same."""
+    now = fleet_snapshot({"host-1": [0.5, 0.5], "host-2": [1.0], "host-3": [0.5, 1.0, 0.5]})
+    requested = now.requested
+    kept = data.draw(st.lists(st.sampled_from(requested.hosts), min_size=1, unique=True))
+    instances = [
+        replace(one, host=one.host if one.host in kept else data.draw(st.sampled_from(kept)))
+        for one in requested.instances
+    ]
+    change = data.draw(st.sampled_from(("none", "move", "stop", "start")))
+    if change == "move":
+        instances[0] = replace(instances[0], host=data.draw(st.sampled_from(kept)))
+    elif change == "stop":
+        del instances[0]
+    elif change == "start":
+        instances.append(replace(instances[0], id=f"{instances[0].operator}-99"))
+    wanted = Deployment(tuple(kept), tuple(instances))
+
+    def held() -> Deployment:
+        return with_hosts(now, wanted, len(requested.hosts), "placement", "load").deployment
+
+    quick = held()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reshape, "_only_releases", lambda now, wanted: False)
+        assert quick == held()
+    if change == "none" and len(kept) < 3:
+        assert quick is requested

@@ -61,6 +61,19 @@ def test_starting_somewhere_prefers_a_host_that_is_there() -> None:
     assert len(full.unmet) == 1
 
 
+def test_instances_stop_on_the_emptiest_hosts_and_of_these_on_the_youngest() -> None:
+    now = steady_snapshot(hosts=4)
+    (name,) = now.topology.by_name
+    packing = Packing(now)
+    for host in ("host-1", "host-4"):
+        packing.start(name, host)
+    left = []
+    for count in (5, 4, 3):
+        set_counts(packing, {name: count})
+        left.append([len(placed) for placed in packing.hosts.values()])
+    assert left == [[2, 1, 0, 2], [2, 0, 0, 2], [2, 0, 0, 1]]
+
+
 def test_empty_hosts_are_released_youngest_first_and_some_are_kept() -> None:
     packing = Packing(steady_snapshot(hosts=4))
     for number in (2, 3, 4):

@@ -85,6 +85,27 @@ def test_the_best_action_has_the_largest_reward_and_doing_nothing_wins_a_tie(
     assert table.best(0) == max(order, key=lambda action: row[action])
 
 
+steps = st.tuples(st.integers(0, STATES - 1), st.sampled_from(range(3)), st.floats(-2, 2))
+
+
+@given(st.lists(steps, max_size=12))
+def test_a_table_that_learns_is_made_monotonic_as_a_look_at_all_rows_would(
+    learning: list[tuple[int, int, float]],
+) -> None:
+    table = START
+    for state, action, value in learning:
+        rows = [list(row) for row in table.rows]
+        rows[state][action] = value
+        largest = SCALE_IN
+        for row in rows:
+            best = QTable(((row[0], row[1], row[2]),) * STATES).best(0)
+            if best < largest:
+                row[largest] = max(row) + 1e-9
+            largest = max(largest, best)
+        table = table.learnt(state, action, value)
+        assert [list(row) for row in table.rows] == rows
+
+
 def test_a_table_begins_as_the_local_thresholds() -> None:
     actions = [ACTIONS[START.best(state)] for state in range(STATES)]
     assert actions == ["scale in"] * 6 + ["no action"] * 10 + ["scale out"] * 5

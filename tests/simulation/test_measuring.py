@@ -80,6 +80,7 @@ def test_what_a_world_says_it_knows_is_what_a_snapshot_would_compute(seed: int) 
         assert (again.requested, again.unrequested) == (snapshot.requested, snapshot.unrequested)
         assert {host.id for host in again.hosts} == set(snapshot.capacities)
         assert (again.rates, again.loads) == (snapshot.rates, snapshot.loads)
+        assert again.queues == snapshot.queues
         assert (again.batched, again.delayed) == (snapshot.batched, snapshot.delayed) == ((), ())
         assert list(again.rates.arrived) == list(snapshot.rates.arrived)
         seen.add(len(snapshot.hosts))

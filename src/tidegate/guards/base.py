@@ -37,6 +37,8 @@ class Guard(PolicyWrapper):
     paper: ClassVar[str] = "guard"
     has_last_word: ClassVar[bool] = False
     """Whether it applies even while a person has paused scaling."""
+    limits_changes_only: ClassVar[bool] = False
+    """Whether it lets every plan pass that leaves all as it is, and remembers nothing."""
 
     @abstractmethod
     def limit(self, snapshot: Snapshot, plan: Plan, own: Any) -> tuple[Reshaped, str, Any]:
@@ -49,6 +51,8 @@ class Guard(PolicyWrapper):
     def decide(self, snapshot: Snapshot, memory: WrapperMemory) -> tuple[Plan, WrapperMemory]:
         """Let the inner policy decide, then limit its plan."""
         plan, inner = self.inner.decide(snapshot, memory.inner)
+        if self.limits_changes_only and plan.deployment is snapshot.requested:
+            return plan, WrapperMemory(memory.own, inner)
         own = self.forget_later(memory.own, snapshot.time_s)
         if own is not memory.own and all(reason.code != CLOCK for reason in plan.reasons):
             text = "the clock went back: what the guards remember from later times is forgotten"

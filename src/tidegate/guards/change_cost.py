@@ -176,7 +176,7 @@ class ChangeCost(Guard):
         """Forbid a change that costs more than it gains."""
         own = self._after(snapshot, plan, own)
         now, planned = len(snapshot.requested.hosts), len(plan.deployment.hosts)
-        if not _has_batches(snapshot) or planned == now:
+        if planned == now or not _has_batches(snapshot):
             return unchanged(plan), "", own
         if planned < now:
             weighed = self._scale_in(snapshot, own, now - _goal(plan))
@@ -270,9 +270,11 @@ class ChangeCost(Guard):
             last_s=snapshot.time_s,
             hosts=snapshot.hosts_running,
             latest=tuple(
-                Latest(r.operator, r.batches.recent_durations_s[-MOST_BATCHES:])
-                for r in snapshot.batched
-                if r.batches is not None
+                [
+                    Latest(r.operator, r.batches.recent_durations_s[-MOST_BATCHES:])
+                    for r in snapshot.batched
+                    if r.batches is not None
+                ]
             ),
             usual=own.usual,
             calm=not overloaded(snapshot),
@@ -303,7 +305,7 @@ class ChangeCost(Guard):
             if not self._ends(episode, snapshot):
                 return replace(own, episode=episode)
             own = _ended(own, episode, hosts)
-        usual = tuple(_usual(snapshot))
+        usual = tuple(_usual(snapshot)) if snapshot.batched else ()
         return own if usual == own.usual else replace(own, usual=usual)
 
     def _ends(self, episode: Episode, snapshot: Snapshot) -> bool:
@@ -378,7 +380,8 @@ def _need_noted(snapshot: Snapshot, plan: Plan, own: ChangeCostMemory) -> Change
 
 
 def _has_batches(snapshot: Snapshot) -> bool:
-    return any(r.batches and r.batches.recent_durations_s for r in snapshot.batched)
+    batched = snapshot.batched
+    return bool(batched) and any(r.batches and r.batches.recent_durations_s for r in batched)
 
 
 def _usual(snapshot: Snapshot) -> Iterator[Usual]:

@@ -50,6 +50,7 @@ class StepLimit(Guard):
     """Limit the number of hosts that one turn adds or releases."""
 
     name: ClassVar[str] = "step-limit"
+    limits_changes_only: ClassVar[bool] = True
 
     up: int | None = setting(None, "largest number of hosts added per turn; none: no limit", low=1)
     down: int | None = setting(
@@ -77,6 +78,7 @@ class ReleaseLimit(Guard):
     """
 
     name: ClassVar[str] = "release-limit"
+    limits_changes_only: ClassVar[bool] = True
 
     share: float = setting(
         0.5, "share of the hosts of which less is released per turn; 1: no limit", low=0, high=1

@@ -18,6 +18,7 @@ class MissingMetrics(Guard):
     """Do not scale in while a measurement that the policy needs is missing."""
 
     name: ClassVar[str] = "missing-metrics"
+    limits_changes_only: ClassVar[bool] = True
 
     def limit(self, snapshot: Snapshot, plan: Plan, own: NoMemory) -> tuple[Reshaped, str, Any]:
         """Keep all hosts and instances while a measurement is missing."""

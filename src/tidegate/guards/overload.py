@@ -17,8 +17,9 @@ def overloaded_queries(snapshot: Snapshot) -> tuple[str, ...]:
     admits no more, or whose SLO is below the best possible latency; such operators do not count.
     """
     arrived, processed = snapshot.rates
-    slos = snapshot.topology.slos_s
-    found = {r.operator for r in snapshot.delayed if _later(r, slos.get(r.operator))}
+    slos, found = snapshot.topology.slos_s, set[str]()
+    if snapshot.delayed:
+        found = {r.operator for r in snapshot.delayed if _later(r, slos.get(r.operator))}
     for name in snapshot.topology.entries:
         arrives, done = arrived[name], processed[name]
         if arrives is not None and done is not None and arrives > MORE * done:

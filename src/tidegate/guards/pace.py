@@ -115,7 +115,7 @@ class Stabilisation(Guard):
 
     def forget_later(self, own: StabilisationMemory, now_s: float) -> StabilisationMemory:
         """Forget plans of the future."""
-        if not own.wishes or max(own.wishes)[0] <= now_s:
+        if not own.wishes or own.wishes[-1][0] <= now_s:  # the last one is the latest
             return own
         # Without plans, it begins with what runs.
         return StabilisationMemory()
@@ -126,15 +126,15 @@ class Stabilisation(Guard):
         """Compare the plan with those of the window."""
         now_s = snapshot.time_s
         now, planned = len(snapshot.requested.hosts), len(plan.deployment.hosts)
-        earlier = self._earlier(snapshot, own, now)
-        own = StabilisationMemory((*earlier.plans, (now_s, planned)), now, earlier.began_s)
+        earlier, began_s = self._earlier(snapshot, own, now)
+        own = StabilisationMemory((*earlier, (now_s, planned)), now, began_s)
         if planned < now:
             window_s = self.down_s
-            seen = [count for at, count in earlier.plans if at > now_s - window_s]
+            seen = [count for at, count in earlier if at > now_s - window_s]
             steady = min(max(planned, *seen) if seen else planned, now)
         elif planned > now:
             window_s = self.up_s
-            seen = [count for at, count in earlier.plans if at > now_s - window_s]
+            seen = [count for at, count in earlier if at > now_s - window_s]
             steady = max(min(planned, *seen) if seen else planned, now)
         else:
             return unchanged(plan), "", own
@@ -148,15 +148,19 @@ class Stabilisation(Guard):
 
     def _earlier(
         self, snapshot: Snapshot, own: StabilisationMemory, now: int
-    ) -> StabilisationMemory:
-        """The plans within the window, beginning with what runs where there are none."""
+    ) -> tuple[list[tuple[float, int]], float | None]:
+        """The plans within the window, beginning with what runs where there are none.
+
+        With the time of the first look.
+        """
         now_s, window_s = snapshot.time_s, max(self.up_s, self.down_s)
-        last_s, last = own.plans[-1] if own.plans else (None, 0)
+        plans = own.plans
+        last_s, last = plans[-1] if plans else (None, 0)
         unplanned = own.hosts is not None and now > max(own.hosts, last)
         if fresh_start(last_s, snapshot, window_s) or unplanned:
-            return StabilisationMemory(((now_s, now),), began_s=now_s)
-        recent = tuple(turn for turn in own.plans if turn[0] > now_s - window_s)
-        return StabilisationMemory(recent, own.hosts, own.began_s)
+            return [(now_s, now)], now_s
+        since_s = now_s - window_s
+        return [turn for turn in plans if turn[0] > since_s], own.began_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ class UsefulHosts(Guard):
     """
 
     name: ClassVar[str] = "useful-hosts"
+    limits_changes_only: ClassVar[bool] = True
 
     def limit(
         self, snapshot: Snapshot, plan: Plan, own: NoMemory

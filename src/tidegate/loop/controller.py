@@ -138,7 +138,7 @@ class Controller:
         self._unrecorded = ()
         turn = Turn(
             self.turns,
-            attempt("description of the policy", self._description, self.policy.name),
+            self._description(),
             snapshot,
             plan,
             outcome,
@@ -166,9 +166,13 @@ class Controller:
 
     def _description(self) -> str:
         # A policy is a frozen value: it is described once.
-        if self._described is None or self._described[0] is not self.policy:
-            self._described = (self.policy, self.policy.describe())
-        return self._described[1]
+        policy, described = self.policy, self._described
+        if described is None or described[0] is not policy:
+            text = self._recorder.attempt("description of the policy", policy.describe, "")
+            if not text:
+                return policy.name
+            described = self._described = policy, text
+        return described[1]
 
     def _saved_memory(self) -> Any:
         return self.policy.save_memory(self.memory)

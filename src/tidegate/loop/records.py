@@ -126,6 +126,8 @@ class Recorder:
 
     def write(self, turn: Turn) -> Turn:
         """Write a turn with all notes since the last one, and return it as written."""
+        if self.journal is None and not (self._notes or self.awaited or self.lost):
+            return turn
         notes, self._notes = self._notes, []
         if self.journal is None and self.awaited:
             self._notes = notes  # for the first turn that is written

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from functools import cached_property
 from operator import attrgetter
 
 from tidegate.codec import Value
+from tidegate.values import derived
 
 __all__ = ["Binding", "Deployment", "Instance", "Plan", "Prediction", "Reason", "Unmet"]
 
@@ -41,17 +41,17 @@ class Deployment(Value):
         object.__setattr__(self, "hosts", tuple(sorted(self.hosts)))
         object.__setattr__(self, "instances", tuple(sorted(self.instances, key=_by_id)))
 
-    @cached_property
+    @derived
     def by_id(self) -> dict[str, Instance]:
         """Instances by id."""
         return {instance.id: instance for instance in self.instances}
 
-    @cached_property
+    @derived
     def host_names(self) -> frozenset[str]:
         """The hosts as a set."""
         return frozenset(self.hosts)
 
-    @cached_property
+    @derived
     def by_host(self) -> dict[str, dict[str, Instance]]:
         """Instances by id on each host; hosts in the order of their names."""
         found: dict[str, dict[str, Instance]] = {host: {} for host in self.hosts}
@@ -59,7 +59,7 @@ class Deployment(Value):
             found[instance.host][instance.id] = instance
         return found
 
-    @cached_property
+    @derived
     def counts(self) -> Counter[str]:
         """Instances by operator."""
         return Counter(map(_operator, self.instances))
@@ -74,7 +74,7 @@ class Deployment(Value):
         found.update(map(_operator, self.instances))
         return {name: found[name] for name in operators} if len(found) > len(operators) else found
 
-    @cached_property
+    @derived
     def home(self) -> dict[str, str]:
         """Host by instance."""
         return {instance.id: instance.host for instance in self.instances}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache
 from itertools import starmap
 from operator import attrgetter
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
@@ -25,6 +25,7 @@ from tidegate.model.leases import HostOffer, Lease, LeaseEnd
 from tidegate.model.plan import Deployment, Instance
 from tidegate.model.topology import Operator, Resources, Topology
 from tidegate.units import finite
+from tidegate.values import derived
 
 __all__ = [
     "NO_LATENCY",
@@ -279,7 +280,7 @@ class OperatorReading(Value):
         values: fields by name; the others have their defaults.
         """
         reading = object.__new__(cls)
-        reading.__dict__.update(_NO_READING, **values)
+        object.__setattr__(reading, "__dict__", {**_NO_READING, **values})
         return reading
 
     def changed(self, **values: Any) -> OperatorReading:
@@ -288,7 +289,7 @@ class OperatorReading(Value):
         `dataclasses.replace` checks the reading again and takes several times as long.
         """
         reading = object.__new__(type(self))
-        reading.__dict__.update(self.__dict__, **values)
+        object.__setattr__(reading, "__dict__", {**self.__dict__, **values})
         return reading
 
 
@@ -298,18 +299,20 @@ _NO_READING = dict(vars(OperatorReading("")))
 class Once(Generic[T]):
     """A value that is computed when it is first asked for, and kept.
 
-    make: computes it; it must return the same value at any time.
+    make: computes it from what follows; it must return the same value at any time.
     """
 
-    __slots__ = ("_make", "_value")
+    __slots__ = ("_make", "_of", "_value")
 
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make: Callable[[], T] | None = make
+    def __init__(self, make: Callable[..., T], *of: Any) -> None:
+        self._make: Callable[..., T] | None = make
+        self._of = of
 
     def __call__(self) -> T:
         """The value."""
         if self._make is not None:
-            self._value, self._make = self._make(), None
+            self._value, self._make = self._make(*self._of), None
+            self._of = ()
         return self._value
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -317,7 +320,7 @@ class Once(Generic[T]):
 
 
 def _known(value: T) -> Once[T]:
-    return Once(partial(_same, value))
+    return Once(_same, value)
 
 
 def _same(value: T) -> T:
@@ -410,12 +413,12 @@ class Snapshot(Value):
         """A snapshot of values that are known to be consistent, without checks.
 
         values: all fields by name, and any derived value that is already known. Functions
-        `hosts_later`, `instances_later`, `operators_later` and `loads_later` can replace these,
-        since many policies never use them. A function must return the same value at any time; with
-        `Once`, copies of the snapshot share it.
+        `hosts_later`, `instances_later`, `operators_later`, `rates_later`, `queues_later` and
+        `loads_later` can replace these, since many policies never use them. A function must return
+        the same value at any time; with `Once`, copies of the snapshot share it.
         """
         snapshot = object.__new__(cls)
-        snapshot.__dict__.update(values)
+        object.__setattr__(snapshot, "__dict__", values)  # a new dictionary at each call
         return snapshot
 
     def with_operators(self, operators: tuple[OperatorReading, ...]) -> Snapshot:
@@ -445,8 +448,12 @@ class Snapshot(Value):
                 for reading in read()
             )
 
-        none = {kind: () for kind in ("batched", "delayed") if not getattr(self, kind)}
-        return self._with(operators_later=Once(readings), rates=Rates(more, processed), **none)
+        same: dict[str, Any] = {
+            kind: () for kind in ("batched", "delayed") if not getattr(self, kind)
+        }
+        if "queues_later" in self.__dict__:
+            same["queues_later"] = self.__dict__["queues_later"]
+        return self._with(operators_later=Once(readings), rates=Rates(more, processed), **same)
 
     def _with(self, **values: Any) -> Snapshot:
         same = self.__dict__.copy()
@@ -464,42 +471,53 @@ class Snapshot(Value):
                 raise InputError("instance", shown, allowed)
             seen.add(instance.id)
 
-    @cached_property
+    @derived
     def host(self) -> dict[str, Host]:
         """Hosts by id."""
         return {host.id: host for host in self.hosts}
 
-    @cached_property
+    @derived
     def capacities(self) -> dict[str, Resources]:
         """Capacity by host, in lease order."""
         return {host.id: host.capacity for host in self.hosts}
 
-    @cached_property
+    @derived
     def reading(self) -> dict[str, OperatorReading]:
         """Readings by operator; a reading without measurements where there is none."""
         given = {reading.operator: reading for reading in self.operators}
         return {name: given.get(name) or OperatorReading(name) for name in self.topology.by_name}
 
-    @cached_property
+    @derived
     def batched(self) -> tuple[OperatorReading, ...]:
         """Readings of the operators that work in micro-batches."""
         return tuple(reading for reading in self.operators if reading.batches is not None)
 
-    @cached_property
+    @derived
     def delayed(self) -> tuple[OperatorReading, ...]:
         """Readings of the operators whose processing delay was measured."""
         return tuple(reading for reading in self.operators if reading.delay.p95_s is not None)
 
-    @cached_property
+    @derived
     def rates(self) -> Rates:
         """Items per second of each operator, in topology order."""
+        known: Once[Rates] | None = self.__dict__.get("rates_later")
+        if known is not None:
+            return known()
         reading = self.reading
         return Rates(
             {name: one.arrival_rate_per_s for name, one in reading.items()},
             {name: one.processed_per_s for name, one in reading.items()},
         )
 
-    @cached_property
+    @derived
+    def queues(self) -> Mapping[str, float | None]:
+        """Waiting items by operator, None where they were not counted."""
+        known: Once[Mapping[str, float | None]] | None = self.__dict__.get("queues_later")
+        if known is not None:
+            return known()
+        return {name: one.queue_length for name, one in self.reading.items()}
+
+    @derived
     def loads(self) -> Mapping[str, Resources]:
         """Resources in use by instance, where they were measured."""
         known: Once[Mapping[str, Resources]] | None = self.__dict__.get("loads_later")
@@ -507,18 +525,18 @@ class Snapshot(Value):
             return known()
         return {one.id: one.load for one in self.instances if one.load is not None}
 
-    @cached_property
+    @derived
     def running_hosts(self) -> tuple[Host, ...]:
         """Running hosts, in lease order."""
         return tuple(host for host in self.hosts if host.status == "running")
 
-    @cached_property
+    @derived
     def hosts_running(self) -> int:
         """Number of running hosts; without computing the hosts where all are known to run."""
         known = self.__dict__.get("running")
         return len(self.running_hosts if known is None else known.hosts)
 
-    @cached_property
+    @derived
     def running(self) -> Deployment:
         """The running deployment; the same object as `requested` where all of that runs."""
         if len(self.running_hosts) == len(self.hosts) and all(
@@ -532,7 +550,7 @@ class Snapshot(Value):
             ),
         )
 
-    @cached_property
+    @derived
     def requested(self) -> Deployment:
         """The requested deployment: what runs or starts, without what drains or stops."""
         kept = {host.id for host in self.hosts if host.status != "draining"}
@@ -543,7 +561,7 @@ class Snapshot(Value):
             _instance.cache_clear()
         return Deployment(tuple(kept), tuple(starmap(_instance, map(_placed, staying))))
 
-    @cached_property
+    @derived
     def unrequested(self) -> tuple[Instance, ...]:
         """Instances that are not requested any more: they stop, or their host drains."""
         requested = self.requested.by_id
@@ -566,6 +584,8 @@ class Snapshot(Value):
         SLO, the items beyond that half count as backlog too, since an item that waits for one such
         batch and is processed in the next is late.
         """
+        if not self.batched:
+            return self.queues[name]
         reading = self.reading[name]
         waiting, batches = reading.queue_length, reading.batches
         if waiting is None or batches is None or reading.arrival_rate_per_s is None:
@@ -583,15 +603,15 @@ class Snapshot(Value):
         """
         return None if self._outside is None else self._outside.copy()
 
-    @cached_property
+    @derived
     def _outside(self) -> dict[str, float] | None:
-        arrived, outside = self.rates.arrived, dict[str, float]()
-        for name in self.topology.entries:
-            rate = arrived[name]
-            if rate is None:
-                return None
-            outside[name] = rate
-        for edge in self.topology.edges_to_entries:
+        arrived, edges = self.rates.arrived, self.topology.edges_to_entries
+        outside: dict[str, Any] = {name: arrived[name] for name in self.topology.entries}
+        if None in outside.values():
+            return None
+        if not edges:
+            return outside
+        for edge in edges:
             rate = arrived[edge.origin]
             if rate is None:
                 return None
@@ -638,6 +658,7 @@ class Snapshot(Value):
 
 
 _OF_READINGS = (
-    "operators", "operators_later", "reading", "rates", "_outside", "batched", "delayed",
+    "operators", "operators_later", "reading", "rates", "rates_later", "queues", "queues_later",
+    "_outside", "batched", "delayed",
 )  # fmt: skip
 """What a snapshot keeps of its readings, in the form of `Snapshot.unchecked`."""

@@ -214,6 +214,16 @@ class Topology(Value):
         return tuple(o.name for o in self.operators if o.name in fed) or tuple(self.by_name)
 
     @cached_property
+    def largest_demand(self) -> Resources:
+        """The largest demand of an instance, of each resource by itself."""
+        demands = [operator.demand for operator in self.operators]
+        return Resources(
+            max(demand.cpu_cores for demand in demands),
+            max(demand.memory_mb for demand in demands),
+            max(demand.network_mbps for demand in demands),
+        )
+
+    @cached_property
     def slos_s(self) -> dict[str, float]:
         """The SLOs of the operators that have one, in seconds."""
         return {o.name: o.slo_s for o in self.operators if o.slo_s is not None}

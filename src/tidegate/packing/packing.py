@@ -8,7 +8,7 @@ plan at the end.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Literal
 
 from tidegate.model import (
@@ -23,6 +23,7 @@ from tidegate.model import (
 from tidegate.model.topology import Resources
 from tidegate.theory.placement import Item, first_fit_decreasing
 from tidegate.units import natural
+from tidegate.values import derived
 
 __all__ = ["MOST_NEW_HOSTS", "Measure", "Packing", "Style", "capacity_of", "most_hosts", "sizes_of"]
 
@@ -69,30 +70,30 @@ class Packing:
     # Most decisions change nothing and never need these. All are computed from the initial
     # deployment, so that the time of the computation does not matter.
 
-    @cached_property
+    @derived
     def home(self) -> dict[str, str]:
         """The host of each instance."""
         return self._start.home.copy()
 
-    @cached_property
+    @derived
     def hosts(self) -> dict[str, dict[str, Instance]]:
         """The instances on each host by name, hosts in lease order."""
         start = self._start.by_host
         return {host: start[host].copy() for host in self._first_hosts}
 
-    @cached_property
+    @derived
     def _first_hosts(self) -> tuple[str, ...]:
         """The hosts of the initial deployment, in lease order."""
         kept = self._start.host_names
         known = [host for host in self.snapshot.capacities if host in kept]
         return tuple(dict.fromkeys((*known, *self._start.hosts)))
 
-    @cached_property
+    @derived
     def sizes(self) -> dict[str, Resources]:
         """Size of each instance."""
         return sizes_of(self.snapshot, self._start, self._measure)
 
-    @cached_property
+    @derived
     def free(self) -> dict[str, list[float]]:
         """Cores, megabytes and megabits per second that are left on each host."""
         have, else_has = self.snapshot.capacities, self.snapshot.offer.capacity
@@ -284,13 +285,13 @@ class Packing:
 
     # --- inside -------------------------------------------------------------------------------
 
-    @cached_property
+    @derived
     def _leased(self) -> int:
         """The highest number in the name of a host; most decisions do not need it."""
         known = (*self.snapshot.capacities, *self._start.hosts)
         return max(self.snapshot.leased_so_far, 0, *map(_number, known))
 
-    @cached_property
+    @derived
     def _numbers(self) -> dict[str, int]:
         """The highest number in the names of each operator's instances."""
         numbers = dict.fromkeys(self.snapshot.topology.by_name, 0)

@@ -24,7 +24,7 @@ def grows(snapshot: Snapshot, wanted: Deployment) -> bool:
     now = snapshot.requested
     if wanted is now:  # most plans change nothing
         return False
-    return len(wanted.hosts) > len(now.hosts) or bool(wanted.counts - now.counts)
+    return len(wanted.hosts) > len(now.hosts) or _more(wanted, now)
 
 
 def shrinks(snapshot: Snapshot, wanted: Deployment) -> bool:
@@ -32,7 +32,13 @@ def shrinks(snapshot: Snapshot, wanted: Deployment) -> bool:
     now = snapshot.requested
     if wanted is now:
         return False
-    return len(wanted.hosts) < len(now.hosts) or bool(now.counts - wanted.counts)
+    return len(wanted.hosts) < len(now.hosts) or _more(now, wanted)
+
+
+def _more(these: Deployment, those: Deployment) -> bool:
+    """Whether there are more instances of some operator in `these`."""
+    have = those.counts
+    return any(count > have[name] for name, count in these.counts.items())
 
 
 def without_scale_in(snapshot: Snapshot, wanted: Deployment, measure: Measure) -> Deployment:
@@ -110,8 +116,10 @@ def with_hosts(
     leased. To remove hosts, those that are not leased yet go first, then those with the fewest
     instances. Their instances move, or count as unmet demand.
     """
-    packing = Packing(snapshot, measure, deployment=wanted)
     now = snapshot.requested
+    if hosts == len(now.hosts) and _only_releases(now, wanted):
+        return Reshaped(now)
+    packing = Packing(snapshot, measure, deployment=wanted)
     for host in now.hosts:
         if len(packing.hosts) < hosts and host not in packing.hosts:
             packing.hosts[host] = {}
@@ -131,6 +139,20 @@ def with_hosts(
         emptiest = min(packing.hosts, key=lambda name: len(packing.hosts[name]))
         _remove_host(packing, coming[-1] if coming else emptiest, now)
     return Reshaped(packing.deployment, tuple(packing.unmet))
+
+
+def _only_releases(now: Deployment, wanted: Deployment) -> bool:
+    """Whether all that is wanted is to release hosts, with moves from these alone."""
+    kept, home = wanted.host_names, now.home
+    if not kept < now.host_names:
+        return False
+    stay = 0
+    for instance in wanted.instances:
+        before = home.get(instance.id)
+        if before is None or (before in kept and before != instance.host):
+            return False
+        stay += before in kept
+    return stay == sum(len(now.by_host[host]) for host in kept)
 
 
 def _remove_host(packing: Packing, host: str, now: Deployment) -> None:

@@ -87,10 +87,13 @@ def _to_stop(packing: Packing, operator: str, surplus: int) -> list[Instance]:
     """The instances to stop: those on the hosts with the fewest instances, youngest host first."""
     if surplus <= 0:
         return []
-    running = packing.instances_of(operator)
-    age = {host: n for n, host in enumerate(packing.hosts)}
-    running.sort(key=lambda i: (len(packing.hosts[i.host]), -age[i.host]))
-    return running[:surplus]
+    youngest_first = list(packing.hosts.values())[::-1]
+    found: list[Instance] = []
+    for placed in sorted(youngest_first, key=len):
+        found += [instance for instance in placed.values() if instance.operator == operator]
+        if len(found) >= surplus:
+            break
+    return found[:surplus]
 
 
 def release_empty(packing: Packing, keep: int = 1) -> None:
@@ -138,10 +141,10 @@ def set_engines(packing: Packing, hosts: int, victims: Sequence[str] = ()) -> No
         placed = packing.hosts[host].values()
         here = Counter(instance.operator for instance in placed)
         only_here = [i.id for i in placed if here[i.operator] == packing.count(i.operator)]
-        if not packing.place(only_here, avoid={host}):
-            packing.release(host)
-        else:
+        if only_here and packing.place(only_here, avoid={host}):
             packing.because("keep", f"{host} holds an operator that fits nowhere else", host)
+        else:
+            packing.release(host)
 
 
 def fill_engine(packing: Packing, host: str) -> None:

@@ -70,7 +70,7 @@ class Lag(Policy):
     def decide(self, snapshot: Snapshot, memory: LagMemory) -> tuple[Plan, LagMemory]:
         """Compare the lag per host with the threshold."""
         packing = Packing(snapshot)
-        lags = [snapshot.reading[name].queue_length for name in snapshot.topology.entries]
+        lags = [snapshot.queues[name] for name in snapshot.topology.entries]
         if None in lags:
             return packing.plan(), memory
         lag = sum(value for value in lags if value is not None)

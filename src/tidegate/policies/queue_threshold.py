@@ -54,7 +54,7 @@ class QueueThreshold(Policy):
         """One look at each queue."""
         packing = Packing(snapshot)
         counts = packing.counts
-        for operator in snapshot.reading:
+        for operator in snapshot.topology.by_name:
             waiting = snapshot.backlog(operator)
             if waiting is None:
                 continue

@@ -122,12 +122,17 @@ class QTable(Value):
         rows[state] = _with(rows[state], action, value)
         visits = list(self.visits)
         visits[state] += 1
-        largest = SCALE_IN
-        for other, row in enumerate(rows):
+        # All other rows are monotonic, so those above need a look until one is large enough.
+        largest = _best(rows[state - 1]) if state else SCALE_IN
+        for other in range(state, STATES):
+            row = rows[other]
             theirs = _best(row)
             if theirs < largest:
                 rows[other] = _with(row, largest, max(row) + 1e-9)
-            largest = max(largest, theirs)
+            elif other == state:
+                largest = theirs
+            else:
+                break
         return QTable(tuple(rows), tuple(visits), self.pending, self.quiet_until_s)
 
     def after(self, pending: Pending | None) -> QTable:

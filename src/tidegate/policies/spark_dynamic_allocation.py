@@ -94,13 +94,13 @@ class SparkDynamicAllocation(Policy):
         expired = [
             host
             for host, since_s in idle.items()
-            if now - since_s >= self.idle_timeout_s and host in packing.hosts
+            if now - since_s >= self.idle_timeout_s and packing.has(host)
         ]
         set_engines(packing, hosts - len(expired), victims=expired)
         if packing.host_count < hosts:
             text = f"{', '.join(expired)} had no task for {self.idle_timeout_s:g} s"
             packing.because("idle", text)
-        kept = {host: since_s for host, since_s in idle.items() if host in packing.hosts}
+        kept = {host: since_s for host, since_s in idle.items() if packing.has(host)}
         return packing.plan(), SparkDynamicAllocationMemory(1, None, kept)
 
     def _tasks(self, snapshot: Snapshot, pending: float) -> float:

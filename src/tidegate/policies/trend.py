@@ -25,6 +25,10 @@ RISING = 1.02
 """Ratio of a rate to its usual value from which an entry counts as rising."""
 
 
+Seen = tuple[tuple[float, float], ...]
+Due = tuple[float, float, float]
+
+
 @dataclass(frozen=True, slots=True)
 class TrendMemory(Value):
     """Recent rates, pending forecasts and the score so far.
@@ -34,8 +38,8 @@ class TrendMemory(Value):
     of "no change". usual: usual rate of each entry, a decaying mean.
     """
 
-    seen: tuple[tuple[float, float], ...] = ()
-    due: tuple[tuple[float, float, float], ...] = ()
+    seen: Seen = ()
+    due: tuple[Due, ...] = ()
     missed: float = 0.0
     missed_by_none: float = 0.0
     usual: tuple[tuple[str, float], ...] = ()
@@ -67,15 +71,14 @@ class Trend(ObservationWrapper):
         if not rates:
             return snapshot, "", own
         now = math.fsum(rates.values())
-        own = self._scored(own, snapshot.time_s, now)
+        seen, due, missed, by_none = self._scored(own, snapshot.time_s, now)
         lead_s = self._lead_s(snapshot)
-        then = self._forecast(own, now, lead_s)
-        trusted = own.missed <= own.missed_by_none
+        then = self._forecast(seen, now, lead_s)
         usual = dict(own.usual)
         means = tuple([(n, 0.5 * usual.get(n, rate) + 0.5 * rate) for n, rate in rates.items()])
-        due = (*own.due, (snapshot.time_s + lead_s, then, now))
-        own = TrendMemory(own.seen, due, own.missed, own.missed_by_none, means)
-        if then <= now or not trusted:
+        due.append((snapshot.time_s + lead_s, then, now))
+        own = TrendMemory(seen, tuple(due), missed, by_none, means)
+        if then <= now or missed > by_none:  # "no change" does better
             return snapshot, "", own
         rising = {name for name, rate in rates.items() if rate > RISING * usual.get(name, 0.0)}
         risen = math.fsum(rates[name] for name in rising)
@@ -96,28 +99,38 @@ class Trend(ObservationWrapper):
                 batch_s = max(batch_s, math.fsum(recent_s) / len(recent_s))
         return snapshot.offer.startup_s + 2 * batch_s + (snapshot.interval_s or 0.0)
 
-    def _scored(self, own: TrendMemory, now_s: float, now: float) -> TrendMemory:
-        """Record the rate, and score the forecasts that were made for about now."""
-        if any(at > now_s for at, _ in own.seen):  # the clock went back
+    def _scored(
+        self, own: TrendMemory, now_s: float, now: float
+    ) -> tuple[Seen, list[Due], float, float]:
+        """Record the rate, and score the forecasts that were made for about now.
+
+        Returns the observations, the pending forecasts and both sums of errors.
+        """
+        if own.seen and own.seen[-1][0] > now_s:  # the clock went back
             own = replace(own, seen=(), due=())
         missed, by_none = self.fade * own.missed, self.fade * own.missed_by_none
-        for _, forecast, before in (due for due in own.due if due[0] <= now_s):
-            missed += abs(forecast - now)
-            by_none += abs(before - now)
-        seen = (*(look for look in own.seen if look[0] > now_s - self.window_s), (now_s, now))
-        due = tuple(d for d in own.due if d[0] > now_s)
-        return TrendMemory(seen, due, missed, by_none, own.usual)
+        due: list[Due] = []
+        for forecast in own.due:
+            at_s, rate, before = forecast
+            if at_s > now_s:
+                due.append(forecast)
+            else:
+                missed += abs(rate - now)
+                by_none += abs(before - now)
+        since_s = now_s - self.window_s
+        seen = (*[look for look in own.seen if look[0] > since_s], (now_s, now))
+        return seen, due, missed, by_none
 
-    def _forecast(self, own: TrendMemory, now: float, lead_s: float) -> float:
+    def _forecast(self, seen: Seen, now: float, lead_s: float) -> float:
         """The rate after `lead_s` seconds if it keeps rising; `now` if it does not rise."""
-        if len(own.seen) < 3:
+        if len(seen) < 3:
             return now
-        mean_s = math.fsum(t for t, _ in own.seen) / len(own.seen)
-        mean = math.fsum(rate for _, rate in own.seen) / len(own.seen)
-        spread = math.fsum((t - mean_s) ** 2 for t, _ in own.seen)
+        mean_s = math.fsum(t for t, _ in seen) / len(seen)
+        mean = math.fsum(rate for _, rate in seen) / len(seen)
+        spread = math.fsum((t - mean_s) ** 2 for t, _ in seen)
         if spread == 0:  # the clock stands still
             return now
-        slope = math.fsum((t - mean_s) * (rate - mean) for t, rate in own.seen) / spread
+        slope = math.fsum((t - mean_s) * (rate - mean) for t, rate in seen) / spread
         return min(now + max(0.0, slope) * lead_s, self.most * now)
 
 

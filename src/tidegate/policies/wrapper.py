@@ -13,7 +13,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from tidegate.codec import from_plain, to_plain
+from tidegate.codec import Value, from_plain, to_plain
 from tidegate.model import Plan, Reason, Snapshot
 from tidegate.policies.base import NoMemory, Policy, Style
 
@@ -21,7 +21,7 @@ __all__ = ["ObservationWrapper", "PolicyWrapper", "WrapperMemory", "innermost"]
 
 
 @dataclass(frozen=True, slots=True)
-class WrapperMemory:
+class WrapperMemory(Value):
     """The memory of a wrapper around that of the inner policy."""
 
     own: Any

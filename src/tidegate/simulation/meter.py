@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
-from functools import cached_property, partial
-from itertools import repeat
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tidegate.model import (
     BatchReading,
     Host,
+    HostStatus,
     InstanceReading,
     InstanceStatus,
     Latency,
@@ -41,6 +42,7 @@ from tidegate.simulation.kernels.difference import (
 from tidegate.simulation.kernels.random import stream
 from tidegate.simulation.network import ItemEngine
 from tidegate.simulation.settings import CloudSettings
+from tidegate.values import derived
 
 __all__ = ["LATEST_S", "Meter", "Readings", "Roster"]
 
@@ -54,21 +56,22 @@ NOISE = 21
 class Readings(NamedTuple):
     """Measurements of one moment; what only some policies ask for is computed once they do.
 
-    rates: of the operators, None at the first moment. core_s: core-seconds by host. slots: busy
-    seconds and items done, by operator and slot. latest: when the last second began, and what an
-    instance processed in it, by operator. All by the engine's numbers.
+    rates, queues: of the operators, None where these are to be asked. core_s: core-seconds by host.
+    slots: busy seconds and items done, by operator and slot. latest: when the last second began,
+    and what an instance processed in it, by operator. All by the engine's numbers.
     """
 
     time_s: float
     span_s: float
     operators: Once[tuple[OperatorReading, ...]]
-    rates: Rates | None
+    rates: Once[Rates] | None
     latency: Latency
     batches: BatchReading | None
-    core_s: Once[list[float]]
+    core_s: Callable[[], list[float]]
     noise: float
-    slots: Once[list[list[list[float]]]]
+    slots: Callable[[], list[list[list[float]]]]
     latest: tuple[float, list[float]] | None = None
+    queues: Once[dict[str, float]] | None = None
 
 
 class Roster:
@@ -84,15 +87,23 @@ class Roster:
     def __init__(self, world: SimulatedHosts, demands: Sequence[Resources]) -> None:
         hosts, instances = world.hosts.values(), world.instances.values()
         self._demands, self._capacity = demands, world.offer.capacity
-        # With the moment from which all of its images are loaded, and these images.
-        self._hosts = [
-            (h.copy(), max(h.images.values(), default=0.0), frozenset(h.images)) for h in hosts
-        ]
+        # A host keeps its images and only gets more.
+        self._hosts = [(host, host.draining, len(host.images)) for host in hosts]
         self._instances = list(instances)
         self.capacities = dict.fromkeys(world.hosts, self._capacity)
         ready = [h.ready_s for h in hosts] + [i.ready_s for i in instances]
         draining = any(h.draining for h in hosts)
         self.up_s = math.inf if draining else max(ready, default=0.0)
+
+    @derived
+    def _images(self) -> list[dict[str, float]]:
+        """The images of each host, with the moment from which it has them."""
+        return [dict(islice(host.images.items(), known)) for host, _, known in self._hosts]
+
+    @derived
+    def _loaded(self) -> list[tuple[float, frozenset[str]]]:
+        """The moment from which all images of a host are loaded, and these images."""
+        return [(max(known.values(), default=0.0), frozenset(known)) for known in self._images]
 
     def hosts(self, now_s: float, seen: Readings | None) -> tuple[Host, ...]:
         """The hosts at that moment, with the latest measurements."""
@@ -102,17 +113,21 @@ class Roster:
         core_s: list[float] = []
         if seen:
             measured_s, span_s, noise, core_s = seen.time_s, seen.span_s, seen.noise, seen.core_s()
-        for host, loaded_s, all_images in self._hosts:
+        for place, (host, draining, _) in enumerate(self._hosts):
             ready_s, number = host.ready_s, host.number
             used = None
             if ready_s < measured_s and number < len(core_s):
                 up_s = min(span_s, measured_s - ready_s)
                 if up_s > 0:
                     used = max(core_s[number] / cores, 0.0) * noise / up_s
-            images = all_images
+            loaded_s, images = self._loaded[place]
             if loaded_s > now_s:
-                images = frozenset(i for i, since_s in host.images.items() if since_s <= now_s)
-            hosts.append(Host(host.id, capacity, host.status(now_s), used, host.lease, images))
+                since = self._images[place].items()
+                images = frozenset([image for image, since_s in since if since_s <= now_s])
+            status: HostStatus = "starting" if ready_s > now_s else "running"
+            if draining:
+                status = "draining"
+            hosts.append(Host(host.id, capacity, status, used, host.lease, images))
         return tuple(hosts)
 
     def loads(self, now_s: float, seen: Readings | None) -> dict[str, Resources]:
@@ -120,14 +135,15 @@ class Roster:
         if not seen:
             return {}
         loads: dict[str, Resources] = {}
-        busy, _ = seen.slots()
+        (busy, _), demands = seen.slots(), self._demands
         measured_s, span_s, slots = seen.time_s, seen.span_s, len(busy[0])
         for instance in self._instances:
-            o, slot, ready_s = instance.number, instance.slot, instance.ready_s
+            slot, ready_s = instance.slot, instance.ready_s
             if ready_s < measured_s and ready_s <= now_s and slot < slots:
                 there = min(span_s, measured_s - ready_s)
                 if there > 0:
-                    loads[instance.id] = _load(busy[o][slot] / there, self._demands[o])
+                    o = instance.number
+                    loads[instance.id] = _load(busy[o][slot] / there, demands[o])
         return loads
 
     def instances(self, now_s: float, seen: Readings | None) -> tuple[InstanceReading, ...]:
@@ -186,7 +202,7 @@ class Meter:
         self._names = tuple(hosts.topology.by_name)
         self._nothing = Once(lambda: tuple(map(OperatorReading, self._names)))
         self._demands = [operator.demand for operator in hosts.topology.operators]
-        self._roster, self._listed = Roster(hosts, self._demands), hosts.changes
+        self._list_hosts()
         self._kept: deque[Readings] = deque()
         self._batches: deque[float] = deque(maxlen=at.RECENT)
         self._marks = empty_marks(engine.net)
@@ -243,7 +259,7 @@ class Meter:
     def _measure(self, now_s: float) -> Readings:
         net = self._engine.net
         span = now_s - self._marked_s
-        operators, _, slots = net.slot_f.shape
+        slots = net.slot_f.shape[2]
         if self._marks.busy.shape[1] != slots or len(self._gauge.core_s) != len(net.hosts):
             self._marks, self._gauge = empty_marks(net, self._marks), empty_gauge(net)
         difference(
@@ -260,18 +276,17 @@ class Meter:
             *self._gauge,
         )
         # The gauge is filled again at the next turn.
-        facts, by_slot, core_s = (array.copy() for array in self._gauge[:3])
+        gauge = self._gauge
+        facts, by_slot, core_s = gauge.facts.copy(), gauge.slots.copy(), gauge.core_s.copy()
         for host, used in self._left.items():
             core_s[host] += used
         self._left.clear()
-        noise = [1.0] * (2 * operators + 1)
+        rate_noise: Iterable[float] = repeat(1.0)
+        time_noise, own_noise = rate_noise, 1.0
         if self._settings.measurement_noise > 0 and span > 0:
-            rng = stream(self._seed, NOISE, round(now_s * 1000))
-            sigma = self._settings.measurement_noise
-            noise = np.exp(rng.normal(0, sigma, len(noise))).tolist()
-        each = (self._names, noise[0:-1:2], noise[1::2])
-        read = Once(lambda: tuple(map(_reading, repeat(span), facts.tolist(), *each)))
-        rates = self._rates(facts, span, noise[0:-1:2]) if span > 0 else None
+            rate_noise, time_noise, own_noise = self._noise(now_s)
+        read = Once(_readings, span, facts, self._names, rate_noise, time_noise)
+        rates = Once(_rates, span, facts, self._names, rate_noise) if span > 0 else None
         offered, shed = float(net.whole[at.IN]), float(net.whole[at.SHED])
         if shed > self._shed and span > 0:
             share = (shed - self._shed) / (offered - self._offered)
@@ -280,37 +295,33 @@ class Meter:
         self._offered, self._shed = offered, shed
         latest = None
         if self._row is not None and span > 0:
-            with_latest, latest = self._with_latest(read(), noise)
+            with_latest, latest = self._with_latest(read(), rate_noise)
             read = Once(lambda: with_latest)
-        latency = NO_LATENCY
-        times = self._gauge.latency.tolist()
-        if not math.isnan(times[0]):
-            latency = Latency(*[seconds * noise[-1] for seconds in times])
+        mean_s, p50_s, p95_s, p99_s = gauge.latency.tolist()
         return Readings(
-            time_s=now_s,
-            span_s=span,
-            operators=read,
-            rates=rates,
-            latency=latency,
-            batches=self._batch(read),
-            core_s=Once(core_s.tolist),
-            noise=noise[-1],
-            slots=Once(by_slot.tolist),
-            latest=latest,
+            now_s,
+            span,
+            read,
+            rates,
+            NO_LATENCY
+            if math.isnan(mean_s)
+            else Latency(
+                mean_s * own_noise, p50_s * own_noise, p95_s * own_noise, p99_s * own_noise
+            ),
+            None if self._settings.trigger_interval_s is None else self._batch(read),
+            core_s.tolist,
+            own_noise,
+            by_slot.tolist,
+            latest,
+            Once(_queues, facts, self._names),
         )
 
-    def _rates(self, facts: Floats, span: float, noise: Sequence[float]) -> Rates:
-        """The rates that the readings have, without these. facts: by operator, see `difference`."""
-        # Plain numbers: NumPy's are slow one by one.
-        counts = (facts[:, column].tolist() for column in (at.ARRIVED, at.PROCESSED))
-        arrived, processed = (
-            [count / span * more for count, more in zip(column, noise, strict=True)]
-            for column in counts
-        )
-        return Rates(
-            dict(zip(self._names, arrived, strict=True)),
-            dict(zip(self._names, processed, strict=True)),
-        )
+    def _noise(self, now_s: float) -> tuple[list[float], list[float], float]:
+        """Factors of the rates and of the times by operator, and of all other measurements."""
+        rng, operators = stream(self._seed, NOISE, round(now_s * 1000)), len(self._names)
+        drawn = rng.normal(0, self._settings.measurement_noise, 2 * operators + 1)
+        noise: list[float] = np.exp(drawn).tolist()
+        return noise[0:-1:2], noise[1::2], noise[-1]
 
     def _with_shed(
         self, readings: tuple[OperatorReading, ...], share: float, shed_per_s: float
@@ -334,13 +345,14 @@ class Meter:
         return tuple(found)
 
     def _with_latest(
-        self, readings: tuple[OperatorReading, ...], noise: Sequence[float]
+        self, readings: tuple[OperatorReading, ...], noise: Iterable[float]
     ) -> tuple[tuple[OperatorReading, ...], tuple[float, list[float]]]:
         """Readings with the rates of the last row, and what one instance processed in it."""
         assert self._row is not None
         (row, shed), every_s = self._row, self._settings.monitoring_s
         found, each = [], []
-        for o, (reading, (from_sources, _)) in enumerate(zip(readings, self._shares, strict=True)):
+        each_operator = zip(readings, self._shares, noise, strict=False)  # noise may be endless
+        for o, (reading, (from_sources, _), more) in enumerate(each_operator):
             column = at.ROW_OPERATORS + at.ROW_PER_OPERATOR * o
             came, done, instances = (
                 float(row[column + item])
@@ -350,8 +362,8 @@ class Meter:
                 came += came * from_sources * shed / (1 - shed)
             found.append(
                 reading.changed(
-                    latest_arrival_per_s=came / every_s * noise[2 * o],
-                    latest_processed_per_s=done / every_s * noise[2 * o],
+                    latest_arrival_per_s=came / every_s * more,
+                    latest_processed_per_s=done / every_s * more,
                 )
             )
             each.append(done / every_s / max(1.0, instances))
@@ -359,9 +371,7 @@ class Meter:
 
     def _batch(self, read: Once[tuple[OperatorReading, ...]]) -> BatchReading | None:
         """The batches that micro-batch processing would have: the busiest operator's work."""
-        trigger = self._settings.trigger_interval_s
-        if trigger is None:
-            return None
+        trigger = self._settings.trigger_interval_s or 0.0
         counts = self._hosts.requested.counts
         work = [
             r.arrival_rate_per_s * r.service_time_s / max(1, counts[r.operator])
@@ -374,37 +384,46 @@ class Meter:
 
     # --- assembling ---------------------------------------------------------------------------
 
+    def _list_hosts(self) -> None:
+        """Note the hosts and instances, and what snapshots have in common until they change."""
+        hosts = self._hosts
+        self._roster, self._listed = Roster(hosts, self._demands), hosts.changes
+        self._common: dict[str, Any] = {
+            "topology": hosts.topology,
+            "offer": hosts.offer,
+            "interval_s": self._settings.decision_s,
+            # Already known, so a snapshot need not compute it. All instances here are requested.
+            "requested": hosts.requested,
+            "unrequested": (),
+            "capacities": self._roster.capacities,
+            "batched": (),
+            "delayed": (),
+        }
+
     def _assemble(self, now_s: float, seen: Readings | None) -> Snapshot:
         hosts = self._hosts
         hosts.forget_gone(now_s)
         if hosts.changes != self._listed:
-            self._roster, self._listed = Roster(hosts, self._demands), hosts.changes
+            self._list_hosts()
         roster = self._roster
-        # Already known, so the snapshot need not compute it. All instances here are requested.
-        known: dict[str, Any] = {
-            "requested": hosts.requested,
-            "unrequested": (),
-            "capacities": roster.capacities,
-            "batched": (),
-            "delayed": (),
-        }
+        known: dict[str, Any] = {}
         if roster.up_s <= now_s:
             known["running"] = hosts.requested
-        if seen and seen.rates is not None:
-            known["rates"] = seen.rates
+        if seen:
+            known["queues_later"] = seen.queues
+            if seen.rates is not None:
+                known["rates_later"] = seen.rates
         return Snapshot.unchecked(
             time_s=now_s,
-            topology=hosts.topology,
-            offer=hosts.offer,
-            hosts_later=Once(partial(roster.hosts, now_s, seen)),
-            instances_later=Once(partial(roster.instances, now_s, seen)),
+            hosts_later=Once(roster.hosts, now_s, seen),
+            instances_later=Once(roster.instances, now_s, seen),
             operators_later=seen.operators if seen else self._nothing,
-            loads_later=Once(partial(roster.loads, now_s, seen)),
+            loads_later=Once(roster.loads, now_s, seen),
             latency=seen.latency if seen else NO_LATENCY,
             batches=seen.batches if seen else None,
-            interval_s=self._settings.decision_s,
             leased_so_far=hosts.leased_so_far,
             ended=hosts.ended,
+            **self._common,
             **known,
         )
 
@@ -429,6 +448,32 @@ def _source_shares(topology: Topology) -> list[tuple[float, float]]:
         )
         shares.append((direct / arrivals[name] if arrivals[name] else 0.0, direct / total))
     return shares
+
+
+def _rates(span: float, facts: Floats, names: Sequence[str], noise: Iterable[float]) -> Rates:
+    """The rates that the readings have, without these. facts: by operator, see `difference`."""
+    # Plain numbers: NumPy's are slow one by one.
+    arrived, processed = (
+        {n: count / span * more for n, count, more in zip(names, counts, noise, strict=False)}
+        for counts in (facts[:, at.ARRIVED].tolist(), facts[:, at.PROCESSED].tolist())
+    )
+    return Rates(arrived, processed)
+
+
+def _queues(facts: Floats, names: Sequence[str]) -> dict[str, float]:
+    """Waiting items by operator."""
+    return dict(zip(names, facts[:, WAITING].tolist(), strict=True))
+
+
+def _readings(
+    span: float,
+    facts: Floats,
+    names: Sequence[str],
+    rate_noise: Iterable[float],
+    time_noise: Iterable[float],
+) -> tuple[OperatorReading, ...]:
+    """The readings of all operators."""
+    return tuple(map(_reading, repeat(span), facts.tolist(), names, rate_noise, time_noise))
 
 
 def _reading(

@@ -44,12 +44,13 @@ class SimulatedWorld(ABC):
 
     def advance(self, seconds: float) -> None:
         """Let time pass, usually until the next decision."""
-        end_s = self.time_s + finite(seconds, "seconds", low=0)
-        while self.time_s < end_s:
-            stop_s = min(end_s, self._next_stop_s(), max(self._hosts.next_event_s, self.time_s))
-            if stop_s > self.time_s:
+        now_s, hosts = self.time_s, self._hosts
+        end_s = now_s + finite(seconds, "seconds", low=0)
+        while now_s < end_s:
+            stop_s = min(end_s, self._next_stop_s(), max(hosts.next_event_s, now_s))
+            if stop_s > now_s:
                 self._run_until(stop_s)
-                self.time_s = stop_s
+                self.time_s = now_s = stop_s
             self._process_events()
         self._snapshot = None
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidegate.model.topology import Resources
 
@@ -67,8 +66,7 @@ def select_to_move(
     return tuple(name for name in loads if name in chosen)
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """Something to place: an instance, its operator and the resources that it takes."""
 
     id: str

@@ -148,7 +148,8 @@ def sojourn_s(
     >>> round(sojourn_s(video, (10, 11, 1), external_rate_per_s=13), 3)
     0.428
     """
-    finite(external_rate_per_s, "external rate", above=0)
+    if not 0 < external_rate_per_s < math.inf:
+        finite(external_rate_per_s, "external rate", above=0)
     present = sum(s.load + waiting_items(k, s) for s, k in zip(stations, allocation, strict=True))
     return present / external_rate_per_s
 
@@ -160,15 +161,21 @@ def _greedy(stations: Sequence[Station]) -> Greedy:
     return greedy
 
 
+def _least(station: Station) -> int:
+    """The fewest processors of a station; raises NotEnoughProcessors if it may not have them."""
+    k, most = station.least_processors, station.max_processors
+    if most is not None and k > most:
+        raise NotEnoughProcessors(k, most, station.name)
+    return k
+
+
 def _entry(index: int, station: Station) -> Entry:
     """The entry of a station; its state is its load, 1/B and waiting items at k + 1, and so on.
 
     (…, load, inverse of Erlang B and waiting items at k + 1, variability, limit of k)
     """
-    k, a, factor = station.least_processors, station.load, station.variability
+    k, a, factor = _least(station), station.load, station.variability
     most = math.inf if station.max_processors is None else station.max_processors
-    if k > most:
-        raise NotEnoughProcessors(k, int(most), station.name)
     b = erlang_b(k, a)
     inverse = 1 + (k + 1) / (a * b) if a * b > 0 else math.inf
     after = _waiting(k + 1, a, 1 / inverse)
@@ -216,6 +223,10 @@ def assign_processors(stations: Sequence[Station], processors: int) -> tuple[int
     needed = sum(station.least_processors for station in stations)
     if needed > processors:
         raise NotEnoughProcessors(needed, processors)
+    if len(stations) == 1:  # it gets as many as it may have
+        _least(stations[0])
+        most = stations[0].max_processors
+        return (processors if most is None else min(processors, most),)
     if processors - needed >= _COMPILED_FROM:
         return _assign_compiled(stations, processors - needed)
     greedy = _greedy(stations)
@@ -268,14 +279,21 @@ def fewest_processors(
     >>> sum(fewest_processors(scaled, 0.5, 40)), sum(fewest_processors(scaled, 1.0, 40))
     (19, 17)
     """
-    finite(t_max_s, "t_max_s", above=0)
-    finite(external_rate_per_s, "external rate", above=0)
-    finite(correction, "correction", above=0)
-    busy = math.fsum(station.load for station in stations)
+    if not (
+        0 < t_max_s < math.inf and 0 < external_rate_per_s < math.inf and 0 < correction < math.inf
+    ):
+        finite(t_max_s, "t_max_s", above=0)
+        finite(external_rate_per_s, "external rate", above=0)
+        finite(correction, "correction", above=0)
+    busy = math.fsum([station.load for station in stations])
     allowed = t_max_s * external_rate_per_s / correction - busy
-    greedy = _greedy(stations)
     # A bound that leaves no time to wait needs infinitely many processors.
-    if allowed < 0 or allowed < 1e-12 * min(busy, greedy.objective):
+    if allowed < 0:
+        for station in stations:
+            _least(station)
+        raise LatencyUnreachable(t_max_s, correction * busy / external_rate_per_s)
+    greedy = _greedy(stations)
+    if allowed < 1e-12 * min(busy, greedy.objective):
         raise LatencyUnreachable(t_max_s, correction * busy / external_rate_per_s)
     while greedy.objective > allowed:
         # In halves, since a running sum that starts at a million loses small differences.

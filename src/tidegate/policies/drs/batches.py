@@ -282,6 +282,8 @@ def read_job(
     seconds; the bounds of others are lower in proportion to their SLO. catch_up_s: time in which to
     process a backlog, in seconds; 0 to ignore it. reserved: cores that other programs use.
     """
+    if not snapshot.batched:
+        return None
     topology = snapshot.topology
     costs = {name: _cost(snapshot, name) for name in topology.by_name}
     if not any(costs.values()):

@@ -12,6 +12,7 @@ from tidegate.model.topology import Operator
 from tidegate.packing.packing import most_hosts
 from tidegate.theory import queueing
 from tidegate.theory.queueing import MOST_PROCESSORS, Station, machines_for
+from tidegate.values import derived
 
 __all__ = ["JacksonNetwork", "assigned", "fewest_hosts", "read_network", "slots_of_host"]
 
@@ -40,12 +41,12 @@ class JacksonNetwork:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    @property
+    @derived
     def names(self) -> tuple[str, ...]:
         """The operators."""
         return tuple(station.name for station in self.stations)
 
-    @property
+    @derived
     def loads(self) -> tuple[float, ...]:
         """Processors that each operator keeps busy."""
         return tuple(station.load for station in self.stations)
@@ -90,9 +91,9 @@ def read_network(
     stations, kept = [], {}
     running = snapshot.requested.counts
     for operator in snapshot.topology.operators:
-        name = operator.name
-        rate, service_s = snapshot.reading[name].arrival_rate_per_s, snapshot.service_time_s(name)
-        if rate == 0 and not snapshot.reading[name].queue_length:
+        name, reading = operator.name, snapshot.reading[operator.name]
+        rate, service_s = reading.arrival_rate_per_s, snapshot.service_time_s(name)
+        if rate == 0 and not reading.queue_length:
             kept[name] = 1
         elif rate is None or not service_s:
             kept[name] = max(1, running[name])
@@ -186,14 +187,13 @@ def assigned(network: JacksonNetwork, processors: int) -> tuple[int, ...]:
 
 def slots_of_host(snapshot: Snapshot) -> int:
     """Number of instances of any operators that fit on a new host."""
-    capacity = snapshot.offer.capacity
+    capacity, largest = snapshot.offer.capacity, snapshot.topology.largest_demand
     rooms = [
         math.floor(have / want + 1e-9)
-        for operator in snapshot.topology.operators
         for have, want in (
-            (capacity.cpu_cores, operator.demand.cpu_cores),
-            (capacity.memory_mb, operator.demand.memory_mb),
-            (capacity.network_mbps, operator.demand.network_mbps),
+            (capacity.cpu_cores, largest.cpu_cores),
+            (capacity.memory_mb, largest.memory_mb),
+            (capacity.network_mbps, largest.network_mbps),
         )
         if want > 0
     ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tidegate.codec import Value
 
@@ -76,16 +76,20 @@ class Histogram(Value):
             seen = math.fsum(counts)
         return Histogram(tuple(counts), seen)
 
-    def ratio(self, quantile: float) -> float:
-        """The ratio that is exceeded in a share of 1 - `quantile`."""
-        left = (1 - quantile) * self.seen
-        for above, count in enumerate(reversed(self.counts)):
-            if count:
-                if left <= count:
-                    place = len(self.counts) - above
-                    return float(2.0 ** (LOWEST + (place - left / count) / BINS_PER_DOUBLING))
-                left -= count
-        return float(2.0**LOWEST)
+    def ratios(self, quantiles: Sequence[float]) -> list[float]:
+        """For each of the quantiles, the ratio that is exceeded in a share of 1 - quantile."""
+        # Most bins are empty, so they are passed over once for all quantiles.
+        filled = [(place, count) for place, count in enumerate(self.counts, 1) if count][::-1]
+        return [_ratio(filled, (1 - quantile) * self.seen) for quantile in quantiles]
+
+
+def _ratio(filled: Sequence[tuple[int, float]], left: float) -> float:
+    """The ratio above which there are `left` entries. filled: bins from the top, with entries."""
+    for place, count in filled:
+        if left <= count:
+            return float(2.0 ** (LOWEST + (place - left / count) / BINS_PER_DOUBLING))
+        left -= count
+    return float(2.0**LOWEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,14 +173,16 @@ class Ensemble(Value):
         passed_s = 0.0 if self.seen_s is None else now_s - self.seen_s
         rate = float(f"{rate:.6g}")
         # After a gap nobody knows what the rate was when a forecast was due.
-        scored = self._scored(self.due_at(now_s), rate) if passed_s <= LONGEST_GAP_S else self
+        histograms, losses = self.histograms, self.losses
+        if passed_s <= LONGEST_GAP_S and (due := self.due_at(now_s)):
+            histograms, losses = self._scored(due, rate)
         fade = math.exp(-passed_s / 300.0) if self.seen_s is not None else 0.0
         minutes, minute = self._minutes(now_s, rate)
         slots = (math.floor(now_s / DAY_SLOT_S), math.floor(now_s / WEEK_SLOT_S))
         # In full, since `replace` takes several times as long, and this runs at every turn.
         return Ensemble(
             seen_s=now_s,
-            recent=(*(look for look in self.recent if look[0] > now_s - 120.0), (now_s, rate)),
+            recent=(*[look for look in self.recent if look[0] > now_s - 120.0], (now_s, rate)),
             minutes=minutes,
             minute=minute,
             mean=fade * self.mean + (1 - fade) * rate,
@@ -184,14 +190,14 @@ class Ensemble(Value):
             week=self._profile(self.week, WEEK_SLOTS, 1, slots),
             slots=slots,
             peaks=(self._peak(0, slots, rate), self._peak(1, slots, rate)),
-            due=tuple(d for d in self.due if d.until_s > now_s + 1e-9),
-            histograms=scored.histograms,
-            losses=scored.losses,
+            due=tuple([d for d in self.due if d.until_s > now_s + 1e-9]),
+            histograms=histograms,
+            losses=losses,
         )
 
     def due_at(self, now_s: float) -> tuple[Due, ...]:
         """The forecasts for a time that has come."""
-        return tuple(d for d in self.due if d.until_s <= now_s + 1e-9)
+        return tuple([d for d in self.due if d.until_s <= now_s + 1e-9])
 
     def _minutes(self, now_s: float, rate: float) -> tuple[tuple[float, ...], int]:
         minute = math.floor(now_s / 60.0)
@@ -217,9 +223,8 @@ class Ensemble(Value):
         noted[ended % length] = self.peaks[which]
         return tuple(noted)
 
-    def _scored(self, due: Sequence[Due], came: float) -> Ensemble:
-        if not due:
-            return self
+    def _scored(self, due: Sequence[Due], came: float) -> tuple[tuple[Histogram, ...], Values]:
+        """The histograms and losses after forecasts that are due."""
         histograms, losses = list(self.histograms), list(self.losses)
         for d in due:
             for i, (value, upper) in enumerate(zip(d.values, d.uppers, strict=True)):
@@ -232,7 +237,7 @@ class Ensemble(Value):
                 # A mean of all at first: the first forecast does not outweigh the next thousand.
                 weight = max(1 - SCORE_FADE, 1 / (1 + histograms[i].seen))
                 losses[i] = before + weight * (loss - before)
-        return replace(self, histograms=tuple(histograms), losses=tuple(losses))
+        return tuple(histograms), tuple(losses)
 
     # --- what will come -----------------------------------------------------------------------
 
@@ -245,7 +250,7 @@ class Ensemble(Value):
             return Forecast(0.0, quantile, FORECASTERS[0]), self
         values = tuple(self._values(self.seen_s, lead_s))
         weights = self.weights(values)
-        uppers, reach = self._uppers(values, quantile), self._uppers(values, most)
+        uppers, reach = self._uppers(values, quantile, most)
         top = HEADROOM * max(value for value in values if value is not None)
         rate = min(top, _median(weights, uppers))
         reach_per_s = min(top, _median(weights, reach))
@@ -258,7 +263,24 @@ class Ensemble(Value):
         due = self.due
         if len(due) < MOST_DUE:
             due = (*due, Due(self.seen_s + lead_s, quantile, values, uppers, reach_per_s))
-        return Forecast(rate, quantile, FORECASTERS[best], demoted), replace(self, due=due)
+        return Forecast(rate, quantile, FORECASTERS[best], demoted), self._waiting_for(due)
+
+    def _waiting_for(self, due: tuple[Due, ...]) -> Ensemble:
+        """The ensemble with other forecasts that wait; `replace` takes several times as long."""
+        return Ensemble(
+            self.seen_s,
+            self.recent,
+            self.minutes,
+            self.minute,
+            self.mean,
+            self.day,
+            self.week,
+            self.slots,
+            self.peaks,
+            due,
+            self.histograms,
+            self.losses,
+        )
 
     def weights(self, values: Values) -> tuple[float, ...]:
         """The weight of each forecaster, zero without a value; they sum to 1."""
@@ -277,16 +299,23 @@ class Ensemble(Value):
         total = math.fsum(raw)
         return tuple(w / total for w in raw)
 
-    def _uppers(self, values: Values, quantile: float) -> Values:
-        return tuple(
-            None if value is None else value * self._margin(i, quantile)
-            for i, value in enumerate(values)
-        )
-
-    def _margin(self, i: int, quantile: float) -> float:
-        histogram = self.histograms[i]
-        ratio = histogram.ratio(quantile)
-        return max(ratio, FIRST_MARGIN) if histogram.seen < FEW else ratio
+    def _uppers(self, values: Values, *quantiles: float) -> list[Values]:
+        """The values with their margins, for each of the quantiles."""
+        margins = []
+        for value, histogram in zip(values, self.histograms, strict=True):
+            ratios = histogram.ratios(quantiles) if value is not None else []
+            if histogram.seen < FEW:
+                ratios = [max(ratio, FIRST_MARGIN) for ratio in ratios]
+            margins.append(ratios)
+        return [
+            tuple(
+                [
+                    None if value is None else value * ratios[which]
+                    for value, ratios in zip(values, margins, strict=True)
+                ]
+            )
+            for which in range(len(quantiles))
+        ]
 
     def _values(self, now_s: float, lead_s: float) -> Iterator[float | None]:
         """What each forecaster says, None where it knows too little."""

@@ -18,6 +18,7 @@ from tidegate.policies.drs.networks import (
     slots_of_host,
 )
 from tidegate.theory.queueing import Station
+from tidegate.values import derived
 
 __all__ = ["Need", "mean_for", "read_need"]
 
@@ -69,25 +70,27 @@ class _Queues:
     ceilings: tuple[str, ...] = ()
     admitted: float = math.inf
 
-    @property
+    @derived
     def taken(self) -> int:
         return sum(self.network.kept.values())
 
-    @property
+    @derived
     def busy(self) -> float:
         return math.fsum(self.network.loads) / self.slots
 
     def hosts(self, factor: float, share: float) -> tuple[int, list[Unmet]]:
         stations = tuple(
-            Station(
-                s.name,
-                s.arrival_rate_per_s * factor,
-                s.service_rate_per_s,
-                s.arrival_scv,
-                s.service_scv,
-                s.max_processors,
-            )
-            for s in self.network.stations
+            [
+                Station(
+                    s.name,
+                    s.arrival_rate_per_s * factor,
+                    s.service_rate_per_s,
+                    s.arrival_scv,
+                    s.service_scv,
+                    s.max_processors,
+                )
+                for s in self.network.stations
+            ]
         )
         outside = self.network.external_per_s
         network = JacksonNetwork(stations, outside * factor, self.network.kept)

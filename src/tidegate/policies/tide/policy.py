@@ -171,17 +171,13 @@ class Tide(Policy):
         if overtaken:  # what was learned, in silence for example, does not apply
             forecast = replace(forecast, rate_per_s=rate)
         hosts, unmet = self._hosts(packing, need, forecast, rate, memory)
-        spare = self._spare(snapshot, need, price / memory.part_late, len(packing.hosts), rate)
+        spare = self._spare(snapshot, need, price / memory.part_late, packing.host_count, rate)
         if spare:
             hosts = max(hosts, math.ceil(need.busy + spare))
         most = snapshot.offer.max_hosts
         hosts = hosts if most is None else min(hosts, most)
-        memory = replace(
-            memory,
-            ensemble=ensemble,
-            overtaken=overtaken,
-            needs=_remembered(snapshot, memory.needs, hosts, max(lead_s, self.stabilise_s)),
-        )
+        needs = _remembered(snapshot, memory.needs, hosts, max(lead_s, self.stabilise_s))
+        memory = _with_plan(memory, ensemble, overtaken, needs)
         said = _sentence(forecast, lead_s, hosts, price, spare)
         packing.because("forecast", f"{said}; {self._promised(memory.promise)}")
         if raised:
@@ -190,11 +186,11 @@ class Tide(Policy):
             packing.because("ceiling", sentence)
         self._say_what_is_out_of_reach(packing, before, memory)
         packing.unmet.extend(unmet)
-        if hosts > len(packing.hosts):
+        if hosts > packing.host_count:
             set_counts(packing, need.counts(hosts), hosts)
         else:
             self._release(packing, need, forecast, rate, memory.needs)
-        can = None if memory.per_host is None else memory.per_host * len(packing.hosts)
+        can = None if memory.per_host is None else memory.per_host * packing.host_count
         return packing.plan(Prediction(capacity_per_s=can, hosts_needed=hosts)), memory
 
     # --- the past -----------------------------------------------------------------------------
@@ -205,7 +201,7 @@ class Tide(Policy):
         """The memory after what was measured since the last turn."""
         now_s, promise = snapshot.time_s, memory.promise
         due = memory.ensemble.due_at(now_s)
-        expected = max((d.reach_per_s for d in due), default=math.inf)
+        expected = max([d.reach_per_s for d in due], default=math.inf)
         done = late_now(snapshot, self.slo_s)
         if done is not None and now_s != memory.ensemble.seen_s:
             items, late = done
@@ -217,12 +213,16 @@ class Tide(Policy):
                 items, counted, self.share, self.step, most, _most_turns(snapshot)
             )
             promise = promise.blame_nobody((late - counted) * items)
-        return replace(
-            memory,
+        # In full, since `replace` takes several times as long, and this runs at every turn.
+        return TideMemory(
             promise=promise,
             ensemble=memory.ensemble.observe(now_s, rate),
+            needs=memory.needs,
             per_host=rate / need.busy if need.busy > 0 and rate > 0 else memory.per_host,
             overtaken=memory.overtaken or rate > SPIKE * expected,
+            late_work=memory.late_work,
+            missing=memory.missing,
+            idle_since_s=memory.idle_since_s,
         )
 
     def _blamed(
@@ -356,7 +356,7 @@ class Tide(Policy):
         self, packing: Packing, need: Need, forecast: Forecast, rate: float, needs: Needs
     ) -> None:
         """Release hosts whose paid unit ends and that were not needed for a unit."""
-        now, snapshot = len(packing.hosts), packing.snapshot
+        now, snapshot = packing.host_count, packing.snapshot
         keep = max(count for _, count in needs)
         if keep >= now:
             return
@@ -365,14 +365,28 @@ class Tide(Policy):
             return
         if rate > 0 and forecast.rate_per_s > 0:
             keep = max(keep, need.safe_hosts(forecast.rate_per_s / rate, forecast.quantile))
-        ending = [h for h in snapshot.hosts if h.id in packing.hosts and _ends(snapshot, h)]
+        ending = [h for h in snapshot.hosts if packing.has(h.id) and _ends(snapshot, h)]
         released = ending[::-1][: max(0, now - keep)]
         for host in released:
             packing.because("spare", f"the paid unit of {host.id} ends, and it is not needed")
             if not packing.evacuate(host.id):
                 packing.release(host.id)
         if released:
-            set_counts(packing, need.counts(len(packing.hosts)))
+            set_counts(packing, need.counts(packing.host_count))
+
+
+def _with_plan(memory: TideMemory, ensemble: Ensemble, overtaken: bool, needs: Needs) -> TideMemory:
+    """The memory after a decision; `replace` takes several times as long."""
+    return TideMemory(
+        memory.promise,
+        ensemble,
+        needs,
+        memory.per_host,
+        overtaken,
+        memory.late_work,
+        memory.missing,
+        memory.idle_since_s,
+    )
 
 
 def _arriving(snapshot: Snapshot) -> float | None:

@@ -1,0 +1,119 @@
+"""Two versions of the code in turn on the same machine: what a change for speed gains.
+
+    git worktree add ../before COMMIT
+    python benchmarks/side_by_side.py ../before                         # minutes
+    python benchmarks/side_by_side.py ../before --cases day,drs --rounds 20
+
+Each version has a process of its own. They take turns, so that both meet the same machine. A line
+has the least processor time of each version, their ratio, and the median of the ratios of all
+rounds, which is robust where other programs run. The cases are
+
+    visp, visp-fluid  the runs of VISP in `speed.py`
+    day, day-guarded  a fluid trading day without and with the default guards, mean of 4 policies
+    a policy          an hour of rates every five minutes as a fluid, with the default guards, which
+                      is a part of the backtest of 55 days
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).parents[1]
+
+
+def work_of(case: str) -> tuple[Callable[[], object], int]:
+    """What a case does, and how many runs that are."""
+    from speed import _visp, many_days
+    from sweep import POLICIES, grid_of, one_process
+
+    from tidegate.lab.backtest import run_policy, stack_for
+    from tidegate.simulation import FluidCloud, SimulatedCloud
+
+    if case.startswith("visp"):
+        return _visp(FluidCloud if case == "visp-fluid" else SimulatedCloud), 1
+    if case.startswith("day"):
+        grid = grid_of(400, "fluid", "1s", guards=case == "day-guarded")
+        return lambda: one_process(grid, len(POLICIES)), len(POLICIES)
+    scenario = many_days(1 / 24)
+    _, policy = stack_for(case, scenario)
+    return lambda: run_policy(scenario, policy, fluid=True), 1
+
+
+def serve() -> None:
+    """Answer each case on standard input with the processor time of one run, in milliseconds."""
+    known: dict[str, tuple[Callable[[], object], int]] = {}
+    for line in sys.stdin:
+        case = line.strip()
+        if case not in known:
+            known[case] = work_of(case)
+            known[case][0]()  # the first time compiles and imports
+        do, runs = known[case]
+        start = time.process_time()
+        do()
+        print((time.process_time() - start) / runs * 1e3, flush=True)
+
+
+class Version:
+    """A process with the code of a work tree."""
+
+    def __init__(self, tree: Path) -> None:
+        paths = os.pathsep.join(str(tree / name) for name in ("src", "", "benchmarks"))
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__)), "--serve"],
+            env=os.environ | {"PYTHONPATH": paths},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ms(self, case: str) -> float:
+        """Processor time of a run, in milliseconds."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(case + "\n")
+        self._process.stdin.flush()
+        return float(self._process.stdout.readline())
+
+
+def main() -> None:
+    reader = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    reader.add_argument("before", nargs="?", type=Path, help="work tree of the other version")
+    reader.add_argument("--cases", help="separated by commas; all by default")
+    reader.add_argument("--rounds", type=int, default=8)
+    reader.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    given = reader.parse_args()
+    if given.serve:
+        serve()
+        return
+    if given.before is None:
+        reader.error("the work tree of the other version is missing")
+    from tidegate.policies import available
+
+    runs = ["visp", "visp-fluid", "day", "day-guarded"]
+    cases = given.cases.split(",") if given.cases else [*runs, *available()]
+    versions = Version(given.before.resolve()), Version(HERE)
+    total = [0.0, 0.0]
+    print("| case | before | after | ratio | median ratio |\n|---|---:|---:|---:|---:|")
+    for case in cases:
+        rounds = [[version.ms(case) for version in versions] for _ in range(given.rounds)]
+        before, after = (min(times) for times in zip(*rounds, strict=True))
+        median = statistics.median(new / old for old, new in rounds)
+        print(
+            f"| {case} | {before:.1f} ms | {after:.1f} ms | {after / before:.2f} | {median:.2f} |",
+            flush=True,
+        )
+        if case not in runs:
+            total = [total[0] + before, total[1] + after]
+    if total[0]:
+        sums = f"{total[0]:.0f} ms | {total[1]:.0f} ms | {total[1] / total[0]:.2f}"
+        print(f"| these policies together | {sums} | |")
+
+
+if __name__ == "__main__":
+    main()
