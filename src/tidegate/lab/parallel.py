@@ -9,17 +9,15 @@ could inherit a lock that another thread holds.
 from __future__ import annotations
 
 import multiprocessing
-import os
-import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 from tidegate.errors import BackendError
+from tidegate.lifecycle import can_copy_process
 
-__all__ = ["in_processes", "usable_cores"]
+__all__ = ["in_processes"]
 
 LOOK_S = 0.2
 """Time between two looks at the progress, in seconds."""
@@ -29,13 +27,6 @@ Done = TypeVar("Done")
 
 _shares: list[Any] = []
 """In a process of the pool: the completed shares of all jobs, shared with the main process."""
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def in_processes(
@@ -54,11 +45,12 @@ def in_processes(
 
     Raises what `work` raises, and BackendError if a process dies.
     """
-    context: Any = multiprocessing.get_context(_start_method())
+    context: Any = multiprocessing.get_context("fork" if can_copy_process() else "spawn")
     shares = context.Array("d", len(jobs), lock=False)
     pool = ProcessPoolExecutor(
         min(processes, len(jobs)), context, initializer=_begin, initargs=(shares,)
     )
+    waiting: dict[Any, int] = {}
     try:
         waiting = {pool.submit(_run, work, job, n): n for n, job in enumerate(jobs)}
         while waiting:
@@ -73,12 +65,8 @@ def in_processes(
             "use fewer processes"
         ) from None
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _start_method() -> str:
-    forks = "fork" in multiprocessing.get_all_start_methods() and sys.platform != "darwin"
-    return "fork" if forks and threading.active_count() == 1 else "spawn"
+        # Processes without a job end at once; with the threads of the pool, none could be copied.
+        pool.shutdown(wait=not waiting, cancel_futures=True)
 
 
 def _begin(shares: Any) -> None:

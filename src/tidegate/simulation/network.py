@@ -265,9 +265,7 @@ class ItemEngine:
         rows = self._empty_rows(end_s)
         filled = 0
         while True:
-            more, room, roots = self._kernel(
-                self.net, *coming, end_s, shed_fraction, rows[filled:]
-            )
+            more, room, roots = self._kernel(self.net, *coming, end_s, shed_fraction, rows[filled:])
             filled += more
             if room == roots == 0:
                 return rows[:filled]

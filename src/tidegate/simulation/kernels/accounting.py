@@ -104,7 +104,12 @@ def count_departures(
         arrived_s: When each arrived.
         started_s: When its service started.
     """
-    tally, recent, sketch, slo_s = net.tally[o], net.recent[o], net.sketch[o], net.ops_f[o, at.SLO_S]
+    tally, recent, sketch, slo_s = (
+        net.tally[o],
+        net.recent[o],
+        net.sketch[o],
+        net.ops_f[o, at.SLO_S],
+    )
     every, quantise = net.whole[at.SAMPLE_EVERY], net.whole[at.QUANTISE] > 0.0
     done, next_sample = tally[at.PROCESSED], (tally[at.SAMPLES] + 1.0) * every
     # Sums are kept in variables: adding to an array repeatedly waits for memory each time.

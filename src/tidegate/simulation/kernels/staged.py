@@ -387,7 +387,7 @@ def _admit(
 
 @compiled(inside=True)
 def _send(net: Network, origin: int, count: int) -> None:
-    """Send copies of the items that left an origin over all its edges, and count them at their roots.
+    """Send copies of the items that left an origin over its edges, and count them at their roots.
 
     Where no copy is sure, items may have been the last of their roots. They are then subtracted;
     otherwise a copy takes the place of each.
