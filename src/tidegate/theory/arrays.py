@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -72,23 +73,33 @@ class Structure:
 
     def __post_init__(self) -> None:
         """Write the table: for each array its address, then its shape."""
-        names = [each.name for each in fields(self) if each.init]
         entries: list[int] = []
         kinds: list[tuple[str, Any, int]] = []
-        for name in names:
+        for name in _names(type(self)):
             array: NDArray[Any] = getattr(self, name)
             if not array.flags.c_contiguous:
                 raise ValueError(f"the array {name} is not contiguous")
             entries += array.ctypes.data, *array.shape
-            kinds.append((name, from_dtype(array.dtype), array.ndim))  # type: ignore[no-untyped-call]
+            kinds.append((name, array.dtype, array.ndim))
         table = np.array(entries, np.int64)
         object.__setattr__(self, "_table", table)
         object.__setattr__(self, "_address", table.ctypes.data)
-        object.__setattr__(self, "_numba_type_", _StructureType(type(self).__name__, tuple(kinds)))
+        object.__setattr__(self, "_numba_type_", _type_by(type(self).__name__, tuple(kinds)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy has other arrays, and so a table of its own."""
-        return type(self), tuple(getattr(self, each.name) for each in fields(self) if each.init)
+        """A copy has other arrays, and so another table."""
+        return type(self), tuple(getattr(self, name) for name in _names(type(self)))
+
+
+@cache
+def _names(kind: type[Structure]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind) if each.init)
+
+
+@cache
+def _type_by(name: str, kinds: tuple[tuple[str, Any, int], ...]) -> Any:
+    """The type of a structure, from the names, dtypes and dimensions of its arrays."""
+    return _StructureType(name, tuple((each, from_dtype(d), n) for each, d, n in kinds))  # type: ignore[no-untyped-call]
 
 
 class _StructureType(types.Type):  # type: ignore[misc]

@@ -117,7 +117,7 @@ def normal(state: np.uint64) -> tuple[float, np.uint64]:
 
 @compiled
 def sorted_evenly(values: Floats, low: float, high: float) -> Floats:
-    """Sort values that are spread evenly over [low, high], in a third of the time of `np.sort`.
+    """Sort values that are spread evenly over [low, high], in less time than `np.sort`.
 
     There are as many buckets as values. The values of each bucket are counted, which says where it
     begins, and are then put there. Only values of one bucket may still be in the wrong order; there
