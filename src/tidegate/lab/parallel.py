@@ -4,6 +4,9 @@ Each run depends on its scenario, policy and random seed alone, so the results a
 one process. Where this process has a single thread, the others are copies of it (*fork*), which
 begin at once. Otherwise they are started afresh (*spawn*), which takes a second or two: a copy
 could inherit a lock that another thread holds.
+
+A process gets all jobs once, and not each job when it begins: what jobs have in common, such as a
+scenario with the items that were drawn, is then the same object in all of them.
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ LOOK_S = 0.2
 Job = TypeVar("Job")
 Done = TypeVar("Done")
 
-_shares: list[Any] = []
-"""In a process of the pool: the completed shares of all jobs, shared with the main process."""
+_given: list[Any] = []
+"""In a process of the pool: the function, all jobs, and their completed shares, which the main
+process sees."""
 
 
 def in_processes(
@@ -48,11 +52,11 @@ def in_processes(
     context: Any = multiprocessing.get_context("fork" if can_copy_process() else "spawn")
     shares = context.Array("d", len(jobs), lock=False)
     pool = ProcessPoolExecutor(
-        min(processes, len(jobs)), context, initializer=_begin, initargs=(shares,)
+        min(processes, len(jobs)), context, initializer=_begin, initargs=(work, jobs, shares)
     )
     waiting: dict[Any, int] = {}
     try:
-        waiting = {pool.submit(_run, work, job, n): n for n, job in enumerate(jobs)}
+        waiting = {pool.submit(_run, n): n for n in range(len(jobs))}
         while waiting:
             done, _ = wait(waiting, LOOK_S, FIRST_COMPLETED)
             for n in waiting.values():
@@ -69,12 +73,14 @@ def in_processes(
         pool.shutdown(wait=not waiting, cancel_futures=True)
 
 
-def _begin(shares: Any) -> None:
-    _shares[:] = [shares]
+def _begin(*given: Any) -> None:
+    _given[:] = given
 
 
-def _run(work: Callable[[Any, Callable[[float], None]], Any], job: Any, number: int) -> Any:
+def _run(number: int) -> Any:
+    work, jobs, shares = _given
+
     def report(share: float) -> None:
-        _shares[0][number] = share
+        shares[number] = share
 
-    return work(job, report)
+    return work(jobs[number], report)
