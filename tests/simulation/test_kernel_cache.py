@@ -155,3 +155,10 @@ def test_two_processes_compile_each_function_once(tmp_path: Path) -> None:
     assert (others, later) == ((0, 0) if usable_cores() > 1 else (2, 1))
     again = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     assert again.stdout.split() == ["0", "0", "0"]
+
+
+def test_without_numba_nothing_is_compiled(tmp_path: Path) -> None:
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_DISABLE_JIT": "1"}
+    code = "from tidegate.simulation.kernels.ahead import compile_items; compile_items()"
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    assert not list(tmp_path.rglob("*.nbi"))

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numba
 from numba import float64, int64, typeof
 
 from tidegate.lifecycle import can_copy_process, usable_cores
@@ -37,7 +38,7 @@ def compile_items() -> None:
     folder = cache_folder(Path(__file__).parent)
     if folder is None or any(folder.glob("staged.run_staged-*.nbi")):
         return
-    if usable_cores() < 2 or not can_copy_process():
+    if numba.config.DISABLE_JIT or usable_cores() < 2 or not can_copy_process():
         return
     here, beside, later = _jobs()
     staged.run_staged.targetctx.refresh()  # type: ignore[attr-defined]  # once, not in each process
