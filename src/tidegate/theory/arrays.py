@@ -75,7 +75,8 @@ class Structure:
         """Write the table: for each array its address, then its shape."""
         entries: list[int] = []
         kinds: list[tuple[str, Any, int]] = []
-        for name in _names(type(self)):
+        kind: Any = type(self)
+        for name in _names(kind):
             array: NDArray[Any] = getattr(self, name)
             if not array.flags.c_contiguous:
                 raise ValueError(f"the array {name} is not contiguous")
@@ -84,25 +85,26 @@ class Structure:
         table = np.array(entries, np.int64)
         object.__setattr__(self, "_table", table)
         object.__setattr__(self, "_address", table.ctypes.data)
-        object.__setattr__(self, "_numba_type_", _type_by(type(self).__name__, tuple(kinds)))
+        object.__setattr__(self, "_numba_type_", _type_by(kind.__name__, tuple(kinds)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy has other arrays, and so another table."""
-        return type(self), tuple(getattr(self, name) for name in _names(type(self)))
+        kind: Any = type(self)
+        return kind, tuple(getattr(self, name) for name in _names(kind))
 
 
 @cache
-def _names(kind: type[Structure]) -> tuple[str, ...]:
+def _names(kind: Any) -> tuple[str, ...]:
     return tuple(each.name for each in fields(kind) if each.init)
 
 
 @cache
 def _type_by(name: str, kinds: tuple[tuple[str, Any, int], ...]) -> Any:
     """The type of a structure, from the names, dtypes and dimensions of its arrays."""
-    return _StructureType(name, tuple((each, from_dtype(d), n) for each, d, n in kinds))  # type: ignore[no-untyped-call]
+    return _StructureType(name, tuple((each, from_dtype(d), n) for each, d, n in kinds))
 
 
-class _StructureType(types.Type):  # type: ignore[misc]
+class _StructureType(types.Type):
     """The type of a structure, by the names, elements and dimensions of its arrays."""
 
     def __init__(self, name: str, kinds: tuple[tuple[str, Any, int], ...]) -> None:
@@ -114,7 +116,7 @@ class _StructureType(types.Type):  # type: ignore[misc]
         super().__init__(f"{name}{kinds}")
 
 
-class _ArrayType(types.Type):  # type: ignore[misc]
+class _ArrayType(types.Type):
     """The type of an array in a structure, or of a row of one."""
 
     def __init__(self, element: Any, dimensions: int) -> None:
@@ -128,13 +130,13 @@ class _ArrayType(types.Type):  # type: ignore[misc]
 
 
 @register_model(_StructureType)
-class _StructureModel(models.PrimitiveModel):  # type: ignore[misc]
+class _StructureModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: _StructureType) -> None:
         super().__init__(manager, kind, ir.IntType(64).as_pointer())
 
 
 @register_model(_ArrayType)
-class _ArrayModel(models.StructModel):  # type: ignore[misc]
+class _ArrayModel(models.StructModel):
     def __init__(self, manager: Any, kind: _ArrayType) -> None:
         shape = types.UniTuple(types.int64, kind.dimensions)
         super().__init__(manager, kind, [("data", types.CPointer(kind.element)), ("shape", shape)])
@@ -157,15 +159,15 @@ def _from_python(_kind: Any, thing: Any, context: Any) -> Any:
 
 
 @infer_getattr
-class _Fields(AttributeTemplate):  # type: ignore[misc]
+class _Fields(AttributeTemplate):
     key = _StructureType
 
-    def generic_resolve(self, kind: _StructureType, name: str) -> Any:
+    def generic_resolve(self, kind: _StructureType, name: str) -> Any:  # type: ignore[override]
         return kind.places[name][1] if name in kind.places else None
 
 
 @infer_getattr
-class _Shape(AttributeTemplate):  # type: ignore[misc]
+class _Shape(AttributeTemplate):
     key = _ArrayType
 
     def resolve_shape(self, kind: _ArrayType) -> Any:
@@ -180,13 +182,16 @@ def _indices(index: Any) -> tuple[int, Any]:
     """Number of indices in square brackets, and the type that they are converted to."""
     if isinstance(index, types.Integer):
         return 1, types.int64
-    if isinstance(index, types.BaseTuple) and all(isinstance(i, types.Integer) for i in index):
-        return len(index), types.UniTuple(types.int64, len(index))
+    inner: tuple[Any, ...] = ()
+    if isinstance(index, types.BaseTuple):
+        inner = tuple(index)  # type: ignore[arg-type]
+    if inner and all(isinstance(each, types.Integer) for each in inner):
+        return len(inner), types.UniTuple(types.int64, len(inner))
     return 0, None
 
 
 @infer_global(operator.getitem)
-class _Get(AbstractTemplate):  # type: ignore[misc]
+class _Get(AbstractTemplate):
     metadata = FIRST
 
     def generic(self, arguments: Any, _named: Any) -> Any:
@@ -198,7 +203,7 @@ class _Get(AbstractTemplate):  # type: ignore[misc]
 
 
 @infer_global(operator.setitem)
-class _Set(AbstractTemplate):  # type: ignore[misc]
+class _Set(AbstractTemplate):
     metadata = FIRST
 
     def generic(self, arguments: Any, _named: Any) -> Any:
@@ -210,7 +215,7 @@ class _Set(AbstractTemplate):  # type: ignore[misc]
 
 
 @infer_global(len)
-class _Length(AbstractTemplate):  # type: ignore[misc]
+class _Length(AbstractTemplate):
     metadata = FIRST
 
     def generic(self, arguments: Any, _named: Any) -> Any:

@@ -122,7 +122,7 @@ def _remove_stale(parent: Path, current: str) -> None:
             continue
 
 
-class _NoCollection(event.Listener):  # type: ignore[misc]
+class _NoCollection(event.Listener):
     """Switches the garbage collector off while Numba compiles, which is a sixth of the time.
 
     The compiler makes some million objects that live until it is done.
@@ -143,7 +143,7 @@ class _NoCollection(event.Listener):  # type: ignore[misc]
             gc.enable()
 
 
-event.register("numba:compile", _NoCollection())
+event.register("numba:compile", _NoCollection())  # type: ignore[no-untyped-call]
 
 
 class _Locator(_CacheLocator):

@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numba
-from numba import float64, int64, typeof
+from numba import float64, int64
 
 from tidegate.lifecycle import can_copy_process, usable_cores
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
@@ -22,6 +21,7 @@ from tidegate.simulation.kernels import accounting, staged
 from tidegate.simulation.kernels.difference import difference, empty_gauge, empty_marks
 from tidegate.simulation.kernels.state import build_network
 from tidegate.simulation.settings import CloudSettings
+from tidegate.theory.arrays import Structure
 from tidegate.theory.compiled import cache_folder
 
 __all__ = ["compile_items"]
@@ -38,7 +38,8 @@ def compile_items() -> None:
     folder = cache_folder(Path(__file__).parent)
     if folder is None or any(folder.glob("staged.run_staged-*.nbi")):
         return
-    if numba.config.DISABLE_JIT or usable_cores() < 2 or not can_copy_process():
+    plain = not hasattr(staged.run_staged, "targetctx")  # NUMBA_DISABLE_JIT
+    if plain or usable_cores() < 2 or not can_copy_process():
         return
     here, beside, later = _jobs()
     staged.run_staged.targetctx.refresh()  # type: ignore[attr-defined]  # once, not in each process
@@ -75,7 +76,8 @@ def _jobs() -> tuple[list[Any], list[Any], list[Any]]:
         (Operator("work", Resources(1), 1.0),), (Source("in"),), (Edge("in", "work"),)
     )
     net = build_network(topology, CloudSettings(), 0)
-    network, marks, gauge = (typeof(each) for each in (net, empty_marks(net), empty_gauge(net)))
+    made: list[Structure] = [net, empty_marks(net), empty_gauge(net)]
+    network, marks, gauge = (each._numba_type_ for each in made)
     times, places, rows = float64[::1], int64[::1], float64[:, ::1]
     coming = times, places, places
     here = [
