@@ -8,8 +8,8 @@
 *four-queries* has four independent queries, each with its own latency target, and a load that rises
 tenfold, falls to zero for two minutes and rises again. *morning* has one query and a load that
 rises tenfold in five minutes. *static* always has the most executors. *spark* is Spark's own
-dynamic allocation with its defaults, between one executor and as many. *drs* and *tide* are Tidegate
-with these policies.
+dynamic allocation with its defaults, between one executor and as many. *drs* and *tide* are
+Tidegate with these policies.
 
 Latency is exact, from the creation of a row to the commit of its batch, as the checkpoints show it.
 The results of each run must be those of a batch computation over the same input.

@@ -244,9 +244,6 @@ class SimPyEngine(ItemEngine):
             net.whole[_WHOLE] = self.came, self.done, self.sojourn, self.longest
             net.whole[state.NOW] = stop
             if stop >= net.whole[state.NEXT_MONITOR]:
-                end_interval(
-                    stop, rows[filled], self._before, net.ops_f, net.ends, net.slot_f,
-                    net.slot_i, net.hosts, net.tally, net.whole, net.sketch,
-                )  # fmt: skip
+                end_interval(net, stop, rows[filled])
                 filled += 1
         return rows[:filled]

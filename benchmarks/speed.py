@@ -233,7 +233,7 @@ def first_backtest() -> Measured:
         rates = [f"{60 * minute},{20 + 10 * math.sin(minute / 30):.3f}" for minute in range(120)]
         trace.write_text("\n".join(["t_s,rate", *rates, ""]))
         command = [sys.executable, "-m", "tidegate", "backtest", str(trace), "--slo", "2s"]
-        command += ["--policies", "drs,static", "--json", "--processes", "1"]
+        command += ["--policies", "drs,static", "--json"]
         environment = os.environ | {"NUMBA_CACHE_DIR": f"{folder}/kernels"}
 
         def run() -> None:

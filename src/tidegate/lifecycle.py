@@ -1,9 +1,11 @@
-"""Objects that are started and stopped, and how a run ends early."""
+"""Objects that are started and stopped, processes, and how a run ends early."""
 
 from __future__ import annotations
 
 import _thread
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,13 +18,27 @@ __all__ = [
     "Service",
     "Stop",
     "Stopped",
+    "can_copy_process",
     "from_handler",
     "on_signals",
+    "usable_cores",
     "wait_until",
     "within",
 ]
 
 T = TypeVar("T")
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def can_copy_process() -> bool:
+    """Whether a *fork* is safe: with other threads, the copy may inherit a lock of one of them."""
+    return hasattr(os, "fork") and sys.platform != "darwin" and threading.active_count() == 1
 
 
 class Closing:

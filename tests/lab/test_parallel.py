@@ -36,6 +36,22 @@ def known_here(job: int, report: Callable[[float], None]) -> int:
     return len(HERE)
 
 
+def note(job: tuple[list[str], str], report: Callable[[float], None]) -> list[str]:
+    job[0].append(job[1])
+    return job[0]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_jobs_have_in_common_is_one_object_in_a_process(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("threading.active_count", lambda: threads)
+    common: list[str] = []
+    jobs = [(common, "first"), (common, "second")]
+    found = dict(in_processes(note, jobs, 1, lambda n, share: None))
+    assert found == {0: ["first"], 1: ["first", "second"]} and not common
+
+
 def test_results_in_two_processes_are_the_same_as_in_one(tmp_path: Path) -> None:
     scenario = ScenarioOptions(slo_s=2.0).build(TRACE)
     names = ["drs", "sarsa", "static"]
@@ -72,6 +88,10 @@ def test_short_backtests_stay_in_one_process(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("tidegate.lab.backtest.usable_cores", lambda: 8)
     short = ScenarioOptions(slo_s=2.0).build(TRACE)
     assert suited_processes(short, 12) == 1
+    monkeypatch.setattr("threading.active_count", lambda: 1)  # processes can be copied
+    assert suited_processes(short, 100) == 8
+    monkeypatch.setattr("threading.active_count", lambda: 2)
+    assert suited_processes(short, 100) == 1
     times = np.arange(0, 86_400 * 3, 300.0)
     long = ScenarioOptions(slo_s=2.0).build(RateTrace(times, np.full(len(times), 9.0), seed=1))
     assert suited_processes(long, 12) == 8 and suited_processes(long, 3) == 3

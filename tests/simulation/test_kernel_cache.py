@@ -16,6 +16,7 @@ import numba
 import pytest
 
 import tidegate
+from tidegate.lifecycle import usable_cores
 from tidegate.simulation import kernels
 from tidegate.theory import _first_fit, _greedy
 from tidegate.theory.compiled import PREFIX, STALE_S, cache_folder
@@ -131,3 +132,33 @@ def test_kernels_use_only_what_their_digest_covers() -> None:
         for used in (names.get(name) for name in code.co_names):
             if hasattr(used, "py_func"):
                 assert Path(used.py_func.__code__.co_filename).parent == folder
+
+
+AHEAD = """
+from tidegate.simulation.kernels import accounting, staged
+from tidegate.simulation.kernels.ahead import _jobs, compile_items
+compile_items()
+here, beside, later = _jobs()
+for function, types in (*here, *beside, *later):
+    function.compile(types)
+count = lambda functions: sum(sum(f.stats.cache_misses.values()) for f, _ in functions)
+print(count(here), count(beside), count(later))
+"""
+
+
+def test_two_processes_compile_each_function_once(tmp_path: Path) -> None:
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", AHEAD]
+    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    ours, others, later = map(int, done.stdout.split())
+    assert ours == 11  # the copy has compiled the rest, where there is a core for it
+    assert (others, later) == ((0, 0) if usable_cores() > 1 else (2, 1))
+    again = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    assert again.stdout.split() == ["0", "0", "0"]
+
+
+def test_without_numba_nothing_is_compiled(tmp_path: Path) -> None:
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_DISABLE_JIT": "1"}
+    code = "from tidegate.simulation.kernels.ahead import compile_items; compile_items()"
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    assert not list(tmp_path.rglob("*.nbi"))

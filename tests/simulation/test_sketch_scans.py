@@ -16,7 +16,7 @@ from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.accounting import end_interval
 from tidegate.simulation.kernels.difference import Marks, difference, empty_gauge, empty_marks
 from tidegate.simulation.kernels.sketch import BUCKETS, TOGETHER, bucket_middle
-from tidegate.simulation.kernels.state import Floats, Ints, Network, build_network
+from tidegate.simulation.kernels.state import Ints, Network, build_network
 
 
 def network() -> Network:
@@ -58,10 +58,7 @@ def test_latencies_since_the_last_turn_are_those_of_a_plain_pass(seed: int) -> N
         net.whole[at.OUT] += new.sum() + (0.25 if turn else 0.0)  # a flow has parts of items
         net.whole[at.SOJOURN_S] += 3.0 * new.sum()
         expected = plain_latency(net, marks)
-        difference(
-            60.0 * turn, net.ops_f, net.ends, net.slot_f, net.slot_i, net.tally, net.whole,
-            net.recent, net.sketch, *marks, *gauge,
-        )  # fmt: skip
+        difference(60.0 * turn, net, marks, gauge)
         np.testing.assert_array_equal(gauge.latency, expected)
         np.testing.assert_array_equal(marks.sketch, net.sketch[-2] + net.sketch[-1])
 
@@ -78,18 +75,14 @@ def plain_p95(counts: Ints) -> float:
 @pytest.mark.parametrize("seed", range(10))
 def test_the_percentile_of_an_interval_is_that_of_a_plain_pass(seed: int) -> None:
     rng, net = np.random.default_rng(seed), network()
-    before: Floats = np.zeros(at.ROW_OPERATORS + 2 * at.ROW_PER_OPERATOR)
     total = np.zeros(BUCKETS, np.int64)
     for number in range(1, 5):
         new = random_counts(rng) if number != 3 else np.zeros(BUCKETS, np.int64)
-        row = np.empty_like(before)
+        row = np.empty_like(net.before)
         net.sketch[-1] += new
         net.whole[at.OUT] += new.sum()
         total += new
-        end_interval(
-            15.0 * number, row, before, net.ops_f, net.ends, net.slot_f, net.slot_i, net.hosts,
-            net.tally, net.whole, net.sketch,
-        )  # fmt: skip
+        end_interval(net, 15.0 * number, row)
         np.testing.assert_array_equal(row[at.ROW_P95_S], plain_p95(new))
         np.testing.assert_array_equal(net.sketch[-2], total)
         assert not net.sketch[-1].any()

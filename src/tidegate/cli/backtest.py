@@ -48,6 +48,7 @@ from tidegate.model import HostOffer, SloByQuery
 from tidegate.outputs import check_output
 from tidegate.policies import available, policy_class
 from tidegate.simulation.calibrate import BatchWorld, load_world
+from tidegate.simulation.kernels.ahead import compile_items
 from tidegate.simulation.scenario import Scenario
 from tidegate.units import duration_s, finite, show_duration
 from tidegate.workloads import describe, series, sparkline
@@ -223,6 +224,8 @@ def backtest_command(
         _introduce(trace.name, scenario, fluid)
     journals = report.with_suffix("") if dashboard else None
     watched = [] if journals is None else [journals / f"{name}.jsonl" for name in names]
+    if not fluid and scenario.batches is None:
+        compile_items()  # before the thread of the progress bar
     with attached(dashboard and not as_json, watched, scenario.slo_s):
         with progress_bar(as_json) as bar:
             task = bar.add_task("hindsight bound", total=1 + len(names) * (1 + recommend))

@@ -11,7 +11,8 @@ from tidegate.cli.output import console, print_json, progress_bar, say, table
 from tidegate.errors import InputError
 from tidegate.lab.future import QUESTIONS, load_question
 from tidegate.lab.future.questions import Finding, Question, Size, future_page, picture_name
-from tidegate.lab.parallel import in_processes, usable_cores
+from tidegate.lab.parallel import in_processes
+from tidegate.lifecycle import usable_cores
 from tidegate.outputs import write_output
 from tidegate.report import Page
 from tidegate.report.page import standalone

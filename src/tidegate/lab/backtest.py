@@ -14,13 +14,15 @@ from tidegate.errors import InputError
 from tidegate.lab.bound import Bound, Demand, hindsight_bound
 from tidegate.lab.bound.whole import FineDemand, whole_host_bound
 from tidegate.lab.fine_demand import fine_demand
-from tidegate.lab.parallel import in_processes, usable_cores
+from tidegate.lab.parallel import in_processes
+from tidegate.lifecycle import can_copy_process, usable_cores
 from tidegate.loop.journal import Journal
 from tidegate.loop.stack import StackOptions, build_stack, check_guards, suggested
 from tidegate.model.topology import Topology
 from tidegate.policies import policy_class
 from tidegate.policies.base import Policy, Situation
 from tidegate.simulation import RunReport
+from tidegate.simulation.kernels.ahead import compile_items
 from tidegate.simulation.run import run
 from tidegate.simulation.scenario import Scenario
 from tidegate.units import show_duration
@@ -61,6 +63,8 @@ WORTH_TURNS = 30_000
 """Turns for which several processes pay: they take some four seconds, and starting takes two."""
 WORTH_ITEMS = 2e7
 """The same in items."""
+WORTH_COPIES = 10
+"""How many times fewer it may be where processes are copies of this one, which begin at once."""
 
 
 @dataclass(frozen=True)
@@ -367,6 +371,8 @@ def backtest(
         _Job(scenario, name, replace(chosen, parameters=more[name]), seed, fluid, journals)
         for name in names
     ]
+    if not fluid and scenario.batches is None:
+        compile_items()
     found: Iterable[tuple[int, Result]]
     if processes > 1 and len(jobs) > 1:
         found = in_processes(_result, jobs, processes, report_progress)
@@ -402,7 +408,8 @@ def suited_processes(scenario: Scenario, policies: int) -> int:
     """Processes for a backtest: one per core where that pays for starting them, otherwise one."""
     turns = scenario.duration_s / scenario.interval_s
     items = min(MOST_ITEMS, describe(scenario.workload).items)
-    if policies * (turns / WORTH_TURNS + items / WORTH_ITEMS) < 1:
+    worth = policies * (turns / WORTH_TURNS + items / WORTH_ITEMS)
+    if worth * (WORTH_COPIES if can_copy_process() else 1) < 1:
         return 1
     return max(1, min(usable_cores(), policies))
 

@@ -4,22 +4,23 @@ Each run depends on its scenario, policy and random seed alone, so the results a
 one process. Where this process has a single thread, the others are copies of it (*fork*), which
 begin at once. Otherwise they are started afresh (*spawn*), which takes a second or two: a copy
 could inherit a lock that another thread holds.
+
+A process gets all jobs once, and not each job when it begins: what jobs have in common, such as a
+scenario with the items that were drawn, is then the same object in all of them.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-import os
-import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 from tidegate.errors import BackendError
+from tidegate.lifecycle import can_copy_process
 
-__all__ = ["in_processes", "usable_cores"]
+__all__ = ["in_processes"]
 
 LOOK_S = 0.2
 """Time between two looks at the progress, in seconds."""
@@ -27,15 +28,9 @@ LOOK_S = 0.2
 Job = TypeVar("Job")
 Done = TypeVar("Done")
 
-_shares: list[Any] = []
-"""In a process of the pool: the completed shares of all jobs, shared with the main process."""
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+_given: list[Any] = []
+"""In a process of the pool: the function, all jobs, and their completed shares, which the main
+process sees."""
 
 
 def in_processes(
@@ -54,13 +49,14 @@ def in_processes(
 
     Raises what `work` raises, and BackendError if a process dies.
     """
-    context: Any = multiprocessing.get_context(_start_method())
+    context: Any = multiprocessing.get_context("fork" if can_copy_process() else "spawn")
     shares = context.Array("d", len(jobs), lock=False)
     pool = ProcessPoolExecutor(
-        min(processes, len(jobs)), context, initializer=_begin, initargs=(shares,)
+        min(processes, len(jobs)), context, initializer=_begin, initargs=(work, jobs, shares)
     )
+    waiting: dict[Any, int] = {}
     try:
-        waiting = {pool.submit(_run, work, job, n): n for n, job in enumerate(jobs)}
+        waiting = {pool.submit(_run, n): n for n in range(len(jobs))}
         while waiting:
             done, _ = wait(waiting, LOOK_S, FIRST_COMPLETED)
             for n in waiting.values():
@@ -73,20 +69,18 @@ def in_processes(
             "use fewer processes"
         ) from None
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        # Processes without a job end at once; with the threads of the pool, none could be copied.
+        pool.shutdown(wait=not waiting, cancel_futures=True)
 
 
-def _start_method() -> str:
-    forks = "fork" in multiprocessing.get_all_start_methods() and sys.platform != "darwin"
-    return "fork" if forks and threading.active_count() == 1 else "spawn"
+def _begin(*given: Any) -> None:
+    _given[:] = given
 
 
-def _begin(shares: Any) -> None:
-    _shares[:] = [shares]
+def _run(number: int) -> Any:
+    work, jobs, shares = _given
 
-
-def _run(work: Callable[[Any, Callable[[float], None]], Any], job: Any, number: int) -> Any:
     def report(share: float) -> None:
-        _shares[0][number] = share
+        shares[number] = share
 
-    return work(job, report)
+    return work(jobs[number], report)

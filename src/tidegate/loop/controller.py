@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from collections.abc import Callable
@@ -107,10 +108,16 @@ class Controller:
         self._recorder.note(text)
 
     def step(self) -> Turn:
-        """One turn."""
+        """One turn. The garbage collector waits until it is over, as it may take as long."""
         self.turns += 1
-        with log_fields(turn=self.turns):
-            return self._step()
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            with log_fields(turn=self.turns):
+                return self._step()
+        finally:
+            if collects:
+                gc.enable()
 
     def _step(self) -> Turn:
         snapshot = plan = outcome = error = None

@@ -99,8 +99,8 @@ class Packing:
         have, else_has = self.snapshot.capacities, self.snapshot.offer.capacity
         free = {host: self._room(have.get(host, else_has), self.fill) for host in self._first_hosts}
         # The first sizes are those of the initial instances, in their order.
-        for size, instance in zip(self.sizes.values(), self._start.instances, strict=False):
-            left = free[instance.host]
+        for size, host in zip(self.sizes.values(), self._start.home.values(), strict=False):
+            left = free[host]
             left[0] -= size.cpu_cores
             left[1] -= size.memory_mb
             left[2] -= size.network_mbps

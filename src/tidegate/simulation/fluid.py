@@ -63,22 +63,9 @@ class FluidEngine(ItemEngine):
     def run(self, coming: Coming, end_s: float, shed_fraction: float) -> Floats:
         """Simulate until `end_s`, with the inflow from `set_rates`; returns the series' rows."""
         self._watch_contention()
-        rows, net = self._empty_rows(end_s), self.net
+        rows = self._empty_rows(end_s)
         filled = run_fluid(
-            net.order,
-            net.edge_start,
-            net.edges,
-            net.edge_part,
-            net.ops_f,
-            net.ops_i,
-            net.ends,
-            net.slot_f,
-            net.slot_i,
-            net.hosts,
-            net.tally,
-            net.whole,
-            net.recent,
-            net.sketch,
+            self.net,
             self._queue,
             self._usual,
             self._scv,
@@ -89,7 +76,6 @@ class FluidEngine(ItemEngine):
             end_s,
             shed_fraction,
             rows,
-            self._before,
         )
         return rows[:filled]
 

@@ -262,19 +262,7 @@ class Meter:
         slots = net.slot_f.shape[2]
         if self._marks.busy.shape[1] != slots or len(self._gauge.core_s) != len(net.hosts):
             self._marks, self._gauge = empty_marks(net, self._marks), empty_gauge(net)
-        difference(
-            now_s,
-            net.ops_f,
-            net.ends,
-            net.slot_f,
-            net.slot_i,
-            net.tally,
-            net.whole,
-            net.recent,
-            net.sketch,
-            *self._marks,
-            *self._gauge,
-        )
+        difference(now_s, net, self._marks, self._gauge)
         # The gauge is filled again at the next turn.
         gauge = self._gauge
         facts, by_slot, core_s = gauge.facts.copy(), gauge.slots.copy(), gauge.core_s.copy()

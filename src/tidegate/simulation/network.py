@@ -62,8 +62,6 @@ class ItemEngine:
         self.net = build_network(topology, settings, seed)
         self._sources = len(topology.sources)
         self._settings = settings
-        width = at.ROW_OPERATORS + at.ROW_PER_OPERATOR * len(topology.operators)
-        self._before = np.zeros(width)
         self._kernel: Any = run_staged if len(self.net.order) else run_events
         self._free_hosts = list(range(len(self.net.hosts)))[::-1]
         self._closing: list[tuple[float, int]] = []
@@ -267,9 +265,7 @@ class ItemEngine:
         rows = self._empty_rows(end_s)
         filled = 0
         while True:
-            more, room, roots = self._kernel(
-                self.net, *coming, end_s, shed_fraction, rows[filled:], self._before
-            )
+            more, room, roots = self._kernel(self.net, *coming, end_s, shed_fraction, rows[filled:])
             filled += more
             if room == roots == 0:
                 return rows[:filled]
@@ -277,4 +273,4 @@ class ItemEngine:
 
     def _empty_rows(self, end_s: float) -> Floats:
         span = end_s - float(self.net.whole[at.NOW])
-        return np.empty((int(span / self._settings.monitoring_s) + 2, len(self._before)))
+        return np.empty((int(span / self._settings.monitoring_s) + 2, len(self.net.before)))

@@ -1,7 +1,7 @@
 """Shared by the kernels: draw a service time, count departures, measure hosts.
 
-Functions take many items at once, because compiled code pays for each array that it passes on.
-Loops stand in place of slices and of NumPy's functions, which take seconds to compile.
+Functions take many items at once. Loops stand in place of slices and of NumPy's functions, which
+take long to compile.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.random import exponential, normal, uniform
 from tidegate.simulation.kernels.sketch import TOGETHER, bucket_middle, bucket_of
-from tidegate.simulation.kernels.state import Floats, Ints
+from tidegate.simulation.kernels.state import Floats, Ints, Network
 from tidegate.theory.compiled import compiled
 
 __all__ = [
@@ -62,13 +62,12 @@ def service_time(
 
 
 @compiled(inside=True)
-def line_up(
-    o: int, ops_i: Ints, slot_f: Floats, slot_i: Ints, line_time: Floats, line_slot: Ints
-) -> None:
+def line_up(net: Network, o: int) -> None:
     """Sort the servers of an operator by the time when they are free.
 
     Ties are in the order in which servers began, so the result does not depend on when this runs.
     """
+    slot_f, slot_i, line_time, line_slot = net.slot_f, net.slot_i, net.line_time, net.line_slot
     count = 0
     for slot in range(slot_f.shape[2]):
         if slot_i[o, at.ALIVE, slot] == at.NO_SERVER:
@@ -88,36 +87,30 @@ def line_up(
             place -= 1
         line_time[o, place], line_slot[o, place] = free, slot
         count += 1
-    ops_i[o, at.LINE_FIRST], ops_i[o, at.LINE_COUNT] = 0, count
+    net.ops_i[o, at.LINE_FIRST], net.ops_i[o, at.LINE_COUNT] = 0, count
 
 
 @compiled(inside=True)
 def count_departures(
-    count: int,
-    left_s: Floats,
-    arrived_s: Floats,
-    started_s: Floats,
-    slo_s: float,
-    every: float,
-    quantise: bool,
-    tally: Floats,
-    recent: Floats,
-    sketch: Ints,
+    net: Network, o: int, count: int, left_s: Floats, arrived_s: Floats, started_s: Floats
 ) -> None:
     """Count the items that leave an operator after waiting and service.
 
     Args:
+        net: State of the network.
+        o: The operator.
         count: Number of items.
         left_s: When each left.
         arrived_s: When each arrived.
         started_s: When its service started.
-        slo_s: SLO of the operator, in seconds.
-        every: Every n-th item is sampled.
-        quantise: Whether the clock of senders shows whole seconds.
-        tally: The operator's row of counts.
-        recent: The operator's row of sampled durations.
-        sketch: The operator's row of the latency sketch.
     """
+    tally, recent, sketch, slo_s = (
+        net.tally[o],
+        net.recent[o],
+        net.sketch[o],
+        net.ops_f[o, at.SLO_S],
+    )
+    every, quantise = net.whole[at.SAMPLE_EVERY], net.whole[at.QUANTISE] > 0.0
     done, next_sample = tally[at.PROCESSED], (tally[at.SAMPLES] + 1.0) * every
     # Sums are kept in variables: adding to an array repeatedly waits for memory each time.
     total_s, late, later, latest = 0.0, 0, 0, 0
@@ -159,35 +152,22 @@ def count_departures(
 
 
 @compiled(inside=True)
-def finish_roots(
-    count: int,
-    left_s: Floats,
-    roots: Ints,
-    root_s: Floats,
-    root_n: Ints,
-    root_free: Ints,
-    whole: Floats,
-    interval: Ints,
-) -> None:
+def finish_roots(net: Network, count: int, roots: Ints, parts: int) -> None:
     """Count source items of which nothing is left: done, or spoilt if a part was dropped.
 
-    Args:
-        count: Number of entries in `roots`.
-        left_s: When a part of each was processed, empty if that has been counted already.
-        roots: The roots to look at.
-        root_s: Times by root.
-        root_n: Counts by root.
-        root_free: The free roots.
-        whole: Totals of the network.
-        interval: Latency sketch of the current monitoring interval.
+    roots: the roots to look at. count: how many. parts: NONE or ONE part of each was processed at
+    the times in `out_f` and has not been subtracted yet.
     """
+    root_s, root_n, root_free, whole = net.root_s, net.root_n, net.root_free, net.whole
+    left_s = net.out_f[at.OUT_LEFT_S]
+    interval = net.sketch[len(net.sketch) - 1]
     free = root_free[len(root_free) - 1]
     total_s, longest = 0.0, whole[at.SOJOURN_MAX_S]
     out, late, spoilt, slo_s = 0, 0, 0, whole[at.E2E_SLO_S]
     for i in range(count):
         root = roots[i]
-        if len(left_s) > 0:  # one at a time: a root may occur more than once
-            root_n[root, at.LIVE] -= 1
+        if parts > 0:  # one at a time: a root may occur more than once
+            root_n[root, at.LIVE] -= parts
             root_s[root, at.LAST] = max(root_s[root, at.LAST], left_s[i])
         if root_n[root, at.LIVE] != 0:
             continue
@@ -213,26 +193,19 @@ def finish_roots(
 
 
 @compiled(inside=True)
-def _load(
-    now: float,
-    mark: int,
-    weight: int,
-    ops_f: Floats,
-    slot_f: Floats,
-    slot_i: Ints,
-    load: Floats,
-) -> None:
-    """Add to `load` what the instances on each host used since a mark.
+def _load(net: Network, now: float, mark: int, weight: int, load: Floats) -> None:
+    """Add up what the instances on each host used since a mark.
 
     Args:
+        net: State of the network.
         now: Current time, in seconds.
         mark: Which mark holds the use so far; it is moved to now.
         weight: Which resource, a column of `ops_f`.
-        ops_f: Figures by operator.
-        slot_f: Times by operator and slot.
-        slot_i: Numbers by operator and slot.
         load: Use by host.
     """
+    ops_f, slot_f, slot_i = net.ops_f, net.slot_f, net.slot_i
+    for h in range(len(load)):
+        load[h] = 0.0
     for o in range(len(slot_f)):
         for s in range(slot_f.shape[2]):
             if slot_i[o, at.ALIVE, s] != at.NO_SERVER:
@@ -246,17 +219,15 @@ def _load(
 
 
 @compiled(inside=True)
-def set_slow_down(
-    now: float, ops_f: Floats, slot_f: Floats, slot_i: Ints, hosts: Floats, whole: Floats
-) -> None:
+def set_slow_down(net: Network, now: float) -> None:
     """Slow each host down by the ratio of recent demand to capacity."""
+    hosts, whole, slot_f, slot_i = net.hosts, net.whole, net.slot_f, net.slot_i
+    cores, mbps = net.host_load[0], net.host_load[1]
     span = now - whole[at.LAST_CONTENTION]
     whole[at.LAST_CONTENTION] = now
     whole[at.NEXT_CONTENTION] = now + whole[at.CONTENTION_S]
-    cores = np.zeros(len(hosts))
-    mbps = np.zeros(len(hosts))
-    _load(now, at.MARK_S, at.MBPS, ops_f, slot_f, slot_i, mbps)
-    _load(now, at.MARK_S, at.CORES, ops_f, slot_f, slot_i, cores)
+    _load(net, now, at.MARK_S, at.MBPS, mbps)
+    _load(net, now, at.MARK_S, at.CORES, cores)
     if span <= 0.0:
         return
     for h in range(len(cores)):
@@ -270,24 +241,10 @@ def set_slow_down(
 
 
 @compiled
-def end_interval(
-    now: float,
-    row: Floats,
-    before: Floats,
-    ops_f: Floats,
-    ends: Ints,
-    slot_f: Floats,
-    slot_i: Ints,
-    hosts: Floats,
-    tally: Floats,
-    whole: Floats,
-    sketch: Ints,
-) -> None:
-    """Write the row of the time series for the monitoring interval that ends now.
-
-    before: cumulative counts at its start, in the layout of a row; updated to now. The other
-    parameters are arrays of `Network`.
-    """
+def end_interval(net: Network, now: float, row: Floats) -> None:
+    """Write the row of the time series for the monitoring interval that ends now."""
+    ends, slot_f, slot_i, tally = net.ends, net.slot_f, net.slot_i, net.tally
+    whole, sketch, before = net.whole, net.sketch, net.before
     operators = len(tally)
     span = now - whole[at.LAST_MONITOR]
     whole[at.LAST_MONITOR] = now
@@ -312,9 +269,8 @@ def end_interval(
             starting = slot_i[o, at.ROOT, s] < 0 and slot_f[o, at.FREE_S, s] > now
             if slot_i[o, at.ALIVE, s] == at.SERVING and not starting:
                 row[column + at.OP_INSTANCES] += 1.0
-    load = np.zeros(len(hosts))
-    _load(now, at.MONITOR_MARK_S, at.CORES, ops_f, slot_f, slot_i, load)
-    _count_hosts(now, span, load, hosts, row, whole)
+    _load(net, now, at.MONITOR_MARK_S, at.CORES, net.host_load[0])
+    _count_hosts(net, now, span, row)
     fresh = math.floor(whole[at.OUT]) - math.floor(before[at.ROW_OUT])
     # From cumulative counts to those of the interval.
     for column in range(at.ROW_IN, at.ROW_LATE_ITEMS + 1):
@@ -345,9 +301,9 @@ def end_interval(
 
 
 @compiled(inside=True)
-def _count_hosts(
-    now: float, span: float, load: Floats, hosts: Floats, row: Floats, whole: Floats
-) -> None:
+def _count_hosts(net: Network, now: float, span: float, row: Floats) -> None:
+    """Count the hosts of an interval and their load, which stands in `host_load`."""
+    load, hosts, whole = net.host_load[0], net.hosts, net.whole
     lowest, highest, total = np.inf, 0.0, 0.0
     for h in range(len(load)):
         if hosts[h, at.UNTIL_S] >= now:

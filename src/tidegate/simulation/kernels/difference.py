@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.sketch import TOGETHER, bucket_middle
 from tidegate.simulation.kernels.state import Floats, Ints, Network
+from tidegate.theory.arrays import Structure
 from tidegate.theory.compiled import compiled
 
 __all__ = [
@@ -29,7 +30,8 @@ WAITING, WORKING, SAMPLED, DURATIONS = 19, 20, 21, 22
 FACTS = DURATIONS + at.RECENT
 
 
-class Marks(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Marks(Structure):
     """The counts at the previous turn."""
 
     tally: Floats
@@ -39,7 +41,8 @@ class Marks(NamedTuple):
     whole: Floats
 
 
-class Gauge(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Gauge(Structure):
     """The arrays that a measurement fills.
 
     facts: by operator, the difference in `tally`, then items waiting and items in work, the number
@@ -68,7 +71,7 @@ def empty_marks(net: Network, before: Marks | None = None) -> Marks:
     if before is not None:
         busy[:, : before.busy.shape[1]] = before.busy
         done[:, : before.done.shape[1]] = before.done
-        return before._replace(busy=busy, done=done)
+        return replace(before, busy=busy, done=done)
     buckets = net.sketch.shape[1]
     return Marks(
         np.zeros_like(net.tally), busy, done, np.zeros(buckets, np.int64), np.zeros_like(net.whole)
@@ -76,66 +79,47 @@ def empty_marks(net: Network, before: Marks | None = None) -> Marks:
 
 
 @compiled
-def difference(
-    now: float,
-    ops_f: Floats,
-    ends: Ints,
-    slot_f: Floats,
-    slot_i: Ints,
-    tally: Floats,
-    whole: Floats,
-    recent: Floats,
-    sketch: Ints,
-    marked_tally: Floats,
-    marked_busy: Floats,
-    marked_done: Ints,
-    marked_sketch: Ints,
-    marked_whole: Floats,
-    facts: Floats,
-    slots: Floats,
-    cores: Floats,
-    latency: Floats,
-) -> None:
-    """Fill the gauge and update the marks.
-
-    The parameters are arrays of `Network`, `Marks` and `Gauge`. They are passed one by one because
-    a tuple of them takes twice as long.
-    """
+def difference(now: float, net: Network, marks: Marks, gauge: Gauge) -> None:
+    """Fill the gauge and update the marks."""
+    slot_f, slot_i, tally, whole, sketch = (
+        net.slot_f, net.slot_i, net.tally, net.whole, net.sketch,
+    )  # fmt: skip
+    facts, slots, cores, latency = gauge.facts, gauge.slots, gauge.core_s, gauge.latency
     operators = len(tally)
     for host in range(len(cores)):
         cores[host] = 0.0
     for o in range(operators):
         for column in range(tally.shape[1]):
-            facts[o, column] = tally[o, column] - marked_tally[o, column]
-            marked_tally[o, column] = tally[o, column]
+            facts[o, column] = tally[o, column] - marks.tally[o, column]
+            marks.tally[o, column] = tally[o, column]
         working = 0
         for s in range(slot_f.shape[2]):
             if slot_i[o, at.ALIVE, s] == at.NO_SERVER:
                 slots[0, o, s] = slots[1, o, s] = 0.0
-                marked_busy[o, s] = 0.0
-                marked_done[o, s] = 0
+                marks.busy[o, s] = 0.0
+                marks.done[o, s] = 0
                 continue
             busy = slot_f[o, at.BUSY_S, s]
             if slot_i[o, at.ROOT, s] >= 0:
                 working += 1
                 # Service is counted when it starts: subtract what is still to come.
                 busy -= max(0.0, slot_f[o, at.FREE_S, s] - now)
-            slots[0, o, s] = busy - marked_busy[o, s]
-            slots[1, o, s] = slot_i[o, at.DONE, s] - marked_done[o, s]
-            marked_busy[o, s] = busy
-            marked_done[o, s] = slot_i[o, at.DONE, s]
-            cores[slot_i[o, at.HOST, s]] += slots[0, o, s] * ops_f[o, at.CORES]
-        facts[o, WAITING] = ends[o, at.TAIL] - ends[o, at.HEAD]
+            slots[0, o, s] = busy - marks.busy[o, s]
+            slots[1, o, s] = slot_i[o, at.DONE, s] - marks.done[o, s]
+            marks.busy[o, s] = busy
+            marks.done[o, s] = slot_i[o, at.DONE, s]
+            cores[slot_i[o, at.HOST, s]] += slots[0, o, s] * net.ops_f[o, at.CORES]
+        facts[o, WAITING] = net.ends[o, at.TAIL] - net.ends[o, at.HEAD]
         facts[o, WORKING] = working
         sampled = int(tally[o, at.SAMPLES])
         facts[o, SAMPLED] = known = min(sampled, at.RECENT)
         for i in range(known):
-            facts[o, DURATIONS + i] = recent[o, (sampled - known + i) % at.RECENT]
-    out = math.floor(whole[at.OUT]) - math.floor(marked_whole[at.OUT])
+            facts[o, DURATIONS + i] = net.recent[o, (sampled - known + i) % at.RECENT]
+    out = math.floor(whole[at.OUT]) - math.floor(marks.whole[at.OUT])
     for place in range(4):
         latency[place] = np.nan
     if out > 0:
-        latency[0] = (whole[at.SOJOURN_S] - marked_whole[at.SOJOURN_S]) / out
+        latency[0] = (whole[at.SOJOURN_S] - marks.whole[at.SOJOURN_S]) / out
         seen = 0
         for first in range(0, sketch.shape[1], TOGETHER):
             if seen >= out:  # the following buckets are unchanged
@@ -143,13 +127,13 @@ def difference(
             changed = 0
             for bucket in range(first, first + TOGETHER):
                 count = sketch[operators, bucket] + sketch[operators + 1, bucket]
-                changed |= count - marked_sketch[bucket]
+                changed |= count - marks.sketch[bucket]
             if changed == 0:
                 continue
             for bucket in range(first, first + TOGETHER):
                 count = sketch[operators, bucket] + sketch[operators + 1, bucket]
-                seen += count - marked_sketch[bucket]
-                marked_sketch[bucket] = count
+                seen += count - marks.sketch[bucket]
+                marks.sketch[bucket] = count
                 if seen > 0:
                     for place in range(1, 4):
                         share = 0.5 if place == 1 else 0.95 if place == 2 else 0.99
@@ -158,4 +142,4 @@ def difference(
                     if seen >= out:
                         break
     for entry in range(len(whole)):
-        marked_whole[entry] = whole[entry]
+        marks.whole[entry] = whole[entry]

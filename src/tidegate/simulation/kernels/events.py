@@ -20,7 +20,7 @@ from tidegate.simulation.kernels.accounting import (
     set_slow_down,
 )
 from tidegate.simulation.kernels.random import uniform
-from tidegate.simulation.kernels.state import Floats, Ints, Network, Words
+from tidegate.simulation.kernels.state import Floats, Ints, Network
 from tidegate.theory.compiled import compiled
 
 __all__ = ["run_events"]
@@ -35,22 +35,24 @@ def run_events(
     end_s: float,
     shed_fraction: float,
     rows: Floats,
-    before: Floats,
 ) -> tuple[int, int, int]:
     """Simulate from the network's clock to `end_s`; the parameters are those of `run_staged`."""
-    (
-        _, edge_start, edges, edge_part, _, ops_f, ops_i, samples,
-        buffer_time, buffer_root, ends, _, _, _, _, slot_f, slot_i, line_time, line_slot,
-        root_s, root_n, root_free, hosts, rng, tally, whole, recent, sketch,
-    ) = net  # fmt: skip
+    edge_start, edges, edge_part, ops_i, ends = (
+        net.edge_start, net.edges, net.edge_part, net.ops_i, net.ends,
+    )  # fmt: skip
+    buffer_time, buffer_root, slot_f, slot_i = (
+        net.buffer_time, net.buffer_root, net.slot_f, net.slot_i,
+    )  # fmt: skip
+    line_time, line_slot, rng, tally, whole = (
+        net.line_time, net.line_slot, net.rng, net.tally, net.whole,
+    )  # fmt: skip
+    root_s, root_n, root_free = net.root_s, net.root_n, net.root_free
     operators, slots = len(ops_i), slot_f.shape[2]
     sources, mask = len(position), slots - 1
-    interval = sketch[operators + 1]
     # Departures are counted in bulk; idle servers wait in a ring, longest idle first.
     left = np.zeros(operators, np.int64)
     out = np.empty((operators, 3, at.CHUNK))
     ended, ended_root = 0, np.empty(2 * at.CHUNK, np.int64)
-    no_times = np.empty(0)
     idle = np.zeros((operators, slots), np.int64)
     idle_first, idle_count = np.zeros(operators, np.int64), np.zeros(operators, np.int64)
     first, count = np.zeros(operators, np.int64), np.zeros(operators, np.int64)
@@ -62,7 +64,7 @@ def run_events(
             copies += edges[e, at.WHOLE] + 1
         copies_max = max(copies_max, copies)
     for o in range(operators):
-        line_up(o, ops_i, slot_f, slot_i, line_time, line_slot)
+        line_up(net, o)
         nobody_waits = ends[o, at.HEAD] == ends[o, at.TAIL]
         for place in range(ops_i[o, at.LINE_COUNT]):
             slot, free = line_slot[o, place], line_time[o, place]
@@ -91,15 +93,13 @@ def run_events(
             if best < 0:
                 break
             if budget == 0:
-                finish_roots(
-                    ended, no_times, ended_root, root_s, root_n, root_free, whole, interval
-                )
+                finish_roots(net, ended, ended_root, at.NONE)
                 ended = 0
                 budget = min(at.CHUNK, root_free[len(root_free) - 1])
                 if budget == 0:
                     roots_needed = 2 * len(root_s)
                     break
-                room = _room(operators, copies_max, buffer_time, buffer_root, ends)
+                room = _room(net, copies_max)
                 if room == 0:
                     room_needed = 2 * buffer_time.shape[1]
                     budget = 0
@@ -134,11 +134,7 @@ def run_events(
                     out[o, 2, left[o]] = slot_f[o, at.STARTED_S, slot]
                     left[o] += 1
                     if left[o] == at.CHUNK:
-                        count_departures(
-                            at.CHUNK, out[o, 0], out[o, 1], out[o, 2], ops_f[o, at.SLO_S],
-                            whole[at.SAMPLE_EVERY], whole[at.QUANTISE] > 0.0, tally[o], recent[o],
-                            sketch[o],
-                        )  # fmt: skip
+                        count_departures(net, o, at.CHUNK, out[o, 0], out[o, 1], out[o, 2])
                         left[o] = 0
                     slot_i[o, at.ROOT, slot] = -1
                     slot_i[o, at.DONE, slot] += 1
@@ -174,51 +170,36 @@ def run_events(
                         buffer_root[o, ends[o, at.TAIL]] = root
                         ends[o, at.TAIL] += 1
                         if idle_count[o] > 0 and waiting == 0:
-                            _begin(
-                                o, now, mask, idle, idle_first, idle_count, first, count, next_s,
-                                ops_f, ops_i, samples, buffer_time, buffer_root, ends, slot_f,
-                                slot_i, line_time, line_slot, rng,
-                            )  # fmt: skip
+                            _begin(net, o, now, idle, idle_first, idle_count, first, count, next_s)
                 if root_n[root, at.LIVE] == 0:
                     ended_root[ended] = root
                     ended += 1
             if best < operators:
                 next_s[best] = line_time[best, first[best] & mask] if count[best] > 0 else np.inf
                 if idle_count[best] > 0 and ends[best, at.HEAD] < ends[best, at.TAIL]:
-                    _begin(
-                        best, now, mask, idle, idle_first, idle_count, first, count, next_s,
-                        ops_f, ops_i, samples, buffer_time, buffer_root, ends, slot_f, slot_i,
-                        line_time, line_slot, rng,
-                    )  # fmt: skip
+                    _begin(net, best, now, idle, idle_first, idle_count, first, count, next_s)
         for o in range(operators):
-            count_departures(
-                left[o], out[o, 0], out[o, 1], out[o, 2], ops_f[o, at.SLO_S],
-                whole[at.SAMPLE_EVERY], whole[at.QUANTISE] > 0.0, tally[o], recent[o], sketch[o],
-            )  # fmt: skip
+            count_departures(net, o, left[o], out[o, 0], out[o, 1], out[o, 2])
             left[o] = 0
-        finish_roots(ended, no_times, ended_root, root_s, root_n, root_free, whole, interval)
+        finish_roots(net, ended, ended_root, at.NONE)
         ended = 0
         whole[at.NOW] = now
         if room_needed == 0 and roots_needed == 0:
             if stop >= whole[at.NEXT_CONTENTION]:
-                set_slow_down(stop, ops_f, slot_f, slot_i, hosts, whole)
+                set_slow_down(net, stop)
             if stop >= whole[at.NEXT_MONITOR]:
-                end_interval(
-                    stop, rows[filled], before, ops_f, ends, slot_f, slot_i, hosts, tally, whole,
-                    sketch,
-                )  # fmt: skip
+                end_interval(net, stop, rows[filled])
                 filled += 1
     return filled, room_needed, roots_needed
 
 
 @compiled(inside=True)
-def _room(
-    operators: int, copies_max: int, buffer_time: Floats, buffer_root: Ints, ends: Ints
-) -> int:
+def _room(net: Network, copies_max: int) -> int:
     """Number of events with sure room in each queue; moves queues to the start of their buffers."""
+    buffer_time, buffer_root, ends = net.buffer_time, net.buffer_root, net.ends
     room = buffer_time.shape[1]
     events = room
-    for o in range(operators):
+    for o in range(len(net.ops_i)):
         head, tail = ends[o, at.HEAD], ends[o, at.TAIL]
         if head > 0 and tail > room // 2:
             for i in range(head, tail):
@@ -232,49 +213,40 @@ def _room(
 
 @compiled(inside=True, error_model="numpy")
 def _begin(
+    net: Network,
     o: int,
     now: float,
-    mask: int,
     idle: Ints,
     idle_first: Ints,
     idle_count: Ints,
     first: Ints,
     count: Ints,
     next_s: Floats,
-    ops_f: Floats,
-    ops_i: Ints,
-    samples: Floats,
-    buffer_time: Floats,
-    buffer_root: Ints,
-    ends: Ints,
-    slot_f: Floats,
-    slot_i: Ints,
-    line_time: Floats,
-    line_slot: Ints,
-    rng: Words,
 ) -> None:
     """Let the server that has been idle longest take the first item in the queue.
 
-    The parameters are arrays of `Network` and local variables of `run_events`.
+    The arrays are local variables of `run_events`.
     """
+    ops_f, ops_i, ends, slot_f, slot_i = net.ops_f, net.ops_i, net.ends, net.slot_f, net.slot_i
+    line_time, line_slot, mask = net.line_time, net.line_slot, net.line_time.shape[1] - 1
     slot = idle[o, idle_first[o] & mask]
     idle_first[o] += 1
     idle_count[o] -= 1
     head = ends[o, at.HEAD]
     ends[o, at.HEAD] = head + 1
-    kind, state = ops_i[o, at.KIND], rng[o]
+    kind, state = ops_i[o, at.KIND], net.rng[o]
     first_sample = ops_i[o, at.SAMPLE_FROM]
     takes, state = service_time(
-        kind, ops_f[o, at.MEAN_S], ops_f[o, at.LOG_MEAN], ops_f[o, at.LOG_SIGMA], samples,
+        kind, ops_f[o, at.MEAN_S], ops_f[o, at.LOG_MEAN], ops_f[o, at.LOG_SIGMA], net.samples,
         first_sample, ops_i[o, at.SAMPLE_TO] - first_sample, state,
     )  # fmt: skip
-    rng[o] = state
+    net.rng[o] = state
     takes *= slot_f[o, at.PACE, slot]
     ready = now + takes
-    slot_i[o, at.ROOT, slot] = buffer_root[o, head]
+    slot_i[o, at.ROOT, slot] = net.buffer_root[o, head]
     ops_i[o, at.TAKEN] += 1
     slot_i[o, at.TURN, slot] = ops_i[o, at.TAKEN]
-    slot_f[o, at.ARRIVED_S, slot] = buffer_time[o, head]
+    slot_f[o, at.ARRIVED_S, slot] = net.buffer_time[o, head]
     slot_f[o, at.STARTED_S, slot] = now
     slot_f[o, at.FREE_S, slot] = ready
     slot_f[o, at.BUSY_S, slot] += takes

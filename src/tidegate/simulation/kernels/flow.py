@@ -9,7 +9,7 @@ import numpy as np
 from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.accounting import end_interval, set_slow_down
 from tidegate.simulation.kernels.sketch import bucket_of
-from tidegate.simulation.kernels.state import Floats, Ints
+from tidegate.simulation.kernels.state import Floats, Ints, Network
 from tidegate.theory.compiled import compiled
 
 __all__ = ["run_fluid"]
@@ -45,20 +45,7 @@ def _beyond(limit: float, base: float, spread: float) -> float:
 
 @compiled(error_model="numpy")
 def run_fluid(
-    order: Ints,
-    edge_start: Ints,
-    edges: Ints,
-    edge_part: Floats,
-    ops_f: Floats,
-    ops_i: Ints,
-    ends: Ints,
-    slot_f: Floats,
-    slot_i: Ints,
-    hosts: Floats,
-    tally: Floats,
-    whole: Floats,
-    recent: Floats,
-    sketch: Ints,
+    net: Network,
     queue: Floats,
     usual: Floats,
     scv: Floats,
@@ -69,13 +56,11 @@ def run_fluid(
     end_s: float,
     shed_fraction: float,
     rows: Floats,
-    before: Floats,
 ) -> int:
     """Simulate the flow until `end_s`; returns the number of rows of the time series it filled.
 
-    The parameters up to `sketch` are the parts of a `Network` that it needs; each array costs.
-    The others are:
-
+    Args:
+        net: State of the network.
         queue: Items waiting, by operator.
         usual: Recent arrival rate by operator, for random waiting; one second's rate is too noisy.
         scv: Squared coefficient of variation of service times, by operator.
@@ -86,8 +71,10 @@ def run_fluid(
         end_s: End of the simulation, in seconds.
         shed_fraction: Share of the inflow to shed.
         rows: Filled with the time series.
-        before: Cumulative counts at the start of the current interval.
     """
+    order, edge_start, edges, edge_part = net.order, net.edge_start, net.edges, net.edge_part
+    ops_f, ops_i, ends, slot_f, slot_i = net.ops_f, net.ops_i, net.ends, net.slot_f, net.slot_i
+    tally, whole, recent, sketch = net.tally, net.whole, net.recent, net.sketch
     operators, slots = len(ops_i), slot_f.shape[2]
     sources = len(rates)
     looped = len(order) == 0
@@ -225,13 +212,11 @@ def run_fluid(
             _finish(done, total, total_variance, whole, sketch[operators + 1])
         whole[at.NOW] = stop
         if stop >= whole[at.NEXT_CONTENTION]:
-            set_slow_down(stop, ops_f, slot_f, slot_i, hosts, whole)
+            set_slow_down(net, stop)
             for o in range(operators):
                 full[o] = -1.0
         if stop >= whole[at.NEXT_MONITOR]:
-            end_interval(
-                stop, rows[filled], before, ops_f, ends, slot_f, slot_i, hosts, tally, whole, sketch
-            )
+            end_interval(net, stop, rows[filled])
             filled += 1
     for o in range(operators):
         for place in range(count[o]):

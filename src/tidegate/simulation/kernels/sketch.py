@@ -46,21 +46,16 @@ def bucket_of(seconds: float) -> int:
 def bucket_middle(index: int) -> float:
     """The latency in the middle of a bucket, in seconds."""
     octave, step = index // STEPS, index % STEPS
-    return float(2.0 ** (LOWEST_EXPONENT + octave) * (1.0 + (step + 0.5) / STEPS))
+    return math.ldexp(1.0 + (step + 0.5) / STEPS, LOWEST_EXPONENT + octave)
 
 
-@compiled
 def quantile_of(counts: Counts, total: int, share: float) -> float:
     """The latency that `share` of the items do not exceed; NaN without items."""
     if total == 0:
-        return np.nan
+        return math.nan
     wanted = max(1.0, float(math.ceil(share * total)))
-    seen = 0
-    for index in range(len(counts)):
-        seen += counts[index]
-        if seen >= wanted:
-            return bucket_middle(index)
-    return bucket_middle(len(counts) - 1)
+    bucket = int(np.searchsorted(np.cumsum(counts), wanted))
+    return float(bucket_middle(min(bucket, len(counts) - 1)))
 
 
 class LatencySketch:

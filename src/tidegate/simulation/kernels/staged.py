@@ -21,7 +21,7 @@ from tidegate.simulation.kernels.accounting import (
     set_slow_down,
 )
 from tidegate.simulation.kernels.random import uniform
-from tidegate.simulation.kernels.state import Floats, Ints, Network, Words
+from tidegate.simulation.kernels.state import Floats, Ints, Network
 from tidegate.theory.compiled import compiled
 
 __all__ = ["run_staged"]
@@ -36,7 +36,6 @@ def run_staged(
     end_s: float,
     shed_fraction: float,
     rows: Floats,
-    before: Floats,
 ) -> tuple[int, int, int]:
     """Simulate from the network's clock to `end_s`.
 
@@ -51,112 +50,52 @@ def run_staged(
         end_s: End of the simulation, in seconds.
         shed_fraction: Share of arrivals to shed.
         rows: Filled with the time series.
-        before: Cumulative counts at the start of the current interval.
     """
-    (
-        order, edge_start, edges, edge_part, in_buffer, ops_f, ops_i, samples, buffer_time,
-        buffer_root, ends, out_f, out_root, lost_root, begun_s, slot_f, slot_i, line_time,
-        line_slot, root_s, root_n, root_free, hosts, rng, tally, whole, recent, sketch,
-    ) = net  # fmt: skip
-    operators = len(ops_i)
-    interval = sketch[operators + 1]
-    left_s, arrived_s, started_s = (
-        out_f[at.OUT_LEFT_S],
-        out_f[at.OUT_ARRIVED_S],
-        out_f[at.OUT_STARTED_S],
-    )
-    no_times = left_s[:0]
-    every, quantise = whole[at.SAMPLE_EVERY], whole[at.QUANTISE] > 0.0
+    whole, root_free, operators = net.whole, net.root_free, len(net.ops_i)
     for o in range(operators):
-        line_up(o, ops_i, slot_f, slot_i, line_time, line_slot)
+        line_up(net, o)
     filled = 0
     while whole[at.NOW] < end_s:
         stop = min(end_s, whole[at.NEXT_MONITOR], whole[at.NEXT_CONTENTION])
         stop = _cut(times, position, until, stop)
-        room, roots = _needs(
-            times, position, until, stop, order, edge_start, edges, edge_part, ops_i, ends,
-            buffer_time, buffer_root,
-        )  # fmt: skip
+        room, roots = _needs(net, times, position, until, stop)
         free = root_free[len(root_free) - 1]
-        if room > buffer_time.shape[1] or roots > free:
-            return filled, room, roots + len(root_s) - free
+        if room > net.buffer_time.shape[1] or roots > free:
+            return filled, room, roots + len(net.root_s) - free
         for source in range(len(position)):
             if position[source] == until[source] or times[position[source]] >= stop:
                 continue
-            came = _admit(
-                source, times, position, until, stop, shed_fraction, rng, left_s, out_root,
-                root_s, root_n, root_free, whole,
-            )  # fmt: skip
-            origin = operators + source
-            if _send(
-                came, edge_start[origin], edge_start[origin + 1], operators, edges, edge_part,
-                left_s, out_root, buffer_time, buffer_root, ends, root_n, rng,
-            ):  # fmt: skip
-                finish_roots(came, left_s, out_root, root_s, root_n, root_free, whole, interval)
-        for o in order:
-            if _nothing_to_do(o, stop, ops_i, in_buffer, ends, slot_i, line_time, line_slot):
+            came = _admit(net, source, times, position, until, stop, shed_fraction)
+            _send(net, operators + source, came)
+        for rank in range(operators):
+            o = net.order[rank]
+            if _nothing_to_do(net, o, stop):
                 continue
-            _merge(o, ops_i, in_buffer, buffer_time, buffer_root, ends)
-            mine, tail = ops_i[o], ends[o, at.TAIL]
-            _count_arrivals(mine[at.SEEN], tail, buffer_time[o], tally[o])
-            mine[at.LOST] = 0
-            left, head, rng[o] = _serve(
-                stop, ends[o, at.HEAD], tail, mine, ops_f[o],
-                samples[mine[at.SAMPLE_FROM] : mine[at.SAMPLE_TO]], rng[o], buffer_time[o],
-                buffer_root[o], begun_s[o], slot_f[o], slot_i[o], line_time[o], line_slot[o],
-                root_n, lost_root, left_s, arrived_s, started_s, out_root,
-            )  # fmt: skip
-            if mine[at.LIMIT] > 0:
-                undecided = max(head, mine[at.ADMITTED])
-                _, kept = _keep(
-                    undecided, tail, False, mine, begun_s[o], buffer_time[o], buffer_root[o],
-                    root_n, lost_root,
-                )  # fmt: skip
-                tail = undecided + kept
-                tally[o, at.DROPPED] += mine[at.LOST]
-                finish_roots(
-                    mine[at.LOST], no_times, lost_root, root_s, root_n, root_free, whole, interval
-                )
-            if head == tail:
-                head = tail = 0
-            ends[o, at.HEAD], ends[o, at.TAIL] = head, tail
-            mine[at.SEEN] = mine[at.ADMITTED] = tail
+            _merge(net, o)
+            _count_arrivals(net, o)
+            left = _serve(net, o, stop)
             count_departures(
-                left, left_s, arrived_s, started_s, ops_f[o, at.SLO_S], every, quantise, tally[o],
-                recent[o], sketch[o],
+                net, o, left, net.out_f[at.OUT_LEFT_S], net.out_f[at.OUT_ARRIVED_S],
+                net.out_f[at.OUT_STARTED_S],
             )  # fmt: skip
-            if _send(
-                left, edge_start[o], edge_start[o + 1], operators, edges, edge_part, left_s,
-                out_root, buffer_time, buffer_root, ends, root_n, rng,
-            ):  # fmt: skip
-                finish_roots(left, left_s, out_root, root_s, root_n, root_free, whole, interval)
+            _send(net, o, left)
         whole[at.NOW] = stop
         if stop >= whole[at.NEXT_CONTENTION]:
-            set_slow_down(stop, ops_f, slot_f, slot_i, hosts, whole)
+            set_slow_down(net, stop)
         if stop >= whole[at.NEXT_MONITOR]:
-            end_interval(
-                stop, rows[filled], before, ops_f, ends, slot_f, slot_i, hosts, tally, whole, sketch
-            )
+            end_interval(net, stop, rows[filled])
             filled += 1
     return filled, 0, 0
 
 
-@compiled(inline="always")
-def _nothing_to_do(
-    o: int,
-    stop: float,
-    ops_i: Ints,
-    in_buffer: Ints,
-    ends: Ints,
-    slot_i: Ints,
-    line_time: Floats,
-    line_slot: Ints,
-) -> bool:
+@compiled(inside=True)
+def _nothing_to_do(net: Network, o: int, stop: float) -> bool:
     """Whether no item waits for an operator, and none leaves it before `stop`.
 
     This is so for most operators of a large graph with few items, whose windows are short where
-    hosts are slowed down. The parameters are arrays of `Network`.
+    hosts are slowed down.
     """
+    ops_i, in_buffer, ends, line_time = net.ops_i, net.in_buffer, net.ends, net.line_time
     if ends[o, at.TAIL] != 0:
         return False
     for i in range(ops_i[o, at.IN_FROM], ops_i[o, at.IN_TO]):
@@ -166,14 +105,20 @@ def _nothing_to_do(
     for place in range(first, first + ops_i[o, at.LINE_COUNT]):
         if line_time[o, place & mask] >= stop:
             return True
-        if slot_i[o, at.ROOT, line_slot[o, place & mask]] >= 0:
+        if net.slot_i[o, at.ROOT, net.line_slot[o, place & mask]] >= 0:
             return False
     return True
 
 
 @compiled(inside=True)
-def _count_arrivals(first: int, last: int, times: Floats, tally: Floats) -> None:
+def _count_arrivals(net: Network, o: int) -> None:
     """Count the items that have arrived in a queue, and the gaps between them."""
+    times, tally, first, last = (
+        net.buffer_time[o],
+        net.tally[o],
+        net.ops_i[o, at.SEEN],
+        net.ends[o, at.TAIL],
+    )
     before, gap_s, gap_square = tally[at.LAST_ARRIVAL_S], 0.0, 0.0
     for i in range(first, last):
         gap = times[i] - before
@@ -188,25 +133,16 @@ def _count_arrivals(first: int, last: int, times: Floats, tally: Floats) -> None
 
 
 @compiled(inside=True)
-def _keep(
-    first: int,
-    last: int,
-    only_one: bool,
-    mine: Ints,
-    begun_s: Floats,
-    queue_time: Floats,
-    queue_root: Ints,
-    root_n: Ints,
-    lost_root: Ints,
-) -> tuple[int, int]:
+def _keep(net: Network, o: int, first: int, last: int, most: int) -> tuple[int, int]:
     """Drop the items in queue places `first` to `last` that found the finite queue full.
 
     Services start in order, so the queue is full exactly if the service of the item that was
-    accepted LIMIT places before has not started. only_one: stop at the first item that is kept.
-    Returns the number of items examined and the number kept. Kept items move to the end of the
-    examined places with `only_one`, else to their start. The other parameters are the operator's
-    rows of `Network`.
+    accepted LIMIT places before has not started. most: keep ONE item, which stays where it is, or
+    ALL, which move to the start of the examined places. Returns the number of items examined and
+    the number kept.
     """
+    mine, begun_s, root_n = net.ops_i[o], net.begun_s[o], net.root_n
+    queue_time, queue_root = net.buffer_time[o], net.buffer_root[o]
     limit = mine[at.LIMIT]
     kept = 0
     for i in range(first, last):
@@ -218,12 +154,12 @@ def _keep(
             root = queue_root[i]
             root_n[root, at.SPOILED] = 1
             root_n[root, at.LIVE] -= 1
-            lost_root[mine[at.LOST]] = root
+            net.lost_root[mine[at.LOST]] = root
             mine[at.LOST] += 1
             continue
         mine[at.ACCEPTED] += 1
         kept += 1
-        if only_one:
+        if most == at.ONE:
             return i + 1 - first, 1
         queue_time[first + kept - 1] = queue_time[i]
         queue_root[first + kept - 1] = queue_root[i]
@@ -231,41 +167,31 @@ def _keep(
 
 
 @compiled(inside=True, error_model="numpy")
-def _serve(
-    stop: float,
-    head: int,
-    tail: int,
-    mine: Ints,
-    service: Floats,
-    samples: Floats,
-    state: np.uint64,
-    queue_time: Floats,
-    queue_root: Ints,
-    begun_s: Floats,
-    slot_f: Floats,
-    slot_i: Ints,
-    line_time: Floats,
-    line_slot: Ints,
-    root_n: Ints,
-    lost_root: Ints,
-    out_left: Floats,
-    out_arrived: Floats,
-    out_started: Floats,
-    out_root: Ints,
-) -> tuple[int, int, np.uint64]:
+def _serve(net: Network, o: int, stop: float) -> int:
     """Simulate all services of an operator that start or end before `stop`.
 
-    mine, service: its rows of `ops_i` and `ops_f`; slot_f, slot_i: its slots, with a row for each
-    kind of figure. Returns the number of items that left, the new head of the queue and the state
-    of the random stream.
+    Returns the number of items that left, which stand in `out_f` and `out_root`.
     """
+    mine, service, samples = net.ops_i[o], net.ops_f[o], net.samples
+    queue_time, queue_root, begun_s = net.buffer_time[o], net.buffer_root[o], net.begun_s[o]
+    line_time, line_slot, slot_f, slot_i = (
+        net.line_time[o],
+        net.line_slot[o],
+        net.slot_f[o],
+        net.slot_i[o],
+    )
+    out_left, out_root = net.out_f[at.OUT_LEFT_S], net.out_root
+    out_arrived, out_started = net.out_f[at.OUT_ARRIVED_S], net.out_f[at.OUT_STARTED_S]
     first, count, mask = mine[at.LINE_FIRST], mine[at.LINE_COUNT], len(line_time) - 1
     kind, limit = mine[at.KIND], mine[at.LIMIT]
+    first_sample, sample_count = mine[at.SAMPLE_FROM], mine[at.SAMPLE_TO] - mine[at.SAMPLE_FROM]
     mean_s, log_mean, log_sigma = service[at.MEAN_S], service[at.LOG_MEAN], service[at.LOG_SIGMA]
     arrived, started = slot_f[at.ARRIVED_S], slot_f[at.STARTED_S]
     busy, pace = slot_f[at.BUSY_S], slot_f[at.PACE]
     holds, alive = slot_i[at.ROOT], slot_i[at.ALIVE]
     done, turn, taken = slot_i[at.DONE], slot_i[at.TURN], mine[at.TAKEN]
+    head, tail, state = net.ends[o, at.HEAD], net.ends[o, at.TAIL], net.rng[o]
+    mine[at.LOST] = 0
     left = 0
     place = first  # the server to examine: the first in line while items wait
     while place < first + count:
@@ -292,9 +218,7 @@ def _serve(
                 place += 1
                 continue
         if limit > 0 and head < tail and mine[at.ADMITTED] == head:
-            seen, kept = _keep(
-                head, tail, True, mine, begun_s, queue_time, queue_root, root_n, lost_root
-            )
+            seen, kept = _keep(net, o, head, tail, at.ONE)
             head += seen - kept
             mine[at.ADMITTED] = head + kept
         if head == tail:
@@ -306,7 +230,7 @@ def _serve(
             begun_s[mine[at.BEGUN] % limit] = begin
             mine[at.BEGUN] += 1
         takes, state = service_time(
-            kind, mean_s, log_mean, log_sigma, samples, 0, len(samples), state
+            kind, mean_s, log_mean, log_sigma, samples, first_sample, sample_count, state
         )
         takes *= pace[slot]
         ready = begin + takes
@@ -329,7 +253,24 @@ def _serve(
     for place in range(first, first + count):
         slot_f[at.FREE_S, line_slot[place & mask]] = line_time[place & mask]
     mine[at.LINE_FIRST], mine[at.LINE_COUNT], mine[at.TAKEN] = first, count, taken
-    return left, head, state
+    net.rng[o] = state
+    _close_queue(net, o, head, tail)
+    return left
+
+
+@compiled(inside=True)
+def _close_queue(net: Network, o: int, head: int, tail: int) -> None:
+    """Drop items of a finite queue that found it full, and note where the queue is now."""
+    mine = net.ops_i[o]
+    if mine[at.LIMIT] > 0:
+        undecided = max(head, mine[at.ADMITTED])
+        tail = undecided + _keep(net, o, undecided, tail, at.ALL)[1]
+        net.tally[o, at.DROPPED] += mine[at.LOST]
+        finish_roots(net, mine[at.LOST], net.lost_root, at.NONE)
+    if head == tail:
+        head = tail = 0
+    net.ends[o, at.HEAD], net.ends[o, at.TAIL] = head, tail
+    mine[at.SEEN] = mine[at.ADMITTED] = tail
 
 
 # --- routing ----------------------------------------------------------------------------------
@@ -363,23 +304,15 @@ def _first_from(times: Floats, low: int, high: int, moment: float) -> int:
 
 @compiled(inside=True)
 def _needs(
-    times: Floats,
-    position: Ints,
-    until: Ints,
-    stop: float,
-    order: Ints,
-    edge_start: Ints,
-    edges: Ints,
-    edge_part: Floats,
-    ops_i: Ints,
-    ends: Ints,
-    buffer_time: Floats,
-    buffer_root: Ints,
+    net: Network, times: Floats, position: Ints, until: Ints, stop: float
 ) -> tuple[int, int]:
     """Most items that a buffer may have to hold in this window, and the number of new roots."""
+    edge_start, edges, edge_part, ops_i = net.edge_start, net.edges, net.edge_part, net.ops_i
+    ends, buffer_time, buffer_root = net.ends, net.buffer_time, net.buffer_root
+    bound, coming = net.needs[0], net.needs[1]
     operators = len(ops_i)
-    bound = np.zeros(operators + len(position), np.int64)
-    coming = np.zeros(operators, np.int64)
+    for origin in range(len(bound)):
+        bound[origin] = coming[origin] = 0
     room = 0
     roots = 0
     for rank in range(len(bound)):  # sources first, then operators downstream
@@ -391,7 +324,7 @@ def _needs(
             bound[origin] = last - position[rank]
             roots += bound[origin]
         else:
-            origin = order[rank - len(position)]
+            origin = net.order[rank - len(position)]
             waiting = ends[origin, at.TAIL] - ends[origin, at.HEAD]
             bound[origin] = waiting + ops_i[origin, at.LINE_COUNT] + coming[origin]
             room = max(room, bound[origin])
@@ -413,21 +346,17 @@ def _needs(
 
 @compiled(inside=True)
 def _admit(
+    net: Network,
     source: int,
     times: Floats,
     position: Ints,
     until: Ints,
     stop: float,
     shed_fraction: float,
-    rng: Words,
-    out_time: Floats,
-    out_root: Ints,
-    root_s: Floats,
-    root_n: Ints,
-    root_free: Ints,
-    whole: Floats,
 ) -> int:
     """Give roots to the items of a source that arrive before `stop`; returns their number."""
+    root_s, root_n, root_free, whole = net.root_s, net.root_n, net.root_free, net.whole
+    out_time, out_root, rng = net.out_f[at.OUT_LEFT_S], net.out_root, net.rng
     free = root_free[len(root_free) - 1]
     which = len(rng) - len(position) + source
     state = rng[which]
@@ -457,29 +386,17 @@ def _admit(
 
 
 @compiled(inside=True)
-def _send(
-    count: int,
-    edge_from: int,
-    edge_to: int,
-    operators: int,
-    edges: Ints,
-    edge_part: Floats,
-    out_time: Floats,
-    out_root: Ints,
-    buffer_time: Floats,
-    buffer_root: Ints,
-    ends: Ints,
-    root_n: Ints,
-    rng: Words,
-) -> bool:
-    """Send copies of the items that left over all edges, and count them at their roots.
+def _send(net: Network, origin: int, count: int) -> None:
+    """Send copies of the items that left an origin over its edges, and count them at their roots.
 
-    Returns whether some of the items may have been the last of their roots. Then the caller has to
-    subtract the items themselves; otherwise a copy takes the place of each.
+    Where no copy is sure, items may have been the last of their roots. They are then subtracted;
+    otherwise a copy takes the place of each.
     """
+    edges, buffer_time, buffer_root, ends = net.edges, net.buffer_time, net.buffer_root, net.ends
+    out_time, out_root, root_n = net.out_f[at.OUT_LEFT_S], net.out_root, net.root_n
     sure = 0
-    for e in range(edge_from, edge_to):
-        buffer, whole_copies, part = edges[e, at.BUFFER], edges[e, at.WHOLE], edge_part[e]
+    for e in range(net.edge_start[origin], net.edge_start[origin + 1]):
+        buffer, whole_copies, part = edges[e, at.BUFFER], edges[e, at.WHOLE], net.edge_part[e]
         sure += whole_copies
         end = ends[buffer, at.TAIL]
         if part == 0.0 and whole_copies == 1:
@@ -488,7 +405,8 @@ def _send(
                 buffer_root[buffer, end + i] = out_root[i]
             ends[buffer, at.TAIL] = end + count
             continue
-        state = rng[operators + e]
+        stream = len(net.ops_i) + e
+        state = net.rng[stream]
         for i in range(count):
             copies = whole_copies
             if part > 0.0:
@@ -501,19 +419,24 @@ def _send(
                 buffer_root[buffer, end] = out_root[i]
                 end += 1
         ends[buffer, at.TAIL] = end
-        rng[operators + e] = state
+        net.rng[stream] = state
     if sure > 1:
         for i in range(count):
             root_n[out_root[i], at.LIVE] += sure - 1
-    return sure == 0
+    if sure == 0:
+        finish_roots(net, count, out_root, at.ONE)
 
 
 @compiled(inside=True)
-def _merge(
-    o: int, ops_i: Ints, in_buffer: Ints, buffer_time: Floats, buffer_root: Ints, ends: Ints
-) -> None:
+def _merge(net: Network, o: int) -> None:
     """Merge the items of several edges into one queue, in order of time."""
-    first, last = ops_i[o, at.IN_FROM], ops_i[o, at.IN_TO]
+    in_buffer, ends, buffer_time, buffer_root = (
+        net.in_buffer,
+        net.ends,
+        net.buffer_time,
+        net.buffer_root,
+    )
+    first, last = net.ops_i[o, at.IN_FROM], net.ops_i[o, at.IN_TO]
     if first == last:
         return
     tail = ends[o, at.TAIL]

@@ -13,7 +13,8 @@ code around them share this state. Terms:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +23,16 @@ from tidegate.model.topology import Edge, Topology
 from tidegate.simulation.kernels.random import streams
 from tidegate.simulation.kernels.sketch import BUCKETS
 from tidegate.simulation.settings import CloudSettings, ServiceTime
+from tidegate.theory.arrays import Structure
 
 __all__ = ["Network", "build_network", "grown", "with_more_hosts", "with_more_slots"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
+
+# How many, as an argument: Numba compiles a function again for each number that stands in a call.
+NONE, ONE, ALL = range(3)
 
 # States of a slot.
 NO_SERVER, SERVING, LEAVING = 0, 1, 2
@@ -147,11 +152,9 @@ CHUNK = 4096
 SERVICE_STREAMS, ROUTING_STREAMS, SHEDDING_STREAMS = 1, 2, 3
 
 
-class Network(NamedTuple):
-    """All arrays of a network; the names of their columns stand above.
-
-    They are few and wide on purpose: compiled code pays for each array that it is handed.
-    """
+@dataclass(frozen=True, eq=False)
+class Network(Structure):
+    """All arrays of a network; the names of their columns stand above."""
 
     order: Ints  # operators, upstream first; empty when there is a loop
     edge_start: Ints  # edges of an origin are edge_start[origin] : edge_start[origin + 1]
@@ -176,11 +179,14 @@ class Network(NamedTuple):
     root_n: Ints
     root_free: Ints  # numbers that are free, the last entry says how many
     hosts: Floats
+    host_load: Floats  # what a kernel adds up for each host, by resource
+    needs: Ints  # items that may leave each origin, and come to each operator, in this window
     rng: Words  # of the operators' service, then of the edges, then of the sources' shedding
     tally: Floats
     whole: Floats
     recent: Floats
     sketch: Ints  # one row an operator, then the whole network, then its current interval
+    before: Floats  # cumulative counts at the start of the current interval, like a row of a series
 
 
 def build_network(topology: Topology, settings: CloudSettings, seed: int) -> Network:
@@ -222,12 +228,14 @@ def build_network(topology: Topology, settings: CloudSettings, seed: int) -> Net
         begun_s=np.zeros((n, max(1, int(ops_i[:, LIMIT].max())))),
         **_slot_arrays(n, 8),
         **_root_arrays(2 * CHUNK),
-        hosts=_host_array(8),
+        **_host_arrays(8),
+        needs=np.zeros((2, n + sources), np.int64),
         rng=np.concatenate(rng),
         tally=tally,
         whole=whole,
         recent=np.zeros((n, RECENT)),
         sketch=np.zeros((n + 2, BUCKETS), np.int64),
+        before=np.zeros(ROW_OPERATORS + ROW_PER_OPERATOR * n),
     )
 
 
@@ -312,11 +320,11 @@ def _root_arrays(roots: int) -> dict[str, Any]:
     }
 
 
-def _host_array(hosts: int) -> Floats:
+def _host_arrays(hosts: int) -> dict[str, Any]:
     array = np.zeros((hosts, 5))
     array[:, SLOW] = array[:, HOST_CORES] = 1.0
     array[:, FROM_S], array[:, UNTIL_S] = np.inf, -np.inf
-    return array
+    return {"hosts": array, "host_load": np.zeros((2, hosts))}
 
 
 def _widened(net: Network, new: dict[str, Any]) -> Network:
@@ -324,7 +332,7 @@ def _widened(net: Network, new: dict[str, Any]) -> Network:
     for name, values in new.items():
         before = getattr(net, name)
         values[tuple(slice(0, size) for size in before.shape)] = before
-    return net._replace(**new)
+    return replace(net, **new)
 
 
 def with_more_slots(net: Network) -> Network:
@@ -335,7 +343,7 @@ def with_more_slots(net: Network) -> Network:
 
 def with_more_hosts(net: Network) -> Network:
     """The same network with room for twice the hosts."""
-    return _widened(net, {"hosts": _host_array(2 * len(net.hosts))})
+    return _widened(net, _host_arrays(2 * len(net.hosts)))
 
 
 def grown(net: Network, room: int, roots: int) -> Network:
@@ -347,7 +355,7 @@ def grown(net: Network, room: int, roots: int) -> Network:
         for buffer, (head, tail) in enumerate(net.ends.tolist()):
             for name in ("buffer_time", "buffer_root"):
                 new[name][buffer, head:tail] = getattr(net, name)[buffer, head:tail]
-        net = net._replace(**new)
+        net = replace(net, **new)
     old = len(net.root_s)
     if roots > old:
         more = max(roots, 2 * old)
@@ -357,7 +365,6 @@ def grown(net: Network, room: int, roots: int) -> Network:
         count = len(free) + more - old
         unused = np.zeros(more + 1 - count, np.int64)
         unused[-1] = count
-        net = _widened(net, new)._replace(
-            root_free=np.concatenate([np.arange(old, more), free, unused])
-        )
+        roots_free = np.concatenate([np.arange(old, more), free, unused])
+        net = replace(_widened(net, new), root_free=roots_free)
     return net
