@@ -28,7 +28,7 @@ from tidegate.lab.future.reward import LatencySarsa, with_latency
 from tidegate.lab.future.train import MAX_HOSTS, MAX_STEP, Piece, cost_of, train
 from tidegate.lab.future.trained import BEFORE, Features, Trained, read_trained
 from tidegate.lab.future.visp import CriticalBtu, PredictiveBtu
-from tidegate.lab.papers.fugu.runs import Case, run_case
+from tidegate.lab.papers.fugu.runs import FORMER, Case, run_case
 from tidegate.lab.scenario_options import ScenarioOptions
 from tidegate.model import Latency, OperatorReading, Snapshot
 from tidegate.policies.adaptive_provisioning import AdaptiveProvisioningMemory
@@ -41,8 +41,8 @@ from tidegate.workloads import RateTrace
 
 
 def test_without_a_weight_the_policy_is_the_published_one() -> None:
-    plain = with_latency(0.0)
-    assert run_case(1, Case("sarsa"), 60, policy=plain) == run_case(1, Case("sarsa"), 60)
+    plain, case = with_latency(0.0), Case("sarsa", **FORMER)
+    assert run_case(1, case, 60, policy=plain) == run_case(1, case, 60)
 
 
 def _with_latency(seconds: float) -> Snapshot:

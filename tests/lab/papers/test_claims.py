@@ -62,17 +62,30 @@ def test_the_page_has_the_cause_of_each_claim_that_is_not_reproduced() -> None:
     paper = load_paper("visp")
     verdicts: list[Verdict] = ["reproduced", "partly", "not clear", "not", "untestable"]
     answers = {
-        claim: Answer("1", verdict, f"cause {n}.")
+        claim: Answer("1", verdict, f"Does not hold in: a. See Fig. 7: cause {n}. Figures.")
         for n, (claim, verdict) in enumerate(zip(paper.claims, verdicts, strict=False))
     }
     page = claims_page([Experiment(paper, answers, seeds=7)], "some command")
-    found = re.findall(r"^- (V-\d\d), .* \((.*)\): (.*) Shown by `(.*)`\.$", page, flags=re.M)
+    line = r"^- \*\*(V-\d\d)\*\*, .* \(\*(.*)\*\): (.*) Shown by `(.*)`\.$"
+    found = re.findall(line, page, flags=re.M)
     command = "tidegate reproduce visp --seeds 7"
     assert found == [
-        ("V-02", "partly", "cause 1.", command),
-        ("V-03", "not clear", "cause 2.", command),
-        ("V-04", "not", "cause 3.", command),
+        ("V-02", "partly", "See Fig. 7: cause 1.", command),
+        ("V-03", "not clear", "See Fig. 7: cause 2.", command),
+        ("V-04", "not", "See Fig. 7: cause 3.", command),
     ]
+    assert page.index("cause 3") < page.index("| id |")  # a reader sees it before the table
+
+
+def test_the_page_counts_the_verdicts_of_each_paper_first() -> None:
+    fugu, visp = load_paper("fugu"), load_paper("visp")
+    news = [
+        Experiment(fugu, {claim: Answer("1", "not") for claim in fugu.claims}),
+        Experiment(visp, {claim: Answer("1", "reproduced") for claim in visp.claims}),
+    ]
+    page = claims_page(news, "some command")
+    assert "| FUGU | 18 | 0 | 0 | 0 | 18 | 0 |\n| VISP | 13 | 13 | 0 | 0 | 0 | 0 |\n" in page
+    assert page.index("| VISP | 13 |") < page.index("| id |")
 
 
 def test_rows_of_a_page_without_seeds_stay() -> None:

@@ -78,7 +78,7 @@ def test_recommended_must_be_lowest_with_every_seed() -> None:
     assert claims.lowest({"a": BAD}, "why").verdict == "not"
     mixed = claims.lowest({"a": GOOD, "b": BAD}, "It is so.")
     assert mixed.verdict == "not clear"
-    assert "Does not hold in: b. It is so." in mixed.reason
+    assert "It is so. Does not hold in: b." in mixed.reason
     assert "It is so." not in claims.lowest({"a": GOOD}, "It is so.").reason
 
 

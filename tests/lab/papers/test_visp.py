@@ -184,7 +184,7 @@ def test_the_published_tables_are_carried_over() -> None:
 
 @pytest.mark.parametrize("claim", PAPER.claims, ids=lambda claim: claim.id)
 def test_every_claim_holds_for_the_published_tables_themselves(claim: VispClaim) -> None:
-    finding = claim.find(Reading(PUBLISHED, (3, 2, 1), (0.8, 0.6, 0.7)))
+    finding = claim.find(Reading(PUBLISHED, (3, 2, 1), (0.8, 0.6, 0.7), (0.6, 0.7, 0.8)))
     assert finding.holds, finding
 
 
@@ -285,9 +285,15 @@ def test_real_time_within_five_points(column: str, share: float, holds: bool) ->
 
 
 def test_instances_stay_high_with_both_long_units() -> None:
-    assert claims.instances_stay.find(Reading({}, correlations=(0.8, 0.6, 0.7))).held == 2
-    assert claims.instances_stay.find(Reading({}, correlations=(0.8, 0.6, 0.8))).held == 1
-    assert claims.instances_stay.find(Reading({}, correlations=(0.5, 0.6, 0.7))).held == 0
+    assert claims.instances_stay.find(Reading({}, kept=(0.6, 0.7, 0.8))).held == 2
+    assert claims.instances_stay.find(Reading({}, kept=(0.6, 0.7, 0.6))).held == 1
+    assert claims.instances_stay.find(Reading({}, kept=(0.9, 0.7, 0.8))).held == 0
+
+
+def test_instances_follow_the_volume_less_with_both_long_units() -> None:
+    assert claims.instances_follow(Reading({}, correlations=(0.8, 0.6, 0.7))).held == 2
+    assert claims.instances_follow(Reading({}, correlations=(0.8, 0.6, 0.8))).held == 1
+    assert claims.instances_follow(Reading({}, correlations=(0.5, 0.6, 0.7))).held == 0
 
 
 def test_verdicts() -> None:
@@ -317,7 +323,10 @@ def test_every_claim_of_the_paper_is_answered_once(results: VispResults) -> None
     experiment = PAPER.judge(results)
     assert [row["id"] for row in experiment.rows()] == [f"V-{n:02}" for n in range(1, 14)]
     assert all(answer.measured and answer.elsewhere for answer in experiment.answers.values())
-    assert [claim.id for claim, answer in experiment.answers.items() if answer.first] == ["V-01"]
+    assert [claim.id for claim, answer in experiment.answers.items() if answer.first] == [
+        "V-01",
+        "V-13",
+    ]
     assert experiment.tables.count("<td") == 4 * 7 * 6
     assert all(svg.startswith("<svg") for _, svg in experiment.figures)
     assert all(name in " ".join(experiment.notes) for name in ("Fitted", "as coded"))

@@ -91,11 +91,18 @@ def test_a_stopped_instance_serves_until_the_next_turn() -> None:
     assert plan.deployment.hosts == ("host-1",)
 
 
-def test_the_baseline_stops_the_instance_on_the_emptiest_host() -> None:
-    hosts = {"host-1": ALL, "host-2": ["O6", "O1", "O1"], "host-3": ["O6"]}
+@pytest.mark.parametrize(
+    ("policy", "stopped"),
+    [(BaselineReasoner(), "O6-2"), (BaselineReasoner(stops="newest"), "O6-3")],
+    ids=["emptiest", "newest"],
+)
+def test_the_baseline_stops_the_instance_on_the_emptiest_host_or_the_newest(
+    policy: BaselineReasoner, stopped: str
+) -> None:
+    hosts = {"host-1": ALL, "host-2": ["O6"], "host-3": ["O6", "O1", "O1"]}
     waiting = dict.fromkeys(ALL, (100.0, ())) | {"O6": (5.0, ())}
-    _, records = BaselineReasoner().decide(world(hosts, waiting), Records())
-    assert list(records.stopping) == ["O6-3"]
+    _, records = policy.decide(world(hosts, waiting), Records())
+    assert list(records.stopping) == [stopped]
 
 
 def test_a_host_is_leased_although_scaling_down_made_room() -> None:

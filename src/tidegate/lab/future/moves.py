@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scipy import stats
 
 from tidegate.lab.future.questions import Finding, Question, Size, Table, change_text
 from tidegate.lab.papers.claims import Figure, Progress
-from tidegate.lab.papers.fugu.runs import QUICK_MOVES, TARGET, Case, Measures, run_case
-from tidegate.lab.papers.fugu.world import AS_ASSUMED, POINTS, TURN_S, Assumptions, FuguWorld
+from tidegate.lab.papers.fugu.runs import FORMER, QUICK_MOVES, TARGET, Case, Measures, run_case
+from tidegate.lab.papers.fugu.world import POINTS, TURN_S, Assumptions, FuguWorld
 from tidegate.lab.papers.statistics import interval
 from tidegate.loop.controller import Controller
 from tidegate.model import Snapshot
@@ -31,7 +31,11 @@ STEP = 0.01
 """Resolution of loads when the cheapest operators are selected, in cores."""
 BUSIEST = 0.95
 """Largest utilisation that a forecast assumes, so that it stays finite."""
-WORLDS = {"as-assumed": AS_ASSUMED, "quick-moves": QUICK_MOVES}
+WORLDS: Mapping[str, Assumptions] = {
+    "as-assumed": FORMER["assumed"],
+    "quick-moves": replace(QUICK_MOVES, measured_turns=1),
+}
+"""FUGU's world when these runs were made: loads of one turn."""
 
 
 def peak_s(pause_s: float, rate_per_s: float, service_s: float, turn_s: float = TURN_S) -> float:
@@ -114,7 +118,8 @@ class ForecastMoves(LocalThreshold):
 
     def selection(self, packing: Packing) -> Selection:
         """The operators with the least sum of forecast peaks that bring the host to its target."""
-        peaks = forecasts(packing.snapshot, (QUICK_MOVES if self.quick else AS_ASSUMED).settings)
+        world = WORLDS["quick-moves" if self.quick else "as-assumed"]
+        peaks = forecasts(packing.snapshot, world.settings)
 
         def select(loads: Mapping[str, float], needed: float) -> tuple[str, ...]:
             operators = {name: packing.hosts[packing.home[name]][name].operator for name in loads}
@@ -144,7 +149,7 @@ def observed_peaks(seed: int, assumed: Assumptions, points: int) -> list[Peak]:
     """The moves of local thresholds on Day 1, with forecasts and measured peaks."""
     world = FuguWorld(seed, points, assumed)
     cloud = world.simulation(1, TARGET)
-    controller = Controller(cloud, Case("local").build(), seed=seed)
+    controller = Controller(cloud, Case("local", **FORMER).build(), seed=seed)
     means: list[dict[str, float]] = []
     full: list[bool] = []
     moved: list[tuple[range, str, float, float, float]] = []
@@ -193,7 +198,7 @@ def run(size: Size, progress: Progress) -> Finding:
         for m, variant in enumerate(WORLDS):
             progress((n + m / len(WORLDS)) / size.seeds, f"seed {seed}, {variant}")
             peaks[variant].append(observed_peaks(seed, WORLDS[variant], points))
-            case = Case("local", assumed=WORLDS[variant])
+            case = Case("local", **{**FORMER, "assumed": WORLDS[variant]})
             quick = variant == "quick-moves"
             weighed = ForecastMoves(**case.settings(), quick=quick)
             for chosen, policy in ((False, None), (True, weighed)):

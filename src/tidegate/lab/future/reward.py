@@ -10,7 +10,7 @@ from tidegate.lab.backtest import bound_of
 from tidegate.lab.future.days import SLO_S, DayResult, day_scenario, exchange_days, run_day
 from tidegate.lab.future.questions import Finding, Question, Size, Table, change_text
 from tidegate.lab.papers.claims import Progress
-from tidegate.lab.papers.fugu.runs import TARGET, Case, Measures, run_case
+from tidegate.lab.papers.fugu.runs import FORMER, TARGET, Case, Measures, run_case
 from tidegate.lab.papers.fugu.world import POINTS
 from tidegate.lab.papers.statistics import interval
 from tidegate.model import Host, Snapshot
@@ -77,7 +77,7 @@ class LatencySarsa(Sarsa):
 
 def with_latency(weight: float) -> LatencySarsa:
     """The learning policy of FUGU's experiments, with a weight of latency in its reward."""
-    return LatencySarsa(**Case("sarsa").settings(), weight=weight)
+    return LatencySarsa(**Case("sarsa", **FORMER).settings(), weight=weight)
 
 
 def run(size: Size, progress: Progress) -> Finding:
@@ -91,7 +91,7 @@ def run(size: Size, progress: Progress) -> Finding:
         for m, weight in enumerate(WEIGHTS):
             progress((n + m / len(WEIGHTS)) / size.seeds, f"seed {seed}, weight {weight:g}")
             rewarded = with_latency(weight)
-            fugu[weight].append(run_case(seed, Case("sarsa"), points, policy=rewarded))
+            fugu[weight].append(run_case(seed, Case("sarsa", **FORMER), points, policy=rewarded))
             plain = LatencySarsa(TARGET, weight=weight)
             days[weight].append(run_day(scenario, plain, seed, bound))
     return _finding(fugu, days)

@@ -310,6 +310,9 @@ def overall(holds: Mapping[str, Sequence[bool]]) -> Verdict:
     return "partly" if any(every) else "not"
 
 
+WHERE = "Does not hold in"
+
+
 def failing(holds: Mapping[str, Sequence[bool]]) -> str:
     """Where a criterion does not hold, as a sentence; empty when it holds everywhere.
 
@@ -321,7 +324,7 @@ def failing(holds: Mapping[str, Sequence[bool]]) -> str:
         for name, values in holds.items()
         if not all(values)
     ]
-    return "Does not hold in: " + "; ".join(found) + "." if found else ""
+    return f"{WHERE}: " + "; ".join(found) + "." if found else ""
 
 
 def join(*sentences: str) -> str:
@@ -330,9 +333,9 @@ def join(*sentences: str) -> str:
 
 
 def because(holds: Mapping[str, Sequence[bool]], why: str = "") -> str:
-    """Where a criterion does not hold and why; empty when it holds everywhere."""
+    """Why a criterion does not hold and where; empty when it holds everywhere."""
     where = failing(holds)
-    return join(where, why) if where else ""
+    return join(why, where) if where else ""
 
 
 # --- the page -------------------------------------------------------------------------------------
@@ -378,25 +381,32 @@ def claims_page(experiments: Sequence[Experiment], command: str, before: str = "
                 answer.reason or "–",
             ]
             rows[claim.id] = [cell.replace("|", "\\|") for cell in cells]
+    ordered = [cells for _, cells in sorted(rows.items(), key=_place)]
     lines = [
         "# Claims of the papers",
         "",
+        f"{len(rows)} published claims: {_counted(ordered, VERDICT)}. By the first criteria: "
+        f"{_counted(ordered, FIRST)}.",
+        "",
+        *_summary(ordered),
+        "",
+        "The verdict is that of the paper's primary world, the reading that is consistent with "
+        "most of its printed numbers. *Not clear*: chance could have decided it.",
+        *_causes(ordered),
+        "",
+        "## All claims",
+        "",
         f"Written by `tidegate reproduce`, last by `{command}`, which renews only the rows of its "
-        f"papers; do not edit. {len(rows)} published claims: "
-        f"{_counted(rows.values(), VERDICT)}. By the first criteria: "
-        f"{_counted(rows.values(), FIRST)}.",
+        "papers; do not edit.",
         "",
         "*Reproduced when* was agreed on before anything was measured; *amended* is what decides "
         "in its place, and why. *Partly when* is the rule of the experiment, if there is "
-        "anything between holding and not. The verdict is that of the paper's primary world, the "
-        "reading that is consistent with most of its printed numbers; *elsewhere* is what other "
-        "readings give. *Seeds*: runs of each experiment, – for a quick run of an earlier version. "
-        "*Not clear*: chance could have decided it.",
+        "anything between holding and not. *Elsewhere* is what other readings give. *Seeds*: runs "
+        "of each experiment, – for a quick run of an earlier version.",
         "",
         "| " + " | ".join(HEAD) + " |",
         "|" + "---|" * len(HEAD),
-        *("| " + " | ".join(cells) + " |" for _, cells in sorted(rows.items(), key=_place)),
-        *_causes([cells for _, cells in sorted(rows.items(), key=_place)]),
+        *("| " + " | ".join(cells) + " |" for cells in ordered),
     ]
     sections = dict(re.findall(r"<!-- tables of (\w+) -->\n(.*?)\n<!-- end -->", before, re.S))
     sections |= {e.paper.name: e.tables for e in experiments if e.tables}
@@ -405,17 +415,50 @@ def claims_page(experiments: Sequence[Experiment], command: str, before: str = "
     return "\n".join(lines) + "\n"
 
 
+def _summary(rows: Sequence[Sequence[str]]) -> list[str]:
+    """How many claims of each paper have which verdict."""
+    papers: dict[str, list[str]] = {}
+    for row in rows:
+        papers.setdefault(_title(row), []).append(row[VERDICT])
+    verdicts = get_args(Verdict)
+    return [
+        f"| paper | claims | {' | '.join(verdicts)} |",
+        "|---|" + "---:|" * (1 + len(verdicts)),
+        *(
+            f"| {title} | {len(found)} | {' | '.join(str(found.count(v)) for v in verdicts)} |"
+            for title, found in papers.items()
+        ),
+    ]
+
+
 def _causes(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The claims that are not reproduced: the cause of each, and the command that shows it."""
+    """The claims that are not reproduced: the cause of each, and the command that shows it.
+
+    The first sentence of a reason that does not just say where is the cause, the others are the
+    figures behind it.
+    """
     missed = [row for row in rows if row[VERDICT] not in ("reproduced", "untestable")]
     if not missed:
         return []
-    lines = ["", "## Not reproduced: causes", ""]
+    lines = [
+        "",
+        "## Not reproduced, and why",
+        "",
+        "The figures behind each sentence are in the last column of the table below.",
+        "",
+    ]
     for row in missed:
-        paper, seeds = row[1].split(",")[0].lower(), row[SEEDS]
+        paper, seeds = _title(row).lower(), row[SEEDS]
         command = f"tidegate reproduce {paper}" + ("" if seeds == "–" else f" --seeds {seeds}")
-        lines.append(f"- {row[0]}, {row[2]} ({row[VERDICT]}): {row[-1]} Shown by `{command}`.")
+        sentences = re.split(r"(?<=\.) (?=[A-Z])", row[-1])
+        cause = next((x for x in sentences if not x.startswith(WHERE)), sentences[0])
+        lines.append(f"- **{row[0]}**, {row[2]} (*{row[VERDICT]}*): {cause} Shown by `{command}`.")
     return lines
+
+
+def _title(row: Sequence[str]) -> str:
+    """The title of a claim's paper."""
+    return row[1].split(",")[0]
 
 
 def _cells(line: str) -> list[str]:
@@ -426,7 +469,7 @@ def _cells(line: str) -> list[str]:
 
 def _place(row: tuple[str, Sequence[str]]) -> tuple[str, str]:
     """Claims in the order of the papers' titles."""
-    return row[1][1].split(",")[0].lower(), row[0]
+    return _title(row[1]).lower(), row[0]
 
 
 def _counted(rows: Iterable[Sequence[str]], column: int) -> str:

@@ -133,12 +133,13 @@ def patterns_underestimated_more(results: DrsResults) -> Answer:
     why = ""
     if networks.patterns:
         why = (
-            "The network decides. Both applications are underestimated alike with "
+            "What a hop in the network costs decides, and the paper prints no number from which it "
+            "could be fitted. Both applications are underestimated alike with "
             f"{networks.alike_ms:.1f} ms a hop. Of the sojourn time of frequent patterns it takes "
             + ", ".join(
                 f"{networks.share(hop_ms):.0%} with {hop_ms:g} ms" for hop_ms in networks.patterns
             )
-            + "; the paper, which does not say what a hop costs, calls its part dominant."
+            + "; the paper calls its part dominant."
         )
     return split(holds, parts, PRIMARY, why)
 

@@ -26,10 +26,12 @@ from tidegate.lab.papers.drs.world import (
     VLD_STEADY,
     Allocation,
     App,
+    SojournTimes,
     chain,
     measure,
     shape,
 )
+from tidegate.lab.papers.jobs import run_jobs
 from tidegate.lab.papers.statistics import mean, mean_between, ranks
 from tidegate.loop.backend import Outcome
 from tidegate.model import Deployment, HostOffer, Instance, Plan, Snapshot
@@ -365,11 +367,16 @@ class Six:
         return mean([float(stretch[place] == min(stretch)) for stretch in both])
 
 
+def _measured(job: tuple[App, Allocation, int, float, float]) -> SojournTimes:
+    return measure(*job)
+
+
 def _six(app: App, seeds: int, duration_s: float) -> Six:
     """Figs. 6 and 7: six allocations, all with the same arrivals."""
     rows = []
     for allocation in app.allocations:
-        runs = [measure(app, allocation, seed, duration_s) for seed in _seeds(seeds)]
+        jobs = [(app, allocation, seed, duration_s, HOP_S) for seed in _seeds(seeds)]
+        runs = run_jobs(_measured, jobs)
         rows.append(
             AllocationTimes(
                 allocation,
@@ -413,13 +420,11 @@ def _networks(seeds: int, size: DrsLengths) -> Networks:
 
     def ratios(app: App, duration_s: float) -> dict[float, list[float]]:
         estimate_s = app.estimate_s(app.best)
-        return {
-            hop_ms: [
-                measure(app, app.best, seed, duration_s, hop_ms / 1000).mean_s / estimate_s
-                for seed in _seeds(seeds)
-            ]
-            for hop_ms in HOPS_MS
-        }
+        found = {}
+        for hop_ms in HOPS_MS:
+            jobs = [(app, app.best, seed, duration_s, hop_ms / 1000) for seed in _seeds(seeds)]
+            found[hop_ms] = [run.mean_s / estimate_s for run in run_jobs(_measured, jobs)]
+        return found
 
     return Networks(ratios(VLD_26, size.logo_s), ratios(FPD, size.pattern_s))
 
@@ -430,8 +435,8 @@ def _ratios(seeds: int, items: int) -> dict[float, list[float]]:
     for cpu_ms in CPU_MS:
         app = chain(cpu_ms / 1000)
         estimate = app.estimate_s(app.best)
-        runs = (measure(app, app.best, s, items / app.rate_per_s) for s in _seeds(seeds))
-        ratios[cpu_ms] = [m.mean_s / estimate for m in runs]
+        jobs = [(app, app.best, s, items / app.rate_per_s, HOP_S) for s in _seeds(seeds)]
+        ratios[cpu_ms] = [m.mean_s / estimate for m in run_jobs(_measured, jobs)]
     return ratios
 
 
@@ -449,17 +454,21 @@ class BadStart:
     restarted: Sequence[Controlled] = ()
 
 
+def _rebalanced(job: tuple[App, Allocation, int, bool]) -> Controlled:
+    return rebalance(*job)
+
+
 def _bad_starts(name: str, app: App, seeds: int) -> dict[str, BadStart]:
     some = _seeds(seeds)
     if not some:
         return {}
-    good = [rebalance(app, app.best, seed) for seed in some]
+    good = run_jobs(_rebalanced, [(app, app.best, seed, False) for seed in some])
     return {
         f"{name} from {shape(start)}": BadStart(
             app.best,
-            [rebalance(app, start, seed) for seed in some],
+            run_jobs(_rebalanced, [(app, start, seed, False) for seed in some]),
             good,
-            [rebalance(app, start, seed, restarting=True) for seed in some],
+            run_jobs(_rebalanced, [(app, start, seed, True) for seed in some]),
         )
         for start in app.printed
     }
@@ -473,11 +482,17 @@ class MachineRuns:
     removing: Sequence[Controlled] = ()
 
 
+def _changed(job: tuple[App, float, Allocation, int, bool, int]) -> Controlled:
+    return add_or_remove(*job)
+
+
 def _machines(app: App, seeds: int, restarting: bool = False, turns: int = POOLED) -> MachineRuns:
     some = _seeds(seeds)
     return MachineRuns(
-        [add_or_remove(app, 0.5, TO_17[0], seed, restarting, turns) for seed in some],
-        [add_or_remove(app, 1.0, TO_22[0], seed, restarting, turns) for seed in some],
+        *(
+            run_jobs(_changed, [(app, t_max_s, start, seed, restarting, turns) for seed in some])
+            for t_max_s, start in ((0.5, TO_17[0]), (1.0, TO_22[0]))
+        )
     )
 
 

@@ -14,26 +14,36 @@ from dataclasses import replace
 import numpy as np
 
 from tidegate.lab.papers.claims import Answer, Verdict, claim, judged, overall, together
+from tidegate.lab.papers.fugu.causes import (
+    P90,
+    UTILISATION,
+    calm_sectors,
+    dear_haste,
+    endless_buffers,
+    in_ms,
+    no_sooner,
+    quick_moves,
+    seldom_moved,
+    uncertainty,
+    unlearning,
+    what_learning_adds,
+    where_latency_arises,
+)
 from tidegate.lab.papers.fugu.runs import (
-    CALM_SECTORS,
     CONFIGURATIONS,
-    ENDLESS_BUFFERS,
-    MORE_HOSTS,
-    QUICK_MOVES,
     READINGS,
-    VIOLATIONS,
     VOLUMES,
     Case,
     FuguResults,
     of_volume,
 )
-from tidegate.lab.papers.statistics import half_width, interval
+from tidegate.lab.papers.fugu.world import MEASURED_TURNS, TURN_S
+from tidegate.lab.papers.statistics import interval
 from tidegate.policies.sarsa import QTable, Sarsa, SarsaMemory
 from tidegate.testing import fleet_snapshot
 
-__all__ = ["everywhere", "table_one", "what_learning_adds"]
+__all__ = ["everywhere", "table_one"]
 
-UTILISATION, P90 = "load_mean", "latency_p90_s"
 RISE = 1e-12
 """What counts as more: two equal runs do not show that something rises."""
 OTHERS = tuple(name for name in CONFIGURATIONS if name != "default")
@@ -99,14 +109,14 @@ def local_thresholds(results: FuguResults) -> Answer:
     load = results.of(case, UTILISATION)
     verdict = judged(load, 0.47, 0.57)
     good = verdict == "reproduced"
-    measured = f"{interval(load)}; p90 {_ms(results.of(case, P90))}"
+    measured = f"{interval(load)}; p90 {in_ms(results.of(case, P90))}"
     reason = (
         "The latency's absolute value depends on the machines and on how long a move pauses, which "
-        f"the paper does not say. {_where_latency_arises(results, case)}"
+        f"the paper does not say. {where_latency_arises(results, case)}"
     )
     if not good:
         reason = f"Hosts are kept {'fuller' if np.mean(load) > 0.52 else 'emptier'}. {reason}"
-        reason += f" {_calm_sectors(results)}"
+        reason += f" {calm_sectors(results)}"
     return Answer(measured, verdict, reason.strip())
 
 
@@ -117,11 +127,11 @@ def _shift(results: FuguResults, name: str, up: int) -> Answer:
     holds = [up * float(np.mean(values)) > 0 for values in (load, latency)]
     verdict = together([judged([up * v for v in values], low=RISE) for values in (load, latency)])
     moves = interval(results.more(case, base, "moves"), 0, sign=True)
-    reason = f"Moves {moves}. {_uncertainty(load, latency)}".strip()
+    reason = f"Moves {moves}. {uncertainty(load, latency)}".strip()
     if not all(holds):
         wrong = "latency" if holds[0] else "utilisation" if holds[1] else "both"
-        reason += f" The direction of {wrong} differs. {_where_latency_arises(results, case)}"
-    measured = f"utilisation {interval(load, 3, sign=True)}; p90 {_ms(latency, sign=True)}"
+        reason += f" The direction of {wrong} differs. {where_latency_arises(results, case)}"
+    measured = f"utilisation {interval(load, 3, sign=True)}; p90 {in_ms(latency, sign=True)}"
     return Answer(measured, verdict, reason)
 
 
@@ -151,15 +161,21 @@ def _dearer(results: FuguResults, name: str, what: str, label: str) -> Answer:
     latency, cause = results.more(case, base, P90), results.more(case, base, what)
     holds = [float(np.mean(values)) > 0 for values in (latency, cause)]
     digits = 0 if what == "moves" else 4
-    measured = f"p90 {_ms(latency, sign=True)}; {label} {interval(cause, digits, sign=True)}"
-    reason = _uncertainty(latency, cause)
+    measured = f"p90 {in_ms(latency, sign=True)}; {label} {interval(cause, digits, sign=True)}"
+    reason = uncertainty(latency, cause)
     verdict = together([judged(values, low=RISE) for values in (latency, cause)])
     if not all(holds):
-        reason += f" {_where_latency_arises(results, case)} {_where_latency_arises(results, base)}"
-        reason += f" {_quick_moves(results)}" if what == "moves" else ""
+        reason += f" {where_latency_arises(results, case)} {where_latency_arises(results, base)}"
+        reason += f" {quick_moves(results)}" if what == "moves" else ""
+    full = results.more(case, base, "overload")
+    if verdict != "reproduced" and what == "moves" and judged(full, low=RISE) != "reproduced":
+        reason = (
+            f"Overfull hosts decide on the latency, and {name} has no more of them (overload share "
+            f"{interval(full, 4, sign=True)}). {reason}"
+        )
     if verdict != "reproduced" and what == "overload":
         fewer = interval(results.more(case, base, "moves"), 0, sign=True)
-        reason += f" Moves {fewer}: what more overloads cost, fewer moves save."
+        reason = f"What more overloads cost, fewer moves save (moves {fewer}). {reason}"
     return Answer(measured, verdict, reason.strip())
 
 
@@ -200,11 +216,11 @@ def global_thresholds(results: FuguResults) -> Answer:
     reason = (
         f"Greatest host load {interval(results.of(case, 'load_max'))} while the mean stays between "
         f"the thresholds: {100 * results.mean(case, 'overload'):.0f} % of the host measurements "
-        f"are overfull and nobody acts. {_endless_buffers(results)}"
+        f"are overfull and nobody acts. {endless_buffers(results)}"
     ).strip()
     measured = (
-        f"{interval(load)}; p90 {_ms(latency)}, {times:.3g} times local's "
-        f"({_ms(results.of(base, P90))})"
+        f"{interval(load)}; p90 {in_ms(latency)}, {times:.3g} times local's "
+        f"({in_ms(results.of(base, P90))})"
     )
     size: Verdict = "reproduced" if 1 <= times <= 10 else "not"
     return Answer(measured, together([near, size]), reason, first=together([near, worse]))
@@ -232,8 +248,8 @@ def global_is_slower(results: FuguResults) -> Answer:
         reason = (
             f"With {name}, local thresholds move {results.mean(local, 'moves'):.0f} operators and "
             f"global ones {results.mean(whole, 'moves'):.0f}: where moves are dear, so is a local "
-            f"decision. {_where_latency_arises(results, local)} "
-            f"{_where_latency_arises(results, whole)}"
+            f"decision. {where_latency_arises(results, local)} "
+            f"{where_latency_arises(results, whole)}"
         )
     return Answer(measured, _verdict(*holds), reason)
 
@@ -259,14 +275,19 @@ def greatest_load(results: FuguResults) -> Answer:
     reason = ""
     if not all(below):
         reason = (
-            "The fullest of some five hosts, measured over 5 s, is far above the mean even when "
+            f"The fullest of some five hosts, measured over {MEASURED_TURNS * TURN_S:g} s, is far "
+            "above the mean even when "
             "placement is good, since sectors jump by a quarter from minute to minute as real ones "
             "do. To stay below 0.7 the paper's loads must have been smoother or averaged longer. "
-            f"{_calm_sectors(results)} "
+            f"{calm_sectors(results)} "
         )
     if not all(above):
         names = [name for name, holds in zip(CONFIGURATIONS, above, strict=True) if not holds]
-        reason += f"The mean happens to follow the fullest host with global {', '.join(names)}."
+        hosts = " and ".join(f"{results.mean(Case('global', n), 'hosts'):.1f}" for n in names)
+        reason += (
+            f"Global thresholds keep {hosts} hosts with {' and '.join(names)}, of which even the "
+            "fullest stays below 0.7."
+        )
     return Answer(measured + ")", _verdict(*above, *below), reason.strip())
 
 
@@ -350,7 +371,9 @@ def hosts_saved(results: FuguResults) -> Answer:
     measured = f"{interval(saved)} hosts (local {hosts[0]:.2f}, learning {hosts[1]:.2f})"
     gain = interval(results.more(Case("sarsa"), Case("local"), UTILISATION), 3, sign=True)
     unlearnt = 100 * results.mean(Case("sarsa"), "unlearnt")
-    reason = f"{_uncertainty(saved)} Utilisation {gain}; see F-11.".strip()
+    reason = f"{uncertainty(saved)} Utilisation {gain}; see F-11.".strip()
+    if verdict != "reproduced":
+        reason = f"{no_sooner(results)} {reason}"
     if verdict == "reproduced" and unlearnt > 1:
         reason += (
             f" For the wrong cause: {unlearnt:.0f} % of the overfull measurements are at hosts "
@@ -374,17 +397,18 @@ def worst_day(results: FuguResults) -> Answer:
     middle = float(np.median(worst))
     measured = f"{middle:.2f} (median over seeds; {worst.min():.2f} to {worst.max():.2f})"
     reason = (
-        "The worse of Days 2 and 3 is compared with Day 1. Generated days are as different in "
-        "volume as real ones, and each seed has its own three."
+        "How much more the days bring decides, which the paper does not print. The worse of Days 2 "
+        "and 3 is compared with Day 1. Generated days are as different in volume as real ones, and "
+        "each seed has its own three."
     )
     cases = [of_volume(volume) for volume in VOLUMES]
     if all(case in results.runs for case in cases):
         ratios = [np.median(np.array(results.of(case, P90)) / days[0]) for case in cases]
-        reason += " The volume decides: " + ", ".join(
+        reason += " The ratio is " + ", ".join(
             f"{ratio:.2f} with {volume:g} times Day 1's ticks on Day 2"
             for volume, ratio in zip(VOLUMES, ratios, strict=True)
         )
-        reason += ". The paper's text does not say how many ticks its days have."
+        reason += "."
     return Answer(measured, _verdict(middle > 1.4), reason)
 
 
@@ -405,7 +429,12 @@ def stable_days(results: FuguResults) -> Answer:
     )
     paired = [a - b for a, b in zip(spread["sarsa"], spread["local"], strict=True)]
     verdict = judged([-more for more in paired], low=RISE)
-    reason = _uncertainty(paired)
+    reason = uncertainty(paired)
+    if verdict != "reproduced":
+        reason = (
+            "With three days a seed, chance decides how much the days differ (spread of learning "
+            f"{interval(paired, sign=True)} against local's). {reason}"
+        )
     if not good:
         reason += " See F-11."
     return Answer(measured, verdict, reason.strip())
@@ -424,12 +453,12 @@ def learning_on(results: FuguResults) -> Answer:
     verdict = together([judged(load, low=RISE), judged([-x for x in latency], low=RISE)])
     measured = (
         f"{results.mean(base, UTILISATION):.3f} to {results.mean(case, UTILISATION):.3f} "
-        f"({interval(load, 3, sign=True)}); p90 {_ms(results.of(base, P90))} to "
-        f"{_ms(results.of(case, P90))}"
+        f"({interval(load, 3, sign=True)}); p90 {in_ms(results.of(base, P90))} to "
+        f"{in_ms(results.of(case, P90))}"
     )
-    reason = _uncertainty(load, latency)
+    reason = uncertainty(load, latency)
     if not all(holds):
-        reason += f" {_unlearning(results) or 'See F-11'}."
+        reason = f"{seldom_moved(results)} {reason} {unlearning(results)}"
     return Answer(measured, verdict, reason.strip())
 
 
@@ -453,13 +482,13 @@ def intensity_and_duration(results: FuguResults) -> Answer:
     falls = [results.more(a, b, UTILISATION) for a, b in itertools.pairwise(cases)]
     rises = [results.more(b, a, P90) for a, b in itertools.pairwise(cases)]
     verdict = together([_whole([judged(v, low=RISE) for v in some]) for some in (falls, rises)])
-    reason = _uncertainty(*differences)
+    reason = uncertainty(*differences)
     if not all(holds):
         same = sum(a == b for a, b in zip(*(results.runs[c] for c in cases[:2]), strict=True))
-        reason += (
-            f" dur 160 gives the very same run as the default with {same} of "
-            f"{len(results.runs[cases[0]])} seeds: α differs only after many visits of a state, "
-            "and no decision hangs on so little."
+        reason = (
+            "No decision hangs on how long is learnt, since α differs only after many visits of a "
+            f"state: dur 160 gives the very same run as the default with {same} of "
+            f"{len(results.runs[cases[0]])} seeds. {reason}"
         )
     return Answer(measured, verdict, reason.strip())
 
@@ -476,7 +505,7 @@ def every_setting(results: FuguResults) -> Answer:
     measured = (
         f"{sum(both)} of 3 (utilisation {sum(p[0] for p in pairs)}, p90 {sum(p[1] for p in pairs)})"
     )
-    reason = "" if all(both) else "See F-11."
+    reason = "" if all(both) else dear_haste(results)
     verdicts = [_better(results, case, Case("local"), 0.0) for case in cases]
     return Answer(measured, together(verdicts), reason)
 
@@ -497,132 +526,3 @@ def fewer_decisions(results: FuguResults) -> Answer:
         f"A decision is a turn that changes the deployment; moves {moves[0]} against {moves[1]}."
     )
     return Answer(measured, _verdict(good), reason)
-
-
-# --- causes ---------------------------------------------------------------------------------------
-
-
-def _ms(seconds: Sequence[float], sign: bool = False) -> str:
-    return interval([1000 * value for value in seconds], 0, sign) + " ms"
-
-
-def _uncertainty(*differences: Sequence[float]) -> str:
-    """A sentence when a difference is not clear of zero."""
-    unclear = 0
-    for values in differences:
-        half = half_width(values)
-        unclear += half is None or abs(float(np.mean(values))) <= half
-    if not unclear:
-        return ""
-    if all(len(values) < 2 for values in differences):
-        return "One seed only: no interval."
-    return f"Not clear of zero: {unclear} of {len(differences)} differences."
-
-
-def _where_latency_arises(results: FuguResults, case: Case) -> str:
-    """Shares of a case's latency by what happened around it."""
-    over, moved, rest = (
-        100 * results.mean(case, f"from_{name}") for name in ("overload", "moves", "rest")
-    )
-    return (
-        f"Of the latency of {case.policy} thresholds ({case.configuration}) {over:.0f} % arises at "
-        f"points with an overfull host, {moved:.0f} % after moves alone, {rest:.0f} % elsewhere."
-    )
-
-
-def _quick_moves(results: FuguResults) -> str:
-    """What an upper threshold of 0.7 does where moves pause for half a second, if that was run."""
-    case, base = (Case("local", c, assumed=QUICK_MOVES) for c in ("upper 0.7", "default"))
-    if case not in results.runs:
-        return ""
-    latency, moves = results.more(case, base, P90), results.more(case, base, "moves")
-    return (
-        "With pauses of half a second, upper 0.7 has p90 "
-        f"{_ms(latency, sign=True)} and {interval(moves, 0, sign=True)} moves."
-    )
-
-
-def _endless_buffers(results: FuguResults) -> str:
-    """What bounds the latency of global thresholds, if that was run."""
-    case, base = (Case(policy, assumed=ENDLESS_BUFFERS) for policy in ("global", "local"))
-    if case not in results.runs:
-        return ""
-    return (
-        f"With endless buffers, p90 is {_ms(results.of(case, P90))} (local "
-        f"{_ms(results.of(base, P90))})."
-    )
-
-
-def _calm_sectors(results: FuguResults) -> str:
-    """What the sectors' own fluctuation does to local thresholds, if that was run."""
-    case = Case("local", assumed=CALM_SECTORS)
-    if case not in results.runs:
-        return ""
-    return (
-        "If the sectors' shares never changed, the default would have a mean load of "
-        f"{interval(results.of(case, UTILISATION))}, a greatest of "
-        f"{interval(results.of(case, 'load_max'))} and p90 {_ms(results.of(case, P90))}."
-    )
-
-
-def what_learning_adds(results: FuguResults) -> str:
-    """What sets learning apart from local thresholds, piece by piece."""
-    local, none, default = Case("local"), Case("sarsa", learning="none"), Case("sarsa")
-    sentences = [
-        "Before it learns anything, the technique differs from local thresholds by "
-        f"{interval(results.more(none, local, UTILISATION), 3, sign=True)} utilisation and "
-        f"{interval(results.more(none, local, 'moves'), 0, sign=True)} moves, since it acts on one "
-        f"measurement and not on n = {VIOLATIONS} in a row"
-    ]
-    if Case("hasty") in results.runs:
-        hasty = results.more(Case("hasty"), local, UTILISATION)
-        sentences[0] += f" (local thresholds with n = 1: {interval(hasty, 3, sign=True)})"
-    sentences.append(
-        f"Learning adds {interval(results.more(default, none, UTILISATION), 3, sign=True)}. It "
-        "takes the best action always and never tries another, whose value so stays what it was, "
-        "while that of the action taken tends to r + βQ, about 1.1: the lower threshold differs "
-        f"from the first one in {100 * results.mean(default, 'lower_moved'):.0f} % of the tables' "
-        f"time, the upper in {100 * results.mean(default, 'upper_moved'):.0f} %"
-    )
-    sentences += [_quick_learning(results), _unlearning(results)]
-    return ". ".join(sentence for sentence in sentences if sentence) + "."
-
-
-def _quick_learning(results: FuguResults) -> str:
-    """Whether learning pays where its many moves cost little, if that was run."""
-    case, base, none = (
-        Case("sarsa", assumed=QUICK_MOVES),
-        Case("local", assumed=QUICK_MOVES),
-        Case("sarsa", learning="none", assumed=QUICK_MOVES),
-    )
-    if case not in results.runs:
-        return ""
-    return (
-        "Where a move pauses for half a second, the technique has "
-        f"{interval(results.more(case, base, UTILISATION), 3, sign=True)} utilisation and p90 "
-        f"{_ms(results.more(case, base, P90), sign=True)} against local, of which learning adds "
-        f"{interval(results.more(case, none, UTILISATION), 3, sign=True)} and "
-        f"{_ms(results.more(case, none, P90), sign=True)}"
-    )
-
-
-def _unlearning(results: FuguResults) -> str:
-    """How much of the overload is at hosts that have learnt never to scale out, and why."""
-    mine = [case for case in results.runs if case.policy == "sarsa"]
-    lost = max(results.mean(case, "unlearnt") for case in mine)
-    if lost <= 0.005:
-        return ""
-    text = (
-        "A scale-out that finds no room is cancelled and penalised, after which a full host "
-        f"prefers to do nothing: up to {100 * lost:.0f} % of the overfull measurements of a "
-        "case are at hosts that have unlearnt to scale out"
-    )
-    case, local = (Case(policy, assumed=MORE_HOSTS) for policy in ("sarsa", "local"))
-    if case in results.runs:
-        late, base = (_ms(results.of(c, P90)) for c in (case, local))
-        text += (
-            f"; without a limit of ten hosts it is {100 * results.mean(case, 'unlearnt'):.0f} %, "
-            f"p90 {late} (local {base}) and the utilisation "
-            f"{interval(results.more(case, local, UTILISATION), 3, sign=True)} against local"
-        )
-    return text

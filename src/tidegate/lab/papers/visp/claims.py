@@ -22,6 +22,7 @@ from tidegate.lab.papers.visp.runs import (
     FEWER_ITEMS,
     FIRST,
     FIRST_CODED,
+    NEWEST,
     OTHER_THRESHOLDS,
     PANELS,
     PUBLISHED,
@@ -48,10 +49,12 @@ BTU_MINUTES = (10, 30, 60)
 
 SHARES = tuple(baseline_share(pattern) for pattern in PATTERNS)
 HOSTS = (
-    "The hosts of the baseline are too dear at the published compliance, except on random walk 1. "
+    "The baseline keeps its hosts longer than the published one at the same compliance, and "
+    "nothing in the authors' code, which was read again for it, explains why theirs left sooner. "
     f"By its penalties, the published baseline processed {100 * min(SHARES):.0f} to "
     f"{100 * max(SHARES):.0f} % of what the BTU-based runs processed, which the paper does not "
-    "mention. With as many items, its hosts cost less; why items are missing is not known. "
+    "mention. With as many items, its hosts cost less. Where the newest instance stops, as the "
+    "code seems to do against its intention, leases are shorter and more, but not cheaper. "
     f"Where an image takes {FAST_OCR_S:g} s with the baseline, its hosts fit the pattern on which "
     "that time was found (stepwise), but not the walk; and BTU-based hosts need the longer time. "
     "So no time for an image explains both policies and all patterns."
@@ -119,6 +122,7 @@ def visp_claim(
     why: str = "",
     more: Callable[[VispResults, Find], tuple[str, str]] | None = None,
     amended: str = "",
+    first: Find | None = None,
 ) -> Callable[[Find], VispClaim]:
     """Declare a claim above the function that finds which of its parts hold.
 
@@ -131,12 +135,12 @@ def visp_claim(
         why: Why the claim is not reproduced: the mechanism that we found.
         more: Returns text to append to the measurement and to the reason.
         amended: The criterion that decides instead, and why.
+        first: What holds by the first criterion, where the amended one asks for something else.
     """
 
     def declare(find: Find) -> VispClaim:
         def judge(results: VispResults) -> Answer:
             whole, samples = find(results.reading(RETOLD)), _samples(results, find)
-            strict = [replace(sample, enough=None) for sample in samples]
             measured = f"{whole.measured}{_spread(results, find, RETOLD)}"
             found = verdict(whole, samples)
             reason = "" if found == "reproduced" else why
@@ -148,7 +152,7 @@ def visp_claim(
                 found,
                 reason,
                 _elsewhere(results, find),
-                verdict(replace(whole, enough=None), strict) if amended else None,
+                _by_first_criterion(results, first or find) if amended else None,
             )
 
         return VispClaim(
@@ -156,6 +160,13 @@ def visp_claim(
         )
 
     return declare
+
+
+def _by_first_criterion(results: VispResults, find: Find) -> Verdict:
+    """The verdict when all parts must hold."""
+    whole, samples = find(results.reading(RETOLD)), _samples(results, find)
+    strict = [replace(sample, enough=None) for sample in samples]
+    return verdict(replace(whole, enough=None), strict)
 
 
 def _samples(results: VispResults, find: Find) -> list[Finding]:
@@ -173,6 +184,7 @@ def _elsewhere(results: VispResults, find: Find) -> str:
     """What the other readings with full tables give."""
     parts = []
     for variant in (
+        NEWEST,
         FEWER_ITEMS,
         FAST_BASELINE,
         OTHER_THRESHOLDS,
@@ -243,8 +255,14 @@ def clock(results: VispResults, find: Find) -> tuple[str, str]:
 
 def fast_images(results: VispResults, find: Find) -> tuple[str, str]:
     """What hosts cost where images take less time, and how long the baseline keeps its hosts."""
-    theirs, ours, fast = (
-        leases(table) for table in (PUBLISHED, results.table(RETOLD), results.table(FAST_BASELINE))
+    theirs, ours, fast, newest = (
+        leases(table)
+        for table in (
+            PUBLISHED,
+            results.table(RETOLD),
+            results.table(FAST_BASELINE),
+            results.table(NEWEST),
+        )
     )
     btu = ", ".join(
         f"{column} {100 * (_fast_cost(results, column) - 1):+.0f} %" for column in BTU_COLUMNS
@@ -255,7 +273,8 @@ def fast_images(results: VispResults, find: Find) -> tuple[str, str]:
         f"{FAST_BASELINE.name} {_against(results.table(FAST_BASELINE), COLUMNS[3:])}; with "
         f"{FAST_IMAGES.name} BTU-based, stepwise alone, {btu}. By its costs at 10 and 60 minutes, "
         f"the published baseline has {theirs[0]:.0f} leases of {theirs[1]:.0f} minutes a run, this "
-        f"one {ours[0]:.0f} of {ours[1]:.0f}, with faster images {fast[0]:.0f} of {fast[1]:.0f}."
+        f"one {ours[0]:.0f} of {ours[1]:.0f}, with faster images {fast[0]:.0f} of {fast[1]:.0f}, "
+        f"where the newest instance stops {newest[0]:.0f} of {newest[1]:.0f}."
     )
 
 
@@ -459,12 +478,29 @@ def half_in_real_time(reading: Reading) -> Finding:
     return Finding(text, held, 4, (baseline, *based))
 
 
-@visp_claim(
-    "V-13", "Random walk 1", "with BTU30 and BTU60 instances stay high when volume falls",
-    published="gap", criterion="correlation of instances with volume lower than BTU10's",
-    why="Instances follow the volume in all three; the difference is within the spread.",
-)  # fmt: skip
-def instances_stay(reading: Reading) -> Finding:
+def instances_follow(reading: Reading) -> Finding:
+    """V-13 by its first criterion."""
     ten, thirty, sixty = reading.correlations
     text = f"correlation {ten:.2f} (BTU10), {thirty:.2f} (BTU30), {sixty:.2f} (BTU60)"
     return Finding(text, (thirty < ten) + (sixty < ten), 2, (ten, thirty, sixty))
+
+
+@visp_claim(
+    "V-13", "Random walk 1", "with BTU30 and BTU60 instances stay high when volume falls",
+    published="gap", criterion="correlation of instances with volume lower than BTU10's",
+    amended="more of the mean number of instances than with BTU10 in the quarter of the time with "
+    "the least volume: the claim is about falls, while a correlation also falls when instances "
+    "follow a rise late or go up and down often, as with BTU10. Chosen after the first criterion "
+    "had failed, before this one was measured",
+    why="Instances follow the volume in all three; the difference is within the spread.",
+    first=instances_follow,
+)  # fmt: skip
+def instances_stay(reading: Reading) -> Finding:
+    ten, thirty, sixty = reading.kept
+    text = (
+        f"{100 * ten:.0f} % (BTU10), {100 * thirty:.0f} % (BTU30), {100 * sixty:.0f} % (BTU60) of "
+        "the mean number of instances when the volume is least; "
+        + instances_follow(reading).measured
+    )
+    held = (thirty > ten) + (sixty > ten)
+    return Finding(text, held, 2, (100 * ten, 100 * thirty, 100 * sixty))

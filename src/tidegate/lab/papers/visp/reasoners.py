@@ -15,7 +15,7 @@ import random
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from tidegate.codec import Value
 from tidegate.lab.papers.visp.original import predicted_through_origin_s
@@ -271,13 +271,23 @@ class Reasoner(Policy):
 
 @dataclass(frozen=True)
 class BaselineReasoner(Reasoner):
-    """The baseline as coded: queues alone, first fit; the instance on the emptiest host stops."""
+    """The baseline as coded: queues alone, first fit.
+
+    The code means to stop the instance on the emptiest host. It looks hosts up in a map by objects
+    whose hash seems to change with each reading of the database (Lombok's `@Data` over a Hibernate
+    bag). If so, it finds none of them, and the last instance of its list stops: the newest.
+    """
 
     name: ClassVar[str] = "visp-baseline-as-coded"
 
     up: float = setting(250.0, "more waiting items than this start one instance", low=0)
     double: float = setting(1250.0, "more waiting items than this start two", low=0)
     down: float = setting(20.0, "fewer waiting items than this stop one instance", low=0)
+    stops: Literal["emptiest", "newest"] = setting(
+        "emptiest",
+        "instance that stops: the one on the emptiest host, or the newest",
+        choices=("emptiest", "newest"),
+    )
 
     def reason(self, turn: Turn) -> None:
         """Mark empty hosts, prolong leases that have ended, then look at each queue."""
@@ -304,17 +314,18 @@ class BaselineReasoner(Reasoner):
                 return host
         return turn.lease()
 
-    @staticmethod
-    def _stop_one(turn: Turn, operator: str) -> None:
+    def _stop_one(self, turn: Turn, operator: str) -> None:
         instances = turn.running(operator)
         if len(instances) < 2:
             return
-        loneliest, most = instances[0], turn.free(instances[0].host)
-        for instance in instances[1:]:
-            free = turn.free(instance.host)
-            if free[0] > most[0] and free[1] > most[1]:
-                loneliest, most = instance, free
-        turn.stop(loneliest, "idle")
+        chosen, most = instances[-1], turn.free(instances[0].host)
+        if self.stops == "emptiest":
+            chosen = instances[0]
+            for instance in instances[1:]:
+                free = turn.free(instance.host)
+                if free[0] > most[0] and free[1] > most[1]:
+                    chosen, most = instance, free
+        turn.stop(chosen, "idle")
 
 
 @dataclass(frozen=True)

@@ -178,6 +178,8 @@ class Variant:
             and hosts cost what their records say.
         largest_queue: Policies see the largest queue of an operator, not the sum.
         spread_s: Time over which the items of a burst arrive, in seconds.
+        stops: Which instance the retold baseline stops, see `BaselineReasoner`.
+        connection_s: Time to open and close a connection to the broker, in seconds.
         ocr_s: Time for one image at O1 where the code occupies an instance, in seconds.
         baseline_ocr_s: The same under the baseline.
         baseline_items: Share of the items that the baseline gets, by pattern; empty: all of them.
@@ -196,6 +198,8 @@ class Variant:
     retold: bool = False
     largest_queue: bool = False
     spread_s: float = 0.0
+    stops: Literal["emptiest", "newest"] = "emptiest"
+    connection_s: float = CONNECTION_S
     ocr_s: float = CODE_OCR_S
     baseline_ocr_s: float = CODE_OCR_S
     baseline_items: tuple[tuple[Pattern, float], ...] = ()
@@ -206,7 +210,7 @@ class Variant:
         if self.retold and configuration.btu:
             return BtuReasoner(penalty=self.penalty)
         if self.retold:
-            return BaselineReasoner(up=up, double=double, down=down)
+            return BaselineReasoner(up=up, double=double, down=down, stops=self.stops)
         if configuration.btu:
             if self.differences:
                 return OriginalBtu(penalty=self.penalty, differences=self.differences)
@@ -214,13 +218,18 @@ class Variant:
         return QueueThreshold(up=up, double=double, down=down)
 
 
-def service_s(facts: OperatorFacts, occupancy: Occupancy, ocr_s: float = CODE_OCR_S) -> float:
+def service_s(
+    facts: OperatorFacts,
+    occupancy: Occupancy,
+    ocr_s: float = CODE_OCR_S,
+    connection_s: float = CONNECTION_S,
+) -> float:
     """How long one item occupies an instance, in seconds.
 
     "durations": the published duration less the half second that the clock adds to it, and at
     least what the code sleeps plus its overhead. "sleeps": only the latter. "code": what the code
     does, connections to the broker included, on the channel of the largest queue; `ocr_s` is then
-    the time for one image at O1, in seconds.
+    the time for one image at O1 and `connection_s` that for a connection, in seconds.
 
     >>> [round(service_s(OPERATORS[name], "code"), 3) for name in ("O1", "O2", "O3", "O6", "O9")]
     [1.267, 0.047, 0.077, 0.027, 0.007]
@@ -228,15 +237,18 @@ def service_s(facts: OperatorFacts, occupancy: Occupancy, ocr_s: float = CODE_OC
     if occupancy == "code":
         work = ocr_s if facts.code_sleep_s == OCR_S else facts.code_sleep_s
         work += RECEIVE_S + facts.key_value_calls * KEY_VALUE_S
-        return (work + (facts.emitted + REPORTED) * CONNECTION_S) * facts.largest_queue
+        return (work + (facts.emitted + REPORTED) * connection_s) * facts.largest_queue
     slept = facts.code_sleep_s + OVERHEAD_S
     return max(slept, facts.slo_s - CLOCK_ERROR_S) if occupancy == "durations" else slept
 
 
 def make_topology(
-    occupancy: Occupancy = "durations", code_demands: bool = False, ocr_s: float = CODE_OCR_S
+    occupancy: Occupancy = "durations",
+    code_demands: bool = False,
+    ocr_s: float = CODE_OCR_S,
+    connection_s: float = CONNECTION_S,
 ) -> Topology:
-    """The nine operators, with one machine sending. ocr_s: see `service_s`.
+    """The nine operators, with one machine sending. ocr_s, connection_s: see `service_s`.
 
     >>> rates = make_topology().arrival_rates()
     >>> round(sum(rates.values()) * TICK_S, 1)  # operator-items per machine and tick
@@ -248,7 +260,7 @@ def make_topology(
             Resources(facts.code_cores, facts.code_memory_mb)
             if code_demands
             else Resources(facts.shares / CPU_SHARES_PER_CORE, facts.memory_mb),
-            service_time_s=service_s(facts, occupancy, ocr_s),
+            service_time_s=service_s(facts, occupancy, ocr_s, connection_s),
             service_scv=SERVICE_SCV,
             slo_s=facts.slo_s,
         )
@@ -337,7 +349,7 @@ def drive(
     them), and every billing unit would end exactly at a turn.
     """
     ocr_s = variant.ocr_s if configuration.btu else variant.baseline_ocr_s
-    topology = make_topology(variant.occupancy, variant.code_demands, ocr_s)
+    topology = make_topology(variant.occupancy, variant.code_demands, ocr_s, variant.connection_s)
     offer = HostOffer(
         CODE_HOST if variant.code_demands else HOST,
         billing_unit_s=60.0 * configuration.minutes,
