@@ -15,6 +15,10 @@ from tidegate.dashboard import limits
 from tidegate.dashboard.limits import LimitedProtocol, LimitedSocket
 
 
+def test_the_limits_are_those_of_the_security_page() -> None:
+    assert (limits.MOST_CONNECTIONS, limits.REQUEST_S, limits.HEADER_BYTES) == (200, 10.0, 16_384)
+
+
 def test_connections_beyond_the_limit_are_closed_until_others_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
