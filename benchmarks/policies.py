@@ -11,7 +11,8 @@ FOLDER holds ``<family>/*_rate.csv`` or ``.csv.gz``, with the columns t_s and ra
 generated days run. The settings of `tide` were chosen on the traces in `CHOSEN_ON`; the others are
 reported apart. With --seeds, each run is repeated with other arrivals, service times and
 start-up times. Runs are kept in --out and not repeated: stop it and start it again at any time.
-After a change of a policy, use --again with its name.
+After a change of a policy, use --again with its name. Those of docs/measured/policies.md are in its
+folder, so that it goes on where the last one stopped.
 
     python benchmarks/policies.py [FOLDER] [--world queues] [--only xetra_2018] [--days 1]
 """
@@ -511,13 +512,12 @@ def main() -> None:
     reader.add_argument("--shares", default="0.95,0.99,0.999", help="promised shares of tide")
     reader.add_argument("--seeds", type=int, default=1, help="runs of each policy on each trace")
     reader.add_argument("--days", type=float, default=1.0, help="first days of each trace")
-    reader.add_argument("--out", type=Path, default=Path("out/bench-policies/runs.jsonl"))
+    reader.add_argument("--out", type=Path, default=Path("docs/measured/policies.jsonl"))
     reader.add_argument("--again", default=(), nargs="*", help="policies to run again")
     reader.add_argument("--page", type=Path, help="renew the tables of this world in a page")
     given = reader.parse_args()
     print(f"a turn of tide: {turn_ms():.3f} ms (goal: 0.5 ms)", flush=True)
     text = tables(run_all(given), given.world)
-    given.out.with_name(f"{given.world}.md").write_text(text)
     if given.page is not None:
         given.page.write_text(renewed(given.page.read_text(), given.world, text))
     print(text)
