@@ -63,3 +63,16 @@ def test_a_message_shows_the_ends_of_a_long_key() -> None:
     assert len(str(error)) < 300
     assert str(error).startswith("firstx") and "xlast is 1; it must be" in str(error)
     assert len(error.key) == 10_009, "who catches it has all of it"
+
+
+def test_of_a_value_that_repeats_itself_only_the_beginning_is_written() -> None:
+    """A YAML file of aliases describes gigabytes, and all of it would be made before it is cut."""
+    written = []
+
+    class Part:
+        def __repr__(self) -> str:
+            written.append(1)
+            return "part"
+
+    assert len(str(InputError("key", [[Part()] * 1000] * 1000, "small"))) < 300
+    assert 0 < len(written) <= 2500

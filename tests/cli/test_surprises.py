@@ -288,6 +288,16 @@ def test_output_does_not_need_utf_8(encoding: str, journals: dict[str, Path]) ->
         assert done.returncode == 0 and done.stdout and not done.stderr, done.stderr
 
 
+def test_a_trace_of_damaged_gzip_or_beyond_any_rate_is_one_sentence(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(b"t_s,rate\n0,10\n60,20\n" * 20, mtime=0))
+    packed[10] = 0xFF  # no kind of block
+    (tmp_path / "trace.csv.gz").write_bytes(packed)
+    (tmp_path / "trace.csv").write_text("t_s,rate\n0,1e13\n60,1e13\n")
+    for name in ("trace.csv.gz", "trace.csv"):
+        words = ("traces", "describe", tmp_path / name, "--report", tmp_path / "out.html")
+        one_sentence(tidegate(*words))
+
+
 def test_a_device_that_never_ends_is_not_read_to_its_end(tmp_path: Path) -> None:
     """Nor is a pipe waited for in which a file of settings or an address is expected."""
     pipe = tmp_path / "pipe"
