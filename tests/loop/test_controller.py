@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 import threading
 from pathlib import Path
 from typing import Any
@@ -54,27 +53,6 @@ def test_a_failing_turn_is_journalled_and_the_loop_lives(tmp_path: Path) -> None
     assert [turn.number for turn in read_journal(journal.path)] == [1, 2, 3, 4]
     assert turns[1].snapshot is None
     assert turns[2].plan is not None and turns[2].outcome is None
-
-
-@pytest.mark.parametrize("before", [True, False])
-def test_garbage_is_collected_between_turns_only(before: bool) -> None:
-    collecting: list[bool] = []
-
-    class Watched(FlakyWorld):
-        def observe(self) -> Snapshot:
-            collecting.append(gc.isenabled())
-            return super().observe()
-
-    controller = Controller(Watched(), create("local-threshold"))
-    was = gc.isenabled()
-    try:
-        (gc.enable if before else gc.disable)()
-        for _ in range(3):  # the second and the third one fail
-            controller.step()
-            collecting.append(gc.isenabled())
-    finally:
-        (gc.enable if was else gc.disable)()
-    assert collecting == [False, before] * 3
 
 
 def test_a_failed_turn_leaves_the_memory_as_it_was() -> None:

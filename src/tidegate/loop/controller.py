@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import time
 from collections.abc import Callable
@@ -108,16 +107,10 @@ class Controller:
         self._recorder.note(text)
 
     def step(self) -> Turn:
-        """One turn. The garbage collector waits until it is over, as it may take as long."""
+        """One turn."""
         self.turns += 1
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            with log_fields(turn=self.turns):
-                return self._step()
-        finally:
-            if collects:
-                gc.enable()
+        with log_fields(turn=self.turns):
+            return self._step()
 
     def _step(self) -> Turn:
         snapshot = plan = outcome = error = None
