@@ -132,28 +132,6 @@ def test_state_is_where_the_tasks_ran(live: Live, stream: Stream, gateway: Gatew
     assert sum(partitions.values()) == 2, "spark.sql.shuffle.partitions"
 
 
-def test_an_executor_more_and_one_fewer(live: Live, stream: Stream, gateway: Gateway) -> None:
-    live.cluster.lease("second")
-    live.cluster.wait_for_host("second")
-    assert gateway.request_total(2)
-    until("there are two", lambda: len(gateway.executors()) == 2)
-    assert gateway.request_total(1)
-    newest = gateway.executors()[-1].id
-    assert gateway.decommission([newest], "a test") == [newest]
-    until("it leaves", lambda: newest not in [e.id for e in gateway.executors() if not e.leaving])
-    until("it has left", lambda: newest not in [e.id for e in gateway.executors()])
-    assert gateway.request_total(2)
-    until("there are two again", lambda: len(gateway.executors()) == 2)
-    newest = gateway.executors()[-1].id
-    assert gateway.request_total(1)
-    assert gateway.kill([newest]) == [newest]
-    until("it is gone", lambda: newest not in [e.id for e in gateway.executors()])
-    assert gateway.decommission([], "") == gateway.kill([]) == []
-    live.cluster.give_back("second")
-    stream.feed(1)
-    stream.check()
-
-
 def test_both_say_the_same_at_the_same_time(live: Live, stream: Stream) -> None:
     gateways = InProcessGateway(live.spark, watch_only=True), live.agent(watch_only=True)
     heard: tuple[list[Any], list[Any]] = ([], [])
@@ -177,7 +155,16 @@ def test_both_say_the_same_at_the_same_time(live: Live, stream: Stream) -> None:
         lambda g: g.state_partitions(),
     ]
     for look in looks:
-        until("they agree", lambda look=look: look(gateways[0]) == look(gateways[1]))  # type: ignore[misc]
+        said: list[object] = []
+
+        def agree(look: Callable[[Gateway], object] = look, said: list[object] = said) -> bool:
+            said[:] = [look(gateway) for gateway in gateways]
+            return said[0] == said[1]
+
+        try:
+            until("they agree", agree)
+        except AssertionError as error:
+            raise AssertionError(f"{said[0]} is not {said[1]}") from error
     same = [text for kind, text in heard[0] if kind == "progress"]
     assert same and same == [text for kind, text in heard[1] if kind == "progress"]
 
@@ -188,6 +175,28 @@ def idle(gateway: Gateway, stream: Stream) -> bool:
 
 
 # --- the agent alone --------------------------------------------------------------------------
+
+
+def test_an_executor_more_and_one_fewer(live: Live, stream: Stream, gateway: Gateway) -> None:
+    live.cluster.lease("second")
+    live.cluster.wait_for_host("second")
+    assert gateway.request_total(2)
+    until("there are two", lambda: len(gateway.executors()) == 2)
+    assert gateway.request_total(1)
+    newest = gateway.executors()[-1].id
+    assert gateway.decommission([newest], "a test") == [newest]
+    until("it leaves", lambda: newest not in [e.id for e in gateway.executors() if not e.leaving])
+    until("it has left", lambda: newest not in [e.id for e in gateway.executors()])
+    assert gateway.request_total(2)
+    until("there are two again", lambda: len(gateway.executors()) == 2)
+    newest = gateway.executors()[-1].id
+    assert gateway.request_total(1)
+    assert gateway.kill([newest]) == [newest]
+    until("it is gone", lambda: newest not in [e.id for e in gateway.executors()])
+    assert gateway.decommission([], "") == gateway.kill([]) == []
+    live.cluster.give_back("second")
+    stream.feed(1)
+    stream.check()
 
 
 def test_a_world_is_observed_through_the_agent(live: Live, stream: Stream) -> None:
