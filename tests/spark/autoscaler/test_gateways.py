@@ -146,11 +146,13 @@ def test_both_say_the_same_at_the_same_time(live: Live, stream: Stream) -> None:
     for end in ends:
         end()
     query = str(stream.query.id)
+    # The agent tells of a query what it saw when it last listed all of them, and an idle query
+    # looks for data a hundred times a second: each look lists them again.
     looks: list[Callable[[Gateway], object]] = [
         lambda g: g.executors(),
-        lambda g: g.active_queries(),
-        lambda g: (g.trigger_of(query), g.status_of(query), g.read_limits(query)),
-        lambda g: (g.files_read(query), g.in_batch(), g.tasks_of(str(stream.query.runId))),
+        lambda g: (g.active_queries(), g.trigger_of(query), g.status_of(query)),
+        lambda g: (g.active_queries(), g.read_limits(query), g.files_read(query)),
+        lambda g: (g.in_batch(), g.tasks_of(str(stream.query.runId))),
         lambda g: g.finished_jobs(-1),
         lambda g: g.state_partitions(),
     ]
