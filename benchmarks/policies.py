@@ -75,6 +75,8 @@ DERIVED = ("step15m",)
 
 DAY_S = 86_400.0
 SHORTEST_S = 1800.0
+DAY_LIKE_S = 23 * 3600.0
+"""What counts as a day: some recordings lack a few minutes."""
 MOST_ITEMS = 2e6
 """Items from which the fluid world is used."""
 LEARNING_S = 3 * 3600.0
@@ -355,6 +357,7 @@ def tables(runs: list[Run], world: str) -> str:
         parts.append(f"### {world}: {len(traces)} traces ({title})\n")
         parts.append(summary(part, traces))
         parts.append("\nTraces: " + ", ".join(traces) + ".\n")
+        parts.extend(whole_days(part))
         parts.append(by_trace(part, traces))
     return "\n".join(parts)
 
@@ -392,6 +395,20 @@ def summary(runs: list[Run], traces: list[str]) -> str:
              f"| {best} of {len(traces)} |")
         )  # fmt: skip
     return "\n".join([*lines, *(line for _, line in sorted(rows))])
+
+
+def whole_days(runs: list[Run]) -> list[str]:
+    """A sentence on the promises on traces of a day or more, none without such traces."""
+    long = [run for run in over_seeds(runs) if run.days * DAY_S >= DAY_LIKE_S]
+    said = []
+    for policy in sorted({run.policy for run in long if " " in run.policy}):
+        mine = [run for run in long if run.policy == policy]
+        kept = _kept(policy, [run.in_time_later for run in mine])
+        apart = _kept(policy, [run.in_time_apart for run in mine])
+        said.append(f"{policy} on {kept}, with surges apart on {apart}")
+    if not said:
+        return []
+    return [f"Promises kept on traces of {DAY_LIKE_S / 3600:.0f} h or more: {'; '.join(said)}.\n"]
 
 
 def over_seeds(runs: list[Run]) -> list[Run]:
@@ -469,12 +486,12 @@ def _cell(run: Run | None) -> str:
     return f"{run.ratio:.2f}, {run.in_time:.1%}{later}"
 
 
-def renewed(page: str, world: str, text: str) -> str:
-    """A page with other tables of a world, between its two marks."""
-    before, begin, rest = page.partition(f"<!-- {world} -->\n")
+def renewed(page: str, mark: str, text: str) -> str:
+    """A page with other tables between two comments: a mark, such as the world, and the end."""
+    before, begin, rest = page.partition(f"<!-- {mark} -->\n")
     _, end, after = rest.partition("<!-- end -->\n")
     if not begin or not end:
-        sys.exit(f"the page has no marks <!-- {world} --> and <!-- end -->: add both, on own lines")
+        sys.exit(f"the page has no marks <!-- {mark} --> and <!-- end -->: add both, on own lines")
     return f"{before}{begin}{text}{end}{after}"
 
 
@@ -515,11 +532,12 @@ def main() -> None:
     reader.add_argument("--out", type=Path, default=Path("docs/measured/policies.jsonl"))
     reader.add_argument("--again", default=(), nargs="*", help="policies to run again")
     reader.add_argument("--page", type=Path, help="renew the tables of this world in a page")
+    reader.add_argument("--mark", default="", help="comment before the tables; default: the world")
     given = reader.parse_args()
     print(f"a turn of tide: {turn_ms():.3f} ms (goal: 0.5 ms)", flush=True)
     text = tables(run_all(given), given.world)
     if given.page is not None:
-        given.page.write_text(renewed(given.page.read_text(), given.world, text))
+        given.page.write_text(renewed(given.page.read_text(), given.mark or given.world, text))
     print(text)
 
 

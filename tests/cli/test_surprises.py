@@ -275,6 +275,17 @@ def test_what_python_cannot_convert_is_one_sentence(
     assert tidegate("doctor", "brackets").returncode == 0  # for an application of that name
 
 
+@pytest.mark.parametrize("name", ["announced.json", "announced"])
+def test_a_damaged_announcement_is_no_application(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As an application it would have the options after it as its own arguments, and pass.
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text('{"url": "http://127.0.0.1:1", "token": "0123", "`pplication": "a"}')
+    done = tidegate("doctor", name, "--slo", "never")
+    assert done.returncode == 2 and "--slo" in done.stderr
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_output_does_not_need_utf_8(encoding: str, journals: dict[str, Path]) -> None:
     for words in (["allocate", "a:13:5", "--processors", "9"], ["report", str(journals["drs"])]):

@@ -231,12 +231,14 @@ def _is_application(name: str) -> bool:
 
 
 def _is_announcement(name: str) -> bool:
+    if name.endswith(".json"):  # no application is, and a damaged one is to be refused
+        return True
     try:
         small = Path(name).is_file() and Path(name).stat().st_size < 10_000
         said = json.loads(Path(name).read_bytes()) if small else None
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(said, dict) and {"url", "application"} <= said.keys()
+    return isinstance(said, dict) and "url" in said
 
 
 def _is_journal(name: str) -> bool:
