@@ -346,19 +346,24 @@ def run_all(given: argparse.Namespace) -> list[Run]:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def tables(runs: list[Run], world: str) -> str:
-    """The tables of a world in Markdown: the traces that were not chosen on, then the others."""
+def tables(runs: list[Run], world: str, brief: bool = False) -> str:
+    """The tables of a world in Markdown: the traces that were not chosen on, then the others.
+
+    brief: leave out the names of the traces and the table with a line for each.
+    """
     parts = []
     for title, chosen in (("reported", False), ("settings were chosen on", True)):
         part = [run for run in runs if run.chosen_on == chosen]
         traces = sorted({run.trace for run in part})
         if not part:
             continue
-        parts.append(f"### {world}: {len(traces)} traces ({title})\n")
-        parts.append(summary(part, traces))
-        parts.append("\nTraces: " + ", ".join(traces) + ".\n")
+        parts.append(f"{'####' if brief else '###'} {world}: {len(traces)} traces ({title})\n")
+        parts.append(summary(part, traces) + "\n")
+        if not brief:
+            parts.append("Traces: " + ", ".join(traces) + ".\n")
         parts.extend(whole_days(part))
-        parts.append(by_trace(part, traces))
+        if not brief:
+            parts.append(by_trace(part, traces))
     return "\n".join(parts)
 
 
@@ -533,9 +538,10 @@ def main() -> None:
     reader.add_argument("--again", default=(), nargs="*", help="policies to run again")
     reader.add_argument("--page", type=Path, help="renew the tables of this world in a page")
     reader.add_argument("--mark", default="", help="comment before the tables; default: the world")
+    reader.add_argument("--brief", action="store_true", help="no table with a line for each trace")
     given = reader.parse_args()
     print(f"a turn of tide: {turn_ms():.3f} ms (goal: 0.5 ms)", flush=True)
-    text = tables(run_all(given), given.world)
+    text = tables(run_all(given), given.world, given.brief)
     if given.page is not None:
         given.page.write_text(renewed(given.page.read_text(), given.mark or given.world, text))
     print(text)
