@@ -33,7 +33,10 @@ MINUTES = 60
 DAY_SLOT_S, DAY_SLOTS = 300.0, 288
 WEEK_SLOT_S, WEEK_SLOTS = 3600.0, 168
 LONGEST_GAP_S = 120.0
-"""Time between two turns after which forecasts that were due are not scored."""
+"""Time between two turns after which forecasts that were due are not scored, unless turns are as
+far apart as that."""
+FEW_ITEMS = 10.0
+"""Items over which a rate is averaged: one item in a turn says little about the rate."""
 MOST_DUE = 64
 """Number of forecasts that wait for what comes; with more, some turns make none."""
 SCORE_FADE = 0.999
@@ -66,10 +69,10 @@ class Histogram(Value):
 
     def add(self, ratio: float) -> Histogram:
         """The histogram with one more ratio."""
-        place = math.floor((math.log2(ratio) - LOWEST) * BINS_PER_DOUBLING) if ratio > 0 else 0
-        place = min(max(place, 0), len(self.counts) - 1)
         counts = list(self.counts)
-        counts[place] += 1.0
+        place = (math.log2(ratio) - LOWEST) * BINS_PER_DOUBLING if ratio > 0 else 0.0
+        # The ratio is infinite when a mean has faded to next to nothing in days of silence.
+        counts[int(min(max(place, 0.0), len(counts) - 1))] += 1.0
         seen = self.seen + 1.0
         if seen >= MOST_SEEN:
             counts = [count / 2 if count >= 0.25 else 0.0 for count in counts]
@@ -119,12 +122,14 @@ class Forecast(Value):
         rate_per_s: The rate that is not exceeded, with a probability of `quantile`.
         quantile: That probability.
         best: The forecaster with the largest weight.
+        top_per_s: The largest value of a forecaster, with `HEADROOM`.
         demoted: The forecasters that hardly count any more, because they lost.
     """
 
     rate_per_s: float
     quantile: float
     best: str
+    top_per_s: float = 0.0
     demoted: tuple[str, ...] = ()
 
 
@@ -162,8 +167,16 @@ class Ensemble(Value):
 
     # --- what came ----------------------------------------------------------------------------
 
-    def observe(self, now_s: float, rate: float) -> Ensemble:
-        """The ensemble after a measured rate: forecasts that are due are scored."""
+    @property
+    def rate_per_s(self) -> float:
+        """The rate now, over `FEW_ITEMS` items at least; 0 before the first one."""
+        return self.recent[-1][1] if self.recent else 0.0
+
+    def observe(self, now_s: float, rate: float, interval_s: float = 0.0) -> Ensemble:
+        """The ensemble after a measured rate: forecasts that are due are scored.
+
+        interval_s: usual time between two turns, in seconds.
+        """
         if self.seen_s is not None and now_s <= self.seen_s:
             if now_s == self.seen_s:
                 return self
@@ -171,10 +184,10 @@ class Ensemble(Value):
             fresh = Ensemble(histograms=self.histograms, losses=self.losses)
             return fresh.observe(now_s, rate)
         passed_s = 0.0 if self.seen_s is None else now_s - self.seen_s
-        rate = float(f"{rate:.6g}")
+        rate = float(f"{self._steady(rate, passed_s):.6g}")
         # After a gap nobody knows what the rate was when a forecast was due.
         histograms, losses = self.histograms, self.losses
-        if passed_s <= LONGEST_GAP_S and (due := self.due_at(now_s)):
+        if passed_s <= max(LONGEST_GAP_S, 2 * interval_s) and (due := self.due_at(now_s)):
             histograms, losses = self._scored(due, rate)
         fade = math.exp(-passed_s / 300.0) if self.seen_s is not None else 0.0
         minutes, minute = self._minutes(now_s, rate)
@@ -194,6 +207,12 @@ class Ensemble(Value):
             histograms=histograms,
             losses=losses,
         )
+
+    def _steady(self, rate: float, passed_s: float) -> float:
+        """A rate with as much of the one before as there are too few items to tell it."""
+        before = self.rate_per_s
+        fade = math.exp(-passed_s * max(before, rate) / FEW_ITEMS)
+        return fade * before + (1 - fade) * rate if passed_s > 0 and fade > 1e-6 else rate
 
     def due_at(self, now_s: float) -> tuple[Due, ...]:
         """The forecasts for a time that has come."""
@@ -263,7 +282,7 @@ class Ensemble(Value):
         due = self.due
         if len(due) < MOST_DUE:
             due = (*due, Due(self.seen_s + lead_s, quantile, values, uppers, reach_per_s))
-        return Forecast(rate, quantile, FORECASTERS[best], demoted), self._waiting_for(due)
+        return Forecast(rate, quantile, FORECASTERS[best], top, demoted), self._waiting_for(due)
 
     def _waiting_for(self, due: tuple[Due, ...]) -> Ensemble:
         """The ensemble with other forecasts that wait; `replace` takes several times as long."""

@@ -32,8 +32,11 @@ LEAST_BUSY = 0.1
 SPIKE = 1.5
 """A rate above the forecast at the largest care times this overtakes the forecasts."""
 SHARE_ALONE, LARGEST_MARGIN = 0.8, 10.0
-"""Share up to which no multiple of the rate is provided for, and the largest one. In between it is
-the square root of how many times fewer items may be late: 2 with 95 %, 4.5 with 99 %."""
+"""Share up to which no more than the forecast is provided for, and the largest multiple of a rate.
+In between it is the square root of how many times fewer items may be late: 2 with 95 %, 4.5 with
+99 %."""
+MOST_MORE = 1000
+"""Hosts that one decision adds at most, unless there are more already: then as many again."""
 IDLE = 1.5
 """Hosts over those that the present rate needs from which further ones make no item faster."""
 
@@ -83,8 +86,10 @@ class Tide(Policy):
     a host that nobody needs costs its price. The newsvendor's quantile weighs the two. If fewer
     items than `share` are in time, the price of a late item is raised step by step, at most to
     `most` times what it is (adaptive conformal inference), and lowered again when more are. If that
-    is not enough, a multiple of the present rate is provided for, at most `margin` times the rate.
-    Both limits follow from the share, since a stricter promise is worth more.
+    is not enough, more than the forecast is provided for: step by step from the present rate to the
+    largest one that a forecaster names, such as the peak of the last hour, and while items are late
+    to `margin` times the rate. Both limits follow from the share, since a stricter promise is worth
+    more.
 
     **What it takes**: the models of `drs`, for queues and for micro-batches, say how many hosts the
     forecast rate needs. Waiting items add spare hosts, as far as they are worth their price.
@@ -132,8 +137,8 @@ class Tide(Policy):
     )
     margin: float | None = setting(
         None,
-        "largest multiple of the present rate to provide for if that is not enough; none: by the "
-        "share",
+        "largest multiple of the present rate to provide for if that is not enough and items are "
+        "late; none: by the share",
         low=1,
     )
     step: float = setting(
@@ -163,25 +168,26 @@ class Tide(Policy):
         price = self._price(memory, need, memory.promise.care)
         sure, surest = _sure(price), _sure(self._price(memory, need, math.inf))
         forecast, ensemble = memory.ensemble.forecast(lead_s, sure, surest)
-        multiple = self._multiple(memory.promise.care)
-        raised = multiple > 1 and multiple * rate > forecast.rate_per_s
-        if raised:
-            forecast = replace(forecast, rate_per_s=multiple * rate)
-        overtaken = memory.overtaken and forecast.rate_per_s < rate
-        if overtaken:  # what was learned, in silence for example, does not apply
-            forecast = replace(forecast, rate_per_s=rate)
-        hosts, unmet = self._hosts(packing, need, forecast, rate, memory)
+        now = ensemble.rate_per_s
+        raised = self._raised(snapshot, memory.promise.care, now, forecast.top_per_s)
+        # What was learned, in silence for example, does not apply to a rate beyond all forecasts.
+        overtaken = memory.overtaken and max(raised, forecast.rate_per_s) < now
+        provided = replace(
+            forecast, rate_per_s=max(forecast.rate_per_s, raised, now if overtaken else 0.0)
+        )
+        hosts, unmet = self._hosts(packing, need, provided, rate, memory)
         spare = self._spare(snapshot, need, price / memory.part_late, packing.host_count, rate)
-        if spare:
-            hosts = max(hosts, math.ceil(need.busy + spare))
-        most = snapshot.offer.max_hosts
-        hosts = hosts if most is None else min(hosts, most)
+        hosts = self._limited(packing, max(hosts, need.busy + spare if spare else 0.0))
         needs = _remembered(snapshot, memory.needs, hosts, max(lead_s, self.stabilise_s))
         memory = _with_plan(memory, ensemble, overtaken, needs)
-        said = _sentence(forecast, lead_s, hosts, price, spare)
+        said = _sentence(forecast, provided, lead_s, hosts, price, spare)
         packing.because("forecast", f"{said}; {self._promised(memory.promise)}")
-        if raised:
-            packing.because("margin", f"{multiple:.3g} times the present rate is provided for")
+        if overtaken:
+            packing.because("overtaken", "the rate is beyond all forecasts and counts as it is")
+        elif raised > forecast.rate_per_s:
+            packing.because("margin", f"{raised / now:.3g} times the present rate is provided for")
+        if forecast.demoted:
+            packing.because("demoted", f"hardly counted: {', '.join(forecast.demoted)}")
         for sentence in need.ceilings:
             packing.because("ceiling", sentence)
         self._say_what_is_out_of_reach(packing, before, memory)
@@ -189,7 +195,7 @@ class Tide(Policy):
         if hosts > packing.host_count:
             set_counts(packing, need.counts(hosts), hosts)
         else:
-            self._release(packing, need, forecast, rate, memory.needs)
+            self._release(packing, need, provided, rate, memory.needs)
         can = None if memory.per_host is None else memory.per_host * packing.host_count
         return packing.plan(Prediction(capacity_per_s=can, hosts_needed=hosts)), memory
 
@@ -213,13 +219,14 @@ class Tide(Policy):
                 items, counted, self.share, self.step, most, _most_turns(snapshot)
             )
             promise = promise.blame_nobody((late - counted) * items)
+        ensemble = memory.ensemble.observe(now_s, rate, snapshot.interval_s or 0.0)
         # In full, since `replace` takes several times as long, and this runs at every turn.
         return TideMemory(
             promise=promise,
-            ensemble=memory.ensemble.observe(now_s, rate),
+            ensemble=ensemble,
             needs=memory.needs,
             per_host=rate / need.busy if need.busy > 0 and rate > 0 else memory.per_host,
-            overtaken=memory.overtaken or rate > SPIKE * expected,
+            overtaken=memory.overtaken or ensemble.rate_per_s > SPIKE * expected,
             late_work=memory.late_work,
             missing=memory.missing,
             idle_since_s=memory.idle_since_s,
@@ -307,9 +314,30 @@ class Tide(Policy):
         """The largest care: that of the largest price and the largest margin."""
         return math.log(self._most_price * self._most_margin(snapshot))
 
-    def _multiple(self, care: float) -> float:
-        """The multiple of the present rate to provide for: care beyond the largest price."""
-        return math.exp(max(0.0, care - math.log(self._most_price)))
+    def _raised(self, snapshot: Snapshot, care: float, now: float, top: float) -> float:
+        """The rate to provide for by care beyond the largest price, 0 without any.
+
+        Between the present rate and the largest one that is expected. While too many items are late
+        at the present rate, it is a multiple of that rate at least: then it needs more hosts than
+        the model says. now, top: the present and the largest expected rate, items per second.
+        """
+        beyond, most = care - math.log(self._most_price), math.log(self._most_margin(snapshot))
+        if beyond <= 0 or most <= 0 or now <= 0:
+            return 0.0
+        beyond = min(beyond, most)
+        raised = now * (top / now) ** (beyond / most)
+        done = late_now(snapshot, self.slo_s)
+        if done is not None and done[1] > 1 - self.share:
+            raised = max(raised, now * math.exp(beyond))
+        return float(raised)
+
+    def _limited(self, packing: Packing, wanted: float) -> int:
+        """Hosts that are wanted, whole ones, as far as there are any and packing them takes."""
+        limit = packing.host_count + max(MOST_MORE, packing.host_count)
+        if wanted > limit:
+            packing.because("limit", f"a decision adds {limit - packing.host_count} hosts at most")
+        most = packing.snapshot.offer.max_hosts
+        return math.ceil(min(wanted, limit if most is None else min(limit, most)))
 
     def _price(self, memory: TideMemory, need: Need, care: float) -> float:
         """What a missing host costs in late items, in prices of a host.
@@ -439,12 +467,17 @@ def _remembered(snapshot: Snapshot, needs: Needs, hosts: int, least_s: float) ->
     return (*(n for n in needs if since_s < n[0] < now_s and n[1] > hosts), (now_s, hosts))
 
 
-def _sentence(forecast: Forecast, lead_s: float, hosts: int, price: float, spare: float) -> str:
+def _sentence(
+    forecast: Forecast, provided: Forecast, lead_s: float, hosts: int, price: float, spare: float
+) -> str:
     """The forecast, how sure it is, the need and the price of being wrong."""
     sure = f"{100 * forecast.quantile:.1f} % sure, mostly by {forecast.best}"
-    backlog = f", {spare:.2g} of them for the backlog" if spare else ""
+    more = ""
+    if provided.rate_per_s > forecast.rate_per_s:
+        more = f", {provided.rate_per_s:.4g}/s provided for"
+    backlog = f", {min(spare, hosts):.1f} of them for the backlog" if spare else ""
     return (
-        f"{forecast.rate_per_s:.4g}/s at most in {show_duration(lead_s)} ({sure}): "
+        f"{forecast.rate_per_s:.4g}/s at most in {show_duration(lead_s)} ({sure}){more}: "
         f"{hosts} host{'s' * (hosts != 1)}{backlog}; a missing one costs {price:.3g} times its "
         "price"
     )
