@@ -209,7 +209,7 @@ class Ensemble(Value):
         )
 
     def _steady(self, rate: float, passed_s: float) -> float:
-        """A rate with as much of the one before as there are too few items to tell it."""
+        """A rate with as much of the one before as there are too few items to know it."""
         before = self.rate_per_s
         fade = math.exp(-passed_s * max(before, rate) / FEW_ITEMS)
         return fade * before + (1 - fade) * rate if passed_s > 0 and fade > 1e-6 else rate
