@@ -60,11 +60,11 @@ def run_fluid(
     """Simulate the flow until `end_s`; returns the number of rows of the time series it filled.
 
     In each step, all sources send their items, the operators serve what they can in topological
-    order, and the longest branch gives the time from end to end. Three things save time, and none
-    changes a bit of the result. A source that sends nothing adds zeros, so it is passed over. An
-    operator that only sources feed, with nothing to do in a step, keeps nothing but its usual rate
-    up to date: no item of the step has a path through it, so its duration, which stays that of an
-    earlier step, has the weight zero. And instances that work alike share their divisions.
+    order, and the longest branch gives the time from end to end. Two things are passed over, and no
+    bit of the result changes. A source that sends nothing would only add zeros. An operator that
+    only sources feed, with nothing to do in a step, keeps just its usual rate up to date: no item
+    of the step takes a path through it, so its duration, which stays that of an earlier step, has
+    the weight zero.
 
     Args:
         net: State of the network.
@@ -95,10 +95,11 @@ def run_fluid(
     # capacity is then constant as long as no host slows down.
     serving, count = np.empty((operators, slots), np.int64), np.zeros(operators, np.int64)
     all_up_s, full = np.empty(operators), np.empty(operators)
-    idle_alone = np.ones(operators, np.bool_)
+    # Operators that only sources feed.
+    by_sources = np.ones(operators, np.bool_)
     for o in range(operators):
         for e in range(edge_start[o], edge_start[o + 1]):
-            idle_alone[edges[e, at.TARGET]] = False
+            by_sources[edges[e, at.TARGET]] = False
     for o in range(operators):
         all_up_s[o], full[o] = -np.inf, -1.0
         for s in range(slots):
@@ -136,7 +137,7 @@ def run_fluid(
             if usual[o] < 0.0:
                 usual[o] = inflow[o] / dt
             usual[o] += (inflow[o] / dt - usual[o]) * faded
-            if inflow[o] == 0.0 and queue[o] == 0.0 and idle_alone[o] and not looped:
+            if inflow[o] == 0.0 and queue[o] == 0.0 and by_sources[o] and not looped:
                 outflow[o] = 0.0
                 continue
             servers = full[o]
@@ -187,16 +188,12 @@ def run_fluid(
                 whole[at.SAMPLE_EVERY], row, recent[o], sketch[o],
             )  # fmt: skip
             share = served / capacity if capacity > 0.0 else 0.0
-            alike, pace, items = -1.0, 1.0, 0.0
             for place in range(count[o] if share > 0.0 else 0):
                 s = serving[o, place]
                 if slot_f[o, at.FREE_S, s] < stop:
                     there = stop - max(now, slot_f[o, at.FREE_S, s])
-                    if there != alike or slot_f[o, at.PACE, s] != pace:
-                        alike, pace = there, slot_f[o, at.PACE, s]
-                        items = share * there / pace / mean_s
                     slot_f[o, at.BUSY_S, s] += share * there
-                    slot_f[o, at.STARTED_S, s] += items
+                    slot_f[o, at.STARTED_S, s] += share * there / slot_f[o, at.PACE, s] / mean_s
         # End to end: the longest branch; in a loop, all visits in sequence.
         total, total_variance, backlog = 0.0, 0.0, 0.0
         if looped:
