@@ -9,7 +9,8 @@ from tidegate.workloads import ConstantRate, RateTrace
 from tidegate.workloads.protocol import Chunked
 from tidegate.workloads.rates import Curve
 
-TIMES, RATES = (0, 70, 333, 1000, 1777), (0, 40, 3, 0, 9)
+TIMES = np.array([0.0, 70.0, 333.0, 1000.0, 1777.0])
+RATES = np.array([0.0, 40.0, 3.0, 0.0, 9.0])
 
 
 @pytest.mark.parametrize(
