@@ -412,7 +412,7 @@ def _result(job: _Job, progress: Callable[[float], None]) -> Result:
 def _longest_first(jobs: Sequence[_Job]) -> Sequence[int]:
     """The numbers of the jobs, those that take longest first, so that all processes end together.
 
-    A long run tells by its first turns. A short one keeps its place: it would take too long to
+    The first turns of a long run show it. A short one keeps its place: it would take too long to
     find out.
     """
     scenario = jobs[0].scenario

@@ -123,7 +123,7 @@ class FromCurve(Chunked):
         return [one for n in starts for one in self._draw_together(chunks[n : n + most])]
 
     def _draw_together(self, chunks: Sequence[int]) -> list[dict[str, FloatArray]]:
-        # Each chunk has random numbers of its own. The rest is done for all of them at once: an
+        # Each chunk has its own random numbers. The rest is done for all of them at once: an
         # item is computed from the figures of its chunk, whichever others there are.
         starts_s = np.array(chunks) * self.chunk_s
         ends_s = np.minimum((np.array(chunks) + 1) * self.chunk_s, self.duration_s)
