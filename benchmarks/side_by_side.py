@@ -2,7 +2,7 @@
 
     git worktree add ../before COMMIT
     python benchmarks/side_by_side.py ../before                         # minutes
-    python benchmarks/side_by_side.py ../before --cases day,drs --rounds 20
+    python benchmarks/side_by_side.py ../before --cases day,drs --rounds 20 --hours 3
 
 Each version has a process of its own. They take turns, so that both meet the same machine. A line
 has the least processor time of each version, their ratio, and the median of the ratios of all
@@ -10,8 +10,10 @@ rounds, which is robust where other programs run. The cases are
 
     visp, visp-fluid  the runs of VISP in `speed.py`
     day, day-guarded  a fluid trading day without and with the default guards, mean of 4 policies
-    a policy          an hour of rates every five minutes as a fluid, with the default guards, which
-                      is a part of the backtest of 55 days
+    bound             the bound of six days of rates every five minutes
+    a policy          some hours of these rates as a fluid, with the default guards, which is a part
+                      of the backtest of 55 days: that has more items than are kept, so that each
+                      run draws its own
 """
 
 from __future__ import annotations
@@ -28,12 +30,12 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 
-def work_of(case: str) -> tuple[Callable[[], object], int]:
-    """What a case does, and how many runs that are."""
+def work_of(case: str, hours: float) -> tuple[Callable[[], object], int]:
+    """What a case does, and how many runs that are. hours: of the rates, for a policy."""
     from speed import _visp, many_days
     from sweep import POLICIES, grid_of, one_process
 
-    from tidegate.lab.backtest import run_policy, stack_for
+    from tidegate.lab.backtest import bound_of, run_policy, stack_for
     from tidegate.simulation import FluidCloud, SimulatedCloud
 
     if case.startswith("visp"):
@@ -41,18 +43,19 @@ def work_of(case: str) -> tuple[Callable[[], object], int]:
     if case.startswith("day"):
         grid = grid_of(400, "fluid", "1s", guards=case == "day-guarded")
         return lambda: one_process(grid, len(POLICIES)), len(POLICIES)
-    scenario = many_days(1 / 24)
-    _, policy = stack_for(case, scenario)
-    return lambda: run_policy(scenario, policy, fluid=True), 1
+    if case == "bound":
+        return lambda: bound_of(many_days(6.0)), 1
+    _, policy = stack_for(case, many_days(hours / 24))
+    return lambda: run_policy(many_days(hours / 24), policy, fluid=True), 1
 
 
-def serve() -> None:
+def serve(hours: float) -> None:
     """Answer each case on standard input with the processor time of one run, in milliseconds."""
     known: dict[str, tuple[Callable[[], object], int]] = {}
     for line in sys.stdin:
         case = line.strip()
         if case not in known:
-            known[case] = work_of(case)
+            known[case] = work_of(case, hours)
             known[case][0]()  # the first time compiles and imports
         do, runs = known[case]
         start = time.process_time()
@@ -63,10 +66,10 @@ def serve() -> None:
 class Version:
     """A process with the code of a work tree."""
 
-    def __init__(self, tree: Path) -> None:
+    def __init__(self, tree: Path, hours: float) -> None:
         paths = os.pathsep.join(str(tree / name) for name in ("src", "", "benchmarks"))
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__)), "--serve"],
+            [sys.executable, str(Path(__file__)), "--serve", "--hours", str(hours)],
             env=os.environ | {"PYTHONPATH": paths},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -86,18 +89,19 @@ def main() -> None:
     reader.add_argument("before", nargs="?", type=Path, help="work tree of the other version")
     reader.add_argument("--cases", help="separated by commas; all by default")
     reader.add_argument("--rounds", type=int, default=8)
+    reader.add_argument("--hours", type=float, default=1.0, help="hours of the rates, by policy")
     reader.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     given = reader.parse_args()
     if given.serve:
-        serve()
+        serve(given.hours)
         return
     if given.before is None:
         reader.error("the work tree of the other version is missing")
     from tidegate.policies import available
 
-    runs = ["visp", "visp-fluid", "day", "day-guarded"]
+    runs = ["visp", "visp-fluid", "day", "day-guarded", "bound"]
     cases = given.cases.split(",") if given.cases else [*runs, *available()]
-    versions = Version(given.before.resolve()), Version(HERE)
+    versions = Version(given.before.resolve(), given.hours), Version(HERE, given.hours)
     total = [0.0, 0.0]
     print("| case | before | after | ratio | median ratio |\n|---|---:|---:|---:|---:|")
     for case in cases:

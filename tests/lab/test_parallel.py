@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.cli.helpers import tidegate
 from tidegate.errors import BackendError, InputError
+from tidegate.lab import backtest as backtests
 from tidegate.lab.backtest import backtest, suited_processes
 from tidegate.lab.parallel import in_processes
 from tidegate.lab.scenario_options import ScenarioOptions
@@ -103,3 +105,45 @@ def test_the_command_takes_a_number_of_processes(tmp_path: Path) -> None:
     given = ["backtest", str(trace), "--policies", "static,lag", "--json", "--processes"]
     wrong = tidegate(*given, "0")
     assert wrong.returncode == 2 and "--processes is 0" in wrong.stderr
+
+
+def test_jobs_begin_in_the_order_that_is_given() -> None:
+    common: list[str] = []
+    jobs = [(common, "first"), (common, "second")]
+    found = dict(in_processes(note, jobs, 1, lambda n, share: None, order=[1, 0]))
+    assert found == {1: ["second"], 0: ["second", "first"]}
+
+
+def test_a_long_backtest_begins_with_the_policies_that_take_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scenario = ScenarioOptions(slo_s=2.0).build(TRACE)
+    asked: list[str] = []
+    orders: list[list[int]] = []
+
+    def taken_s(job: Any) -> float:
+        asked.append(job.name)
+        return {"drs": 2.0, "sarsa": 9.0, "static": 1.0}[job.name]
+
+    def in_turn(
+        work: Any, jobs: Sequence[Any], processes: int, progress: Any, order: Sequence[int]
+    ) -> Iterator[tuple[int, Any]]:
+        orders.append(list(order))
+        return ((n, work(jobs[n], lambda share: None)) for n in order)
+
+    monkeypatch.setattr(backtests, "_first_turns_s", taken_s)
+    monkeypatch.setattr(backtests, "in_processes", in_turn)
+    names = ["drs", "sarsa", "static"]
+    short = backtest(scenario, names, processes=2, fluid=True)
+    assert orders == [[0, 1, 2]] and not asked  # it would take too long to find out
+    monkeypatch.setattr(backtests, "LONG_TURNS", 10)
+    assert backtest(scenario, names, processes=2, fluid=True) == short
+    assert orders[1:] == [[1, 0, 2]] and set(asked) == set(names)
+
+
+def test_the_first_turns_of_a_policy_take_time_and_change_no_result() -> None:
+    scenario = ScenarioOptions(slo_s=2.0).build(TRACE)
+    before = backtest(scenario, ["sarsa"], fluid=True)
+    job = backtests._Job(scenario, "sarsa", None, 0, True, None)
+    assert backtests._first_turns_s(job) > 0
+    assert backtest(scenario, ["sarsa"], fluid=True) == before

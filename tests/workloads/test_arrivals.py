@@ -5,6 +5,7 @@ import math
 import pickle
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -329,9 +330,9 @@ def test_what_was_drawn_last_is_kept_up_to_a_limit(monkeypatch: pytest.MonkeyPat
     drawn: list[int] = []
 
     class Counted(ConstantRate):
-        def _draw(self, chunk: int) -> dict[str, FloatArray]:
-            drawn.append(chunk)
-            return super()._draw(chunk)
+        def _draw_all(self, chunks: Sequence[int]) -> list[dict[str, FloatArray]]:
+            drawn.extend(chunks)
+            return super()._draw_all(chunks)
 
     monkeypatch.setattr(protocol, "_MOST_KEPT", 2 * (600 + 20))
     steady = Counted(10, duration_s=240, spacing="even")  # 600 items in each of four chunks
@@ -340,4 +341,6 @@ def test_what_was_drawn_last_is_kept_up_to_a_limit(monkeypatch: pytest.MonkeyPat
     steady.arrivals(120, 240)["input"][:] = 0.0  # a caller may change what it gets
     assert drawn == [0, 1, 2, 3]
     assert np.array_equal(steady.arrivals(0, 240)["input"], whole)
-    assert drawn == [0, 1, 2, 3, 0, 1, 2, 3]  # the oldest made room for those that came later
+    assert drawn == [0, 1, 2, 3, 0, 1]  # the oldest had made room for those that came later
+    steady.arrivals(120, 240)
+    assert drawn == [0, 1, 2, 3, 0, 1, 2, 3]  # and the other way round

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -63,6 +64,10 @@ WORTH_TURNS = 30_000
 """Turns for which several processes pay: they take some four seconds, and starting takes two."""
 WORTH_ITEMS = 2e7
 """The same in items."""
+LONG_TURNS = 50_000
+"""Turns of a run from which on the policies that take longest begin first."""
+FIRST_TURNS = 200
+"""Turns that show how long a policy takes, compared with the others."""
 WORTH_COPIES = 10
 """How many times fewer it may be where processes are copies of this one, which begin at once."""
 
@@ -375,7 +380,7 @@ def backtest(
         compile_items()
     found: Iterable[tuple[int, Result]]
     if processes > 1 and len(jobs) > 1:
-        found = in_processes(_result, jobs, processes, report_progress)
+        found = in_processes(_result, jobs, processes, report_progress, _longest_first(jobs))
     else:
         found = ((n, _result(job, partial(report_progress, n))) for n, job in enumerate(jobs))
     results: dict[int, Result] = {}
@@ -402,6 +407,29 @@ def _result(job: _Job, progress: Callable[[float], None]) -> Result:
     journal = None if job.journals is None else job.journals / f"{job.name}.jsonl"
     report = run_policy(job.scenario, policy, job.seed, progress, job.fluid, journal)
     return Result(job.name, settings, report, None, policy.describe())
+
+
+def _longest_first(jobs: Sequence[_Job]) -> Sequence[int]:
+    """The numbers of the jobs, those that take longest first, so that all processes end together.
+
+    The first turns of a long run show it. A short one keeps its place: it would take too long to
+    find out.
+    """
+    scenario = jobs[0].scenario
+    if scenario.duration_s < LONG_TURNS * scenario.interval_s:
+        return range(len(jobs))
+    _first_turns_s(jobs[0])  # the first run of all loads the kernels
+    taken_s = [_first_turns_s(job) for job in jobs]
+    return sorted(range(len(jobs)), key=lambda n: -taken_s[n])
+
+
+def _first_turns_s(job: _Job) -> float:
+    """Processor time of the first turns of a run, in seconds."""
+    _, policy = stack_for(job.name, job.scenario, job.options)
+    world = job.scenario.world(policy.style, job.seed, job.fluid)
+    interval_s, start_s = job.scenario.interval_s, time.process_time()
+    run(world, policy, duration_s=FIRST_TURNS * interval_s, interval_s=interval_s, seed=job.seed)
+    return time.process_time() - start_s
 
 
 def suited_processes(scenario: Scenario, policies: int) -> int:

@@ -38,6 +38,7 @@ def in_processes(
     jobs: Sequence[Job],
     processes: int,
     progress: Callable[[int, float], None],
+    order: Sequence[int] | None = None,
 ) -> Iterator[tuple[int, Done]]:
     """Yield the number and the result of each job, as they end.
 
@@ -46,6 +47,7 @@ def in_processes(
         jobs: What to do; jobs and results must be picklable.
         processes: Number of processes.
         progress: Called with the number of a job and its completed share.
+        order: Numbers of the jobs in the order in which they begin; None for that of `jobs`.
 
     Raises what `work` raises, and BackendError if a process dies.
     """
@@ -56,7 +58,8 @@ def in_processes(
     )
     waiting: dict[Any, int] = {}
     try:
-        waiting = {pool.submit(_run, n): n for n in range(len(jobs))}
+        numbers = range(len(jobs)) if order is None else order
+        waiting = {pool.submit(_run, n): n for n in numbers}
         while waiting:
             done, _ = wait(waiting, LOOK_S, FIRST_COMPLETED)
             for n in waiting.values():

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Any
 
 from tidegate.codec import Value
 from tidegate.values import derived
@@ -67,8 +68,13 @@ class Deployment(Value):
     def counts_in(self, operators: Collection[str]) -> dict[str, int]:
         """Instances of each of these operators, in their order; zero where there are none."""
         if len(self.instances) < MANY:
-            counts = self.counts
-            return {name: counts[name] for name in operators}
+            # A deployment that stays is counted once; the names are those of one topology.
+            known: tuple[Any, dict[str, int]] | None = self.__dict__.get("_counted")
+            if known is None or known[0] is not operators:
+                counts = self.counts
+                known = operators, {name: counts[name] for name in operators}
+                self.__dict__["_counted"] = known
+            return known[1].copy()
         found = Counter[str]()
         dict.update(found, dict.fromkeys(operators, 0))  # one pass over all of them less
         found.update(map(_operator, self.instances))

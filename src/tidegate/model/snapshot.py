@@ -606,7 +606,10 @@ class Snapshot(Value):
     @derived
     def _outside(self) -> dict[str, float] | None:
         arrived, edges = self.rates.arrived, self.topology.edges_to_entries
-        outside: dict[str, Any] = {name: arrived[name] for name in self.topology.entries}
+        entries = self.topology.entries
+        # Entries and rates are in topology order.
+        every = len(entries) == len(arrived)
+        outside: dict[str, Any] = dict(arrived) if every else {n: arrived[n] for n in entries}
         if None in outside.values():
             return None
         if not edges:

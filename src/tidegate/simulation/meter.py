@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import islice, repeat
+from operator import mul
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -180,8 +181,10 @@ class Roster:
 
 def _load(share: float, demand: Resources) -> Resources:
     """What an instance used. share: of the time in which it was busy."""
-    share = max(0.0, share)
-    return Resources(share * demand.cpu_cores, demand.memory_mb, share * demand.network_mbps)
+    share = share if share > 0.0 else 0.0
+    return Resources.unchecked(
+        share * demand.cpu_cores, demand.memory_mb, share * demand.network_mbps
+    )
 
 
 class Meter:
@@ -274,7 +277,8 @@ class Meter:
         if self._settings.measurement_noise > 0 and span > 0:
             rate_noise, time_noise, own_noise = self._noise(now_s)
         read = Once(_readings, span, facts, self._names, rate_noise, time_noise)
-        rates = Once(_rates, span, facts, self._names, rate_noise) if span > 0 else None
+        noisy = None if isinstance(rate_noise, repeat) else rate_noise
+        rates = Once(_rates, span, facts, self._names, noisy) if span > 0 else None
         offered, shed = float(net.whole[at.IN]), float(net.whole[at.SHED])
         if shed > self._shed and span > 0:
             share = (shed - self._shed) / (offered - self._offered)
@@ -438,14 +442,16 @@ def _source_shares(topology: Topology) -> list[tuple[float, float]]:
     return shares
 
 
-def _rates(span: float, facts: Floats, names: Sequence[str], noise: Iterable[float]) -> Rates:
+def _rates(
+    span: float, facts: Floats, names: Sequence[str], noise: Iterable[float] | None
+) -> Rates:
     """The rates that the readings have, without these. facts: by operator, see `difference`."""
     # Plain numbers: NumPy's are slow one by one.
-    arrived, processed = (
-        {n: count / span * more for n, count, more in zip(names, counts, noise, strict=False)}
-        for counts in (facts[:, at.ARRIVED].tolist(), facts[:, at.PROCESSED].tolist())
-    )
-    return Rates(arrived, processed)
+    arrived = [count / span for count in facts[:, at.ARRIVED].tolist()]
+    processed = [count / span for count in facts[:, at.PROCESSED].tolist()]
+    if noise is not None:
+        arrived, processed = list(map(mul, arrived, noise)), list(map(mul, processed, noise))
+    return Rates(dict(zip(names, arrived, strict=True)), dict(zip(names, processed, strict=True)))
 
 
 def _queues(facts: Floats, names: Sequence[str]) -> dict[str, float]:

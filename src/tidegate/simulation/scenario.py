@@ -235,15 +235,14 @@ class Sharded:
         parts = zip(self.sources, [0, *ends], ends, strict=False)
         return {name: by_shard[start:end] for name, start, end in parts}
 
-    def counted(self, edges_s: FloatArray) -> FloatArray:
+    def counted(self, edges_s: FloatArray) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
         """Number of arrivals between each moment and the next, a row a shard, all in one pass."""
         import numpy as np
 
         every, shard = self._items(float(edges_s[0]), float(edges_s[-1]))
         steps, shards = len(edges_s) - 1, len(self.sources)
         places = shard * steps + np.searchsorted(edges_s, every, "right") - 1
-        counts = np.bincount(places, minlength=shards * steps)
-        return counts.reshape(shards, steps).astype(np.float64)
+        return np.bincount(places, minlength=shards * steps).reshape(shards, steps)
 
     def _items(
         self, start_s: float, end_s: float

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -136,6 +136,10 @@ class Chunked:
         """Sorted arrivals in [chunk · chunk_s, (chunk + 1) · chunk_s), by source."""
         raise NotImplementedError
 
+    def _draw_all(self, chunks: Sequence[int]) -> list[dict[str, FloatArray]]:
+        """The arrivals of several chunks; the same as of each by itself."""
+        return [self._draw(chunk) for chunk in chunks]
+
     def _generator(self, chunk: int) -> np.random.Generator:
         return generator(self.seed, chunk, word("\0".join(self.sources)))
 
@@ -149,17 +153,17 @@ class Chunked:
         last = math.ceil(end_s / self.chunk_s)
         first -= first * self.chunk_s > start_s  # a quotient may be rounded across the boundary
         last += last * self.chunk_s < end_s
-        pieces = [self._cached(chunk) for chunk in range(first, last)]
+        pieces = self._cached(range(first, last))
         return {
             source: join((piece[source] for piece in pieces), start_s, end_s)
             for source in self.sources
         }
 
-    def _cached(self, chunk: int) -> dict[str, FloatArray]:
+    def _cached(self, chunks: Sequence[int]) -> list[dict[str, FloatArray]]:
         kept: _Kept | None = self.__dict__.get("_kept")
         if kept is None:
             kept = self.__dict__["_kept"] = _Kept()  # the value itself stays frozen
-        return kept.chunk(chunk, self._draw)
+        return kept.chunks(chunks, self._draw_all)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_kept"}
@@ -176,20 +180,26 @@ class _Kept:
         self._items = 0
         self._lock = threading.Lock()
 
-    def chunk(
-        self, number: int, draw: Callable[[int], dict[str, FloatArray]]
-    ) -> dict[str, FloatArray]:
-        """A chunk, drawn if it is not kept."""
-        found = self._chunks.get(number)
-        if found is None:
-            found = draw(number)
-            with self._lock:
-                self._items += _items_in(found) - _items_in(self._chunks.get(number, {}))
-                self._chunks[number] = found
-                while self._items > _MOST_KEPT and len(self._chunks) > 1:
-                    oldest = next(iter(self._chunks))
-                    self._items -= _items_in(self._chunks.pop(oldest))
-        return found
+    def chunks(
+        self,
+        numbers: Sequence[int],
+        draw: Callable[[Sequence[int]], list[dict[str, FloatArray]]],
+    ) -> list[dict[str, FloatArray]]:
+        """The chunks of these numbers; those that are not kept are drawn together."""
+        found = {number: self._chunks.get(number) for number in numbers}
+        missing = [number for number, chunk in found.items() if chunk is None]
+        for number, drawn in zip(missing, draw(missing), strict=True):
+            found[number] = drawn
+            self._keep(number, drawn)
+        return [chunk for chunk in found.values() if chunk is not None]
+
+    def _keep(self, number: int, drawn: dict[str, FloatArray]) -> None:
+        with self._lock:
+            self._items += _items_in(drawn) - _items_in(self._chunks.get(number, {}))
+            self._chunks[number] = drawn
+            while self._items > _MOST_KEPT and len(self._chunks) > 1:
+                oldest = next(iter(self._chunks))
+                self._items -= _items_in(self._chunks.pop(oldest))
 
 
 def _items_in(drawn: dict[str, FloatArray]) -> int:

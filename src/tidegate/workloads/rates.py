@@ -9,6 +9,7 @@ rates and of rates that change linearly, without thinning or approximation.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -21,6 +22,8 @@ from tidegate.workloads.protocol import CHUNK_S, Chunked, FloatArray, check_seed
 
 __all__ = ["Bursty", "ConstantRate", "Curve", "FromCurve", "RateTrace"]
 
+_MOST_TOGETHER = 100_000
+"""Items that are drawn at once, as long as a chunk has no more; arrays of more leave the caches."""
 Spacing = Literal["poisson", "even"]
 Interpolation = Literal["step", "linear"]
 
@@ -37,6 +40,9 @@ class Curve:
         width = np.diff(knots_s)
         self.items = np.concatenate(([0.0], np.cumsum((rates + slopes * width / 2) * width)))
         self.peak = float(max(rates.max(), (rates + slopes * width).max()))
+        # Squares of rates that are almost nothing or without end are not exact.
+        usual = (rates == 0) | ((rates > 1e-100) & (rates < 1e100))
+        self._steps = bool(usual.all() and not slopes.any())
 
     def at(self, t_s: float) -> float:
         """Items per second at `t_s`, zero outside."""
@@ -59,6 +65,9 @@ class Curve:
             return np.asarray(self.knots_s[0] + items / self.rates[0])
         i = np.clip(np.searchsorted(self.items, items, side="right") - 1, 0, len(self.rates) - 1)
         more, rate = items - self.items[i], self.rates[i]
+        if self._steps:  # what follows, where no rate changes: the root of a square is exact
+            after = np.divide(more, rate, out=np.zeros_like(more), where=rate > 0)
+            return np.asarray(np.minimum(self.knots_s[i] + after, self.knots_s[i + 1]))
         root = np.sqrt(np.maximum(0.0, rate * rate + 2 * self.slopes[i] * more))
         divisor = rate + root
         after = np.divide(2 * more, divisor, out=np.zeros_like(more), where=divisor > 0)
@@ -106,14 +115,40 @@ class FromCurve(Chunked):
         return {self.source: np.diff(self.curve.cumulative(edges))}
 
     def _draw(self, chunk: int) -> dict[str, FloatArray]:
-        start_s, end_s = chunk * self.chunk_s, min((chunk + 1) * self.chunk_s, self.duration_s)
-        low, high = self.curve.cumulative(np.array((start_s, end_s)))
+        return self._draw_together((chunk,))[0]
+
+    def _draw_all(self, chunks: Sequence[int]) -> list[dict[str, FloatArray]]:
+        most = max(1, int(_MOST_TOGETHER / max(1.0, self.curve.peak * self.chunk_s)))
+        starts = range(0, len(chunks), most)
+        return [one for n in starts for one in self._draw_together(chunks[n : n + most])]
+
+    def _draw_together(self, chunks: Sequence[int]) -> list[dict[str, FloatArray]]:
+        # Each chunk has its own random numbers. The rest is done for all of them at once: an
+        # item is computed from the figures of its chunk, whichever others there are.
+        starts_s = np.array(chunks) * self.chunk_s
+        ends_s = np.minimum((np.array(chunks) + 1) * self.chunk_s, self.duration_s)
+        low, high = self.curve.cumulative(np.array((starts_s, ends_s)))
         if self.spacing == "even":
             # Item n arrives when n + 1/2 items are expected, whatever the interval.
-            clock = np.arange(math.ceil(low - 0.5), math.ceil(high - 0.5)) + 0.5
+            parts = [
+                np.arange(math.ceil(first - 0.5), math.ceil(last - 0.5)) + 0.5
+                for first, last in zip(low, high, strict=True)
+            ]
+            counts = [len(part) for part in parts]
+            clock = np.concatenate(parts)
         else:
-            clock = low + (high - low) * sorted_uniform(self._generator(chunk), high - low)
-        return {self.source: inside(self.curve.inverse(clock), start_s, end_s)}
+            means = (high - low).tolist()
+            parts = [
+                sorted_uniform(self._generator(chunk), mean)
+                for chunk, mean in zip(chunks, means, strict=True)
+            ]
+            counts = [len(part) for part in parts]
+            clock = np.repeat(low, counts) + np.repeat(high - low, counts) * np.concatenate(parts)
+        starts, ends = np.repeat(starts_s, counts), np.repeat(ends_s, counts)
+        times = inside(self.curve.inverse(clock), starts, ends)
+        # Copies, since a part of an array keeps the whole of it in memory.
+        parts = np.split(times, np.cumsum(counts)[:-1])
+        return [{self.source: part.copy()} for part in parts]
 
     def _check(self) -> None:
         check_seed(self.seed)
@@ -132,10 +167,15 @@ def sorted_uniform(random: np.random.Generator, mean: float) -> FloatArray:
     return np.asarray(total[:-1] / total[-1])
 
 
-def inside(times_s: FloatArray, start_s: float, end_s: float) -> FloatArray:
-    """Correct rounding errors that swap two times or cross the border of the chunk."""
-    np.maximum.accumulate(times_s, out=times_s)
-    return np.clip(times_s, start_s, np.nextafter(end_s, -math.inf), out=times_s)
+def inside(
+    times_s: FloatArray, start_s: float | FloatArray, end_s: float | FloatArray
+) -> FloatArray:
+    """Correct rounding errors that swap two times or cross the border of the chunk.
+
+    start_s, end_s: of the chunk, or of the chunk of each item.
+    """
+    np.clip(times_s, start_s, np.nextafter(end_s, -math.inf), out=times_s)
+    return np.maximum.accumulate(times_s, out=times_s)
 
 
 @dataclass(frozen=True)

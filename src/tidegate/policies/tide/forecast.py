@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 from tidegate.codec import Value
 
@@ -82,7 +83,7 @@ class Histogram(Value):
     def ratios(self, quantiles: Sequence[float]) -> list[float]:
         """For each of the quantiles, the ratio that is exceeded in a share of 1 - quantile."""
         # Most bins are empty, so they are passed over once for all quantiles.
-        filled = [(place, count) for place, count in enumerate(self.counts, 1) if count][::-1]
+        filled = list(compress(enumerate(self.counts, 1), self.counts))[::-1]
         return [_ratio(filled, (1 - quantile) * self.seen) for quantile in quantiles]
 
 

@@ -59,6 +59,13 @@ def run_fluid(
 ) -> int:
     """Simulate the flow until `end_s`; returns the number of rows of the time series it filled.
 
+    In each step, all sources send their items, the operators serve what they can in topological
+    order, and the longest branch gives the time from end to end. Two things are passed over, and no
+    bit of the result changes. A source that sends nothing would only add zeros. An operator that
+    only sources feed, with nothing to do in a step, keeps just its usual rate up to date: no item
+    of the step takes a path through it, so its duration, which stays that of an earlier step, has
+    the weight zero.
+
     Args:
         net: State of the network.
         queue: Items waiting, by operator.
@@ -88,6 +95,11 @@ def run_fluid(
     # capacity is then constant as long as no host slows down.
     serving, count = np.empty((operators, slots), np.int64), np.zeros(operators, np.int64)
     all_up_s, full = np.empty(operators), np.empty(operators)
+    # Operators that only sources feed.
+    by_sources = np.ones(operators, np.bool_)
+    for o in range(operators):
+        for e in range(edge_start[o], edge_start[o + 1]):
+            by_sources[edges[e, at.TARGET]] = False
     for o in range(operators):
         all_up_s[o], full[o] = -np.inf, -1.0
         for s in range(slots):
@@ -102,10 +114,13 @@ def run_fluid(
         stop = min(end_s, whole[at.NEXT_MONITOR], whole[at.NEXT_CONTENTION])
         stop = min(stop, max(start_s + (column + 1) * step_s, now + 1e-9))
         dt = stop - now
+        faded = min(1.0, dt / MEMORY_S)
         came = 0.0
         for o in range(operators):
             inflow[o] = 0.0
         for s in range(sources):
+            if rates[s, column] == 0.0:
+                continue
             items = rates[s, column] * dt
             whole[at.IN] += items
             whole[at.SHED] += items * shed_fraction
@@ -119,6 +134,12 @@ def run_fluid(
                     inflow[edges[e, at.TARGET]] += outflow[o] * (edges[e, at.WHOLE] + edge_part[e])
         for rank in range(operators):
             o = rank if looped else order[rank]
+            if usual[o] < 0.0:
+                usual[o] = inflow[o] / dt
+            usual[o] += (inflow[o] / dt - usual[o]) * faded
+            if inflow[o] == 0.0 and queue[o] == 0.0 and by_sources[o] and not looped:
+                outflow[o] = 0.0
+                continue
             servers = full[o]
             if servers < 0.0:
                 servers = 0.0
@@ -137,9 +158,6 @@ def run_fluid(
             if ops_i[o, at.LIMIT] > 0 and left > ops_i[o, at.LIMIT]:
                 lost = left - ops_i[o, at.LIMIT]
                 left = ops_i[o, at.LIMIT]
-            if usual[o] < 0.0:
-                usual[o] = inflow[o] / dt
-            usual[o] += (inflow[o] / dt - usual[o]) * min(1.0, dt / MEMORY_S)
             # Time of an item: backlog, random waiting, service.
             wait = chance = 0.0
             if capacity > 0.0:
@@ -170,7 +188,7 @@ def run_fluid(
                 whole[at.SAMPLE_EVERY], row, recent[o], sketch[o],
             )  # fmt: skip
             share = served / capacity if capacity > 0.0 else 0.0
-            for place in range(count[o]):
+            for place in range(count[o] if share > 0.0 else 0):
                 s = serving[o, place]
                 if slot_f[o, at.FREE_S, s] < stop:
                     there = stop - max(now, slot_f[o, at.FREE_S, s])
@@ -188,7 +206,9 @@ def run_fluid(
                 if rank < operators:
                     origin = order[operators - 1 - rank]
                     own, own_variance = duration[origin], variance[origin]
-                    waits = queue[origin] / max(visits[origin], 1e-12)
+                    waits = 0.0
+                    if queue[origin] > 0.0:
+                        waits = queue[origin] / max(visits[origin], 1e-12)
                 else:
                     origin, own, own_variance, waits = rank, 0.0, 0.0, 0.0
                 longest, longest_variance, further = 0.0, 0.0, 0.0
@@ -203,10 +223,11 @@ def run_fluid(
                 path_variance[origin] = own_variance + longest_variance
                 behind[origin] = waits + further
             for s in range(sources):
-                weight = rates[s, column] * dt * (1 - shed_fraction) / came if came > 0 else 0.0
-                total += weight * path[operators + s]
-                total_variance += weight * path_variance[operators + s]
                 backlog = max(backlog, behind[operators + s])
+                if came > 0 and rates[s, column] > 0.0:
+                    weight = rates[s, column] * dt * (1 - shed_fraction) / came
+                    total += weight * path[operators + s]
+                    total_variance += weight * path_variance[operators + s]
         done = whole[at.IN] - whole[at.SHED] - whole[at.SPOILT] - backlog
         if done > whole[at.OUT]:
             _finish(done, total, total_variance, whole, sketch[operators + 1])
