@@ -12,6 +12,7 @@ rounds, which is robust where other programs run. The cases are
     day, day-guarded  a fluid trading day without and with the default guards, mean of 4 policies
     a policy          an hour of rates every five minutes as a fluid, with the default guards, which
                       is a part of the backtest of 55 days
+    turn-1000         a journalled turn of a controller with as many hosts, of ten instances each
 """
 
 from __future__ import annotations
@@ -21,14 +22,45 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).parents[1]
+Work = Callable[[], object]
 
 
-def work_of(case: str) -> tuple[Callable[[], object], int]:
+def turns_of(hosts: int) -> Callable[[], Work]:
+    """A function that makes a snapshot, and returns a turn of a controller that sees it."""
+    from decisions import big_snapshot
+
+    from tidegate.loop.controller import Controller
+    from tidegate.loop.journal import Journal
+    from tidegate.policies import create
+    from tidegate.testing.worlds import RecordedWorld
+
+    folder = tempfile.TemporaryDirectory()
+    journal = Journal(f"{folder.name}/j.jsonl", None)
+    policy = create("local-threshold", violations=1)
+
+    def prepared() -> Work:
+        assert folder.name  # it is removed with this function
+        world = RecordedWorld([big_snapshot(hosts, 10 * hosts)])
+        return Controller(world, policy, journal).step
+
+    return prepared
+
+
+def work_of(case: str) -> tuple[Callable[[], Work], int]:
+    """A function that prepares what a case does, and how many runs that are."""
+    if case.startswith("turn-"):
+        return turns_of(int(case.removeprefix("turn-"))), 1
+    do, runs = runs_of(case)
+    return lambda: do, runs
+
+
+def runs_of(case: str) -> tuple[Work, int]:
     """What a case does, and how many runs that are."""
     from speed import _visp, many_days
     from sweep import POLICIES, grid_of, one_process
@@ -48,13 +80,14 @@ def work_of(case: str) -> tuple[Callable[[], object], int]:
 
 def serve() -> None:
     """Answer each case on standard input with the processor time of one run, in milliseconds."""
-    known: dict[str, tuple[Callable[[], object], int]] = {}
+    known: dict[str, tuple[Callable[[], Work], int]] = {}
     for line in sys.stdin:
         case = line.strip()
         if case not in known:
             known[case] = work_of(case)
-            known[case][0]()  # the first time compiles and imports
-        do, runs = known[case]
+            known[case][0]()()  # the first time compiles and imports
+        prepare, runs = known[case]
+        do = prepare()
         start = time.process_time()
         do()
         print((time.process_time() - start) / runs * 1e3, flush=True)
@@ -95,7 +128,7 @@ def main() -> None:
         reader.error("the work tree of the other version is missing")
     from tidegate.policies import available
 
-    runs = ["visp", "visp-fluid", "day", "day-guarded"]
+    runs = ["visp", "visp-fluid", "day", "day-guarded", "turn-1000"]
     cases = given.cases.split(",") if given.cases else [*runs, *available()]
     versions = Version(given.before.resolve()), Version(HERE)
     total = [0.0, 0.0]
@@ -108,7 +141,7 @@ def main() -> None:
             f"| {case} | {before:.1f} ms | {after:.1f} ms | {after / before:.2f} | {median:.2f} |",
             flush=True,
         )
-        if case not in runs:
+        if case in available():
             total = [total[0] + before, total[1] + after]
     if total[0]:
         sums = f"{total[0]:.0f} ms | {total[1]:.0f} ms | {total[1] / total[0]:.2f}"

@@ -30,7 +30,7 @@ from __future__ import annotations
 import dataclasses
 import marshal
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import compress, islice
 from operator import attrgetter, eq, is_not
@@ -47,6 +47,8 @@ NAMES = ("id", "operator", "name")
 """Fields or keys by which the elements of a list are recognised, the first that an element has."""
 FEWEST = 3
 """Elements of a list from which on the values of a field are written as a column."""
+SAMPLE = 100
+"""Rows that show, at most, whether most rows of a list are the same objects."""
 LONG = 40
 """Length of a value, in characters, from which on it is not written twice."""
 SCALARS = (float, int, str, bool, type(None))
@@ -164,15 +166,17 @@ def _compare_lists(
     at: Sequence[int] = range(len(new))
     olds, news, known = old, new, found.known
     if declared is not None and len(old) == len(new) > FEWEST:
-        other = list(map(is_not, old, new))
-        if 2 * sum(other) < len(other):  # most rows are the same objects
+        some = slice(None, None, 1 + len(new) // SAMPLE)
+        if 2 * sum(map(is_not, old[some], new[some])) < len(new[some]):
+            # Most rows are the same objects.
+            other = list(map(is_not, old, new))
             at, olds, news = (list(compress(every, other)) for every in (at, old, new))
             known = {}
-    if declared is not None and not {*map(type, olds), *map(type, news)} <= {declared}:
-        raise Unsuited
-    name = _name if declared is None else _name_of(declared)
-    if (names := known.get((path, ()))) is None:
-        names = known[path, ()] = list(map(name, olds))
+    name, field = (_name, ()) if declared is None else _name_of(declared)
+    if (names := known.get((path, field))) is None:
+        _check_rows(olds, declared)
+        names = known[path, field] = list(map(name, olds))
+    _check_rows(news, declared)
     if names != list(map(name, news)):
         names, new_names = list(map(name, old)), list(map(name, new))
         position = {name: n for n, name in enumerate(names) if name is not None}
@@ -217,8 +221,11 @@ def _compare_rows(
         found: What is found.
         known: Columns of the old values, where these are all rows in their order.
     """
+    _, named = _name_of(kind)  # rows are compared with those of the same name
     for name, default, _ in _fields(kind):
         where, get = (*field, name), attrgetter(name)
+        if where == named:
+            continue
         if (before := known.get((table, where))) is None:
             before = known[table, where] = list(map(get, olds))
         after = list(map(get, news))
@@ -298,10 +305,19 @@ def _fields(kind: Any) -> list[tuple[str, Any, Any]]:
     return fields
 
 
+def _check_rows(rows: Sequence[Any], declared: Any) -> None:
+    if declared is not None and not {*map(type, rows)} <= {declared}:
+        raise Unsuited
+
+
 @cache
-def _name_of(kind: Any) -> Any:
+def _name_of(kind: Any) -> tuple[Callable[[Any], Any], Path]:
+    """What reads the name of a row, and the path to it in the row; empty for rows without one."""
     known = {field.name for field in dataclasses.fields(kind)}
-    return next((attrgetter(name) for name in NAMES if name in known), lambda row: None)
+    for name in NAMES:
+        if name in known:
+            return attrgetter(name), (name,)
+    return lambda row: None, ()
 
 
 def _name(value: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -13,8 +12,6 @@ from tidegate.values import derived
 __all__ = ["Binding", "Deployment", "Instance", "Plan", "Prediction", "Reason", "Unmet"]
 
 _by_id, _operator = attrgetter("id"), attrgetter("operator")
-MANY = 1_000
-"""Instances from which on the counts of a deployment are not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +60,6 @@ class Deployment(Value):
     def counts(self) -> Counter[str]:
         """Instances by operator."""
         return Counter(map(_operator, self.instances))
-
-    def counts_in(self, operators: Collection[str]) -> dict[str, int]:
-        """Instances of each of these operators, in their order; zero where there are none."""
-        if len(self.instances) < MANY:
-            counts = self.counts
-            return {name: counts[name] for name in operators}
-        found = Counter[str]()
-        dict.update(found, dict.fromkeys(operators, 0))  # one pass over all of them less
-        found.update(map(_operator, self.instances))
-        return {name: found[name] for name in operators} if len(found) > len(operators) else found
 
     @derived
     def home(self) -> dict[str, str]:
