@@ -34,15 +34,24 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import compress, islice
 from operator import attrgetter, eq, is_not
-from typing import Any, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from tidegate.codec import to_plain
 
 __all__ = ["Known", "Unsuited", "changed", "changes"]
 
 Path = tuple[str | int, ...]
-Known = dict[tuple[Path, Path], list[Any]]
-"""By table and field: the values of the field in all rows."""
+
+
+class Old(NamedTuple):
+    """Values of a field in all old rows, and the one dataclass of which all of them are, if any."""
+
+    values: list[Any]
+    kind: type | None
+
+
+Known = dict[tuple[Path, Path], Old]
+"""By table and field: the old values."""
 NAMES = ("id", "operator", "name")
 """Fields or keys by which the elements of a list are recognised, the first that an element has."""
 FEWEST = 3
@@ -173,9 +182,9 @@ def _compare_lists(
             at, olds, news = (list(compress(every, other)) for every in (at, old, new))
             known = {}
     name, field = (_name, ()) if declared is None else _name_of(declared)
-    if (names := known.get((path, field))) is None:
+    if (path, field) not in known:
         _check_rows(olds, declared)
-        names = known[path, field] = list(map(name, olds))
+    names = _old(olds, name, (path, field), known).values
     _check_rows(news, declared)
     if names != list(map(name, news)):
         names, new_names = list(map(name, old)), list(map(name, new))
@@ -226,11 +235,9 @@ def _compare_rows(
         where, get = (*field, name), attrgetter(name)
         if where == named:
             continue
-        if (before := known.get((table, where))) is None:
-            before = known[table, where] = list(map(get, olds))
+        before, one = _old(olds, get, (table, where), known)
         after = list(map(get, news))
-        one = _common_class(before, after)
-        if one is None:
+        if one is None or {*map(type, after)} != {one}:
             if before == after:
                 continue
         # Field by field: to compare 10,000 objects with each other takes longer.
@@ -271,19 +278,27 @@ def _same_columns(
     """Whether values of a dataclass are equal one by one. place: table and field of the values."""
     table, field = place
     for name, _, _ in _fields(kind):
-        where, get = (*field, name), attrgetter(name)
-        if (before := known.get((table, where))) is None:
-            before = known[table, where] = list(map(get, olds))
-        if before != list(map(get, news)):
+        get = attrgetter(name)
+        if _old(olds, get, (table, (*field, name)), known).values != list(map(get, news)):
             return False
     return True
 
 
-def _common_class(before: list[Any], after: list[Any]) -> type | None:
+def _old(
+    rows: Sequence[Any], get: Callable[[Any], Any], place: tuple[Path, Path], known: Known
+) -> Old:
+    """The values of a field in all old rows. place: table and field."""
+    if (found := known.get(place)) is None:
+        values = list(map(get, rows))
+        found = known[place] = Old(values, _common_class(values))
+    return found
+
+
+def _common_class(values: list[Any]) -> type | None:
     """The one dataclass of which all values are, None if there are others."""
-    if not before or not hasattr(before[0], "__dataclass_fields__"):
+    if not values or not hasattr(values[0], "__dataclass_fields__"):
         return None
-    (kind, *others) = {*map(type, before), *map(type, after)}
+    (kind, *others) = {*map(type, values)}
     return None if others else kind
 
 
