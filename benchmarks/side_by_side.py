@@ -12,7 +12,9 @@ rounds, which is robust where other programs run. The cases are
     day, day-guarded  a fluid trading day without and with the default guards, mean of 4 policies
     a policy          an hour of rates every five minutes as a fluid, with the default guards, which
                       is a part of the backtest of 55 days
-    turn-1000         a journalled turn of a controller with as many hosts, of ten instances each
+    turn-1000         a journalled turn of a controller with as many hosts, of ten instances each;
+                      all turns see equal snapshots, as in `speed.py`
+    moving-1000       the same with other loads in every turn, and an instance that has moved
 """
 
 from __future__ import annotations
@@ -25,20 +27,40 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 HERE = Path(__file__).parents[1]
 Work = Callable[[], object]
 
 
-def turns_of(hosts: int) -> Callable[[], Work]:
-    """A function that makes a snapshot, and returns a turn of a controller that sees it."""
+def turns_of(hosts: int, moving: bool) -> Callable[[], Work]:
+    """A function that makes a snapshot, and returns a turn of a controller that sees it.
+
+    moving: whether every snapshot has other loads, and another instance on another host.
+    """
     from decisions import big_snapshot
 
     from tidegate.loop.controller import Controller
     from tidegate.loop.journal import Journal
+    from tidegate.model import Snapshot
+    from tidegate.model.topology import Resources
     from tidegate.policies import create
     from tidegate.testing.worlds import RecordedWorld
+
+    numbers = count()
+
+    def seen() -> Snapshot:
+        snapshot = big_snapshot(hosts, 10 * hosts)
+        if not moving:
+            return snapshot
+        turn, found = next(numbers), list(snapshot.instances)
+        for n, one in enumerate(found):
+            cores = one.load.cpu_cores if one.load is not None else 0.0
+            found[n] = replace(one, load=Resources(cores * (1 + turn / 1e4), 100, 1))
+        found[turn] = replace(found[turn], host=f"host-{(turn + 1) % hosts}")
+        return replace(snapshot, instances=tuple(found))
 
     folder = tempfile.TemporaryDirectory()
     journal = Journal(f"{folder.name}/j.jsonl", None)
@@ -46,7 +68,7 @@ def turns_of(hosts: int) -> Callable[[], Work]:
 
     def prepared() -> Work:
         assert folder.name  # it is removed with this function
-        world = RecordedWorld([big_snapshot(hosts, 10 * hosts)])
+        world = RecordedWorld([seen()])
         return Controller(world, policy, journal).step
 
     return prepared
@@ -54,8 +76,9 @@ def turns_of(hosts: int) -> Callable[[], Work]:
 
 def work_of(case: str) -> tuple[Callable[[], Work], int]:
     """A function that prepares what a case does, and how many runs that are."""
-    if case.startswith("turn-"):
-        return turns_of(int(case.removeprefix("turn-"))), 1
+    kind, _, hosts = case.partition("-")
+    if kind in ("turn", "moving"):
+        return turns_of(int(hosts), kind == "moving"), 1
     do, runs = runs_of(case)
     return lambda: do, runs
 
@@ -128,7 +151,7 @@ def main() -> None:
         reader.error("the work tree of the other version is missing")
     from tidegate.policies import available
 
-    runs = ["visp", "visp-fluid", "day", "day-guarded", "turn-1000"]
+    runs = ["visp", "visp-fluid", "day", "day-guarded", "turn-1000", "moving-1000"]
     cases = given.cases.split(",") if given.cases else [*runs, *available()]
     versions = Version(given.before.resolve()), Version(HERE)
     total = [0.0, 0.0]

@@ -2,6 +2,7 @@
 
     python benchmarks/sweep.py                                  # 10,000 fluid days (minutes)
     python benchmarks/sweep.py --days 200 --sample 40 --item-days 4     # small
+    python benchmarks/sweep.py --workers        # processor time of a day here and in the workers
 
 A cell is a trading day of 511 minutes with one decision per minute, on hosts of one instance each,
 for one of four policies without guards. A sample with the default guards shows what these cost.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -85,6 +87,38 @@ def compare(spark: Any, name: str, grid: SweepGrid, sample: int) -> None:
         )
 
 
+def day_ms(cells: list[str], traces: dict[str, Any]) -> float:
+    """Processor time of a cell in this process, in milliseconds."""
+    start = time.process_time()
+    rows = list(run_cells(cells, traces.__getitem__, ""))
+    assert all(row["status"] == "done" for row in rows)
+    return (time.process_time() - start) / len(cells) * 1e3
+
+
+def compare_workers(spark: Any, fluid_step: str, rounds: int = 4, days: int = 12) -> None:
+    """The same cells in this process and in each worker, task after task."""
+    grid = grid_of(400, "fluid", fluid_step)
+    traces = {name: trace.read() for name, trace in grid.trace.items()}
+    cells = [to_json(cell) for _, cell in zip(range(days), grid.cells(), strict=False)]
+    cores = spark.sparkContext.defaultParallelism
+
+    def timed(parts: Any) -> Any:
+        for part in parts:
+            # The first task of a worker imports all this here, and loads kernels while it runs.
+            from sweep import day_ms
+
+            yield day_ms(part, traces)
+
+    day_ms(cells, traces)
+    for task in range(1, rounds + 1):
+        here = day_ms(cells, traces)
+        found = (
+            spark.sparkContext.parallelize([cells] * cores, cores).mapPartitions(timed).collect()
+        )
+        shown = ", ".join(f"{ms:.1f}" for ms in found)
+        print(f"task {task}: {here:.1f} ms a day here, {shown} ms in the workers", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--days", type=int, default=AIM_DAYS, help="fluid days")
@@ -92,6 +126,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=400, help="fluid days in one process")
     parser.add_argument("--fluid-step", default="1s", help="time step of the fluid mode")
     parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--workers", action="store_true", help="only compare the workers")
     args = parser.parse_args()
     print(f"{args.master} of {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
@@ -101,6 +136,10 @@ def main() -> None:
         session_on(args.master, Path(folder) / "driver.log", settings, "sweep benchmark") as spark,
     ):
         print(f"Spark started after {time.perf_counter() - began_s:.1f} s")
+        if args.workers:
+            spark.sparkContext.pythonExec = sys.executable
+            compare_workers(spark, args.fluid_step)
+            return
         warm = grid_of(8 * spark.sparkContext.defaultParallelism, "fluid", args.fluid_step)
         took_s, _ = on_spark(spark, warm)
         print(f"the first cells, imports included, took {took_s:.1f} s")
