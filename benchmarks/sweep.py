@@ -24,7 +24,7 @@ from typing import Any
 from tidegate.codec import to_json
 from tidegate.lab.sweep.cell import run_cells
 from tidegate.lab.sweep.grid import SweepGrid, grid_from
-from tidegate.lab.sweep.spark_run import Sweep, sweep_state
+from tidegate.lab.sweep.spark_run import Sweep, jvm_settings, sweep_state
 from tidegate.spark.local.session import session_on
 
 POLICIES = ("static", "ds2", "drs", "adaptive-provisioning")
@@ -69,14 +69,16 @@ def on_spark(spark: Any, grid: SweepGrid) -> tuple[float, int]:
 
 
 def compare(spark: Any, name: str, grid: SweepGrid, sample: int) -> None:
-    before = one_process(grid, sample)
+    before, java_s = one_process(grid, sample), jvm_s(spark)
     took_s, cells = on_spark(spark, grid)
+    java_ms = (jvm_s(spark) - java_s) / cells * 1e3
     after = one_process(grid, sample)
     alone = (before + after) / 2
     rate = cells / took_s
     print(
         f"{name:12} {cells:6} days in {took_s:7.1f} s: {rate:6.1f}/s on Spark, {alone:6.1f}/s in "
-        f"one process ({before:.1f} before, {after:.1f} after): {rate / alone:.2f} times",
+        f"one process ({before:.1f} before, {after:.1f} after): {rate / alone:.2f} times; "
+        f"{java_ms:.1f} ms of processor time of the JVM for a day",
         flush=True,
     )
     if name == "fluid":
@@ -85,6 +87,13 @@ def compare(spark: Any, name: str, grid: SweepGrid, sample: int) -> None:
             f"cores are {AIM_S:.0f} s and {AIM_RATIO} times",
             flush=True,
         )
+
+
+def jvm_s(spark: Any) -> float:
+    """Processor time of the driver's JVM so far, in seconds, as Linux counts it."""
+    fields = Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/stat").read_text().rpartition(")")
+    user, system = fields[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def day_ms(cells: list[str], traces: dict[str, Any]) -> float:
@@ -103,11 +112,7 @@ def compare_workers(spark: Any, fluid_step: str, rounds: int = 4, days: int = 12
     cores = spark.sparkContext.defaultParallelism
 
     def timed(parts: Any) -> Any:
-        for part in parts:
-            # The first task of a worker imports all this here, and loads kernels while it runs.
-            from sweep import day_ms
-
-            yield day_ms(part, traces)
+        return (day_ms(part, traces) for part in parts)
 
     day_ms(cells, traces)
     for task in range(1, rounds + 1):
@@ -126,10 +131,13 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=400, help="fluid days in one process")
     parser.add_argument("--fluid-step", default="1s", help="time step of the fluid mode")
     parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--usual-jvm", action="store_true", help="a JVM with Spark's own options")
     parser.add_argument("--workers", action="store_true", help="only compare the workers")
     args = parser.parse_args()
     print(f"{args.master} of {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    if not args.usual_jvm:
+        settings |= jvm_settings(args.master)
     began_s = time.perf_counter()
     with (
         tempfile.TemporaryDirectory() as folder,
