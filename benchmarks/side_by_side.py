@@ -14,6 +14,9 @@ rounds, which is robust where other programs run. The cases are
     a policy          some hours of these rates as a fluid, with the default guards, which is a part
                       of the backtest of 55 days: that has more items than are kept, so that each
                       run draws its own
+    turn-1000         a journalled turn of a controller with as many hosts, of ten instances each;
+                      all turns see equal snapshots, as in `speed.py`
+    moving-1000       the same with other loads in every turn, and an instance that has moved
 """
 
 from __future__ import annotations
@@ -23,14 +26,75 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 HERE = Path(__file__).parents[1]
+Work = Callable[[], object]
 
 
-def work_of(case: str, hours: float) -> tuple[Callable[[], object], int]:
+def turns_of(hosts: int, moving: bool) -> Callable[[], Work]:
+    """A function that makes a snapshot, and returns a turn of a controller that sees it.
+
+    moving: whether every snapshot has other loads, and another instance on another host.
+    """
+    from decisions import big_snapshot
+
+    from tidegate.loop.controller import Controller
+    from tidegate.loop.journal import Journal
+    from tidegate.model import Snapshot
+    from tidegate.model.topology import Resources
+    from tidegate.policies import create
+    from tidegate.testing.worlds import RecordedWorld
+
+    numbers = count()
+
+    def seen() -> Snapshot:
+        snapshot = big_snapshot(hosts, 10 * hosts)
+        if not moving:
+            return snapshot
+        turn, found = next(numbers), list(snapshot.instances)
+        for n, one in enumerate(found):
+            cores = one.load.cpu_cores if one.load is not None else 0.0
+            found[n] = replace(one, load=Resources(cores * (1 + turn / 1e4), 100, 1))
+        found[turn] = replace(found[turn], host=f"host-{(turn + 1) % hosts}")
+        return replace(snapshot, instances=tuple(found))
+
+    folder = tempfile.TemporaryDirectory()
+    journal = Journal(f"{folder.name}/j.jsonl", None)
+    policy = create("local-threshold", violations=1)
+
+    def prepared() -> Work:
+        assert folder.name  # it is removed with this function
+        controller = Controller(RecordedWorld([seen()]), policy, journal)
+
+        def turn() -> None:
+            controller.step()
+            # A write that is waited for in vain goes on in the next round, and counts there.
+            assert not controller._recorder.lost, "this machine is too busy to write the journal"
+
+        return turn
+
+    return prepared
+
+
+def work_of(case: str, hours: float) -> tuple[Callable[[], Work], int]:
+    """A function that prepares what a case does, and how many runs that are.
+
+    hours: of the rates, for a policy.
+    """
+    kind, _, hosts = case.partition("-")
+    if kind in ("turn", "moving"):
+        return turns_of(int(hosts), kind == "moving"), 1
+    do, runs = runs_of(case, hours)
+    return lambda: do, runs
+
+
+def runs_of(case: str, hours: float) -> tuple[Work, int]:
     """What a case does, and how many runs that are. hours: of the rates, for a policy."""
     from speed import _visp, many_days
     from sweep import POLICIES, grid_of, one_process
@@ -51,13 +115,14 @@ def work_of(case: str, hours: float) -> tuple[Callable[[], object], int]:
 
 def serve(hours: float) -> None:
     """Answer each case on standard input with the processor time of one run, in milliseconds."""
-    known: dict[str, tuple[Callable[[], object], int]] = {}
+    known: dict[str, tuple[Callable[[], Work], int]] = {}
     for line in sys.stdin:
         case = line.strip()
         if case not in known:
             known[case] = work_of(case, hours)
-            known[case][0]()  # the first time compiles and imports
-        do, runs = known[case]
+            known[case][0]()()  # the first time compiles and imports
+        prepare, runs = known[case]
+        do = prepare()
         start = time.process_time()
         do()
         print((time.process_time() - start) / runs * 1e3, flush=True)
@@ -99,7 +164,7 @@ def main() -> None:
         reader.error("the work tree of the other version is missing")
     from tidegate.policies import available
 
-    runs = ["visp", "visp-fluid", "day", "day-guarded", "bound"]
+    runs = ["visp", "visp-fluid", "day", "day-guarded", "bound", "turn-1000", "moving-1000"]
     cases = given.cases.split(",") if given.cases else [*runs, *available()]
     versions = Version(given.before.resolve(), given.hours), Version(HERE, given.hours)
     total = [0.0, 0.0]
@@ -112,7 +177,7 @@ def main() -> None:
             f"| {case} | {before:.1f} ms | {after:.1f} ms | {after / before:.2f} | {median:.2f} |",
             flush=True,
         )
-        if case not in runs:
+        if case in available():
             total = [total[0] + before, total[1] + after]
     if total[0]:
         sums = f"{total[0]:.0f} ms | {total[1]:.0f} ms | {total[1] / total[0]:.2f}"

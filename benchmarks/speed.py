@@ -150,11 +150,13 @@ def fluid_day() -> Measured:
 @cache
 def _swept() -> tuple[float, float]:
     """Fluid days a second on Spark with two cores, and in one process before and after."""
+    from tidegate.lab.sweep.spark_run import jvm_settings
     from tidegate.spark.local.session import session_on
 
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise NotMeasurableError("Java is not installed")
     quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    quiet |= jvm_settings("local")
     grid = grid_of(SPARK_DAYS, "fluid", "1s")
     before = one_process(grid, 48)
     with (
@@ -227,7 +229,13 @@ def long_bound() -> Measured:
 
 
 def first_backtest() -> Measured:
-    """`tidegate backtest` with an empty cache of compiled kernels, and again."""
+    """`tidegate backtest` with an empty cache of compiled kernels, and again.
+
+    The bytecode of all modules is there, as after an installation, also where Python is told not
+    to write any.
+    """
+    code = [sys.executable, "-m", "compileall", "-q", str(ROOT / "src" / "tidegate")]
+    subprocess.run(code, check=True)
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "day.csv"
         rates = [f"{60 * minute},{20 + 10 * math.sin(minute / 30):.3f}" for minute in range(120)]

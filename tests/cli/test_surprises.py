@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from tests.cli.helpers import COMMAND, Done, tidegate
 from tests.fuzz import within_limits
-from tidegate.cli.output import console, plain, print_json, shown, table
+from tidegate.cli.output import console, plain, print_json, progress_bar, shown, table
 from tidegate.loop.journal import Journal, Turn
 from tidegate.testing import steady_snapshot
 
@@ -51,6 +52,23 @@ def test_a_name_in_an_error_makes_one_short_line(name: str) -> None:
     one_sentence(tidegate("allocate", f"{name}:13", "--processors", "9"))
     one_sentence(tidegate("allocate", f"{name}:-1:5", "--processors", "9"))
     one_sentence(tidegate("policies", name))
+
+
+@pytest.mark.parametrize("thread", [True, False])
+def test_a_progress_bar_is_drawn_with_and_without_a_thread(
+    thread: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as in a terminal
+    before = threading.active_count()
+    with progress_bar(False, thread=thread) as bar:
+        task = bar.add_task("tide", total=1.0)
+        bar.update(task, completed=0.5, refresh=thread)
+        for _ in range(1_000):
+            bar.update(task, completed=0.75)
+        assert threading.active_count() - before == thread
+    shown_text = capsys.readouterr().out
+    assert "tide" in shown_text and " 50 %" in shown_text
+    assert shown_text.count("\n") < 100, "it is not drawn at every update"
 
 
 def test_markup_that_is_none_is_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:

@@ -267,6 +267,20 @@ def test_how_a_column_is_written(new: list[float], column: dict[str, Any]) -> No
     assert applied(before, after) == after
 
 
+@pytest.mark.parametrize("every", [1, 2, 3, 5])
+def test_the_changes_of_many_rows_are_the_same_whichever_rows_are_the_same_objects(
+    every: int,
+) -> None:
+    old, new = utilised([0.25] * 400), utilised([0.25] * 399 + [0.5])
+    kept = tuple(
+        before if n % every else after
+        for n, (before, after) in enumerate(zip(old.hosts, new.hosts, strict=True))
+    )
+    assert kept[-1].utilisation == (0.25 if 399 % every else 0.5)
+    found = changes(old, replace(new, hosts=kept))
+    assert found == ({} if 399 % every else {"set": {"hosts/399/utilisation": 0.5}})
+
+
 def test_few_values_are_no_column() -> None:
     assert columns([0.0] * 4, [0.5, 0.0, 0.0, 0.25]) == {
         "set": {"hosts/0/utilisation": 0.5, "hosts/3/utilisation": 0.25}

@@ -227,16 +227,15 @@ def backtest_command(
     if not fluid and scenario.batches is None:
         compile_items()  # before the thread of the progress bar
     with attached(dashboard and not as_json, watched, scenario.slo_s):
-        with progress_bar(as_json) as bar:
-            task = bar.add_task("hindsight bound", total=1 + len(names) * (1 + recommend))
-            bound = bound_of(scenario, bound_s, fluid)
-            bar.update(task, completed=1)
-
+        bound = _bound_with_bar(scenario, bound_s, fluid, as_json)
+        # Without a thread: processes that simulate are then copies of this one.
+        with progress_bar(as_json, thread=False) as bar:
+            task = bar.add_task(names[0], total=len(names) * (1 + recommend))
             shares = dict.fromkeys(names, 0.0)
 
             def show(name: str, share: float) -> None:
                 shares[name] = share
-                bar.update(task, completed=1 + sum(shares.values()), description=name)
+                bar.update(task, completed=sum(shares.values()), description=name)
 
             results = backtest(
                 scenario,
@@ -261,7 +260,7 @@ def backtest_command(
                     seed=seed,
                     fluid=fluid,
                     progress=lambda part: bar.update(
-                        task, completed=1 + len(names) * (1 + part), description="more settings"
+                        task, completed=len(names) * (1 + part), description="more settings"
                     ),
                     processes=processes or suited_processes(scenario, MORE_RUNS),
                 )
@@ -520,6 +519,12 @@ def _bound_plain(bound: Bound, scenario: Scenario) -> dict[str, Any]:
         "strict": not caveat,
         "note": caveat,
     }
+
+
+def _bound_with_bar(scenario: Scenario, limit_s: float, fluid: bool, quiet: bool) -> Bound:
+    with progress_bar(quiet) as bar:
+        bar.add_task("hindsight bound", total=None)
+        return bound_of(scenario, limit_s, fluid)
 
 
 def _tune(scenario: Scenario, name: str, options: StackOptions, seed: int, as_json: bool) -> None:

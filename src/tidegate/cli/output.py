@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,7 +17,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.errors import MarkupError
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -36,6 +37,8 @@ LONGEST_NAME = 80
 """Characters of a name that are shown at most."""
 LONGEST_CELL = 1000
 """The same of a cell, which may hold a sentence."""
+DRAW_S = 0.1
+"""Time between two drawings of a progress bar without a thread, at least, in seconds."""
 _CONTROL = dict.fromkeys(
     [*range(32), *range(127, 160), *range(0x2028, 0x202F), *range(0xD800, 0xE000)], "�"
 )
@@ -139,18 +142,35 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def progress_bar(quiet: bool, width: int = 30) -> Progress:
+class _DrawnOnUpdate(Progress):
+    """A progress bar without a thread: an update draws it, unless it was drawn just now."""
+
+    _drawn_s = -math.inf
+
+    def update(self, task_id: TaskID, **values: Any) -> None:
+        """Change a task, and draw."""
+        super().update(task_id, **values)
+        if self.disable or time.monotonic() < self._drawn_s + DRAW_S:
+            return
+        self.refresh()
+        self._drawn_s = time.monotonic()
+
+
+def progress_bar(quiet: bool, width: int = 30, thread: bool = True) -> Progress:
     """Return a progress bar that disappears at the end.
 
-    quiet: show nothing, such as with ``--json``. width: characters for the description.
+    quiet: show nothing, such as with ``--json``. width: characters for the description. thread:
+    whether a thread draws it all the time. Without one, updates draw it, and this process can be
+    copied meanwhile (`can_copy_process`).
     """
     out = console()
-    return Progress(
+    return (Progress if thread else _DrawnOnUpdate)(
         TextColumn("{task.description:" + str(width) + "}"),
         BarColumn(),
         TextColumn("{task.percentage:3.0f} %"),
         TimeElapsedColumn(),
         console=out,
+        auto_refresh=thread,
         transient=True,
         disable=quiet or not out.is_terminal,
     )

@@ -82,7 +82,7 @@ def run(
     [bold]tidegate sweep grid.yaml --master spark://host:7077 --out results[/bold]
     """
     from tidegate.lab.sweep.grid import load_grid
-    from tidegate.lab.sweep.spark_run import sweep_state
+    from tidegate.lab.sweep.spark_run import jvm_settings, sweep_state
 
     if chunk is not None:
         finite(chunk, "--chunk", low=1)
@@ -93,7 +93,7 @@ def run(
     state = sweep_state(read, out, any_code, retry_failed)
     _introduce(read, state)
     if state.todo and not dry_run:
-        settings = _settings(conf)
+        settings = jvm_settings(master) | _settings(conf)
         for trace in read.traces:
             trace.read()  # report a bad file now, not on the executors
         try:

@@ -30,23 +30,34 @@ from __future__ import annotations
 import dataclasses
 import marshal
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import compress, islice
 from operator import attrgetter, eq, is_not
-from typing import Any, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from tidegate.codec import to_plain
 
 __all__ = ["Known", "Unsuited", "changed", "changes"]
 
 Path = tuple[str | int, ...]
-Known = dict[tuple[Path, Path], list[Any]]
-"""By table and field: the values of the field in all rows."""
+
+
+class Old(NamedTuple):
+    """Values of a field in all old rows, and the one dataclass of which all of them are, if any."""
+
+    values: list[Any]
+    kind: type | None
+
+
+Known = dict[tuple[Path, Path], Old]
+"""By table and field: the old values."""
 NAMES = ("id", "operator", "name")
 """Fields or keys by which the elements of a list are recognised, the first that an element has."""
 FEWEST = 3
 """Elements of a list from which on the values of a field are written as a column."""
+SAMPLE = 100
+"""Rows that show, at most, whether most rows of a list are the same objects."""
 LONG = 40
 """Length of a value, in characters, from which on it is not written twice."""
 SCALARS = (float, int, str, bool, type(None))
@@ -164,15 +175,17 @@ def _compare_lists(
     at: Sequence[int] = range(len(new))
     olds, news, known = old, new, found.known
     if declared is not None and len(old) == len(new) > FEWEST:
-        other = list(map(is_not, old, new))
-        if 2 * sum(other) < len(other):  # most rows are the same objects
+        some = slice(None, None, 1 + len(new) // SAMPLE)
+        if 2 * sum(map(is_not, old[some], new[some])) < len(new[some]):
+            # Most rows are the same objects.
+            other = list(map(is_not, old, new))
             at, olds, news = (list(compress(every, other)) for every in (at, old, new))
             known = {}
-    if declared is not None and not {*map(type, olds), *map(type, news)} <= {declared}:
-        raise Unsuited
-    name = _name if declared is None else _name_of(declared)
-    if (names := known.get((path, ()))) is None:
-        names = known[path, ()] = list(map(name, olds))
+    name, field = (_name, ()) if declared is None else _name_of(declared)
+    if (path, field) not in known:
+        _check_rows(olds, declared)
+    names = _old(olds, name, (path, field), known).values
+    _check_rows(news, declared)
     if names != list(map(name, news)):
         names, new_names = list(map(name, old)), list(map(name, new))
         position = {name: n for n, name in enumerate(names) if name is not None}
@@ -217,13 +230,14 @@ def _compare_rows(
         found: What is found.
         known: Columns of the old values, where these are all rows in their order.
     """
+    _, named = _name_of(kind)  # rows are compared with those of the same name
     for name, default, _ in _fields(kind):
         where, get = (*field, name), attrgetter(name)
-        if (before := known.get((table, where))) is None:
-            before = known[table, where] = list(map(get, olds))
+        if where == named:
+            continue
+        before, one = _old(olds, get, (table, where), known)
         after = list(map(get, news))
-        one = _common_class(before, after)
-        if one is None:
+        if one is None or {*map(type, after)} != {one}:
             if before == after:
                 continue
         # Field by field: to compare 10,000 objects with each other takes longer.
@@ -264,19 +278,27 @@ def _same_columns(
     """Whether values of a dataclass are equal one by one. place: table and field of the values."""
     table, field = place
     for name, _, _ in _fields(kind):
-        where, get = (*field, name), attrgetter(name)
-        if (before := known.get((table, where))) is None:
-            before = known[table, where] = list(map(get, olds))
-        if before != list(map(get, news)):
+        get = attrgetter(name)
+        if _old(olds, get, (table, (*field, name)), known).values != list(map(get, news)):
             return False
     return True
 
 
-def _common_class(before: list[Any], after: list[Any]) -> type | None:
+def _old(
+    rows: Sequence[Any], get: Callable[[Any], Any], place: tuple[Path, Path], known: Known
+) -> Old:
+    """The values of a field in all old rows. place: table and field."""
+    if (found := known.get(place)) is None:
+        values = list(map(get, rows))
+        found = known[place] = Old(values, _common_class(values))
+    return found
+
+
+def _common_class(values: list[Any]) -> type | None:
     """The one dataclass of which all values are, None if there are others."""
-    if not before or not hasattr(before[0], "__dataclass_fields__"):
+    if not values or not hasattr(values[0], "__dataclass_fields__"):
         return None
-    (kind, *others) = {*map(type, before), *map(type, after)}
+    (kind, *others) = {*map(type, values)}
     return None if others else kind
 
 
@@ -298,10 +320,19 @@ def _fields(kind: Any) -> list[tuple[str, Any, Any]]:
     return fields
 
 
+def _check_rows(rows: Sequence[Any], declared: Any) -> None:
+    if declared is not None and not {*map(type, rows)} <= {declared}:
+        raise Unsuited
+
+
 @cache
-def _name_of(kind: Any) -> Any:
+def _name_of(kind: Any) -> tuple[Callable[[Any], Any], Path]:
+    """What reads the name of a row, and the path to it in the row; empty for rows without one."""
     known = {field.name for field in dataclasses.fields(kind)}
-    return next((attrgetter(name) for name in NAMES if name in known), lambda row: None)
+    for name in NAMES:
+        if name in known:
+            return attrgetter(name), (name,)
+    return lambda row: None, ()
 
 
 def _name(value: Any) -> Any:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
 
 from tidegate.codec import Value
 from tidegate.values import derived
@@ -14,8 +12,6 @@ from tidegate.values import derived
 __all__ = ["Binding", "Deployment", "Instance", "Plan", "Prediction", "Reason", "Unmet"]
 
 _by_id, _operator = attrgetter("id"), attrgetter("operator")
-MANY = 1_000
-"""Instances from which on the counts of a deployment are not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +60,6 @@ class Deployment(Value):
     def counts(self) -> Counter[str]:
         """Instances by operator."""
         return Counter(map(_operator, self.instances))
-
-    def counts_in(self, operators: Collection[str]) -> dict[str, int]:
-        """Instances of each of these operators, in their order; zero where there are none."""
-        if len(self.instances) < MANY:
-            # A deployment that stays is counted once; the names are those of one topology.
-            known: tuple[Any, dict[str, int]] | None = self.__dict__.get("_counted")
-            if known is None or known[0] is not operators:
-                counts = self.counts
-                known = operators, {name: counts[name] for name in operators}
-                self.__dict__["_counted"] = known
-            return known[1].copy()
-        found = Counter[str]()
-        dict.update(found, dict.fromkeys(operators, 0))  # one pass over all of them less
-        found.update(map(_operator, self.instances))
-        return {name: found[name] for name in operators} if len(found) > len(operators) else found
 
     @derived
     def home(self) -> dict[str, str]:

@@ -218,8 +218,9 @@ class Topology(Value):
             if edge.origin in self.by_name and edge.origin != edge.target:
                 near.setdefault(edge.origin, set()).add(edge.target)
                 near.setdefault(edge.target, set()).add(edge.origin)
-        nobody: frozenset[str] = frozenset()
-        return dict.fromkeys(self.by_name, nobody) | {o: frozenset(n) for o, n in near.items()}
+        found = dict.fromkeys(self.by_name, frozenset[str]())
+        found.update((operator, frozenset(others)) for operator, others in near.items())
+        return found
 
     @cached_property
     def entries(self) -> tuple[str, ...]:

@@ -63,8 +63,7 @@ class Packing:
         self._measure: Measure = measure
         self._moved: set[str] = set()
         """Instances that were started, moved or stopped."""
-        self._counts = start.counts_in(snapshot.topology.by_name)
-        if deployment is None and 0 in self._counts.values():
+        if deployment is None and not start.counts.keys() >= snapshot.topology.by_name.keys():
             self._revive()
 
     # Most decisions change nothing and never need these. All are computed from the initial
@@ -87,6 +86,11 @@ class Packing:
         kept = self._start.host_names
         known = [host for host in self.snapshot.capacities if host in kept]
         return tuple(dict.fromkeys((*known, *self._start.hosts)))
+
+    @derived
+    def _counts(self) -> dict[str, int]:
+        """Instances by operator, in any order; some that have none are left out."""
+        return dict(self._start.counts)
 
     @derived
     def sizes(self) -> dict[str, Resources]:
@@ -130,11 +134,12 @@ class Packing:
     @property
     def counts(self) -> dict[str, int]:
         """Instances by operator, in topology order."""
-        return self._counts.copy()
+        have = self._counts
+        return {name: have.get(name, 0) for name in self.snapshot.topology.by_name}
 
     def count(self, operator: str) -> int:
         """Instances of one operator."""
-        return self._counts[operator]
+        return self._counts.get(operator, 0)
 
     def instances_of(self, operator: str) -> list[Instance]:
         """The instances of one operator, by host in lease order."""
@@ -158,7 +163,7 @@ class Packing:
     def may_start(self, operator: str, more: int = 1) -> bool:
         """Whether the operator may have `more` further instances."""
         limit = self.snapshot.operator(operator).max_instances
-        return limit is None or self._counts[operator] + more <= limit
+        return limit is None or self.count(operator) + more <= limit
 
     # --- trying -------------------------------------------------------------------------------
 
@@ -317,7 +322,7 @@ class Packing:
         left[0] -= size.cpu_cores
         left[1] -= size.memory_mb
         left[2] -= size.network_mbps
-        self._counts[instance.operator] += 1
+        self._counts[instance.operator] = self.count(instance.operator) + 1
 
     def _fit(self, names: list[str], hosts: list[str]) -> list[str]:
         """Place the instances that fit on these hosts; return the others."""
@@ -345,7 +350,7 @@ class Packing:
 
     def _revive(self) -> None:
         """First fit decreasing for operators without an instance, hosts of neighbours first."""
-        gone = [name for name, count in self._counts.items() if count == 0]
+        gone = [name for name, count in self.counts.items() if count == 0]
         gone.sort(key=lambda name: -self.snapshot.operator(name).demand.cpu_cores)
         for operator in gone:
             size = self.snapshot.operator(operator).demand

@@ -67,6 +67,9 @@ class Watch(Value):
     quiet_until_s: float = float("-1e300")
 
 
+_UNWATCHED = Watch()
+
+
 @dataclass(frozen=True, slots=True)
 class LocalThresholdMemory(Value):
     """Watches by host."""
@@ -159,13 +162,14 @@ class LocalThreshold(ThreeUtilisations):
 
     def _watch(self, host: Host, watch: Watch | None, now_s: float, first: bool) -> Watch:
         if watch is None:  # a host that has just come up is empty, not underloaded
-            watch = Watch() if first else Watch(quiet_until_s=now_s + self.grace_s)
+            watch = _UNWATCHED if first else Watch(quiet_until_s=now_s + self.grace_s)
         if host.utilisation is None:
             return watch  # a missing measurement neither adds to a violation nor ends it
-        if self.is_quiet(watch.quiet_until_s, now_s):
+        if not self.is_quiet(watch.quiet_until_s, now_s):
+            if host.utilisation > self.upper:
+                return Watch(watch.over + 1, 0, watch.quiet_until_s)
+            if host.utilisation < self.lower:
+                return Watch(0, watch.under + 1, watch.quiet_until_s)
+        if watch.over or watch.under:
             return Watch(0, 0, watch.quiet_until_s)
-        if host.utilisation > self.upper:
-            return Watch(watch.over + 1, 0, watch.quiet_until_s)
-        if host.utilisation < self.lower:
-            return Watch(0, watch.under + 1, watch.quiet_until_s)
-        return Watch(0, 0, watch.quiet_until_s)
+        return watch  # as of most hosts: of a thousand, none is made again

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["Sweep", "SweepState", "sweep_state", "task_sizes"]
+__all__ = ["Sweep", "SweepState", "jvm_settings", "sweep_state", "task_sizes"]
 
 MOST_CELLS = {"fluid": 32, "item": 4}
 """Most cells of a task: about a second of work, compared to 26 ms of overhead per task."""
@@ -56,6 +56,19 @@ class SweepState:
     finished: int
     failed: int
     outdated: int
+
+
+def jvm_settings(master: str) -> dict[str, str]:
+    """Settings of Spark for a sweep on a master: a local JVM leaves the cores to the simulations.
+
+    It does little but pass tasks on, so that it costs more to optimise its code than that brings.
+    The user's ``spark.driver.extraJavaOptions`` come after these and prevail.
+
+    >>> jvm_settings("local[2]"), jvm_settings("yarn")
+    ({'spark.driver.defaultJavaOptions': '-XX:TieredStopAtLevel=1'}, {})
+    """
+    local = master.startswith("local")
+    return {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"} if local else {}
 
 
 def cells_folder(out: Path) -> Path:
