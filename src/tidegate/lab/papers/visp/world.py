@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from numpy.random import Generator
+
 from tidegate.lab.papers.visp.original import OriginalBtu
 from tidegate.lab.papers.visp.reasoners import BaselineReasoner, BtuReasoner, Records
 from tidegate.loop.backend import Outcome
@@ -44,6 +46,7 @@ __all__ = [
     "Run",
     "Variant",
     "busy_instances",
+    "cloud",
     "drive",
     "make_topology",
     "service_s",
@@ -335,6 +338,37 @@ class Run:
         return units * minutes / 10
 
 
+def cloud(
+    pattern: Pattern,
+    configuration: Configuration,
+    variant: Variant,
+    seed: int,
+    topology: Topology,
+    rng: Generator,
+) -> SimulatedCloud:
+    """The world of one run. rng: draws the phase of the second data job."""
+    offer = HostOffer(
+        CODE_HOST if variant.code_demands else HOST,
+        billing_unit_s=60.0 * configuration.minutes,
+        price_per_unit_usd=configuration.minutes / 10,
+    )
+    settings = CloudSettings(
+        host_startup_s=(30.0, 60.0),
+        instance_startup_s=(5.0, 10.0),
+        monitoring_s=MONITORING_S,
+        decision_s=None if variant.literal_window else PROVISIONING_S,
+        sample_every=10,
+        quantise_timestamps=variant.whole_seconds,
+        penalty_usd=PENALTY,
+    )
+    phase_s = float(rng.uniform(0, TICK_S - variant.spread_s))
+    workload: Workload = VispPattern(pattern, phase_s=phase_s, spread_s=variant.spread_s, seed=seed)
+    share = dict(variant.baseline_items).get(pattern, 1.0)
+    if share != 1 and not configuration.btu:
+        workload = Scaled(workload, rate_factor=share, seed=seed)
+    return SimulatedCloud(topology, offer, workload, seed=seed, settings=settings)
+
+
 def drive(
     pattern: Pattern,
     configuration: Configuration,
@@ -350,27 +384,8 @@ def drive(
     """
     ocr_s = variant.ocr_s if configuration.btu else variant.baseline_ocr_s
     topology = make_topology(variant.occupancy, variant.code_demands, ocr_s, variant.connection_s)
-    offer = HostOffer(
-        CODE_HOST if variant.code_demands else HOST,
-        billing_unit_s=60.0 * configuration.minutes,
-        price_per_unit_usd=configuration.minutes / 10,
-    )
-    settings = CloudSettings(
-        host_startup_s=(30.0, 60.0),
-        instance_startup_s=(5.0, 10.0),
-        monitoring_s=MONITORING_S,
-        decision_s=None if variant.literal_window else PROVISIONING_S,
-        sample_every=10,
-        quantise_timestamps=variant.whole_seconds,
-        penalty_usd=PENALTY,
-    )
     rng = generator(seed, 0)
-    phase_s = float(rng.uniform(0, TICK_S - variant.spread_s))
-    workload: Workload = VispPattern(pattern, phase_s=phase_s, spread_s=variant.spread_s, seed=seed)
-    share = dict(variant.baseline_items).get(pattern, 1.0)
-    if share != 1 and not configuration.btu:
-        workload = Scaled(workload, rate_factor=share, seed=seed)
-    world = SimulatedCloud(topology, offer, workload, seed=seed, settings=settings)
+    world = cloud(pattern, configuration, variant, seed, topology, rng)
     backend = Broker(world, variant.largest_queue) if variant.unacknowledged else world
     controller = Controller(backend, variant.policy(configuration), seed=seed)
     end_s = 60.0 * minutes
