@@ -24,6 +24,7 @@ from tidegate.lab.papers.jobs import run_jobs, running_with
 from tidegate.lab.papers.visp.reasoners import Reasoner, Records, Turn
 from tidegate.lab.papers.visp.runs import (
     FAST_BASELINE,
+    FEWER_IMAGES,
     FEWER_ITEMS,
     NEWEST,
     OTHER_THRESHOLDS,
@@ -32,7 +33,6 @@ from tidegate.lab.papers.visp.runs import (
     RAN,
     RETOLD,
     RunSummary,
-    baseline_share,
     mean_cell,
     summarise,
 )
@@ -40,16 +40,13 @@ from tidegate.lab.papers.visp.world import (
     MINUTES,
     PATTERNS,
     PROVISIONING_S,
-    TICK_S,
     Broker,
     Configuration,
     Run,
     Variant,
     cloud,
-    make_topology,
 )
 from tidegate.model import Deployment, Instance, Plan
-from tidegate.model.topology import Topology
 from tidegate.simulation import SimulatedCloud
 from tidegate.workloads.papers import Pattern
 from tidegate.workloads.protocol import generator
@@ -59,8 +56,6 @@ BOOT_S, PULL_S, START_S = (30.0, 60.0), 20.0, 3.0
 time for a host, the simulator's for an image; the last one is assumed."""
 SEEDS = range(1, 6)
 UNITS = ("THR10", "THR30", "THR60")
-PER_IMAGE = 8.0
-"""Operator-items that follow from an image: O1, O3 to O5, three at O7 and O9."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +69,6 @@ class Change:
         from_active: The paid time of a host begins when it is up, not when it is asked for.
         leaves_at_once: Stopped instances and empty hosts leave in the same turn.
         unread: Share of the looks at a queue that fail, which the code takes for an empty queue.
-        images: All items that the published baseline did not process descend from images.
         minutes: Length of the run that is counted.
         first_is_free: The first host is not charged.
         both: It concerns the BTU-based reasoner as well.
@@ -86,7 +80,6 @@ class Change:
     from_active: bool = False
     leaves_at_once: bool = False
     unread: float = 0.0
-    images: bool = False
     minutes: float = MINUTES
     first_is_free: bool = False
     both: bool = False
@@ -105,9 +98,9 @@ CHANGES = (
     Change("thresholds 200/1000/5", OTHER_THRESHOLDS),
     Change("thresholds 50/250/1", PAPERS_THRESHOLDS),
     Change("as many items as the penalties imply", FEWER_ITEMS),
-    Change("the same, and the missing ones are images", images=True),
+    Change("the missing items are images", replace(FEWER_IMAGES, stops=RETOLD.stops)),
     Change("images of 0.8 s", FAST_BASELINE),
-    Change("the newest stops, missing items are images", NEWEST, images=True),
+    Change("the newest instance stops, and the missing items are images", FEWER_IMAGES),
 )
 
 
@@ -188,15 +181,8 @@ def run_one(job: Job) -> tuple[RunSummary, int]:
     """The figures of a run, and its number of leases."""
     change, pattern, configuration, seed = job
     variant = change.variant
-    ocr_s = variant.ocr_s if configuration.btu else variant.baseline_ocr_s
-    topology = make_topology(variant.occupancy, variant.code_demands, ocr_s, variant.connection_s)
-    if change.images and not configuration.btu:
-        items = sum(topology.arrival_rates().values()) * TICK_S
-        share = 1 - (1 - baseline_share(pattern)) * items / PER_IMAGE
-        edges = tuple(replace(e, ratio=share) if e.origin == "S2" else e for e in topology.edges)
-        topology = Topology(topology.operators, topology.sources, edges)
     delays = generator(seed, 0)
-    world = cloud(pattern, configuration, variant, seed, topology, delays)
+    world = cloud(pattern, configuration, variant, seed, delays)
     backend = Broker(world, variant.largest_queue)
     policy = variant.policy(configuration)
     assert isinstance(policy, Reasoner)

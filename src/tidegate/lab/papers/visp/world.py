@@ -186,6 +186,7 @@ class Variant:
         ocr_s: Time for one image at O1 where the code occupies an instance, in seconds.
         baseline_ocr_s: The same under the baseline.
         baseline_items: Share of the items that the baseline gets, by pattern; empty: all of them.
+        baseline_images: The same of the images alone.
     """
 
     name: str
@@ -206,6 +207,15 @@ class Variant:
     ocr_s: float = CODE_OCR_S
     baseline_ocr_s: float = CODE_OCR_S
     baseline_items: tuple[tuple[Pattern, float], ...] = ()
+    baseline_images: tuple[tuple[Pattern, float], ...] = ()
+
+    def topology(self, pattern: Pattern, configuration: Configuration) -> Topology:
+        """The operators of a run; images that the baseline does not get are lost before O1."""
+        ocr_s = self.ocr_s if configuration.btu else self.baseline_ocr_s
+        whole = make_topology(self.occupancy, self.code_demands, ocr_s, self.connection_s)
+        share = 1.0 if configuration.btu else dict(self.baseline_images).get(pattern, 1.0)
+        edges = tuple(replace(e, ratio=share) if e.origin == "S2" else e for e in whole.edges)
+        return Topology(whole.operators, whole.sources, edges)
 
     def policy(self, configuration: Configuration) -> Policy:
         """The policy of a column."""
@@ -343,7 +353,6 @@ def cloud(
     configuration: Configuration,
     variant: Variant,
     seed: int,
-    topology: Topology,
     rng: Generator,
 ) -> SimulatedCloud:
     """The world of one run. rng: draws the phase of the second data job."""
@@ -366,6 +375,7 @@ def cloud(
     share = dict(variant.baseline_items).get(pattern, 1.0)
     if share != 1 and not configuration.btu:
         workload = Scaled(workload, rate_factor=share, seed=seed)
+    topology = variant.topology(pattern, configuration)
     return SimulatedCloud(topology, offer, workload, seed=seed, settings=settings)
 
 
@@ -382,10 +392,8 @@ def drive(
     turn would observe the queues at the same moment between two bursts (60 s are exactly 125 of
     them), and every billing unit would end exactly at a turn.
     """
-    ocr_s = variant.ocr_s if configuration.btu else variant.baseline_ocr_s
-    topology = make_topology(variant.occupancy, variant.code_demands, ocr_s, variant.connection_s)
     rng = generator(seed, 0)
-    world = cloud(pattern, configuration, variant, seed, topology, rng)
+    world = cloud(pattern, configuration, variant, seed, rng)
     backend = Broker(world, variant.largest_queue) if variant.unacknowledged else world
     controller = Controller(backend, variant.policy(configuration), seed=seed)
     end_s = 60.0 * minutes
