@@ -52,9 +52,9 @@ NOTES = (
     "share of 10-minute stretches that show it is given. Those of frequent patterns last half an "
     "hour: 5 and 10 minutes left D-06 unclear, each with 9 of 10 seeds. The ratio of a seed then "
     "had a standard deviation of 0.018 for a difference of 0.027, since a reporter that is 95 % "
-    "busy (7:13:2 and 8:12:2) takes long to average out. Half an hour makes it 0.010, so that "
-    "noise decides in four of a thousand seeds. The length was computed from that after both had "
-    "been seen, before it was run.",
+    "busy (7:13:2 and 8:12:2) takes long to average out. Half an hour should make it 0.010, so "
+    "that noise decides in four of a thousand seeds. The length was computed from that after both "
+    "had been seen, before it was run.",
     "Scheduler: the drs policy, switched on after 13 minutes on the measurements of all 13, then "
     f"every minute on those of the last {POOLED}, begun again after a change, as the authors' "
     "measurer pools 3 to 5 windows in their sample configurations (found in their code; put in "
