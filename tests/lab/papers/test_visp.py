@@ -17,6 +17,7 @@ from tidegate.lab.papers.visp.runs import (
     COLUMNS,
     FAST_BASELINE,
     FAST_IMAGES,
+    FEWER_IMAGES,
     FEWER_ITEMS,
     FIRST,
     FIRST_CODED,
@@ -28,6 +29,7 @@ from tidegate.lab.papers.visp.runs import (
     TableCell,
     VispResults,
     baseline_share,
+    image_share,
     jobs,
     run_all,
 )
@@ -365,6 +367,29 @@ def test_the_baseline_may_get_as_many_items_as_its_penalties_imply(results: Visp
     same = results.table(FEWER_ITEMS)["stepwise", "BTU10"]
     assert same == results.table(RETOLD)["stepwise", "BTU10"]
     assert f"with {FEWER_ITEMS.name}, THR10 " in claims.resource_costs(results).reason
+
+
+def test_the_missing_items_of_the_baseline_may_be_images(results: VispResults) -> None:
+    whole = make_topology("code", code_demands=True).arrival_rates()
+    baseline = FEWER_IMAGES.topology("random_walk_2", THR10).arrival_rates()
+    share = image_share("random_walk_2")
+    for operator in ("O1", "O3", "O7", "O9"):
+        assert baseline[operator] == pytest.approx(share * whole[operator])
+    assert baseline["O2"] == whole["O2"] and baseline["O6"] == whole["O6"]
+    # Both readings lose as many items, and the BTU-based reasoner loses none.
+    assert sum(baseline.values()) / sum(whole.values()) == pytest.approx(
+        baseline_share("random_walk_2"), abs=0.001
+    )
+    assert FEWER_IMAGES.topology("random_walk_2", BTU10).arrival_rates() == whole
+    assert f"where {FEWER_IMAGES.name}, THR10 " in claims.resource_costs(results).reason
+
+
+def test_other_readings_have_ten_seeds_at_most() -> None:
+    seeds: dict[str, int] = {}
+    for job in jobs(quick=False, seeds=12):
+        seeds[job.variant.name] = max(seeds.get(job.variant.name, 0), job.seed)
+    assert seeds[RETOLD.name] == 12
+    assert seeds[PUBLISHED_WAY.name] == seeds[FEWER_IMAGES.name] == 10
 
 
 def test_seeds_are_averaged_and_their_spread_is_told(results: VispResults) -> None:

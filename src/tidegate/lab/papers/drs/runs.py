@@ -518,7 +518,7 @@ class DrsLengths:
 
 
 QUICK = DrsLengths(2 * 3600.0, 120.0, 50_000, 1, 150, 100)
-FULL = DrsLengths(6 * 3600.0, 600.0, 200_000, 10**6, 1500, 1000)
+FULL = DrsLengths(6 * 3600.0, 1800.0, 200_000, 10**6, 1500, 1000)
 
 
 @dataclass(frozen=True)

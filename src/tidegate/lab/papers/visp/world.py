@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from numpy.random import Generator
+
 from tidegate.lab.papers.visp.original import OriginalBtu
 from tidegate.lab.papers.visp.reasoners import BaselineReasoner, BtuReasoner, Records
 from tidegate.loop.backend import Outcome
@@ -44,6 +46,7 @@ __all__ = [
     "Run",
     "Variant",
     "busy_instances",
+    "cloud",
     "drive",
     "make_topology",
     "service_s",
@@ -183,6 +186,7 @@ class Variant:
         ocr_s: Time for one image at O1 where the code occupies an instance, in seconds.
         baseline_ocr_s: The same under the baseline.
         baseline_items: Share of the items that the baseline gets, by pattern; empty: all of them.
+        baseline_images: The same of the images alone.
     """
 
     name: str
@@ -203,6 +207,15 @@ class Variant:
     ocr_s: float = CODE_OCR_S
     baseline_ocr_s: float = CODE_OCR_S
     baseline_items: tuple[tuple[Pattern, float], ...] = ()
+    baseline_images: tuple[tuple[Pattern, float], ...] = ()
+
+    def topology(self, pattern: Pattern, configuration: Configuration) -> Topology:
+        """The operators of a run; images that the baseline does not get are lost before O1."""
+        ocr_s = self.ocr_s if configuration.btu else self.baseline_ocr_s
+        whole = make_topology(self.occupancy, self.code_demands, ocr_s, self.connection_s)
+        share = 1.0 if configuration.btu else dict(self.baseline_images).get(pattern, 1.0)
+        edges = tuple(replace(e, ratio=share) if e.origin == "S2" else e for e in whole.edges)
+        return Topology(whole.operators, whole.sources, edges)
 
     def policy(self, configuration: Configuration) -> Policy:
         """The policy of a column."""
@@ -335,21 +348,14 @@ class Run:
         return units * minutes / 10
 
 
-def drive(
+def cloud(
     pattern: Pattern,
     configuration: Configuration,
     variant: Variant,
     seed: int,
-    minutes: float = MINUTES,
-) -> Run:
-    """One evaluation run.
-
-    Each turn has a random delay of up to `turn_delay_s` after the full minute. Without it, every
-    turn would observe the queues at the same moment between two bursts (60 s are exactly 125 of
-    them), and every billing unit would end exactly at a turn.
-    """
-    ocr_s = variant.ocr_s if configuration.btu else variant.baseline_ocr_s
-    topology = make_topology(variant.occupancy, variant.code_demands, ocr_s, variant.connection_s)
+    rng: Generator,
+) -> SimulatedCloud:
+    """The world of one run. rng: draws the phase of the second data job."""
     offer = HostOffer(
         CODE_HOST if variant.code_demands else HOST,
         billing_unit_s=60.0 * configuration.minutes,
@@ -364,13 +370,30 @@ def drive(
         quantise_timestamps=variant.whole_seconds,
         penalty_usd=PENALTY,
     )
-    rng = generator(seed, 0)
     phase_s = float(rng.uniform(0, TICK_S - variant.spread_s))
     workload: Workload = VispPattern(pattern, phase_s=phase_s, spread_s=variant.spread_s, seed=seed)
     share = dict(variant.baseline_items).get(pattern, 1.0)
     if share != 1 and not configuration.btu:
         workload = Scaled(workload, rate_factor=share, seed=seed)
-    world = SimulatedCloud(topology, offer, workload, seed=seed, settings=settings)
+    topology = variant.topology(pattern, configuration)
+    return SimulatedCloud(topology, offer, workload, seed=seed, settings=settings)
+
+
+def drive(
+    pattern: Pattern,
+    configuration: Configuration,
+    variant: Variant,
+    seed: int,
+    minutes: float = MINUTES,
+) -> Run:
+    """One evaluation run.
+
+    Each turn has a random delay of up to `turn_delay_s` after the full minute. Without it, every
+    turn would observe the queues at the same moment between two bursts (60 s are exactly 125 of
+    them), and every billing unit would end exactly at a turn.
+    """
+    rng = generator(seed, 0)
+    world = cloud(pattern, configuration, variant, seed, rng)
     backend = Broker(world, variant.largest_queue) if variant.unacknowledged else world
     controller = Controller(backend, variant.policy(configuration), seed=seed)
     end_s = 60.0 * minutes
