@@ -98,3 +98,17 @@ def test_a_disk_that_is_full_leaves_what_was_there(
         write_output(file, "after", "--out")
     assert file.read_text() == "before"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_an_output_that_is_an_input_is_refused_also_through_links(tmp_path: Path) -> None:
+    read = tmp_path / "read.csv"
+    read.write_text("rows")
+    (tmp_path / "soft").symlink_to(read)
+    (tmp_path / "hard").hardlink_to(read)
+    inputs = [None, tmp_path / "missing", read]
+    for name in ("read.csv", "soft", "hard", "../" + tmp_path.name + "/read.csv"):
+        with pytest.raises(InputError, match="a file other than the input"):
+            check_output(tmp_path / name, "--out", inputs)
+    check_output(tmp_path / "missing", "--out", inputs)
+    check_output("/dev/null", "--out", [Path("/dev/null")])
+    assert read.read_text() == "rows"

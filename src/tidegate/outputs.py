@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
@@ -22,16 +23,20 @@ ROOM_BYTES = 4096
 """There must be room for as many bytes before the work begins."""
 
 
-def check_output(path: str | PathLike[str], option: str) -> Path:
-    """Raise InputError if a file cannot be written; return it. Its folder is made.
+def check_output(
+    path: str | PathLike[str], option: str, inputs: Iterable[Path | None] = ()
+) -> Path:
+    """Raise InputError if a file cannot be written, or is an input; return it. Its folder is made.
 
     Call it before the work whose result goes there. option: how the file was given, for errors.
+    inputs: the files that the command reads; None: one that was not given.
     """
     target = Path(path)
     try:
         if _is_special(target):
             _try_device(target)
         else:
+            _refuse_inputs(target, option, inputs)
             _make_folder(target)
             hidden = _hidden(target)
             try:
@@ -39,6 +44,8 @@ def check_output(path: str | PathLike[str], option: str) -> Path:
                     file.write(bytes(ROOM_BYTES))
             finally:
                 hidden.unlink(missing_ok=True)
+    except InputError:
+        raise
     except (OSError, ValueError) as error:
         raise _unwritable(target, option, error) from None
     return target
@@ -88,6 +95,15 @@ def _is_special(target: Path) -> bool:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(21, "it is a folder")
     return not stat.S_ISREG(mode)
+
+
+def _refuse_inputs(target: Path, option: str, inputs: Iterable[Path | None]) -> None:
+    """Raise InputError if the target is one of the inputs, also by another name or a link."""
+    for one in inputs:
+        with suppress(FileNotFoundError):
+            if one is not None and target.samefile(one):
+                remedy = "the command would overwrite what it reads"
+                raise InputError(option, str(target), "a file other than the input", remedy)
 
 
 def _try_device(target: Path) -> None:

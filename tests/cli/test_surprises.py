@@ -129,6 +129,43 @@ def test_an_output_is_checked_before_the_work(
         assert f"{option} is" in one_sentence(tidegate(*given, target))
 
 
+def test_no_command_overwrites_what_it_reads(tmp_path: Path, journal: Path, trace: Path) -> None:
+    link, part = tmp_path / "link", tmp_path / "run.jsonl.000001"
+    link.symlink_to(journal)
+    part.write_bytes(journal.read_bytes())
+    day = tmp_path / "day"
+    day.mkdir()
+    (day / "trace.csv").write_bytes(trace.read_bytes())
+    (day / "provenance.json").write_text("{}")
+    token, topology = tmp_path / "token", tmp_path / "topology.yaml"
+    token.touch(0o600)
+    token.write_text("x" * 40)
+    topology.write_text(
+        "sources: [{name: input}]\n"
+        "operators: [{name: a, service_time_s: 0.1, demand: {cpu_cores: 1}}]\n"
+        "edges: [{origin: input, target: a}]\n"
+    )
+    cells = tmp_path / "sweep" / "cells"
+    cells.mkdir(parents=True)
+    (cells / "a.parquet").write_text("cells")
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    for words in (
+        ("report", journal, "--out", link),
+        ("report", journal, "--out", part),
+        ("calibrate", journal, "--out", journal),
+        ("backtest", trace, "--report", trace),
+        ("backtest", trace, "--topology", topology, "--report", topology),
+        ("traces", "describe", trace, "--report", trace),
+        ("traces", "describe", day, "--report", day / "provenance.json"),
+        ("sweep", "report", tmp_path / "sweep", "--page", cells / "a.parquet"),
+        ("reproduce", "fugu", "--days", trace, "--report", trace),
+        ("probe", "127.0.0.1", "--token-file", token, "--out", token),
+        ("profile", "ticks", "--replay", trace, "--out", trace),
+    ):
+        assert "a file other than the input" in one_sentence(tidegate(*words))
+    assert before == {file: file.read_bytes() for file in before}
+
+
 def test_a_full_disk_behind_the_output_is_one_sentence() -> None:
     command = [sys.executable, "-c", COMMAND, "policies", "--json"]
     with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123

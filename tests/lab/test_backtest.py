@@ -2,18 +2,20 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import nullcontext
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.cli.helpers import tidegate
-from tidegate.errors import UnknownPolicy
+from tidegate.errors import InputError, UnknownPolicy
 from tidegate.lab.backtest import backtest, bound_of, pareto, run_policy, suited_settings
 from tidegate.lab.scenario_options import ScenarioOptions
 from tidegate.lab.tune import config_text, tune
-from tidegate.loop.journal import Journal
+from tidegate.loop.journal import Journal, read_journal
 from tidegate.loop.stack import load_policy
 from tidegate.policies import available, create
 from tidegate.simulation.run import run
@@ -215,3 +217,30 @@ def test_a_bad_option_is_one_sentence(trace: Path, options: tuple[str, ...], wor
     done = tidegate("backtest", trace, "--policies", "static", *options)
     assert done.returncode == 2
     assert words in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_the_journals_of_an_earlier_run_are_kept(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = import_module("tidegate.cli.backtest")
+    monkeypatch.setattr(module, "attached", lambda *_: nullcontext())
+    monkeypatch.setattr(module, "wait_for_the_end", lambda: None)
+    (tmp_path / "out").mkdir()
+    live = tmp_path / "out" / "static.jsonl"
+    live.write_text("the journal of a live run")
+    words = ("backtest", trace, "--policies", "static", "--no-recommend", "--dashboard")
+    for folder in ("out-2", "out-3"):
+        done = tidegate(*words, "--report", tmp_path / "out.html")
+        assert done.returncode == 0, done.stderr
+        assert f"journals: {tmp_path / folder}\n" in done.stdout
+        assert list(read_journal(tmp_path / folder / "static.jsonl"))
+    assert live.read_text() == "the journal of a live run"
+
+
+def test_a_backtest_refuses_to_continue_or_replace_a_journal(
+    tide: Scenario, tmp_path: Path
+) -> None:
+    (tmp_path / "drs.jsonl").write_text("old")
+    with pytest.raises(InputError, match="a journal of another run is not replaced"):
+        backtest(tide, ["static", "drs"], journals=tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["drs.jsonl"]

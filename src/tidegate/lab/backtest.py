@@ -41,6 +41,7 @@ __all__ = [
     "host_rate_per_s",
     "hosts_at_the_peak",
     "instances_on_a_host",
+    "journal_file",
     "pareto",
     "run_policy",
     "situation_of",
@@ -352,14 +353,16 @@ def backtest(
         seed: Random seed of service times and start-up times.
         fluid: Use the faster, approximate world.
         progress: Called with the policy's name and the completed share of its run.
-        journals: Folder for the journal of each run, named after the policy.
+        journals: Folder for the journal of each run, see `journal_file`. InputError if one of
+            them is already there.
         processes: Processes that run policies; the results do not depend on it. With more than
             one, a script must call this under ``if __name__ == "__main__":``.
     """
     for name in names:
         policy_class(name)  # refuse an unknown policy before hours of work
-        if journals is not None:
-            (journals / f"{name}.jsonl").unlink(missing_ok=True)  # Journal appends
+        if journals is not None and (file := journal_file(journals, name)).exists():
+            remedy = "a journal of another run is not replaced: choose another folder, or remove it"
+            raise InputError("journals", str(file), "a new file", remedy)
 
     def report_progress(number: int, share: float) -> None:
         if progress is not None:
@@ -386,6 +389,11 @@ def backtest(
     return sorted((results[n] for n in sorted(results)), key=lambda result: result.cost_usd)
 
 
+def journal_file(folder: Path, name: str) -> Path:
+    """The journal of a policy in the folder of a backtest's journals. name: of the policy."""
+    return folder / f"{name}.jsonl"
+
+
 class _Job(NamedTuple):
     """One run; see `backtest`."""
 
@@ -399,7 +407,7 @@ class _Job(NamedTuple):
 
 def _result(job: _Job, progress: Callable[[float], None]) -> Result:
     settings, policy = stack_for(job.name, job.scenario, job.options)
-    journal = None if job.journals is None else job.journals / f"{job.name}.jsonl"
+    journal = None if job.journals is None else journal_file(job.journals, job.name)
     report = run_policy(job.scenario, policy, job.seed, progress, job.fluid, journal)
     return Result(job.name, settings, report, None, policy.describe())
 
