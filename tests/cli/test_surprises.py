@@ -272,6 +272,32 @@ def test_a_trace_with_rates_beyond_any_source_takes_no_more_than_another(tmp_pat
     assert "it must be at most 1e+10 one by one" in said
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--rate-per-instance", "1e-6"), "hosts that the load needs is '3.57e+06'; it must be"),
+        (("--rate-per-instance", "1e-300"), "it must be at most 5000: raise the rate of an inst"),
+        (("--penalty", "1e308"), "--penalty is 1e+308; it must be a number between 0 and 1e+06"),
+        (("--price", "1e300"), "--price is 1e+300; it must be a number between 0 and 1e+06"),
+        (("--instances-per-host", "1000000000"), "--instances-per-host is 1000000000; it must be"),
+        (("--speed", "1e-12"), "turns of the run is '1.2e+13'; it must be at most 1e+07: take a"),
+    ],
+)
+def test_a_backtest_beyond_any_machine_is_one_sentence(
+    words: tuple[str, ...], said: str, trace: Path
+) -> None:
+    with within_limits():
+        assert said in one_sentence(tidegate("backtest", trace, *words))
+
+
+def test_a_trace_of_ages_is_one_sentence(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("t_s,rate\n0,10\n1e18,30\n2e18,20\n")
+    with within_limits():
+        said = one_sentence(tidegate("backtest", trace))
+    assert "turns of the run is '2e+17'; it must be at most 1e+07: take a shorter trace" in said
+
+
 def test_a_pipe_that_nobody_reads_any_more_ends_the_command_quietly() -> None:
     command = f"import io, sys; sys.stdout = io.TextIOWrapper(open(1, 'wb', 0)); {COMMAND}"
     process = subprocess.Popen(
