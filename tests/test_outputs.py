@@ -26,6 +26,16 @@ def test_a_file_is_written_with_its_folder_and_keeps_its_permissions(tmp_path: P
     assert [one.name for one in file.parent.iterdir()] == ["report.html"]
 
 
+@pytest.mark.parametrize(
+    "name", ["€" * 83, "x" * 255, "ü" * 127, b"\xff".decode(errors="surrogateescape")]
+)
+def test_every_name_that_the_disk_takes_is_a_name(name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    check_output(file, "--out")
+    assert write_output(file, "text", "--out").read_text() == "text"
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "target").write_text("old")
     (tmp_path / "link").symlink_to(tmp_path / "target")

@@ -121,8 +121,9 @@ def _make_folder(target: Path) -> None:
 
 
 def _hidden(target: Path) -> Path:
-    name = target.resolve().name[:100]  # names have 255 bytes at most
-    return target.resolve().with_name(f".{name}.{token_hex(4)}")
+    whole = target.resolve()
+    name = os.fsencode(whole.name)[:100].decode(errors="ignore")  # names have 255 bytes at most
+    return whole.with_name(f".{name}.{token_hex(4)}")
 
 
 def _unwritable(target: Path, option: str, error: OSError | ValueError) -> InputError:
