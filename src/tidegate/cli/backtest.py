@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +14,7 @@ from tidegate.cli.autoscaler_options import Share, WithoutGuard
 from tidegate.cli.dashboard import Dashboard, attached, wait_for_the_end
 from tidegate.cli.output import console, print_json, progress_bar, shown, table
 from tidegate.config import load_topology
-from tidegate.errors import InputError
+from tidegate.errors import InputError, TidegateError
 from tidegate.lab.advice_text import (
     COLUMNS,
     advice_plain,
@@ -30,6 +32,7 @@ from tidegate.lab.backtest import (
     bound_of,
     check_guards,
     check_items,
+    failure_text,
     guards_text,
     journal_file,
     pareto,
@@ -228,7 +231,7 @@ def backtest_command(
     watched = [] if journals is None else [journal_file(journals, name) for name in names]
     if not fluid and scenario.batches is None:
         compile_items()  # before the thread of the progress bar
-    with attached(dashboard and not as_json, watched, scenario.slo_s):
+    with _failures() as failed, attached(dashboard and not as_json, watched, scenario.slo_s):
         with progress_bar(as_json) as bar:
             task = bar.add_task("hindsight bound", total=1 + len(names) * (1 + recommend))
             bound = bound_of(scenario, bound_s, fluid)
@@ -251,6 +254,7 @@ def backtest_command(
                 progress=show,
                 journals=journals,
                 processes=processes or suited_processes(scenario, len(names)),
+                failed=failed,
             )
             advice = None
             if recommend:
@@ -269,7 +273,7 @@ def backtest_command(
                 )
         savings = _savings(_recorded(trace, scenario, own_slo), results, advice, scenario)
         if as_json:
-            print_json(_answer(scenario, results, bound, advice, savings))
+            print_json(_answer(scenario, results, bound, advice, savings) | {"failed": failed})
             return
         _show(scenario, results, bound, advice, savings)
         said = [one.text() for one in savings]
@@ -283,6 +287,15 @@ def backtest_command(
         )
         if dashboard:
             wait_for_the_end()
+
+
+@contextmanager
+def _failures() -> Iterator[dict[str, str]]:
+    """Collects the errors of policies; raises a sentence on them when the others were shown."""
+    failed: dict[str, str] = {}
+    yield failed
+    if failed:
+        raise TidegateError(failure_text(failed))
 
 
 def _new_folder(folder: Path, names: list[str]) -> Path:
