@@ -20,7 +20,7 @@ _set_class = vars(object)["__class__"].__set__
 
 
 class _Factory:
-    """Stands for a default that is made anew, in signatures written as by `dataclass`."""
+    """Stands for a default that is made for each value, in signatures written as by `dataclass`."""
 
     def __repr__(self) -> str:
         return "<factory>"
