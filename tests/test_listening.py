@@ -92,6 +92,10 @@ def test_a_port_out_of_range_is_refused(port: int) -> None:
         ("evil.example:80", False),
         ("10.0.0.1", False),
         ("[::2]:80", False),
+        ("[::1]evil", False),
+        ("[::1]:80.evil", False),
+        ("[::1", False),
+        ("localhost:evil", False),
     ],
 )
 def test_a_server_on_loopback_answers_to_its_own_names(header: str, ours: bool) -> None:

@@ -26,6 +26,16 @@ def test_a_file_is_written_with_its_folder_and_keeps_its_permissions(tmp_path: P
     assert [one.name for one in file.parent.iterdir()] == ["report.html"]
 
 
+@pytest.mark.parametrize(
+    "name", ["€" * 83, "x" * 255, "ü" * 127, b"\xff".decode(errors="surrogateescape")]
+)
+def test_every_name_that_the_disk_takes_is_a_name(name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    check_output(file, "--out")
+    assert write_output(file, "text", "--out").read_text() == "text"
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "target").write_text("old")
     (tmp_path / "link").symlink_to(tmp_path / "target")
@@ -98,3 +108,17 @@ def test_a_disk_that_is_full_leaves_what_was_there(
         write_output(file, "after", "--out")
     assert file.read_text() == "before"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_an_output_that_is_an_input_is_refused_also_through_links(tmp_path: Path) -> None:
+    read = tmp_path / "read.csv"
+    read.write_text("rows")
+    (tmp_path / "soft").symlink_to(read)
+    (tmp_path / "hard").hardlink_to(read)
+    inputs = [None, tmp_path / "missing", read]
+    for name in ("read.csv", "soft", "hard", "../" + tmp_path.name + "/read.csv"):
+        with pytest.raises(InputError, match="a file other than the input"):
+            check_output(tmp_path / name, "--out", inputs)
+    check_output(tmp_path / "missing", "--out", inputs)
+    check_output("/dev/null", "--out", [Path("/dev/null")])
+    assert read.read_text() == "rows"

@@ -47,6 +47,7 @@ def test_a_value_has_its_fields_and_its_class() -> None:
     assert repr(point) == "Point(x=1.0, y=0.0, notes=['a'])"
     assert point == Point(1.0, 0.0, ["a"]) != Point(2.0, 0.0, ["a"])
     assert str(signature(Point)).startswith("(x: 'float', y: 'float' = 0.0, ")
+    assert "notes: 'list[str]' = <factory>" in str(signature(Point))
 
 
 @pytest.mark.parametrize("kind", [Point, Named, Loose, Bare])

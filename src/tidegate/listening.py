@@ -54,6 +54,9 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+_HOST = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]+))(?::[0-9]*)?")
+
+
 def names_loopback(host_header: str) -> bool:
     """Whether the header ``Host`` of a request names this machine, with or without a port.
 
@@ -62,9 +65,8 @@ def names_loopback(host_header: str) -> bool:
     >>> names_loopback("localhost:8080"), names_loopback("[::1]:80"), names_loopback("evil.example")
     (True, True, False)
     """
-    name = host_header.lower()
-    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
-    return is_loopback(name)
+    match = _HOST.fullmatch(host_header.lower())
+    return match is not None and is_loopback(match[1] or match[2])
 
 
 def read_address(text: str, option: str) -> tuple[str, int]:

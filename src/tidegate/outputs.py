@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
@@ -22,16 +23,20 @@ ROOM_BYTES = 4096
 """There must be room for as many bytes before the work begins."""
 
 
-def check_output(path: str | PathLike[str], option: str) -> Path:
-    """Raise InputError if a file cannot be written; return it. Its folder is made.
+def check_output(
+    path: str | PathLike[str], option: str, inputs: Iterable[Path | None] = ()
+) -> Path:
+    """Raise InputError if a file cannot be written, or is an input; return it. Its folder is made.
 
     Call it before the work whose result goes there. option: how the file was given, for errors.
+    inputs: the files that the command reads; None: one that was not given.
     """
     target = Path(path)
     try:
         if _is_special(target):
             _try_device(target)
         else:
+            _refuse_inputs(target, option, inputs)
             _make_folder(target)
             hidden = _hidden(target)
             try:
@@ -39,6 +44,8 @@ def check_output(path: str | PathLike[str], option: str) -> Path:
                     file.write(bytes(ROOM_BYTES))
             finally:
                 hidden.unlink(missing_ok=True)
+    except InputError:
+        raise
     except (OSError, ValueError) as error:
         raise _unwritable(target, option, error) from None
     return target
@@ -90,6 +97,15 @@ def _is_special(target: Path) -> bool:
     return not stat.S_ISREG(mode)
 
 
+def _refuse_inputs(target: Path, option: str, inputs: Iterable[Path | None]) -> None:
+    """Raise InputError if the target is one of the inputs, also by another name or a link."""
+    for one in inputs:
+        with suppress(FileNotFoundError):
+            if one is not None and target.samefile(one):
+                remedy = "the command would overwrite what it reads"
+                raise InputError(option, str(target), "a file other than the input", remedy)
+
+
 def _try_device(target: Path) -> None:
     """Write nothing to a device, which a full one refuses; a pipe's reader would see its end."""
     if stat.S_ISCHR(target.stat().st_mode):
@@ -105,8 +121,9 @@ def _make_folder(target: Path) -> None:
 
 
 def _hidden(target: Path) -> Path:
-    name = target.resolve().name[:100]  # names have 255 bytes at most
-    return target.resolve().with_name(f".{name}.{token_hex(4)}")
+    whole = target.resolve()
+    name = os.fsencode(whole.name)[:100].decode(errors="ignore")  # names have 255 bytes at most
+    return whole.with_name(f".{name}.{token_hex(4)}")
 
 
 def _unwritable(target: Path, option: str, error: OSError | ValueError) -> InputError:

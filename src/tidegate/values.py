@@ -19,6 +19,16 @@ T = TypeVar("T")
 _set_class = vars(object)["__class__"].__set__
 
 
+class _Factory:
+    """Stands for a default that is made for each value, in signatures written as by `dataclass`."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_FACTORY = _Factory()
+
+
 class Value:
     """Base of frozen dataclasses that are read strictly: no unknown keys, no NaN.
 
@@ -78,7 +88,7 @@ def _quick_init(cls: Any, slots: tuple[str, ...]) -> Any:
         "__slots__": slots, "__setattr__": object.__setattr__, "__doc__": "",
     })  # fmt: skip
     known: dict[str, Any] = {
-        "_cls": cls, "_twin": twin, "_usual": usual, "_set_class": _set_class, "_none": MISSING,
+        "_cls": cls, "_twin": twin, "_usual": usual, "_set_class": _set_class, "_none": _FACTORY,
     }  # fmt: skip
     parameters, lines = ["self"], []
     for field in fields(cls):

@@ -147,6 +147,43 @@ def test_an_output_is_checked_before_the_work(
         assert f"{option} is" in one_sentence(tidegate(*given, target))
 
 
+def test_no_command_overwrites_what_it_reads(tmp_path: Path, journal: Path, trace: Path) -> None:
+    link, part = tmp_path / "link", tmp_path / "run.jsonl.000001"
+    link.symlink_to(journal)
+    part.write_bytes(journal.read_bytes())
+    day = tmp_path / "day"
+    day.mkdir()
+    (day / "trace.csv").write_bytes(trace.read_bytes())
+    (day / "provenance.json").write_text("{}")
+    token, topology = tmp_path / "token", tmp_path / "topology.yaml"
+    token.touch(0o600)
+    token.write_text("x" * 40)
+    topology.write_text(
+        "sources: [{name: input}]\n"
+        "operators: [{name: a, service_time_s: 0.1, demand: {cpu_cores: 1}}]\n"
+        "edges: [{origin: input, target: a}]\n"
+    )
+    cells = tmp_path / "sweep" / "cells"
+    cells.mkdir(parents=True)
+    (cells / "a.parquet").write_text("cells")
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    for words in (
+        ("report", journal, "--out", link),
+        ("report", journal, "--out", part),
+        ("calibrate", journal, "--out", journal),
+        ("backtest", trace, "--report", trace),
+        ("backtest", trace, "--topology", topology, "--report", topology),
+        ("traces", "describe", trace, "--report", trace),
+        ("traces", "describe", day, "--report", day / "provenance.json"),
+        ("sweep", "report", tmp_path / "sweep", "--page", cells / "a.parquet"),
+        ("reproduce", "fugu", "--days", trace, "--report", trace),
+        ("probe", "127.0.0.1", "--token-file", token, "--out", token),
+        ("profile", "ticks", "--replay", trace, "--out", trace),
+    ):
+        assert "a file other than the input" in one_sentence(tidegate(*words))
+    assert before == {file: file.read_bytes() for file in before}
+
+
 def test_a_full_disk_behind_the_output_is_one_sentence() -> None:
     command = [sys.executable, "-c", COMMAND, "policies", "--json"]
     with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123
@@ -251,6 +288,32 @@ def test_a_trace_with_rates_beyond_any_source_takes_no_more_than_another(tmp_pat
         assert tidegate(*words).returncode == 0
         said = one_sentence(tidegate(*words, "--mode", "items"))
     assert "it must be at most 1e+10 one by one" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--rate-per-instance", "1e-6"), "hosts that the load needs is '3.57e+06'; it must be"),
+        (("--rate-per-instance", "1e-300"), "it must be at most 5000: raise the rate of an inst"),
+        (("--penalty", "1e308"), "--penalty is 1e+308; it must be a number between 0 and 1e+06"),
+        (("--price", "1e300"), "--price is 1e+300; it must be a number between 0 and 1e+06"),
+        (("--instances-per-host", "1000000000"), "--instances-per-host is 1000000000; it must be"),
+        (("--speed", "1e-12"), "turns of the run is '1.2e+13'; it must be at most 1e+07: take a"),
+    ],
+)
+def test_a_backtest_beyond_any_machine_is_one_sentence(
+    words: tuple[str, ...], said: str, trace: Path
+) -> None:
+    with within_limits():
+        assert said in one_sentence(tidegate("backtest", trace, *words))
+
+
+def test_a_trace_of_ages_is_one_sentence(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("t_s,rate\n0,10\n1e18,30\n2e18,20\n")
+    with within_limits():
+        said = one_sentence(tidegate("backtest", trace))
+    assert "turns of the run is '2e+17'; it must be at most 1e+07: take a shorter trace" in said
 
 
 def test_a_pipe_that_nobody_reads_any_more_ends_the_command_quietly() -> None:

@@ -251,8 +251,9 @@ def test_without_any_token_nobody_can_steer(tmp_path: Path) -> None:
 
 
 def test_half_requests_and_large_headers_end_and_others_are_answered(
-    page: Page, monkeypatch: pytest.MonkeyPatch
+    page: Page, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("ERROR")
     monkeypatch.setattr(limits, "MOST_CONNECTIONS", 12)
     monkeypatch.setattr(limits, "REQUEST_S", 0.3)
     port = httpx.URL(page.url).port
@@ -276,6 +277,10 @@ def test_half_requests_and_large_headers_end_and_others_are_answered(
                 endless.sendall(b"X-%06d: %s\r\n" % (number, b"x" * 40))
             assert b" 400 " in endless.recv(4096)
         assert httpx.get(page.url + "healthz").status_code == 200
+        for size in (17_000, 70_000):
+            sent = httpx.get(page.url + "healthz", headers={"x-large": "x" * size})
+            assert sent.status_code in (400, 431), size
+    assert not caplog.records, "a client that is slow is no error of the server"
 
 
 def test_a_token_is_asked_for_and_never_in_an_address(tmp_path: Path) -> None:

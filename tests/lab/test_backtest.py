@@ -2,20 +2,22 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import nullcontext
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.cli.helpers import tidegate
-from tidegate.errors import UnknownPolicy
+from tidegate.errors import BackendError, InputError, TidegateError, UnknownPolicy
 from tidegate.lab.backtest import backtest, bound_of, pareto, run_policy, suited_settings
 from tidegate.lab.scenario_options import ScenarioOptions
 from tidegate.lab.tune import config_text, tune
-from tidegate.loop.journal import Journal
+from tidegate.loop.journal import Journal, read_journal
 from tidegate.loop.stack import load_policy
-from tidegate.policies import available, create
+from tidegate.policies import available, create, policy_class
 from tidegate.simulation.run import run
 from tidegate.simulation.scenario import Scenario, Sharded
 from tidegate.simulation.trace_input import read_workload
@@ -215,3 +217,63 @@ def test_a_bad_option_is_one_sentence(trace: Path, options: tuple[str, ...], wor
     done = tidegate("backtest", trace, "--policies", "static", *options)
     assert done.returncode == 2
     assert words in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_the_journals_of_an_earlier_run_are_kept(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = import_module("tidegate.cli.backtest")
+    monkeypatch.setattr(module, "attached", lambda *_: nullcontext())
+    monkeypatch.setattr(module, "wait_for_the_end", lambda: None)
+    (tmp_path / "out").mkdir()
+    live = tmp_path / "out" / "static.jsonl"
+    live.write_text("the journal of a live run")
+    words = ("backtest", trace, "--policies", "static", "--no-recommend", "--dashboard")
+    for folder in ("out-2", "out-3"):
+        done = tidegate(*words, "--report", tmp_path / "out.html")
+        assert done.returncode == 0, done.stderr
+        assert f"journals: {tmp_path / folder}\n" in done.stdout
+        assert list(read_journal(tmp_path / folder / "static.jsonl"))
+    assert live.read_text() == "the journal of a live run"
+
+
+def test_a_backtest_refuses_to_continue_or_replace_a_journal(
+    tide: Scenario, tmp_path: Path
+) -> None:
+    (tmp_path / "drs.jsonl").write_text("old")
+    with pytest.raises(InputError, match="a journal of another run is not replaced"):
+        backtest(tide, ["static", "drs"], journals=tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["drs.jsonl"]
+
+
+def fail(self: object, snapshot: object, memory: object) -> None:
+    raise ZeroDivisionError("a policy of one's own")
+
+
+def test_a_policy_that_fails_leaves_the_results_of_the_others(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(policy_class("drs"), "decide", fail)
+    words = ("backtest", trace, "--mode", "fluid", "--no-recommend", "--json")
+    done = tidegate(*words, "--policies", "drs,static", "--processes", "1")
+    assert done.returncode == 2
+    assert done.stderr.startswith("tidegate: drs failed (0 s: ZeroDivisionError: a policy of ")
+    assert "run it alone with --policies drs" in done.stderr and done.stderr.count("\n") == 1
+    shown = json.loads(done.stdout)
+    assert [one["policy"] for one in shown["results"]] == ["static"]
+    assert list(shown["failed"]) == ["drs"]
+    assert not caplog.records, "a sentence says it"
+
+
+def test_the_only_policy_that_fails_shows_where(
+    tide: Scenario, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("drs", "static"):
+        monkeypatch.setattr(policy_class(name), "decide", fail)
+    with pytest.raises(BackendError, match="ZeroDivisionError"):
+        backtest(tide, ["drs"], fluid=True, failed={})
+    assert caplog.records[0].exc_info
+    with pytest.raises(BackendError, match="ZeroDivisionError"):
+        backtest(tide, ["drs", "static"], fluid=True)
+    with pytest.raises(TidegateError, match=r"drs failed .*; so did static: run it alone"):
+        backtest(tide, ["drs", "static"], fluid=True, failed={})

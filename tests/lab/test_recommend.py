@@ -174,6 +174,11 @@ def test_a_share_that_nothing_had_is_said(wave: Scenario, advice: Advice) -> Non
     text = recommendation(poor, wave)
     assert text.startswith("No policy had 99 % of the items within 2 s. The closest is ")
     assert low[-1].words() in text and "the start of a host (45 s)" in text
+    few = replace(wave, offer=replace(wave.offer, max_hosts=2))
+    said = recommendation(poor, few)
+    assert said.endswith(" The fullest minute keeps 7 hosts busy, and the limit is 2.")
+    slow = recommendation(poor, replace(wave, slo_s=wave.work_s / 2))
+    assert "Service alone takes" in slow and "start of a host" not in slow
     assert "no policy had it" in what_other_shares_cost(poor)
     assert advice_rows(poor)[1][:4] == ["99 %", "none", "–", "–"]
     assert advice_plain(poor, wave)["policy"] is None
@@ -185,7 +190,7 @@ def test_foresight_is_what_no_choice_of_settings_saves(advice: Advice) -> None:
     made = Advice(0.99, (mine,), (rule,), bound_usd=4.0)
     text = foresight(made)
     assert "costs $12.00, $8.00 above the bound" in text
-    assert "would have saved $3.00 of that; the other $5.00 take foresight" in text
+    assert "would have saved $3.00 of that; foresight would save at most the other $5.00." in text
     worse = replace(made, rules=(option(rule, 20.0, 0.99),))
     assert "No rule of thumb is cheaper" in foresight(worse)
     assert foresight(replace(made, bound_usd=None)) == ""

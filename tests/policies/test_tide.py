@@ -410,6 +410,7 @@ def test_the_price_of_a_late_item_comes_from_the_scenario() -> None:
         pytest.approx(10)
     )
     assert Tide.suggested(Situation(2.0, late_price=3.0)) == {"slo_s": 2.0, "late_price": 3.0}
+    assert Tide(**Tide.suggested(Situation(2.0, late_price=1e-9))).late_price == 0.01
 
 
 def test_waiting_items_add_spare_hosts() -> None:

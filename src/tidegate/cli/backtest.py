@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +14,7 @@ from tidegate.cli.autoscaler_options import Share, WithoutGuard
 from tidegate.cli.dashboard import Dashboard, attached, wait_for_the_end
 from tidegate.cli.output import console, print_json, progress_bar, shown, table
 from tidegate.config import load_topology
-from tidegate.errors import InputError
+from tidegate.errors import InputError, TidegateError
 from tidegate.lab.advice_text import (
     COLUMNS,
     advice_plain,
@@ -30,7 +32,9 @@ from tidegate.lab.backtest import (
     bound_of,
     check_guards,
     check_items,
+    failure_text,
     guards_text,
+    journal_file,
     pareto,
     suited_processes,
     suits_fluid,
@@ -44,6 +48,7 @@ from tidegate.lab.scenario_options import ScenarioOptions, read_scenario, record
 from tidegate.lab.tune import config_text, tune
 from tidegate.loop.journal import read_journal
 from tidegate.loop.stack import SHARE, StackOptions, with_share
+from tidegate.loop.tail import parts_of
 from tidegate.model import HostOffer, SloByQuery
 from tidegate.outputs import check_output
 from tidegate.policies import available, policy_class
@@ -220,13 +225,13 @@ def backtest_command(
     if stabilise is not None:
         stack = replace(stack, stabilise_s=duration_s(stabilise, "--stabilise"))
     if not as_json:
-        check_output(report, "--report")
+        check_output(report, "--report", inputs=(trace, *parts_of(trace), topology, world))
         _introduce(trace.name, scenario, fluid)
-    journals = report.with_suffix("") if dashboard else None
-    watched = [] if journals is None else [journals / f"{name}.jsonl" for name in names]
+    journals = _new_folder(report.with_suffix(""), names) if dashboard else None
+    watched = [] if journals is None else [journal_file(journals, name) for name in names]
     if not fluid and scenario.batches is None:
         compile_items()  # before the thread of the progress bar
-    with attached(dashboard and not as_json, watched, scenario.slo_s):
+    with _failures() as failed, attached(dashboard and not as_json, watched, scenario.slo_s):
         bound = _bound_with_bar(scenario, bound_s, fluid, as_json)
         # Without a thread: processes that simulate are then copies of this one.
         with progress_bar(as_json, thread=False) as bar:
@@ -248,6 +253,7 @@ def backtest_command(
                 progress=show,
                 journals=journals,
                 processes=processes or suited_processes(scenario, len(names)),
+                failed=failed,
             )
             advice = None
             if recommend:
@@ -266,20 +272,46 @@ def backtest_command(
                 )
         savings = _savings(_recorded(trace, scenario, own_slo), results, advice, scenario)
         if as_json:
-            print_json(_answer(scenario, results, bound, advice, savings))
+            print_json(_answer(scenario, results, bound, advice, savings) | {"failed": failed})
             return
         _show(scenario, results, bound, advice, savings)
         said = [one.text() for one in savings]
         backtest_page(trace.name, scenario, results, bound, advice, said).write(report, "--report")
         with_topology = "" if topology is None else f" --topology {topology}"
         console().print(
-            f"\nreport: {report}\n"
+            f"\n{_written(report, journals)}"
             f"next: tidegate backtest {trace}{with_topology} --tune {results[0].policy}",
             soft_wrap=True,
             markup=False,
         )
         if dashboard:
             wait_for_the_end()
+
+
+@contextmanager
+def _failures() -> Iterator[dict[str, str]]:
+    """Collects the errors of policies; raises a sentence on them when the others were shown."""
+    failed: dict[str, str] = {}
+    yield failed
+    if failed:
+        raise TidegateError(failure_text(failed))
+
+
+def _new_folder(folder: Path, names: list[str]) -> Path:
+    """The folder, or with a number from 2 on if it already has the journal of one of the policies.
+
+    The journals of an earlier backtest, or of a live run, stay as they are.
+    """
+    tried, number = folder, 1
+    while any(journal_file(tried, name).exists() for name in names):
+        number += 1
+        tried = folder.with_name(f"{folder.name}-{number}")
+    return tried
+
+
+def _written(report: Path, journals: Path | None) -> str:
+    """Lines that name the files of a backtest."""
+    return f"report: {report}\n" + ("" if journals is None else f"journals: {journals}\n")
 
 
 def _usual_slo(application: BatchWorld | None) -> str:

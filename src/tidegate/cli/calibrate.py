@@ -10,6 +10,7 @@ import typer
 from tidegate.cli.output import console, print_json, say, shown, table
 from tidegate.codec import to_plain
 from tidegate.loop.journal import read_journal
+from tidegate.loop.tail import parts_of
 from tidegate.outputs import check_output
 from tidegate.simulation.calibrate import Fit, calibrate, save_world
 from tidegate.units import show_duration
@@ -32,7 +33,7 @@ def calibrate_command(
     [bold]tidegate calibrate journal.jsonl --out world.yaml[/bold]
     """
     if out is not None:
-        check_output(out, "--out")
+        check_output(out, "--out", inputs=(journal, *parts_of(journal)))
     found = calibrate(read_journal(journal), journal.name)
     if out is not None:
         save_world(found.world, out)

@@ -127,7 +127,7 @@ def measure(
     )
     token = secret_from(token_file, TOKEN_VARIABLE, "--token-file")
     if not as_json:
-        check_output(out, "--out")  # the run may take a day
+        check_output(out, "--out", inputs=[token_file])  # the run may take a day
     stop = threading.Event()
     heard = False
 

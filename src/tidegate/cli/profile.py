@@ -12,6 +12,7 @@ from tidegate.cli.output import console, print_json, table
 from tidegate.cli.run import AppName, Rate, Replay, Seed, show_value, the_application
 from tidegate.codec import to_plain
 from tidegate.config import save_topology
+from tidegate.outputs import check_output
 from tidegate.units import finite, show_duration
 
 __all__ = ["profile_command"]
@@ -45,6 +46,8 @@ def profile_command(
     finite(rate, "--rate", above=0)
     finite(seconds, "--seconds", above=0)
     finite(cores, "--cores", low=1)
+    if out is not None:
+        check_output(out, "--out", inputs=[replay])
     app = the_application(name, replay)
     check_java()
     folder = Path("out") / f"{app.name}-profile"

@@ -11,6 +11,7 @@ from tidegate.cli.output import console, print_json, say, shown, styled, table
 from tidegate.codec import to_plain
 from tidegate.loop.journal import read_journal
 from tidegate.loop.records import LOST
+from tidegate.loop.tail import parts_of
 from tidegate.outputs import check_output
 from tidegate.report.live import figures, live_page, query_rows
 from tidegate.report.summary import LiveSummary, summarise
@@ -35,7 +36,7 @@ def report_command(
     """
     slo_s = None if slo is None else duration_s(slo, "--slo")
     if not as_json:
-        check_output(out, "--out")
+        check_output(out, "--out", inputs=(journal, *parts_of(journal)))
     not_read: list[str] = []
     turns = list(read_journal(journal, not_read))
     not_read += [f"turn {t.number}: {note}" for t in turns for note in t.notes if LOST in note]

@@ -120,7 +120,7 @@ def reproduce(
         finite(seeds, "--seeds", low=1, high=1000)
     for option, file in (("--report", report), ("--claims", claims), ("--page", page)):
         if file is not None:
-            check_output(file, option)
+            check_output(file, option, inputs=days or ())
     if keep is not None:
         check_output(keep / "runs", "--keep")
     if paper == FUTURE:

@@ -300,13 +300,14 @@ def report_command(
     from tidegate.lab.sweep.page import front_picture, sweep_page
     from tidegate.report.page import standalone
 
-    if not list((folder / "cells").glob("*.parquet")):
+    cells = list((folder / "cells").glob("*.parquet"))
+    if not cells:
         remedy = "run `tidegate sweep grid.yaml --out DIR` first"
         raise InputError("folder", str(folder), "a folder with results of a sweep", remedy)
     asked = [parse_heat(text) for text in heat or ()]
     page = page or folder / "report.html"
     if not as_json:
-        check_output(page, "--page")
+        check_output(page, "--page", inputs=cells)
     settings = {"spark.sql.shuffle.partitions": "4"} | _settings(conf)
     with _session(master, folder / "report.log", settings) as spark:
         figures = sweep_figures(spark, folder / "cells", asked)

@@ -24,7 +24,7 @@ from tidegate.report.page import standalone
 from tidegate.report.trace import rate_picture, trace_figures, trace_page
 from tidegate.units import duration_s, finite
 from tidegate.workloads import describe, sparkline
-from tidegate.workloads.built import REJECTED, BuiltTrace, read_built
+from tidegate.workloads.built import REJECTED, BuiltTrace, built_files, read_built
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -157,7 +157,7 @@ def describe_command(
 ) -> None:
     """Describe a trace: rate, peak to mean, burstiness at several scales, and largest keys."""
     if not as_json:
-        check_output(report, "--report")
+        check_output(report, "--report", inputs=(trace, *built_files(trace)))
     built = read_built(trace)
     if as_json:
         from tidegate.codec import to_plain

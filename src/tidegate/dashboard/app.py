@@ -26,6 +26,7 @@ from fastapi.responses import (
 from fastapi.security import HTTPBearer
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from tidegate.dashboard import description
 from tidegate.dashboard.journals import JournalList, NotFoundError, WatchedJournal
@@ -202,12 +203,15 @@ def _refusal(error: Exception, status: int) -> Response:
 
 
 async def _body(request: Any) -> bytes:
-    """Read the body of a request; raises InputError if it is too long."""
+    """Read the body of a request; raises InputError if it is too long, or does not come in time."""
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_BYTES:
-            raise InputError("body", "…", f"shorter than {MOST_BYTES} bytes")
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > MOST_BYTES:
+                raise InputError("body", "…", f"shorter than {MOST_BYTES} bytes")
+    except ClientDisconnect:  # or the time is over; nobody reads the answer
+        raise InputError("body", "…", "sent as a whole, and in time") from None
     return body
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from tidegate.dashboard.security import HEADER_BYTES
+
 __all__ = ["HEADER_BYTES", "LimitedProtocol", "LimitedSocket"]
 
-HEADER_BYTES = 16_384
-"""Largest size of a request's headers."""
 MOST_CONNECTIONS = 200
 """Connections at the same time, streams of events included; more are closed at once."""
 REQUEST_S = 10.0

@@ -16,9 +16,12 @@ from typing import Any
 
 from tidegate.listening import names_loopback, same_token
 
-__all__ = ["HEADERS", "Access", "AccessMiddleware"]
+__all__ = ["HEADERS", "HEADER_BYTES", "Access", "AccessMiddleware"]
 
 OPEN = ("/login", "/static/login.css", "/static/base.css", "/healthz")
+HEADER_BYTES = 16_384
+"""Largest size of a request's address and headers. The server stops reading headers that are longer
+and not complete yet; those that came at once are counted here."""
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -127,6 +130,9 @@ class AccessMiddleware:
     def _refusal(self, scope: Any, headers: Mapping[str, str]) -> Any:
         from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse
 
+        size = len(scope.get("raw_path") or b"") + len(scope.get("query_string", b""))
+        if size + sum(len(n) + len(v) + 4 for n, v in scope["headers"]) > HEADER_BYTES:
+            return PlainTextResponse(f"Headers must be shorter than {HEADER_BYTES} bytes.", 431)
         if not self.access.host_is_right(headers):
             text = "This dashboard can be opened at localhost and 127.0.0.1 only."
             return PlainTextResponse(text, 421)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.lab.backtest import target_text
+from tidegate.lab.backtest import hosts_at_the_peak, target_text
 from tidegate.lab.month import a_month
 from tidegate.lab.recommend import FAMILIES, Advice, Option
 from tidegate.simulation.scenario import Scenario
@@ -36,11 +36,28 @@ def recommendation(advice: Advice, scenario: Scenario) -> str:
             f"To have {within}, use {best.words()}: {show_share(best.in_time)} were in time, "
             f"hosts cost {price(best)}{_month(best, scenario)}."
         )
-    close, start_s = advice.closest, scenario.offer.startup_s
+    close = advice.closest
     return (
         f"No policy had {within}. The closest is {close.words()}: {show_share(close.in_time)} were "
-        f"in time, hosts cost {price(close)}{_month(close, scenario)}. A rise that is faster than "
-        f"the start of a host ({show_duration(start_s)}) needs hosts that wait for it."
+        f"in time, hosts cost {price(close)}{_month(close, scenario)}. {_out_of_reach(scenario)}"
+    )
+
+
+def _out_of_reach(scenario: Scenario) -> str:
+    """What is known to keep a share out of reach, or else what often does."""
+    offer, busy = scenario.offer, hosts_at_the_peak(scenario)
+    if scenario.work_s >= scenario.slo_s:
+        return (
+            f"Service alone takes {show_duration(scenario.work_s)} for an item, over all "
+            "operators: more hosts do not shorten that."
+        )
+    if offer.max_hosts is not None and busy >= offer.max_hosts:
+        return (
+            f"The fullest minute keeps {busy:.3g} hosts busy, and the limit is {offer.max_hosts}."
+        )
+    return (
+        f"Where the load rises faster than the start of a host ({show_duration(offer.startup_s)}), "
+        "only hosts that wait for it keep items in time."
     )
 
 
@@ -57,7 +74,7 @@ def what_other_shares_cost(advice: Advice) -> str:
 
 
 def foresight(advice: Advice) -> str:
-    """How much of the distance to the bound is foresight; empty without a bound or a price."""
+    """How much foresight saves at most; empty without a bound or a price."""
     rules = advice.in_hindsight()
     # A fixed number of hosts that suits the trace was itself chosen in hindsight.
     own = [one for one in advice.options if one.name not in FAMILIES] or advice.options
@@ -75,12 +92,13 @@ def foresight(advice: Advice) -> str:
     if saved_usd <= 0:
         return (
             f"{head}. No rule of thumb is cheaper, even with settings chosen in hindsight "
-            f"({rule.text()}: ${rule.result.cost_usd:.2f}): what is left takes foresight."
+            f"({rule.text()}: ${rule.result.cost_usd:.2f}): foresight would save at most what is "
+            "left."
         )
     return (
         f"{head}. The best rule of thumb chosen in hindsight ({rule.text()}) would have saved "
-        f"${saved_usd:.2f} of that; the other ${max(0.0, above_usd - saved_usd):.2f} take "
-        "foresight."
+        f"${saved_usd:.2f} of that; foresight would save at most the other "
+        f"${max(0.0, above_usd - saved_usd):.2f}."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,12 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tidegate.errors import InputError
+from tidegate.errors import BackendError, InputError, TidegateError
 from tidegate.lab.bound import Bound, Demand, hindsight_bound
 from tidegate.lab.bound.whole import FineDemand, whole_host_bound
 from tidegate.lab.fine_demand import fine_demand
 from tidegate.lab.parallel import in_processes
 from tidegate.lifecycle import can_copy_process, usable_cores
+from tidegate.loop.controller import Controller
 from tidegate.loop.journal import Journal
 from tidegate.loop.stack import StackOptions, build_stack, check_guards, suggested
 from tidegate.model.topology import Topology
@@ -36,12 +38,14 @@ __all__ = [
     "bound_of",
     "check_guards",
     "check_items",
+    "failure_text",
     "fine_demand_of",
     "fixed_load",
     "guards_text",
     "host_rate_per_s",
     "hosts_at_the_peak",
     "instances_on_a_host",
+    "journal_file",
     "pareto",
     "run_policy",
     "situation_of",
@@ -345,6 +349,7 @@ def backtest(
     progress: Callable[[str, float], None] | None = None,
     journals: Path | None = None,
     processes: int = 1,
+    failed: dict[str, str] | None = None,
 ) -> list[Result]:
     """Run policies on one scenario, the cheapest first.
 
@@ -357,14 +362,18 @@ def backtest(
         seed: Random seed of service times and start-up times.
         fluid: Use the faster, approximate world.
         progress: Called with the policy's name and the completed share of its run.
-        journals: Folder for the journal of each run, named after the policy.
+        journals: Folder for the journal of each run, see `journal_file`. InputError if one of
+            them is already there.
         processes: Processes that run policies; the results do not depend on it. With more than
             one, a script must call this under ``if __name__ == "__main__":``.
+        failed: Gets the error of each policy that fails, by its name, and the others go on;
+            TidegateError if none is left. None, or a single policy: its error is raised.
     """
     for name in names:
         policy_class(name)  # refuse an unknown policy before hours of work
-        if journals is not None:
-            (journals / f"{name}.jsonl").unlink(missing_ok=True)  # Journal appends
+        if journals is not None and (file := journal_file(journals, name)).exists():
+            remedy = "a journal of another run is not replaced: choose another folder, or remove it"
+            raise InputError("journals", str(file), "a new file", remedy)
 
     def report_progress(number: int, share: float) -> None:
         if progress is not None:
@@ -372,23 +381,50 @@ def backtest(
 
     chosen = options or StackOptions()
     more = {name: {**chosen.parameters, **(parameters or {}).get(name, {})} for name in names}
+    goes_on = failed is not None and len(names) > 1
     jobs = [
-        _Job(scenario, name, replace(chosen, parameters=more[name]), seed, fluid, journals)
+        _Job(scenario, name, replace(chosen, parameters=more[name]), seed, fluid, journals, goes_on)
         for name in names
     ]
     if not fluid and scenario.batches is None:
         compile_items()
-    found: Iterable[tuple[int, Result]]
+    found: Iterable[tuple[int, Result | str]]
     if processes > 1 and len(jobs) > 1:
         found = in_processes(_result, jobs, processes, report_progress, _longest_first(jobs))
     else:
         found = ((n, _result(job, partial(report_progress, n))) for n, job in enumerate(jobs))
     results: dict[int, Result] = {}
     for number, result in found:
+        if isinstance(result, str):
+            assert failed is not None
+            failed[names[number]] = result
+            continue
         regret = bound.regret(result.cost_usd) if bound else None
         results[number] = replace(result, regret=regret)
         report_progress(number, 1.0)
+    if failed and not results:
+        raise TidegateError(failure_text(failed))
     return sorted((results[n] for n in sorted(results)), key=lambda result: result.cost_usd)
+
+
+def failure_text(failed: Mapping[str, str]) -> str:
+    """A sentence on policies that failed in a backtest. failed: errors by policy.
+
+    >>> print(failure_text({"mine": "15 s: KeyError: 'a'"}))
+    mine failed (15 s: KeyError: 'a') and is not in the results: run it alone with --policies
+    mine, and report what it shows, or leave it out
+    """
+    name, error = next(iter(failed.items()))
+    more = f"; so did {', '.join(list(failed)[1:])}" if len(failed) > 1 else ""
+    return (
+        f"{name} failed ({error[:80]}) and is not in the results{more}: run it alone with "
+        f"--policies {name}, and report what it shows, or leave it out"
+    )
+
+
+def journal_file(folder: Path, name: str) -> Path:
+    """The journal of a policy in the folder of a backtest's journals. name: of the policy."""
+    return folder / f"{name}.jsonl"
 
 
 class _Job(NamedTuple):
@@ -400,11 +436,29 @@ class _Job(NamedTuple):
     seed: int
     fluid: bool
     journals: Path | None
+    others_go_on: bool
 
 
-def _result(job: _Job, progress: Callable[[float], None]) -> Result:
+def _result(job: _Job, progress: Callable[[float], None]) -> Result | str:
+    """The result of a run, or its error where the other runs go on without it."""
+    if not job.others_go_on:
+        return _finished(job, progress)
+    loop = logging.getLogger(Controller.__module__)
+    level = loop.level
+    loop.setLevel(logging.ERROR)  # it warns of a failed turn with all its calls
+    try:
+        return _finished(job, progress)
+    except BackendError as error:  # "STACK failed at TIME: ERROR"
+        return str(error).partition(" failed at ")[2] or str(error)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        loop.setLevel(level)
+
+
+def _finished(job: _Job, progress: Callable[[float], None]) -> Result:
     settings, policy = stack_for(job.name, job.scenario, job.options)
-    journal = None if job.journals is None else job.journals / f"{job.name}.jsonl"
+    journal = None if job.journals is None else journal_file(job.journals, job.name)
     report = run_policy(job.scenario, policy, job.seed, progress, job.fluid, journal)
     return Result(job.name, settings, report, None, policy.describe())
 

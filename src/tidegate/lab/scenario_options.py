@@ -34,6 +34,13 @@ LOWEST = {
     "instances_per_host": 1,
     "service_scv": 0,
 }
+HIGHEST = {"usd_per_h": 1e6, "penalty_usd": 1e6, "instances_per_host": 1000}
+"""Values beyond these are typing errors. Solvers take a cost of 1e20 for infinite, and every
+instance is simulated."""
+MOST_HOSTS = 5_000
+"""Hosts that the peak of a workload may need: every host is simulated."""
+MOST_TURNS = 1e7
+"""Turns of a run at most: 4.7 years at intervals of 15 s."""
 PLANNED_LOAD = 0.7
 """Utilisation that the number of hosts at the start and the default service rate are sized for."""
 
@@ -122,6 +129,8 @@ class ScenarioOptions:
         An operator without a latency target gets a share of `slo_s`, in proportion to its service
         time.
         """
+        world_s = None if self.world is None else self.world.interval_s
+        _check_turns(workload.duration_s / (world_s or self.interval_s))
         if self.world is not None:
             slo = SloByQuery(self.slo_s, self.slos_s) if self.slos_s else self.slo_s
             return batch_scenario(self.world, workload, slo, self.penalty_usd)
@@ -160,7 +169,7 @@ class ScenarioOptions:
         )
         rounds, busiest_s = scenario.rounds, scenario.bottleneck_s
         first, peak = (
-            math.ceil(rate * busiest_s / (rounds * PLANNED_LOAD) - 1e-9)
+            _hosts(rate * busiest_s / (rounds * PLANNED_LOAD))
             for rate in (workload.rate(0.0), peak_per_s(workload))
         )
         penalty_usd = self.penalty_usd
@@ -196,6 +205,22 @@ class ScenarioOptions:
         return topology, Resources(many, 256 * 8 * many, 1000)
 
 
+def _check_turns(turns: float) -> None:
+    """Raise InputError if a run has more turns than it could ever finish."""
+    if turns > MOST_TURNS:
+        remedy = "take a shorter trace, with times in seconds, or a longer interval"
+        raise InputError("turns of the run", f"{turns:.3g}", f"at most {MOST_TURNS:.3g}", remedy)
+
+
+def _hosts(exactly: float) -> int:
+    """Whole hosts for a load; InputError if they are too many to simulate."""
+    if exactly > MOST_HOSTS:
+        remedy = "raise the rate of an instance or the instances per host, or lower the rates"
+        allowed = f"at most {MOST_HOSTS}"
+        raise InputError("hosts that the load needs", f"{exactly:.3g}", allowed, remedy)
+    return math.ceil(exactly - 1e-9)
+
+
 def _check(values: Mapping[str, Any], names: Mapping[str, str]) -> None:
     """Refuse values out of range. names: what the user calls each field."""
     given = {key: value for key, value in values.items() if value is not None}
@@ -204,7 +229,7 @@ def _check(values: Mapping[str, Any], names: Mapping[str, str]) -> None:
         if key in DURATIONS:
             duration_s(value, name)
         elif key in LOWEST:
-            finite(value, name, low=LOWEST[key])
+            finite(value, name, low=LOWEST[key], high=HIGHEST.get(key, math.inf))
         elif key == "rate_per_instance":
             finite(value, name, above=0)
     if given.get("slos_s") and "world" not in given:

@@ -27,7 +27,15 @@ from tidegate.workloads.rates import RateTrace
 from tidegate.workloads.read import read_trace
 from tidegate.workloads.table import read_table
 
-__all__ = ["KEYS", "PROVENANCE", "REJECTED", "BuiltTrace", "read_built", "write_built"]
+__all__ = [
+    "KEYS",
+    "PROVENANCE",
+    "REJECTED",
+    "BuiltTrace",
+    "built_files",
+    "read_built",
+    "write_built",
+]
 
 PROVENANCE, REJECTED = "provenance.json", "rejected"
 KEYS = ("key", "events", "rate_per_s", "share", "peak_to_mean", "cv", "dispersion", "hurst")
@@ -79,6 +87,12 @@ def _cells(values: Sequence[Any] | FloatArray) -> list[Any]:
     if len(values) and isinstance(values[0], float):
         return ["" if math.isnan(v) else f"{v:.12g}" for v in values]
     return list(values)
+
+
+def built_files(folder: Path) -> list[Path]:
+    """The files that `read_built` may read in a folder, whether or not they are there."""
+    tables = [folder / f"{name}.{form}" for name in ("trace", "keys") for form in _FORMATS]
+    return [folder / PROVENANCE, *tables]
 
 
 def read_built(path: str | Path) -> BuiltTrace:

@@ -167,3 +167,11 @@ def test_too_few_hosts_are_counted() -> None:
     scenario = tide(10.0, 60.0)
     tight = replace(scenario, offer=replace(scenario.offer, max_hosts=1))
     assert bound_of(tight, fluid=True).cost_usd > bound_of(scenario, fluid=True).cost_usd
+
+
+@pytest.mark.parametrize("days", [1, 30, 1_000_000])
+def test_a_unit_of_any_length_takes_no_more_memory_than_the_work(days: int) -> None:
+    unit_s = days * 86_400.0
+    hour = FineDemand(2.0, np.full(1800, 0.2), 2.0, unit_s, unit_s / 3600, 0.01)
+    # One host does it all for one unit; all late, it costs 3.60.
+    assert 0 < whole_host_bound(hour) <= min(unit_s / 3600, 0.01 * float(hour.work.sum()))

@@ -126,10 +126,12 @@ def _by_stretches(demand: FineDemand) -> float:
     per_s = min(demand.price_usd / demand.unit_s, demand.penalty_usd)
     most = 2 ** (SIZES - 1)
     length = max(1, math.ceil(STRETCH_UNITS * demand.unit_s / demand.slot_s / most)) * most
+    late = math.ceil(demand.slo_s / demand.slot_s)  # its work may be done in the next stretch
+    # One stretch is not much longer than all slots, however long a unit is.
+    length = min(length, math.ceil((len(demand.work) + late) / most + 3) * most)
     stretches = math.ceil(len(demand.work) / length)
     work = np.zeros(stretches * length)
     work[: len(demand.work)] = demand.work
-    late = math.ceil(demand.slo_s / demand.slot_s)  # its work may be done in the next stretch
     inside = work.reshape(stretches, length)[:, : max(0, length - late)]
     best = per_s * inside.sum(axis=1)
     for size in range(SIZES):

@@ -134,7 +134,7 @@ def main() -> None:
     reader.add_argument("--seed", type=int, default=1)
     reader.add_argument("--out", type=Path, default=STORED)
     given = reader.parse_args()
-    check_output(given.out, "--out")
+    check_output(given.out, "--out", inputs=given.folder.glob("*/*_rate.csv*"))
     pieces = read_pieces(given.folder)
     policy = train(pieces, given.seed, say=lambda text: print(text, flush=True))
     weights = {p.name: round(float(getattr(policy, p.name)), 4) for p in policy.parameters()}

@@ -153,6 +153,9 @@ class Tide(Policy):
         """The latency target as it is: the share says how much of it has to be kept."""
         names = ("slo_s", "late_price", "stabilise_s")
         known = {name: getattr(situation, name) for name in names}
+        if known["late_price"] is not None:  # a penalty may be next to nothing
+            (low,) = (one.low for one in cls.parameters() if one.name == "late_price")
+            known["late_price"] = max(low or 0.0, known["late_price"])
         return {name: value for name, value in known.items() if value is not None}
 
     def decide(self, snapshot: Snapshot, memory: TideMemory) -> tuple[Plan, TideMemory]:
