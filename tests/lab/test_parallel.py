@@ -144,6 +144,6 @@ def test_a_long_backtest_begins_with_the_policies_that_take_longest(
 def test_the_first_turns_of_a_policy_take_time_and_change_no_result() -> None:
     scenario = ScenarioOptions(slo_s=2.0).build(TRACE)
     before = backtest(scenario, ["sarsa"], fluid=True)
-    job = backtests._Job(scenario, "sarsa", None, 0, True, None)
+    job = backtests._Job(scenario, "sarsa", None, 0, True, None, False)
     assert backtests._first_turns_s(job) > 0
     assert backtest(scenario, ["sarsa"], fluid=True) == before
