@@ -84,7 +84,7 @@ VARIANTS: dict[str, tuple[dict[str, float], Changes]] = {
     "a turn counts for all of its items": ({}, [(decisions, "MOST_TURNS", math.inf)]),
     "40 % of the items are late while a host is missing": ({}, part_late(0.4)),
     "all items are late while a host is missing": ({}, part_late(1.0)),
-    "forecasts without a limit": ({}, [(forecasts, "HEADROOM", math.inf)]),
+    "forecasts up to 16 times all values": ({}, [(forecasts, "HEADROOM", 16.0)]),
     "released as soon as not needed": ({}, [(decisions, "_remembered", no_memory)]),
     "no spare hosts for a backlog": (
         {},

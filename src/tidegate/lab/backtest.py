@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -482,7 +482,10 @@ def _first_turns_s(job: _Job) -> float:
     _, policy = stack_for(job.name, job.scenario, job.options)
     world = job.scenario.world(policy.style, job.seed, job.fluid)
     interval_s, start_s = job.scenario.interval_s, time.process_time()
-    run(world, policy, duration_s=FIRST_TURNS * interval_s, interval_s=interval_s, seed=job.seed)
+    with suppress(Exception):  # it comes again in the whole run, which says so
+        run(
+            world, policy, duration_s=FIRST_TURNS * interval_s, interval_s=interval_s, seed=job.seed
+        )
     return time.process_time() - start_s
 
 
