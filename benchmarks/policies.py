@@ -86,6 +86,7 @@ SURGE = 1.5
 """A turn is a surge if its rate exceeds the largest of the hour that ended when a host for it would
 have had to be leased, times this."""
 SURGE_MEMORY_S = 3600.0
+GENERATED = "generated-"
 GENERATED_SEEDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
 
 
@@ -184,7 +185,7 @@ def workloads(folder: Path | None, days: float, only: str) -> Iterator[tuple[str
         if trace.duration_s >= SHORTEST_S:
             yield name, trace
     for seed in GENERATED_SEEDS:
-        if matches(only, name := f"generated-{seed}"):
+        if matches(only, name := f"{GENERATED}{seed}"):
             yield name, ExchangeDay(seed=seed)
 
 
@@ -361,6 +362,7 @@ def tables(runs: list[Run], world: str, brief: bool = False) -> str:
         parts.append(summary(part, traces) + "\n")
         if not brief:
             parts.append("Traces: " + ", ".join(traces) + ".\n")
+        parts.extend(recorded(part))
         parts.extend(whole_days(part))
         if not brief:
             parts.append(by_trace(part, traces))
@@ -400,6 +402,19 @@ def summary(runs: list[Run], traces: list[str]) -> str:
              f"| {best} of {len(traces)} |")
         )  # fmt: skip
     return "\n".join([*lines, *(line for _, line in sorted(rows))])
+
+
+def recorded(runs: list[Run]) -> list[str]:
+    """A sentence on the costs without generated days, none without such days."""
+    real = [run for run in runs if not run.trace.startswith(GENERATED)]
+    if not real or len(real) == len(runs):
+        return []
+    costs = [
+        f"{policy} {_cost([run for run in real if run.policy == policy])}"
+        for policy in sorted({run.policy for run in real})
+    ]
+    number = len({run.trace for run in real})
+    return [f"Cost over the bound on the {number} recorded traces alone: {', '.join(costs)}.\n"]
 
 
 def whole_days(runs: list[Run]) -> list[str]:
