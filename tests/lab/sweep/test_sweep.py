@@ -107,7 +107,7 @@ def test_ranges_are_linear_or_in_equal_ratios() -> None:
         ({"seeds": 10**9}, "seeds is 1000000000; it must be a number between 1 and 100000"),
         ({"seeds": 0}, "seeds is 0; it must be a number between 1 and 100000"),
         ({"prices": []}, "prices is []; it must be a list of at least one"),
-        ({"prices": [{"usd_per_h": -1}]}, "prices: usd_per_h is -1.0; it must be a number of at"),
+        ({"prices": [{"usd_per_h": -1}]}, "prices: usd_per_h is -1.0; it must be a number between"),
         ({"policies": [{"name": "drs", "parameters": {"t_max_s": {"from": 1}}}]},
          "drs: t_max_s is {'from': 1}; it must be a range"),
     ],
