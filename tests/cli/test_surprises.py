@@ -367,6 +367,11 @@ def test_a_damaged_announcement_is_no_application(
     assert done.returncode == 2 and "--slo" in done.stderr
 
 
+def test_a_folder_whose_name_is_no_text_is_shown_as_one(tmp_path: Path) -> None:
+    done = tidegate("fleet", "moves", "--folder", f"{tmp_path}/\udcff")
+    assert done.returncode == 0 and done.stdout.endswith("\ufffd\n")
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_output_does_not_need_utf_8(encoding: str, journals: dict[str, Path]) -> None:
     for words in (["allocate", "a:13:5", "--processors", "9"], ["report", str(journals["drs"])]):

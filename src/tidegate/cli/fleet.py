@@ -183,7 +183,7 @@ def moves(
         print_json([asdict(record) for record in every[-last:]])
         return
     if not every:
-        typer.echo(f"no moves are recorded in {folder}")
+        say(f"no moves are recorded in {folder}")
         return
     out = console()
     columns = ["time", "query", "from", "to", "outcome", "state", "rows", "pause"]
