@@ -65,6 +65,9 @@ class Host(Value):
         status: Whether it starts, runs or drains.
         utilisation: Share of its CPU in use, 0 to 1 (above 1 under overload), None when it was not
             measured.
+        memory_share: Share of its memory that its instances need, None when memory is not limited
+            or was not measured.
+        network_share: Share of its network in use, None when it is not limited or was not measured.
         lease: Its lease, None when it is not paid for.
         images: Images of operators that are cached on it.
         executor: Spark's id of the executor that it has at this moment, None when there is none.
@@ -86,10 +89,38 @@ class Host(Value):
     pod: str | None = None
     container: str | None = None
     excluded: bool = False
+    memory_share: float | None = None
+    network_share: float | None = None
 
     def __post_init__(self) -> None:
-        if self.utilisation is not None and not 0 <= self.utilisation < math.inf:
-            finite(self.utilisation, f"host {self.id}: utilisation", low=0)
+        for name in ("utilisation", "memory_share", "network_share"):
+            share = getattr(self, name)
+            if share is not None and not 0 <= share < math.inf:
+                finite(share, f"host {self.id}: {name}", low=0)
+
+    @property
+    def pressure(self) -> float | None:
+        """Share of its most used resource; None when its CPU was not measured.
+
+        >>> Host("h", Resources(2), utilisation=0.5, network_share=0.9).pressure
+        0.9
+        """
+        if self.utilisation is None:
+            return None
+        return max(self.utilisation, self.memory_share or 0.0, self.network_share or 0.0)
+
+    @property
+    def tightest(self) -> ResourceName:
+        """The resource of which the largest share is used; CPU if two are equal.
+
+        >>> Host("h", Resources(2), utilisation=0.5, network_share=0.9).tightest
+        'network_mbps'
+        """
+        used = self.utilisation or 0.0
+        memory, network = self.memory_share or 0.0, self.network_share or 0.0
+        if used >= max(memory, network):
+            return "cpu_cores"
+        return "memory_mb" if memory >= network else "network_mbps"
 
 
 @dataclass(frozen=True, slots=True)

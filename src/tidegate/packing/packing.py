@@ -44,7 +44,7 @@ class Packing:
     snapshot: the measurements.
     measure: the size of an instance: its reserved ``demand``, or its measured ``load`` (its demand
         where the load is missing).
-    fill: share of a host's CPU up to which instances may be placed on it, 0 to 1.
+    fill: share of each resource of a host up to which instances may be placed on it, 0 to 1.
     deployment: another deployment to start from; then no instance is started at once.
     """
 
@@ -311,7 +311,11 @@ class Packing:
 
     @staticmethod
     def _room(capacity: Resources, fill: float) -> list[float]:
-        return [capacity.cpu_cores * fill, capacity.memory_mb, capacity.network_mbps]
+        return [
+            capacity.cpu_cores * fill,
+            capacity.memory_mb * fill,
+            capacity.network_mbps * fill,
+        ]
 
     def _put(self, instance: Instance) -> None:
         name, host = instance.id, instance.host

@@ -8,15 +8,19 @@ from tidegate.model import Host, Unmet
 from tidegate.packing import Packing
 from tidegate.theory.placement import select_to_move
 
-__all__ = ["Selection", "excess_cores", "relieve"]
+__all__ = ["Selection", "excess_of", "relieve"]
 
 Selection = Callable[[Mapping[str, float], float], Sequence[str]]
 """Selects the instances that leave a host, from their loads and the load that must leave."""
 
 
-def excess_cores(host: Host, target: float) -> float:
-    """Cores that must leave a host to bring its utilisation down to the target share."""
-    return ((host.utilisation or 0.0) - target) * host.capacity.cpu_cores
+def excess_of(host: Host, target: float) -> float:
+    """How much of its tightest resource must leave a host to bring it down to the target share.
+
+    In the unit of that resource: cores, megabytes or megabits per second.
+    """
+    capacity: float = getattr(host.capacity, host.tightest)
+    return ((host.pressure or 0.0) - target) * capacity
 
 
 def relieve(
@@ -24,7 +28,8 @@ def relieve(
 ) -> dict[str, int]:
     """Move operators away from overloaded hosts; return the number moved from each.
 
-    excess: cores to remove from each host; none of these hosts receives anything. The selected
+    excess: how much of its tightest resource to remove from each host, see `excess_of`; none of
+    these hosts receives anything. The selected
     operators of all hosts are placed together, the largest first. New hosts are leased where the
     others have no room. A host with a single operator is left alone, since the operator would
     overload another host just as well. select: which operators leave.
@@ -32,12 +37,13 @@ def relieve(
     if not excess:
         return {}
     marked: list[str] = []
-    for host, cores in excess.items():
-        loads = {name: packing.sizes[name].cpu_cores for name in packing.hosts[host]}
-        chosen = list(select(loads, cores))
+    for host, amount in excess.items():
+        resource = packing.snapshot.host[host].tightest
+        loads = {name: getattr(packing.sizes[name], resource) for name in packing.hosts[host]}
+        chosen = list(select(loads, amount))
         if len(chosen) == len(loads) and chosen:
             chosen.remove(max(chosen, key=lambda name: loads[name]))
-        if not chosen and cores > 0:
+        if not chosen and amount > 0:
             packing.because("stuck", f"{host} has no operator that could move", host)
         marked += chosen
     origin = {name: packing.home[name] for name in marked}

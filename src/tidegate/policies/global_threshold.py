@@ -8,7 +8,7 @@ from typing import ClassVar
 from tidegate.codec import Value
 from tidegate.model import Plan, Snapshot
 from tidegate.packing import Packing
-from tidegate.packing.relief import excess_cores, relieve
+from tidegate.packing.relief import excess_of, relieve
 from tidegate.policies.base import Style, setting
 from tidegate.policies.local_threshold import ThreeUtilisations, Watch
 
@@ -55,7 +55,7 @@ class GlobalThreshold(ThreeUtilisations):
     ) -> tuple[Plan, GlobalThresholdMemory]:
         """Compare the mean utilisation with the thresholds."""
         packing = self.packing(snapshot)
-        measured = [h.utilisation for h in snapshot.running_hosts if h.utilisation is not None]
+        measured = [h.pressure for h in snapshot.running_hosts if h.pressure is not None]
         if not measured or len(measured) < len(snapshot.running_hosts):
             return packing.plan(), memory  # the mean of what happens to be known is not the mean
         mean = sum(measured) / len(measured)
@@ -76,9 +76,9 @@ class GlobalThreshold(ThreeUtilisations):
 
     def _scale_out(self, packing: Packing, mean: float) -> None:
         excess = {
-            host.id: excess_cores(host, self.target)
+            host.id: excess_of(host, self.target)
             for host in packing.snapshot.running_hosts
-            if host.utilisation is not None and host.utilisation > self.target
+            if host.pressure is not None and host.pressure > self.target
         }
         moved = sum(relieve(packing, excess).values())
         text = (
@@ -88,7 +88,7 @@ class GlobalThreshold(ThreeUtilisations):
 
     def _scale_in(self, packing: Packing, mean: float) -> None:
         running = [h for h in packing.snapshot.running_hosts if h.id in packing.hosts]
-        least = min(running, key=lambda host: host.utilisation or 0.0)
+        least = min(running, key=lambda host: host.pressure or 0.0)
         low = f"the mean is {mean:.2f}, below {self.lower:.2f}"
         if len(packing.hosts) == 1:
             return

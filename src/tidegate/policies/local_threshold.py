@@ -10,7 +10,7 @@ from tidegate.codec import Value
 from tidegate.errors import SettingError
 from tidegate.model import Host, Plan, Snapshot
 from tidegate.packing import Packing
-from tidegate.packing.relief import Selection, excess_cores, relieve
+from tidegate.packing.relief import Selection, excess_of, relieve
 from tidegate.policies.base import Policy, Style, setting
 from tidegate.theory.placement import select_to_move
 
@@ -126,22 +126,22 @@ class LocalThreshold(ThreeUtilisations):
             for host in snapshot.running_hosts
             if watches[host.id].over >= self.violations
         }
-        excess = {name: excess_cores(host, self.target) for name, host in over.items()}
+        excess = {name: excess_of(host, self.target) for name, host in over.items()}
         for name, moved in relieve(packing, excess, self.selection(packing)).items():
             host = over[name]
             if moved:
                 packing.because(
                     "overload",
-                    f"{host.id} is at {host.utilisation:.2f}, above {self.upper:.2f}: "
+                    f"{host.id} is at {host.pressure:.2f}, above {self.upper:.2f}: "
                     f"{moved} operators leave",
                     host.id,
                 )
 
         under = [h for h in snapshot.running_hosts if watches[h.id].under >= self.violations]
-        for host in sorted(under, key=lambda host: host.utilisation or 0.0):
+        for host in sorted(under, key=lambda host: host.pressure or 0.0):
             if packing.received(host.id) or len(packing.hosts) == 1:
                 continue
-            low = f"{host.id} is at {host.utilisation:.2f}, below {self.lower:.2f}"
+            low = f"{host.id} is at {host.pressure:.2f}, below {self.lower:.2f}"
             if packing.evacuate(host.id, avoid=over):
                 packing.because("underload", f"{low}: it is released", host.id)
             else:
@@ -163,12 +163,12 @@ class LocalThreshold(ThreeUtilisations):
     def _watch(self, host: Host, watch: Watch | None, now_s: float, first: bool) -> Watch:
         if watch is None:  # a host that has just come up is empty, not underloaded
             watch = _UNWATCHED if first else Watch(quiet_until_s=now_s + self.grace_s)
-        if host.utilisation is None:
+        if host.pressure is None:
             return watch  # a missing measurement neither adds to a violation nor ends it
         if not self.is_quiet(watch.quiet_until_s, now_s):
-            if host.utilisation > self.upper:
+            if host.pressure > self.upper:
                 return Watch(watch.over + 1, 0, watch.quiet_until_s)
-            if host.utilisation < self.lower:
+            if host.pressure < self.lower:
                 return Watch(0, watch.under + 1, watch.quiet_until_s)
         if watch.over or watch.under:
             return Watch(0, 0, watch.quiet_until_s)

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from tidegate.codec import Value
 from tidegate.model import Host, Plan, Snapshot
 from tidegate.packing import Packing
-from tidegate.packing.relief import excess_cores, relieve
+from tidegate.packing.relief import excess_of, relieve
 from tidegate.policies.base import Style, setting
 from tidegate.policies.local_threshold import ThreeUtilisations
 
@@ -251,9 +251,9 @@ class Sarsa(ThreeUtilisations):
         wishes: dict[str, tuple[Host, int]] = {}
         for host in snapshot.running_hosts:
             table = tables[host.id]
-            if host.utilisation is None or self.is_quiet(table.quiet_until_s, now):
+            if host.pressure is None or self.is_quiet(table.quiet_until_s, now):
                 continue  # nothing stable to learn from yet, and nothing to decide
-            state = state_of(host.utilisation)
+            state = state_of(host.pressure)
             wish = table.best(state)
             if table.pending is not None:
                 gained = self.gained(table.pending, host, snapshot)
@@ -265,7 +265,7 @@ class Sarsa(ThreeUtilisations):
         out = [host for host, wish in wishes.values() if wish == SCALE_OUT]
         inward = [host for host, wish in wishes.values() if wish == SCALE_IN]
         busy = {host.id for host in out}
-        excess = {host.id: excess_cores(host, self.target) for host in out}
+        excess = {host.id: excess_of(host, self.target) for host in out}
         moved = relieve(packing, excess)
         for host in out:
             if count := moved[host.id]:
@@ -282,7 +282,7 @@ class Sarsa(ThreeUtilisations):
                 text = f"{self._at(host)} scale out, but nothing can leave: it tries again"
                 packing.because("no-room", text, host.id)
                 tables[host.id] = tables[host.id].after(None)
-        for host in sorted(inward, key=lambda host: host.utilisation or 0.0):
+        for host in sorted(inward, key=lambda host: host.pressure or 0.0):
             if packing.received(host.id):  # it has just become a refuge: nothing to judge
                 tables[host.id] = tables[host.id].after(None)
                 continue
@@ -300,13 +300,13 @@ class Sarsa(ThreeUtilisations):
 
     def begun(self, host: Host, state: int, action: int, snapshot: Snapshot) -> Pending:
         """A decision, with what its reward will be compared with."""
-        return Pending(state, action, host.utilisation or 0.0)
+        return Pending(state, action, host.pressure or 0.0)
 
     def gained(self, past: Pending, host: Host, snapshot: Snapshot) -> float:
         """The reward of a decision, now that its effect on the host is seen."""
         if past.cancelled:
             return self.penalty
-        return reward(past.utilisation, host.utilisation or 0.0, self.target)
+        return reward(past.utilisation, host.pressure or 0.0, self.target)
 
     def _learn(self, table: QTable, past: Pending, gained: float, state: int, wish: int) -> QTable:
         follower = past.action if self.bootstrap == "same-action" else wish
@@ -329,7 +329,7 @@ class Sarsa(ThreeUtilisations):
 
     @staticmethod
     def _at(host: Host) -> str:
-        return f"{host.id} at {host.utilisation:.2f} has learnt to"
+        return f"{host.id} at {host.pressure:.2f} has learnt to"
 
     @staticmethod
     def _cancelled(table: QTable) -> QTable:
