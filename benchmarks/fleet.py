@@ -31,7 +31,7 @@ import numpy as np
 
 from tidegate.errors import JournalError, TidegateError
 from tidegate.fleet.manager import FleetManager, fleet_policy
-from tidegate.fleet.providers import EmbeddedProvider
+from tidegate.fleet.providers import NETWORK_MBPS, EmbeddedProvider
 from tidegate.fleet.sample_queries import price_queries
 from tidegate.fleet.world import FleetWorld
 from tidegate.lab.fleet_calibration import (
@@ -57,7 +57,7 @@ PARTS = 6
 
 def rates(given: argparse.Namespace) -> list[int]:
     """Trades in each second: the warm-up at the first rate of the day, then the day."""
-    day, rng = ExchangeDay(seed=1), np.random.default_rng(1)
+    day, rng = ExchangeDay(seed=given.seed), np.random.default_rng(given.seed)
     seconds = round(given.minutes * 60)
     moments = [0.0] * given.warm_up + [day.duration_s * n / seconds for n in range(seconds)]
     return [int(rng.poisson(given.rate * day.rate(t) / day.level_per_s)) for t in moments]
@@ -96,10 +96,17 @@ class Live:
         self.ended = threading.Event()
         self.feeder = threading.Thread(target=feed, args=(ticks, self.rows, self.ended))
         provider = EmbeddedProvider(
-            f"bench-{policy}", folder / "hosts", cores=1, max_hosts=given.hosts, spares=1
+            f"bench-{policy}",
+            folder / "hosts",
+            cores=1,
+            network_mbps=given.network_mbps,
+            max_hosts=given.hosts,
+            spares=1,
         )
         provider.capacity = replace(provider.capacity, cpu_cores=given.host_cores)
-        self.world = FleetWorld(provider, folder / "fleet", silence_s=60.0)
+        self.world = FleetWorld(
+            provider, folder / "fleet", interval_s=given.interval, silence_s=60.0
+        )
         self.world.add(
             price_queries(
                 str(ticks),
@@ -139,7 +146,7 @@ class Live:
             "machine_cores": (os.cpu_count() or 1) - own_s / wall_s,
         }
         (self.folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
-        for done in ("ticks", "results", "hosts", "fleet"):
+        for done in () if self.given.keep_data else ("ticks", "results", "hosts", "fleet"):
             shutil.rmtree(self.folder / done, ignore_errors=True)
         return result
 
@@ -190,7 +197,7 @@ def policy_of(name: str, given: argparse.Namespace) -> Policy:
 
 def settings_of(given: argparse.Namespace) -> dict[str, Any]:
     names = ["minutes", "queries", "hosts", "rate", "trigger", "warm_up"]
-    names += ["host_cores", "target", "lower", "upper"]
+    names += ["host_cores", "target", "lower", "upper", "network_mbps", "interval", "seed"]
     return {name: getattr(given, name) for name in names}
 
 
@@ -336,6 +343,12 @@ def main() -> int:
     reader.add_argument("--rate", type=float, default=1500.0, help="trades per second on average")
     reader.add_argument("--trigger", type=float, default=30.0, help="seconds between batches")
     reader.add_argument("--host-cores", type=float, default=0.25, help="CPU cores of a host")
+    reader.add_argument(
+        "--network-mbps", type=float, default=NETWORK_MBPS, help="network of a host, Mbit/s"
+    )
+    reader.add_argument("--interval", type=float, default=5.0, help="seconds between decisions")
+    reader.add_argument("--seed", type=int, default=1, help="random seed of the day")
+    reader.add_argument("--keep-data", action="store_true", help="keep trades and results")
     reader.add_argument("--target", type=float, default=0.6, help="utilisation of a host")
     reader.add_argument("--lower", type=float, default=0.4, help="below it, hosts are released")
     reader.add_argument("--upper", type=float, default=0.8, help="above it, hosts are relieved")

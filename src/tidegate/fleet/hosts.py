@@ -114,11 +114,13 @@ class FleetHost(Protocol):
 class HostProvider(Protocol):
     """A source of hosts.
 
-    capacity: the resources of one host. max_hosts: the largest number of hosts; None means no
-    limit. outlive: whether hosts and their queries keep running when the manager ends.
+    capacity: the resources of one host for its queries. query_mb: megabytes that a query needs
+    besides its state. max_hosts: the largest number of hosts; None means no limit. outlive: whether
+    hosts and their queries keep running when the manager ends.
     """
 
     capacity: Resources
+    query_mb: float
     max_hosts: int | None
     outlive: bool
 

@@ -28,10 +28,14 @@ from tidegate.spark.local.processes import (
 )
 from tidegate.units import finite
 
-__all__ = ["EmbeddedProvider", "StaticProvider"]
+__all__ = ["BARE_MB", "NETWORK_MBPS", "QUERY_MB", "EmbeddedProvider", "StaticProvider"]
 
 START_S = 300.0
 NETWORK_MBPS = 10_000.0
+BARE_MB = 200.0
+"""Heap that a server uses without queries, in megabytes."""
+QUERY_MB = 5.0
+"""Heap that a query needs besides its state, in megabytes."""
 
 _LOGGING = """\
 rootLogger.level = warn
@@ -76,7 +80,10 @@ class EmbeddedProvider:
         fleet: Id of the fleet.
         folder: Folder for logs and scratch files.
         cores: Task slots of a host.
-        memory_mb: Heap of a host in megabytes, at least 450.
+        memory_mb: Heap of a host in megabytes, at least 450. Its queries may need all but
+            `BARE_MB` of it.
+        network_mbps: Megabits per second that the queries of a host may read and write together.
+        query_mb: Megabytes that a query needs besides its state.
         max_hosts: Largest number of hosts. They share this machine, so the CPU capacity of a host
             is its share of the processors if that is less than its slots; otherwise no host would
             ever count as busy.
@@ -93,12 +100,16 @@ class EmbeddedProvider:
         *,
         cores: int = 2,
         memory_mb: int = 640,
+        network_mbps: float = NETWORK_MBPS,
+        query_mb: float = QUERY_MB,
         max_hosts: int | None = None,
         spares: int = 0,
         settings: dict[str, Any] | None = None,
     ) -> None:
         finite(cores, "cores", low=1)
         finite(memory_mb, "memory_mb", low=450, remedy="Spark refuses to run with less")
+        finite(network_mbps, "network_mbps", above=0, remedy="give the speed of its network")
+        finite(query_mb, "query_mb", low=0)
         finite(spares, "spares", low=0)
         self.fleet = fleet
         self.folder = folder
@@ -108,7 +119,8 @@ class EmbeddedProvider:
         self.spares = spares
         self.settings = settings or {}
         share = (os.cpu_count() or cores) / (max_hosts or 1)
-        self.capacity = Resources(min(cores, share), memory_mb, NETWORK_MBPS)
+        self.capacity = Resources(min(cores, share), memory_mb - BARE_MB, network_mbps)
+        self.query_mb = query_mb
         self._servers: dict[str, _Server] = {}
         self._kept: list[_Server] = []
         self._started = 0
@@ -256,14 +268,22 @@ class StaticProvider:
     fleet: id of the fleet, from which the session ids on the servers are derived.
     endpoints: ``sc://host:port/;token=…;use_ssl=true``; the parameter ``ui=http://…`` is the web UI
     of the server, for the CPU time of queries.
-    capacity: the resources of one host.
+    capacity: the resources of one host for queries. query_mb: megabytes that a query needs besides
+    its state.
     """
 
     outlive = True
 
-    def __init__(self, fleet: str, endpoints: Iterable[str], capacity: Resources) -> None:
+    def __init__(
+        self,
+        fleet: str,
+        endpoints: Iterable[str],
+        capacity: Resources,
+        query_mb: float = QUERY_MB,
+    ) -> None:
         self.fleet = fleet
         self.capacity = capacity
+        self.query_mb = query_mb
         self.endpoints = [read_endpoint(text) for text in endpoints]
         places = [endpoint.address for endpoint in self.endpoints]
         if len(set(places)) < len(places):

@@ -225,6 +225,8 @@ class HostEntry:
         answered_s: Time of its last answer.
         view: Its last answer.
         utilisation: Share of its CPU in use; None if not measured.
+        memory_share: Share of its memory that its queries need; None if not measured.
+        network_share: Share of its network that its queries use; None if not measured.
         unattributed: The part of the utilisation that belongs to no query.
         shared: The part of the utilisation that was divided by time in batches, because no task
             accounts for it.
@@ -243,6 +245,8 @@ class HostEntry:
     answered_s: float = 0.0
     view: HostView | None = None
     utilisation: float | None = None
+    memory_share: float | None = None
+    network_share: float | None = None
     unattributed: float = 0.0
     shared: float = 0.0
     read_mbps: float | None = None
@@ -279,6 +283,8 @@ class HostEntry:
             "host": self.name,
             "status": self.status,
             "utilisation": self.utilisation,
+            "memory_share": self.memory_share,
+            "network_share": self.network_share,
             "unattributed": self.unattributed,
             "shared": self.shared,
             "read_mbps": self.read_mbps,
@@ -327,7 +333,8 @@ def measure(
     passed_s: float,
     queries: Mapping[str, QueryEntry],
     used: Mapping[str, Usage],
-    cores: float,
+    capacity: Resources,
+    query_mb: float = 0.0,
 ) -> None:
     """Update the utilisation of a host and the loads of its queries.
 
@@ -344,9 +351,10 @@ def measure(
         passed_s: Seconds between the two views.
         queries: All queries by name.
         used: What Spark counted since the earlier view, by query on this host.
-        cores: CPU cores of the host.
+        capacity: Resources of the host for its queries.
+        query_mb: Megabytes that a query needs besides its state.
     """
-    view = host.view
+    view, cores = host.view, capacity.cpu_cores
     assert view is not None
     latest = HostUsage(passed_s, Usage.between(before, view), used)
     window_s = min(SLOW_S, max((queries[name].period_s for name in used), default=0.0))
@@ -371,11 +379,29 @@ def measure(
         if measured:
             # A load has no missing parts: what was not measured does not restrict its placement.
             network_mbps = (entry.read_mbps or 0.0) + (entry.written_mbps or 0.0)
-            entry.load = Resources(parts[name] / passed_s, entry.state_mb or 0.0, network_mbps)
+            memory_mb = max(query_mb, entry.query.demand.memory_mb) + (entry.state_mb or 0.0)
+            entry.load = Resources(parts[name] / passed_s, memory_mb, network_mbps)
     if view.read_mb is None and view.written_mb is None:
         whole = Usage.total(list(every.values()))
     host.read_mbps = _mbps(whole.read_mb, passed_s)
     host.written_mbps = _mbps(whole.written_mb, passed_s)
+    _limit(host, [queries[name] for name in used], capacity)
+
+
+def _limit(host: HostEntry, here: Sequence[QueryEntry], capacity: Resources) -> None:
+    """Update the shares of memory and network that the queries on a host use.
+
+    Both are sums over the queries, so that a query that leaves takes its part along: a JVM keeps
+    the memory that it once had, and the traffic of a process includes its files and our questions.
+    A share is missing if no query was measured.
+    """
+    loads = [entry.load for entry in here if entry.load is not None]
+    mbps = _sum(rate for entry in here for rate in (entry.read_mbps, entry.written_mbps))
+    host.memory_share = host.network_share = None
+    if (loads or not here) and capacity.memory_mb > 0:
+        host.memory_share = sum(load.memory_mb for load in loads) / capacity.memory_mb
+    if mbps is not None and capacity.network_mbps > 0:
+        host.network_share = mbps / capacity.network_mbps
 
 
 def _expected_usage(

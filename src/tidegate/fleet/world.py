@@ -142,7 +142,15 @@ class FleetWorld:
             topology=topology_of((e.query for e in placed), loads),
             offer=HostOffer(capacity, startup_s=startup_s, max_hosts=most),
             hosts=tuple(
-                Host(h.name, capacity, h.status, h.utilisation) for h in self.hosts.values()
+                Host(
+                    h.name,
+                    capacity,
+                    h.status,
+                    h.utilisation,
+                    memory_share=h.memory_share,
+                    network_share=h.network_share,
+                )
+                for h in self.hosts.values()
             ),
             instances=tuple(self._instance(e) for e in placed if e.target in self.hosts),
             operators=tuple(e.reading(now_s) for e in placed),
@@ -381,7 +389,7 @@ class FleetWorld:
         elif silent_s >= entry.patience_s(now_s, self.silence_s):
             self._lose(entry.name, f"no answer for {silent_s:.0f} s: {why}")
         else:
-            entry.utilisation = None
+            entry.utilisation = entry.memory_share = entry.network_share = None
             log.info("%s gave no answer: %s", entry.name, why)
 
     def _take_new_hosts(self) -> None:
@@ -467,8 +475,8 @@ class FleetWorld:
             if here and known.name not in view.queries:
                 self._failed(known, "its host no longer knows it")
         if before is not None and passed_s > 0:
-            cores = self.provider.capacity.cpu_cores
-            measure(entry, before, passed_s, self.queries, used, cores)
+            capacity, query_mb = self.provider.capacity, self.provider.query_mb
+            measure(entry, before, passed_s, self.queries, used, capacity, query_mb)
 
     def _failed(self, entry: QueryEntry, error: str) -> None:
         """Handle the failure of a query: restart it with exponential back-off, then park it.

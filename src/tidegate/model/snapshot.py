@@ -22,7 +22,7 @@ from tidegate.codec import Sorted, Value
 from tidegate.errors import InputError
 from tidegate.model.leases import HostOffer, Lease, LeaseEnd
 from tidegate.model.plan import Deployment, Instance
-from tidegate.model.topology import Operator, Resources, Topology
+from tidegate.model.topology import Operator, ResourceName, Resources, Topology
 from tidegate.units import finite
 from tidegate.values import derived
 

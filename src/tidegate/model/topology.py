@@ -10,12 +10,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Literal
 
 from tidegate.codec import Value
 from tidegate.errors import TopologyError
 from tidegate.units import finite
 
-__all__ = ["Edge", "Operator", "Resources", "Source", "Topology", "sharded_topology"]
+__all__ = [
+    "Edge",
+    "Operator",
+    "ResourceName",
+    "Resources",
+    "Source",
+    "Topology",
+    "sharded_topology",
+]
+
+ResourceName = Literal["cpu_cores", "memory_mb", "network_mbps"]
+"""The fields of `Resources`."""
 
 
 @dataclass(frozen=True, slots=True)
