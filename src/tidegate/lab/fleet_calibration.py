@@ -31,6 +31,7 @@ __all__ = [
     "FleetModel",
     "FleetSummary",
     "calibrate_fleet",
+    "latencies",
     "match_lengths",
     "simulate_fleet",
     "summarise",
@@ -78,6 +79,13 @@ def summarise(turns: Iterable[Turn], from_s: float, until_s: float) -> FleetSumm
         statistics.fmean(len(snapshot.hosts) for snapshot in seen),
         sum(_moved(before, after) for before, after in pairwise(seen)),
         len(seen),
+    )
+
+
+def latencies(turns: Iterable[Turn], from_s: float, until_s: float) -> list[float]:
+    """The latency of each batch between two times of the journal, in seconds."""
+    return _fresh_of(
+        [t.snapshot for t in turns if t.snapshot and from_s <= t.snapshot.time_s <= until_s]
     )
 
 
@@ -171,7 +179,15 @@ def calibrate_fleet(
         )
         usual_s[name], scv = _usual(took[name] or [d for many in took.values() for d in many])
         cores = max(0.05, per_batch_s / usual_s[name])
-        costs[name] = QueryCost(factor * batch_s, factor * row_s, cores, scv)
+        rows = sum(p.rows_per_s for p in own)
+        costs[name] = QueryCost(
+            factor * batch_s,
+            factor * row_s,
+            cores,
+            scv,
+            statistics.fmean(p.memory_mb for p in own),
+            sum(p.network_mbps for p in own) / rows if rows else 0.0,
+        )
         shares[name] = rate / rows_per_s if rows_per_s > 0 else 0.0
     cold, moves = _cold(seen, usual_s)
     startup_s, starts = _startup(seen)
@@ -269,12 +285,14 @@ def _median_length(seen: Sequence[Snapshot]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """A query in a turn: seconds between two batches, rows per second and cores in use."""
+    """A query in a turn: seconds between two batches, rows per second, and resources in use."""
 
     query: str
     period_s: float
     rows_per_s: float
     cores: float
+    memory_mb: float
+    network_mbps: float
 
 
 def _points(snapshot: Snapshot) -> list[_Point]:
@@ -284,7 +302,17 @@ def _points(snapshot: Snapshot) -> list[_Point]:
         rate, batches = reading.processed_per_s, reading.batches
         if instance.status == "running" and instance.load and rate is not None and batches:
             period_s = max(batches.trigger_interval_s, 1e-3)
-            found.append(_Point(instance.operator, period_s, rate, instance.load.cpu_cores))
+            load = instance.load
+            found.append(
+                _Point(
+                    instance.operator,
+                    period_s,
+                    rate,
+                    load.cpu_cores,
+                    load.memory_mb,
+                    load.network_mbps,
+                )
+            )
     return found
 
 

@@ -46,16 +46,19 @@ class QueryCost(Value):
     """What the batches of a query cost on a warm host.
 
     batch_cpu_s, row_cpu_s: CPU seconds of a batch and of each row in it. cores: cores that a batch
-    keeps busy on an idle host. scv: squared coefficient of variation of a batch's work.
+    keeps busy on an idle host. scv: squared coefficient of variation of a batch's work. memory_mb:
+    megabytes that the query needs on its host. row_mbit: megabits that it reads and writes per row.
     """
 
     batch_cpu_s: float
     row_cpu_s: float = 0.0
     cores: float = 1.0
     scv: float = 0.0
+    memory_mb: float = 0.0
+    row_mbit: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("batch_cpu_s", "row_cpu_s", "scv"):
+        for name in ("batch_cpu_s", "row_cpu_s", "scv", "memory_mb", "row_mbit"):
             finite(getattr(self, name), name, low=0, error=SettingError)
         finite(self.cores, "cores", above=0, error=SettingError)
 
@@ -324,7 +327,18 @@ class QueryCloud(SimulatedWorld):
             share = self._used.get(host.number, 0.0) / self.offer.capacity.cpu_cores
             busy = share if host.ready_s <= now_s and now_s > 0 else None
             status = host.status(now_s)
-            hosts.append(Host(host.id, self.offer.capacity, status, busy, host.lease))
+            memory, network = self._shares(host.number) if busy is not None else (None, None)
+            hosts.append(
+                Host(
+                    host.id,
+                    self.offer.capacity,
+                    status,
+                    busy,
+                    host.lease,
+                    memory_share=memory,
+                    network_share=network,
+                )
+            )
         recent = [query.delays_s[-1] for query in self._queries if query.delays_s]
         return Snapshot(
             time_s=now_s,
@@ -362,10 +376,24 @@ class QueryCloud(SimulatedWorld):
         whole_s = sum(span_s for span_s, _ in windows)
         for query in here:
             cores = sum(parts[query.name][0] for _, parts in windows) / whole_s
-            self._loads[query.name] = Resources(cores)
+            rate = sum(parts[query.name][1] for _, parts in windows) / whole_s
+            cost = query.cost
+            self._loads[query.name] = Resources(cores, cost.memory_mb, rate * cost.row_mbit)
             self._used[number] = self._used.get(number, 0.0) + cores
-            self._rates[query.name] = sum(p[query.name][1] for _, p in windows) / whole_s
+            self._rates[query.name] = rate
             query.cpu_s = query.done_rows = 0.0
+
+    def _shares(self, number: int) -> tuple[float | None, float | None]:
+        """Shares of a host's memory and network that its queries use; None where not limited."""
+        capacity = self.offer.capacity
+        here = [query.name for query in self._queries if query.host == number]
+        loads = [self._loads[name] for name in here if name in self._loads]
+        memory_mb = sum(load.memory_mb for load in loads)
+        network_mbps = sum(load.network_mbps for load in loads)
+        return (
+            memory_mb / capacity.memory_mb if capacity.memory_mb > 0 else None,
+            network_mbps / capacity.network_mbps if capacity.network_mbps > 0 else None,
+        )
 
     def _instance(self, name: str) -> InstanceReading:
         instance = self._hosts.instances[name]
