@@ -53,6 +53,9 @@ EXPECTED_CORES = 0.02
 PLACED_S = 600.0
 SAID_S = 15.0
 PARTS = 6
+DATA = ("ticks", "ticks-read", "results", "hosts", "fleet")
+READABLE_S = 600
+"""Seconds after which a file of trades leaves the folder that every batch of every query lists."""
 
 
 def rates(given: argparse.Namespace) -> list[int]:
@@ -82,6 +85,9 @@ def feed(folder: Path, rows: list[int], ended: threading.Event) -> None:
         hidden = folder / f".{second}"
         hidden.write_text("".join(lines), encoding="utf-8")
         hidden.rename(folder / f"{second:06}.json")
+        if second >= READABLE_S:
+            name = f"{second - READABLE_S:06}.json"
+            (folder / name).rename(folder.with_name("ticks-read") / name)
 
 
 class Live:
@@ -92,6 +98,7 @@ class Live:
         shutil.rmtree(folder, ignore_errors=True)
         ticks = folder / "ticks"
         ticks.mkdir(parents=True)
+        ticks.with_name("ticks-read").mkdir()
         self.rows = rates(given)
         self.ended = threading.Event()
         self.feeder = threading.Thread(target=feed, args=(ticks, self.rows, self.ended))
@@ -104,6 +111,8 @@ class Live:
             spares=1,
         )
         provider.capacity = replace(provider.capacity, cpu_cores=given.host_cores)
+        if given.memory_mb is not None:
+            provider.capacity = replace(provider.capacity, memory_mb=given.memory_mb)
         self.world = FleetWorld(
             provider, folder / "fleet", interval_s=given.interval, silence_s=60.0
         )
@@ -146,7 +155,7 @@ class Live:
             "machine_cores": (os.cpu_count() or 1) - own_s / wall_s,
         }
         (self.folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
-        for done in () if self.given.keep_data else ("ticks", "results", "hosts", "fleet"):
+        for done in () if self.given.keep_data else DATA:
             shutil.rmtree(self.folder / done, ignore_errors=True)
         return result
 
@@ -197,7 +206,8 @@ def policy_of(name: str, given: argparse.Namespace) -> Policy:
 
 def settings_of(given: argparse.Namespace) -> dict[str, Any]:
     names = ["minutes", "queries", "hosts", "rate", "trigger", "warm_up"]
-    names += ["host_cores", "target", "lower", "upper", "network_mbps", "interval", "seed"]
+    names += ["host_cores", "target", "lower", "upper", "network_mbps", "memory_mb"]
+    names += ["interval", "seed"]
     return {name: getattr(given, name) for name in names}
 
 
@@ -346,6 +356,7 @@ def main() -> int:
     reader.add_argument(
         "--network-mbps", type=float, default=NETWORK_MBPS, help="network of a host, Mbit/s"
     )
+    reader.add_argument("--memory-mb", type=float, help="memory of a host for its queries, MB")
     reader.add_argument("--interval", type=float, default=5.0, help="seconds between decisions")
     reader.add_argument("--seed", type=int, default=1, help="random seed of the day")
     reader.add_argument("--keep-data", action="store_true", help="keep trades and results")

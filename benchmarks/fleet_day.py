@@ -16,7 +16,10 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import signal
+import threading
+import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -41,7 +44,8 @@ from tidegate.lab.fleet_calibration import (
 from tidegate.loop.journal import Turn, read_journal
 from tidegate.model import Snapshot
 
-POLICY = "sarsa"
+ROOMY = 1.4
+"""How much more plentiful the memory of a host is than its CPU, at the mean load."""
 LATE_S = 10
 """Seconds that the queries wait for late trades."""
 Row = tuple[str, str, Decimal, Decimal, Decimal, Decimal, Decimal]
@@ -105,11 +109,52 @@ def moved(before: Snapshot, after: Snapshot) -> int:
     return sum(homes.get(i.operator, i.host) != i.host for i in after.instances)
 
 
-def balanced_mbps(turns: list[Turn], host_cores: float) -> float:
-    """The network of a host with which CPU and network are equally scarce; Mbit/s."""
+def balanced(turns: list[Turn], host_cores: float) -> tuple[float, float]:
+    """The network (Mbit/s) and the memory (MB) of a host that can bind like its CPU.
+
+    At the mean load, network is as scarce as CPU, and memory is `ROOMY` times as plentiful.
+    """
     loads = [i.load for t in turns if t.snapshot for i in t.snapshot.instances if i.load]
-    mbps, cores = sum(load.network_mbps for load in loads), sum(load.cpu_cores for load in loads)
-    return round(host_cores * mbps / cores, 3) if mbps and cores else NETWORK_MBPS
+    cores = sum(load.cpu_cores for load in loads)
+    mbps, mb = sum(load.network_mbps for load in loads), sum(load.memory_mb for load in loads)
+    if not (cores and mbps and mb):
+        raise TidegateError("the short run measured no CPU, network or memory of its queries")
+    return round(host_cores * mbps / cores, 3), round(ROOMY * host_cores * mb / cores, 1)
+
+
+class Machine(threading.Thread):
+    """Writes what the whole machine does into a file, every ten seconds, until `ended` is set.
+
+    Each line has the time, the load average of a minute, the cores in use by all processes, and
+    the available memory in megabytes.
+    """
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(daemon=True)
+        self.file, self.ended = file, threading.Event()
+
+    def run(self) -> None:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        before = busy_s()
+        while not self.ended.wait(10.0):
+            now = busy_s()
+            used = (now[0] - before[0]) / (now[1] - before[1])
+            before = now
+            available = Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]
+            line = {
+                "time_s": round(time.time(), 1),
+                "load": os.getloadavg()[0],
+                "cores": round(used, 3),
+                "available_mb": int(available) // 1024,
+            }
+            with self.file.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(line) + "\n")
+
+
+def busy_s() -> tuple[float, float]:
+    """CPU seconds that the machine used since its start, and a clock."""
+    parts = [int(n) for n in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return (sum(parts) - parts[3] - parts[4]) / os.sysconf("SC_CLK_TCK"), time.monotonic()
 
 
 # --- exactness ----------------------------------------------------------------------------------
@@ -159,7 +204,8 @@ def exactness(folder: Path, queries: int) -> dict[str, int]:
     streams may have written fewer, since the last batches were cut off by the end of the day.
     """
     trades = []
-    for file in sorted((folder / "ticks").glob("*.json")):
+    files = [file for part in ("ticks-read", "ticks") for file in (folder / part).glob("*.json")]
+    for file in sorted(files, key=lambda file: file.name):
         for line in file.read_text(encoding="utf-8").splitlines():
             row = json.loads(line, parse_float=Decimal)
             price = Decimal(row["price"])
@@ -189,7 +235,15 @@ def _unix(text: str) -> str:
 def run(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     result = fleet.kept(folder, given)
     print(f"{folder.parent.name}: {'kept from an earlier run' if result else 'runs'}", flush=True)
-    return result or fleet.Live(POLICY, given, folder).run()
+    if result:
+        return result
+    beside = Machine(folder.parent / "machine.jsonl")
+    beside.file.unlink(missing_ok=True)
+    beside.start()
+    try:
+        return fleet.Live(given.policy, given, folder).run()
+    finally:
+        beside.ended.set()
 
 
 def day_of(folder: Path, result: dict[str, Any]) -> list[Turn]:
@@ -210,7 +264,7 @@ def calibrated(given: argparse.Namespace, folder: Path, result: dict[str, Any]) 
         pauses_s=result["pauses_s"],
         machine_cores=result["machine_cores"],
     )
-    return match_lengths(model, day, fleet.policy_of(POLICY, given), rows)
+    return match_lengths(model, day, fleet.policy_of(given.policy, given), rows)
 
 
 def simulated(
@@ -220,7 +274,7 @@ def simulated(
     first = live[0].snapshot
     assert first is not None
     model = replace(model, offer=first.offer, initial=first.requested)
-    chosen = fleet.policy_of(POLICY, given)
+    chosen = fleet.policy_of(given.policy, given)
     return simulate_fleet(model, chosen, np.array(rows, np.float64), seed=seed)
 
 
@@ -284,6 +338,10 @@ def main() -> int:
     reader.add_argument(
         "--network-mbps", type=float, help="network of a host; else as scarce as CPU"
     )
+    reader.add_argument(
+        "--memory-mb", type=float, help="memory of a host for its queries; else see balanced()"
+    )
+    reader.add_argument("--policy", default="local-threshold", choices=fleet.EVERY)
     reader.add_argument("--target", type=float, default=0.6, help="utilisation of a host")
     reader.add_argument("--lower", type=float, default=0.4, help="below it, hosts are released")
     reader.add_argument("--upper", type=float, default=0.8, help="above it, hosts are relieved")
@@ -297,13 +355,15 @@ def main() -> int:
     given.keep_data = True
     short = argparse.Namespace(**vars(given))
     short.minutes, short.seed, short.network_mbps = given.calibration, 2, NETWORK_MBPS
-    before = (given.out / "calibration" / POLICY).resolve()
-    folder = (given.out / "day" / POLICY).resolve()
+    short.memory_mb = None
+    before = (given.out / "calibration" / given.policy).resolve()
+    folder = (given.out / "day" / given.policy).resolve()
     try:
         first = run(short, before)
         given.seed = 1
-        if given.network_mbps is None:
-            given.network_mbps = balanced_mbps(day_of(before, first), given.host_cores)
+        network_mbps, memory_mb = balanced(day_of(before, first), given.host_cores)
+        given.network_mbps = given.network_mbps or network_mbps
+        given.memory_mb = given.memory_mb or memory_mb
         result = run(given, folder)
     except KeyboardInterrupt:
         print("interrupted; call again to continue", flush=True)
