@@ -12,8 +12,9 @@ A world is judged by what the paper says of local and global thresholds, `STATEM
 by the share of its parts that hold. With three seeds a part holds if it does so in the mean. With
 ten it counts 1 if its 95 % interval is clear, 0.5 if not, and 0 if it is clear of the contrary.
 Among equals the nearest to the four printed numbers comes first. **Nothing on learning has a part
-in it**, so that all claims on learning are judged in a world that was not chosen by them. After the
-choice, `--rounding` shows how the table's rows may be read, for the technique that learns nothing.
+in it**, so that all claims on learning are judged in a world that was not chosen by them.
+
+The log knows runs by their settings, not by the code: remove it after a change of the simulation.
 
 Not in the space: n = 1 (the paper lists n violations in a row among what avoids too frequent
 decisions), and larger volumes on Days 2 and 3 (they would leave the axis of Fig. 3, which ends at
