@@ -515,29 +515,31 @@ def test_care_beyond_the_largest_price_provides_for_a_multiple_of_the_rate() -> 
     assert story.hosts > cautious.hosts
 
 
-def test_care_for_rises_provides_for_the_peak_at_the_foot_and_for_no_more_at_the_top() -> None:
-    """A square wave of 10 min whose rises make items late, and nothing else does."""
-    story, wanted = Story(share=0.99), {20.0: [0], 200.0: [0]}
-    for turn in range(2000):
-        rate = 200.0 if turn // 40 % 2 else 20.0
-        rises = rate > 20 and turn % 40 < 4 and story.hosts < 13
-        plan = story.turn(rate, latency=SLOW if rises else QUICK)
-        if turn > 1900 and turn % 40 >= 10:
-            wanted[rate].append(plan.predicted.hosts_needed or 0)
-    busy = 200 / 16
-    assert busy < max(wanted[20.0]) and busy < max(wanted[200.0]) < 1.5 * busy
+@pytest.mark.parametrize("rate", [20.0, 200.0])
+def test_the_largest_care_provides_for_the_peak_at_the_foot_and_for_no_more_at_the_top(
+    rate: float,
+) -> None:
+    """After square waves of 10 min, while nothing is late."""
+    story = Story(share=0.99)
+    for turn in range(400):
+        story.turn(200.0 if turn // 40 % 2 else 20.0)
+    for _ in range(30):
+        story.turn(rate)
+    promise = replace(story.memory.promise, care=math.log(24.75 * 20**0.5))
+    story.memory = replace(story.memory, promise=promise)
+    said = story.turn(rate).reasons[0].text
+    rates = [float(word) for word in re.findall(r"([\d.e+-]+)/s", said)]
+    assert 200 < max(rates) <= 1.2 * 200, said
 
 
 def test_one_item_in_a_turn_says_little_about_the_rate() -> None:
-    rng, story, told = random.Random(1), Story(hosts=1), []
+    rng, told, ensemble = random.Random(1), [], Ensemble()
     for turn in range(2000):
         items = sum(rng.random() < 0.05 for _ in range(15))  # 0.05/s
-        plan = story.turn(items / 15)
-        if turn > 200:
-            told.append(float(plan.reasons[0].text.split("/s")[0]))
-    assert sum(rate < 0.15 for rate in told) > 0.95 * len(told)
-    rises = story.turn(40.0)  # as many items say it at once
-    assert rises.predicted.hosts_needed == 3 and rises.reasons[1].code == "overtaken"
+        ensemble = ensemble.observe(15.0 * turn, items / 15, 15.0)
+        told.append(ensemble.rate_per_s)
+    assert sum(0.05 / 3 < rate < 0.05 * 3 for rate in told[200:]) > 0.95 * len(told[200:])
+    assert ensemble.observe(30_000.0, 40.0).rate_per_s == 40, "that many items say it at once"
 
 
 def test_days_of_silence_are_no_error() -> None:
