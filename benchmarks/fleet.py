@@ -107,12 +107,11 @@ class Live:
             folder / "hosts",
             cores=1,
             network_mbps=given.network_mbps,
+            queries_mb=given.memory_mb,
             max_hosts=given.hosts,
             spares=1,
         )
         provider.capacity = replace(provider.capacity, cpu_cores=given.host_cores)
-        if given.memory_mb is not None:
-            provider.capacity = replace(provider.capacity, memory_mb=given.memory_mb)
         self.world = FleetWorld(
             provider, folder / "fleet", interval_s=given.interval, silence_s=60.0
         )

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import fleet
 import numpy as np
 
+import fleet
 from tidegate.errors import TidegateError
 from tidegate.fleet.providers import NETWORK_MBPS
 from tidegate.fleet.sample_queries import query_parameters
@@ -174,7 +174,7 @@ def committed(results: Path) -> list[Row]:
         for line in Path(file).read_text(encoding="utf-8").splitlines():
             row = json.loads(line, parse_float=Decimal, parse_int=Decimal)
             rows.append(tuple(row[name] for name in names))
-    return rows  # type: ignore[return-value]
+    return rows
 
 
 def expected(

@@ -6,15 +6,22 @@ import pytest
 
 from tidegate.model import Host, HostOffer
 from tidegate.packing import Packing
-from tidegate.packing.relief import excess_cores, relieve
+from tidegate.packing.relief import excess_of, relieve
 from tidegate.testing import HOST, fleet_snapshot
 
 HOT = fleet_snapshot({"host-1": [1.0, 0.8, 0.7, 0.6, 0.5], "host-2": [1.2]})
 
 
 def test_the_excess_is_what_is_above_the_target_in_cores() -> None:
-    assert excess_cores(Host("h", HOST, utilisation=0.9), 0.6) == pytest.approx(1.2)
-    assert excess_cores(Host("h", HOST), 0.6) < 0
+    assert excess_of(Host("h", HOST, utilisation=0.9), 0.6) == pytest.approx(1.2)
+    assert excess_of(Host("h", HOST), 0.6) < 0
+
+
+def test_the_excess_is_in_the_unit_of_the_tightest_resource() -> None:
+    host = Host("h", HOST, utilisation=0.2, memory_share=0.9, network_share=0.7)
+    assert excess_of(host, 0.6) == pytest.approx(0.3 * HOST.memory_mb)
+    host = replace(host, network_share=0.95)
+    assert excess_of(host, 0.6) == pytest.approx(0.35 * HOST.network_mbps)
 
 
 def test_the_smallest_sufficient_load_leaves_and_the_rest_stays() -> None:

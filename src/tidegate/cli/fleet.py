@@ -57,6 +57,14 @@ def run(
     ] = None,
     cores: Annotated[int, typer.Option(help="Task slots of a host.")] = 2,
     memory_mb: Annotated[int, typer.Option(help="Heap of a host, MB.")] = 640,
+    queries_mb: Annotated[
+        float | None,
+        typer.Option(help="Memory that the queries of a host may need, MB; by default no limit."),
+    ] = None,
+    network_mbps: Annotated[
+        float | None,
+        typer.Option(help="Network of a host for its queries, Mbit/s; by default no limit."),
+    ] = None,
     spares: Annotated[int, typer.Option(help="Number of spare hosts that are kept warm.")] = 0,
     endpoint: Annotated[
         list[str] | None,
@@ -120,13 +128,17 @@ def run(
     provider: EmbeddedProvider | StaticProvider
     if endpoint:
         capacity = Resources(cores, memory_mb, 10_000)
-        provider = StaticProvider(home.id, endpoint, capacity)
+        provider = StaticProvider(
+            home.id, endpoint, capacity, queries_mb=queries_mb, network_mbps=network_mbps
+        )
     else:
         provider = EmbeddedProvider(
             home.id,
             home.path.resolve() / "hosts",
             cores=cores,
             memory_mb=memory_mb,
+            queries_mb=queries_mb,
+            network_mbps=network_mbps,
             max_hosts=max_hosts,
             spares=spares,
         )

@@ -114,12 +114,15 @@ class FleetHost(Protocol):
 class HostProvider(Protocol):
     """A source of hosts.
 
-    capacity: the resources of one host for its queries. query_mb: megabytes that a query needs
-    besides its state. max_hosts: the largest number of hosts; None means no limit. outlive: whether
-    hosts and their queries keep running when the manager ends.
+    capacity: the resources of one host for its queries. limits: those besides CPU that are limited,
+    ``memory_mb`` and ``network_mbps``; the policy watches them like CPU. query_mb: megabytes that a
+    query needs besides its state, if memory is limited. max_hosts: the largest number of
+    hosts; None means no limit. outlive: whether hosts and their queries keep running when the
+    manager ends.
     """
 
     capacity: Resources
+    limits: frozenset[str]
     query_mb: float
     max_hosts: int | None
     outlive: bool

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,11 @@ from tidegate.spark.local.processes import (
 )
 from tidegate.units import finite
 
-__all__ = ["BARE_MB", "NETWORK_MBPS", "QUERY_MB", "EmbeddedProvider", "StaticProvider"]
+__all__ = ["NETWORK_MBPS", "QUERY_MB", "EmbeddedProvider", "StaticProvider"]
 
 START_S = 300.0
 NETWORK_MBPS = 10_000.0
-BARE_MB = 200.0
-"""Heap that a server uses without queries, in megabytes."""
+"""Network of a host where none is given."""
 QUERY_MB = 5.0
 """Heap that a query needs besides its state, in megabytes."""
 
@@ -69,6 +68,22 @@ class _Server:
     warm: bool = False
 
 
+def limited(
+    capacity: Resources, queries_mb: float | None, network_mbps: float | None
+) -> tuple[Resources, frozenset[str]]:
+    """A capacity with the limits that are given, and which those are.
+
+    >>> limited(Resources(2, 640, 10_000), None, 100)
+    (Resources(cpu_cores=2, memory_mb=640, network_mbps=100), frozenset({'network_mbps'}))
+    """
+    given = {"memory_mb": queries_mb, "network_mbps": network_mbps}
+    names = {"memory_mb": "queries_mb", "network_mbps": "network_mbps"}
+    found = {name: value for name, value in given.items() if value is not None}
+    for name, value in found.items():
+        finite(value, names[name], above=0, remedy="leave it out if it is not limited")
+    return replace(capacity, **found), frozenset(found)
+
+
 class EmbeddedProvider:
     """Real Connect servers as processes on loopback, from the installed `pyspark` package.
 
@@ -80,10 +95,12 @@ class EmbeddedProvider:
         fleet: Id of the fleet.
         folder: Folder for logs and scratch files.
         cores: Task slots of a host.
-        memory_mb: Heap of a host in megabytes, at least 450. Its queries may need all but
-            `BARE_MB` of it.
-        network_mbps: Megabits per second that the queries of a host may read and write together.
-        query_mb: Megabytes that a query needs besides its state.
+        memory_mb: Heap of a host in megabytes, at least 450.
+        queries_mb: Megabytes of it that the queries of a host may need together; None means that
+            memory is not limited. A server without queries uses about 200 MB.
+        network_mbps: Megabits per second that the queries of a host may read and write together;
+            None means that the network is not limited.
+        query_mb: Megabytes that a query needs besides its state, if memory is limited.
         max_hosts: Largest number of hosts. They share this machine, so the CPU capacity of a host
             is its share of the processors if that is less than its slots; otherwise no host would
             ever count as busy.
@@ -100,7 +117,8 @@ class EmbeddedProvider:
         *,
         cores: int = 2,
         memory_mb: int = 640,
-        network_mbps: float = NETWORK_MBPS,
+        queries_mb: float | None = None,
+        network_mbps: float | None = None,
         query_mb: float = QUERY_MB,
         max_hosts: int | None = None,
         spares: int = 0,
@@ -108,7 +126,6 @@ class EmbeddedProvider:
     ) -> None:
         finite(cores, "cores", low=1)
         finite(memory_mb, "memory_mb", low=450, remedy="Spark refuses to run with less")
-        finite(network_mbps, "network_mbps", above=0, remedy="give the speed of its network")
         finite(query_mb, "query_mb", low=0)
         finite(spares, "spares", low=0)
         self.fleet = fleet
@@ -119,7 +136,8 @@ class EmbeddedProvider:
         self.spares = spares
         self.settings = settings or {}
         share = (os.cpu_count() or cores) / (max_hosts or 1)
-        self.capacity = Resources(min(cores, share), memory_mb - BARE_MB, network_mbps)
+        capacity = Resources(min(cores, share), memory_mb, NETWORK_MBPS)
+        self.capacity, self.limits = limited(capacity, queries_mb, network_mbps)
         self.query_mb = query_mb
         self._servers: dict[str, _Server] = {}
         self._kept: list[_Server] = []
@@ -268,8 +286,10 @@ class StaticProvider:
     fleet: id of the fleet, from which the session ids on the servers are derived.
     endpoints: ``sc://host:port/;token=…;use_ssl=true``; the parameter ``ui=http://…`` is the web UI
     of the server, for the CPU time of queries.
-    capacity: the resources of one host for queries. query_mb: megabytes that a query needs besides
-    its state.
+    capacity: the resources of one host. queries_mb: megabytes of its memory that its queries may
+    need together; None means that memory is not limited. network_mbps: megabits per second that
+    they may read and write together; None means that the network is not limited. query_mb:
+    megabytes that a query needs besides its state, if memory is limited.
     """
 
     outlive = True
@@ -279,10 +299,13 @@ class StaticProvider:
         fleet: str,
         endpoints: Iterable[str],
         capacity: Resources,
+        *,
+        queries_mb: float | None = None,
+        network_mbps: float | None = None,
         query_mb: float = QUERY_MB,
     ) -> None:
         self.fleet = fleet
-        self.capacity = capacity
+        self.capacity, self.limits = limited(capacity, queries_mb, network_mbps)
         self.query_mb = query_mb
         self.endpoints = [read_endpoint(text) for text in endpoints]
         places = [endpoint.address for endpoint in self.endpoints]

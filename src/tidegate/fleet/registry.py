@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -335,6 +335,7 @@ def measure(
     used: Mapping[str, Usage],
     capacity: Resources,
     query_mb: float = 0.0,
+    limits: Collection[str] = (),
 ) -> None:
     """Update the utilisation of a host and the loads of its queries.
 
@@ -352,7 +353,8 @@ def measure(
         queries: All queries by name.
         used: What Spark counted since the earlier view, by query on this host.
         capacity: Resources of the host for its queries.
-        query_mb: Megabytes that a query needs besides its state.
+        query_mb: Megabytes that a query needs besides its state, if memory is limited.
+        limits: Resources besides CPU that are limited.
     """
     view, cores = host.view, capacity.cpu_cores
     assert view is not None
@@ -379,29 +381,36 @@ def measure(
         if measured:
             # A load has no missing parts: what was not measured does not restrict its placement.
             network_mbps = (entry.read_mbps or 0.0) + (entry.written_mbps or 0.0)
-            memory_mb = max(query_mb, entry.query.demand.memory_mb) + (entry.state_mb or 0.0)
+            memory_mb = entry.state_mb or 0.0
+            if "memory_mb" in limits:
+                memory_mb += max(query_mb, entry.query.demand.memory_mb)
             entry.load = Resources(parts[name] / passed_s, memory_mb, network_mbps)
     if view.read_mb is None and view.written_mb is None:
         whole = Usage.total(list(every.values()))
     host.read_mbps = _mbps(whole.read_mb, passed_s)
     host.written_mbps = _mbps(whole.written_mb, passed_s)
-    _limit(host, [queries[name] for name in used], capacity)
+    _limit(host, [queries[name] for name in used], capacity, limits)
 
 
-def _limit(host: HostEntry, here: Sequence[QueryEntry], capacity: Resources) -> None:
+def _limit(
+    host: HostEntry, here: Sequence[QueryEntry], capacity: Resources, limits: Collection[str]
+) -> None:
     """Update the shares of memory and network that the queries on a host use.
 
     Both are sums over the queries, so that a query that leaves takes its part along: a JVM keeps
     the memory that it once had, and the traffic of a process includes its files and our questions.
-    A share is missing if no query was measured.
+    A share is missing where the resource is not limited, and where a query was not measured: the
+    sum of the others would be too small. The state of a query is known after its first batch.
     """
-    loads = [entry.load for entry in here if entry.load is not None]
-    mbps = _sum(rate for entry in here for rate in (entry.read_mbps, entry.written_mbps))
     host.memory_share = host.network_share = None
-    if (loads or not here) and capacity.memory_mb > 0:
-        host.memory_share = sum(load.memory_mb for load in loads) / capacity.memory_mb
-    if mbps is not None and capacity.network_mbps > 0:
-        host.network_share = mbps / capacity.network_mbps
+    known_mb = all(e.load is not None and (e.state_mb is not None or e.batch >= 0) for e in here)
+    if "memory_mb" in limits and known_mb:
+        used_mb = sum(entry.load.memory_mb for entry in here if entry.load is not None)
+        host.memory_share = used_mb / capacity.memory_mb
+    traffic = [_sum((entry.read_mbps, entry.written_mbps)) for entry in here]
+    known = [mbps for mbps in traffic if mbps is not None]
+    if "network_mbps" in limits and len(known) == len(here):
+        host.network_share = sum(known) / capacity.network_mbps
 
 
 def _expected_usage(

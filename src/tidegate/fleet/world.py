@@ -149,6 +149,7 @@ class FleetWorld:
                     h.utilisation,
                     memory_share=h.memory_share,
                     network_share=h.network_share,
+                    limits=self.provider.limits,
                 )
                 for h in self.hosts.values()
             ),
@@ -475,8 +476,16 @@ class FleetWorld:
             if here and known.name not in view.queries:
                 self._failed(known, "its host no longer knows it")
         if before is not None and passed_s > 0:
-            capacity, query_mb = self.provider.capacity, self.provider.query_mb
-            measure(entry, before, passed_s, self.queries, used, capacity, query_mb)
+            measure(
+                entry,
+                before,
+                passed_s,
+                self.queries,
+                used,
+                self.provider.capacity,
+                self.provider.query_mb,
+                self.provider.limits,
+            )
 
     def _failed(self, entry: QueryEntry, error: str) -> None:
         """Handle the failure of a query: restart it with exponential back-off, then park it.

@@ -68,6 +68,8 @@ class Host(Value):
         memory_share: Share of its memory that its instances need, None when memory is not limited
             or was not measured.
         network_share: Share of its network in use, None when it is not limited or was not measured.
+        limits: Resources besides CPU that are limited (``memory_mb``, ``network_mbps``): where the
+            share of one is missing, it was not measured.
         lease: Its lease, None when it is not paid for.
         images: Images of operators that are cached on it.
         executor: Spark's id of the executor that it has at this moment, None when there is none.
@@ -91,6 +93,7 @@ class Host(Value):
     excluded: bool = False
     memory_share: float | None = None
     network_share: float | None = None
+    limits: Annotated[frozenset[str], Sorted] = frozenset()
 
     def __post_init__(self) -> None:
         for name in ("utilisation", "memory_share", "network_share"):
@@ -100,14 +103,20 @@ class Host(Value):
 
     @property
     def pressure(self) -> float | None:
-        """Share of its most used resource; None when its CPU was not measured.
+        """Share of its most used resource; None when its CPU or one of its limits was not measured.
 
         >>> Host("h", Resources(2), utilisation=0.5, network_share=0.9).pressure
         0.9
         """
-        if self.utilisation is None:
+        most = self.utilisation
+        if most is None:
             return None
-        return max(self.utilisation, self.memory_share or 0.0, self.network_share or 0.0)
+        for name, share in (("memory_mb", self.memory_share), ("network_mbps", self.network_share)):
+            if share is not None:
+                most = max(most, share)
+            elif name in self.limits:
+                return None
+        return most
 
     @property
     def tightest(self) -> ResourceName:

@@ -44,7 +44,8 @@ class Packing:
     snapshot: the measurements.
     measure: the size of an instance: its reserved ``demand``, or its measured ``load`` (its demand
         where the load is missing).
-    fill: share of each resource of a host up to which instances may be placed on it, 0 to 1.
+    fill: share of a host's CPU, and of its other resources in `Host.limits`, up to which instances
+        may be placed on it, 0 to 1. A new host has the limits of those that there are.
     deployment: another deployment to start from; then no instance is started at once.
     """
 
@@ -101,7 +102,7 @@ class Packing:
     def free(self) -> dict[str, list[float]]:
         """Cores, megabytes and megabits per second that are left on each host."""
         have, else_has = self.snapshot.capacities, self.snapshot.offer.capacity
-        free = {host: self._room(have.get(host, else_has), self.fill) for host in self._first_hosts}
+        free = {host: self._room(have.get(host, else_has)) for host in self._first_hosts}
         # The first sizes are those of the initial instances, in their order.
         for size, host in zip(self.sizes.values(), self._start.home.values(), strict=False):
             left = free[host]
@@ -180,7 +181,7 @@ class Packing:
         self._leased += 1
         host = f"host-{self._leased}"
         self.hosts[host] = {}
-        self.free[host] = self._room(offer.capacity, self.fill)
+        self.free[host] = self._room(offer.capacity)
         return host
 
     def release(self, host: str) -> None:
@@ -309,12 +310,17 @@ class Packing:
                 numbers[operator] = max(numbers[operator], number)
         return numbers
 
-    @staticmethod
-    def _room(capacity: Resources, fill: float) -> list[float]:
+    @derived
+    def _limits(self) -> frozenset[str]:
+        """The resources besides CPU that are filled only up to `fill`."""
+        return frozenset().union(*(host.limits for host in self.snapshot.hosts))
+
+    def _room(self, capacity: Resources) -> list[float]:
+        fill, limits = self.fill, self._limits
         return [
             capacity.cpu_cores * fill,
-            capacity.memory_mb * fill,
-            capacity.network_mbps * fill,
+            capacity.memory_mb * (fill if "memory_mb" in limits else 1.0),
+            capacity.network_mbps * (fill if "network_mbps" in limits else 1.0),
         ]
 
     def _put(self, instance: Instance) -> None:

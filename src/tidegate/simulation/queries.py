@@ -303,6 +303,12 @@ class QueryCloud(SimulatedWorld):
         self._used: dict[int, float] = {}
         self._windows: dict[int, list[tuple[float, dict[str, tuple[float, float]]]]] = {}
         self._from_s = 0.0
+        given = {
+            "memory_mb": offer.capacity.memory_mb and any(c.memory_mb for c in costs.values()),
+            "network_mbps": offer.capacity.network_mbps and any(c.row_mbit for c in costs.values()),
+        }
+        self._limits = frozenset(name for name, limit in given.items() if limit)
+        """Limited are resources that a host has some of, and a query uses some of."""
 
     @property
     def moves(self) -> int:
@@ -328,6 +334,7 @@ class QueryCloud(SimulatedWorld):
             busy = share if host.ready_s <= now_s and now_s > 0 else None
             status = host.status(now_s)
             memory, network = self._shares(host.number) if busy is not None else (None, None)
+            limits = self._limits
             hosts.append(
                 Host(
                     host.id,
@@ -337,6 +344,7 @@ class QueryCloud(SimulatedWorld):
                     host.lease,
                     memory_share=memory,
                     network_share=network,
+                    limits=limits,
                 )
             )
         recent = [query.delays_s[-1] for query in self._queries if query.delays_s]
@@ -384,15 +392,20 @@ class QueryCloud(SimulatedWorld):
             query.cpu_s = query.done_rows = 0.0
 
     def _shares(self, number: int) -> tuple[float | None, float | None]:
-        """Shares of a host's memory and network that its queries use; None where not limited."""
+        """Shares of a host's memory and network that its queries use.
+
+        None where not limited, and where a query was not measured yet.
+        """
         capacity = self.offer.capacity
         here = [query.name for query in self._queries if query.host == number]
         loads = [self._loads[name] for name in here if name in self._loads]
+        if len(loads) < len(here):
+            return None, None
         memory_mb = sum(load.memory_mb for load in loads)
         network_mbps = sum(load.network_mbps for load in loads)
         return (
-            memory_mb / capacity.memory_mb if capacity.memory_mb > 0 else None,
-            network_mbps / capacity.network_mbps if capacity.network_mbps > 0 else None,
+            memory_mb / capacity.memory_mb if "memory_mb" in self._limits else None,
+            network_mbps / capacity.network_mbps if "network_mbps" in self._limits else None,
         )
 
     def _instance(self, name: str) -> InstanceReading:

@@ -235,6 +235,7 @@ class FakeProvider:
     def __init__(self, clock: FakeClock, max_hosts: int | None = 4, cores: float = 2.0) -> None:
         self.clock = clock
         self.capacity = Resources(cores, 1024, 1000)
+        self.limits: frozenset[str] = frozenset()
         self.query_mb = 0.0
         self.max_hosts = max_hosts
         self.hosts: dict[str, FakeHost] = {}
