@@ -2,13 +2,15 @@
 
 Two runs on real hosts follow each other, each an exchange day of its own seed: a short one for the
 calibration, then the long one. The network of a host in the long run is chosen such that CPU and
-network are equally scarce at the mean load of the short one, so that either can bind. The simulator
+network are equally scarce at the mean load of the short one, and its memory is somewhat more
+plentiful, so that each can bind. The simulator
 never sees the long run, except for its trades and the deployment at its beginning.
 
-    python benchmarks/fleet_day.py [--minutes 60] [--calibration 10] [--queries 35] [--hosts 8]
+    python benchmarks/fleet_day.py [--minutes 60] [--calibration 10] [--queries 35] [--hosts 6]
 
 Results are kept in `--out`; a second call runs only what is missing there. It compares every result
-of every query with a computation over the trades, and writes ``table.md``.
+of every query with a computation over the trades, and writes ``table.md``. With `--report PAGE`, it
+also writes the tables into a page, between the lines ``<!-- figures -->`` and ``<!-- end -->``.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -92,7 +95,7 @@ def figures(turns: list[Turn], from_s: float, until_s: float, target_s: float) -
         float(np.median(delays)),
         float(np.quantile(delays, 0.95)),
         float(np.mean([delay <= target_s for delay in delays])),
-        sum(moved(a, b) for a, b in zip(seen, seen[1:], strict=False)),
+        sum(moved(a, b) for a, b in pairwise(seen)),
         {name: float(np.mean([h.tightest == name for h in hosts])) for name in names},
         fleet.hosts_of(turns, from_s, until_s),
         len(delays),
@@ -134,6 +137,7 @@ class Machine(threading.Thread):
         self.file, self.ended = file, threading.Event()
 
     def run(self) -> None:
+        """Write until the end."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         before = busy_s()
         while not self.ended.wait(10.0):
@@ -322,6 +326,72 @@ def table(live: Figures, models: list[Figures], target_s: float) -> str:
     return "\n".join(lines) + "\n"
 
 
+def machine(folder: Path, turns: list[Turn], from_s: float, until_s: float) -> str:
+    """What the whole machine did during a run, and what of it was the hosts' own."""
+    file = folder.parent / "machine.jsonl"
+    if not file.exists():
+        return "not recorded"
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    seen = [line for line in lines if from_s <= line["time_s"] <= until_s]
+    own = [
+        sum((h.utilisation or 0.0) * h.capacity.cpu_cores for h in t.snapshot.hosts)
+        for t in turns
+        if t.snapshot
+    ]
+    loads = [line["load"] for line in seen]
+    return (
+        f"load average {np.mean(loads):.0f} ({min(loads):.0f} to {max(loads):.0f}); "
+        f"{np.mean([line['cores'] for line in seen]):.2f} of {os.cpu_count()} cores in use, "
+        f"{np.mean(own):.2f} of them by the hosts"
+    )
+
+
+def report(given: argparse.Namespace, short: argparse.Namespace, runs: dict[str, Any]) -> str:
+    """The tables of two finished runs. runs: folder and result of the short and the long one."""
+    (before, first), (folder, result) = runs["short"], runs["long"]
+    turns, earlier = day_of(folder, result), day_of(before, first)
+    live = figures(turns, result["from_s"], result["until_s"], given.target_latency)
+    model = calibrated(short, before, first)
+    models = []
+    for seed in range(1, given.seeds + 1):
+        day = simulated(given, model, turns, result["rows"], seed)
+        models.append(figures(day, 0.0, float(len(result["rows"])), given.target_latency))
+    text = table(live, models, given.target_latency)
+    fits = [f"- {f.name}: {f.value:.3g} {f.unit}" for f in model.fits if f.value is not None]
+    text += "\nCalibrated on the short run:\n\n" + "\n".join(fits) + "\n"
+    text += (
+        f"\nA host: {given.host_cores:g} cores, {given.network_mbps:g} Mbit/s, "
+        f"{given.memory_mb:g} MB for its queries.\n"
+    )
+    for name, (where, of, seen) in {
+        "short run": (before, first, earlier),
+        "long run": (folder, result, turns),
+    }.items():
+        text += (
+            f"\nThe machine in the {name}: {machine(where, seen, of['from_s'], of['until_s'])}.\n"
+        )
+    found = exactness_kept(folder, given.queries)
+    if found:
+        text += "\nSinks: " + ", ".join(f"{key} {count}" for key, count in found.items()) + "\n"
+    return text
+
+
+def exactness_kept(folder: Path, queries: int) -> dict[str, int]:
+    """The comparison of the sinks, which is kept, since it needs the trades and results."""
+    file = folder.parent / "exactness.json"
+    if (folder / "ticks").exists():
+        file.write_text(json.dumps(exactness(folder, queries)), encoding="utf-8")
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def into_page(page: Path, text: str) -> None:
+    """Replace the figures of a page."""
+    before, _, rest = page.read_text(encoding="utf-8").partition("<!-- figures -->\n")
+    _, _, after = rest.partition("<!-- end -->\n")
+    whole = f"{before}<!-- figures -->\n\n{text}\n<!-- end -->\n{after}"
+    page.write_text(whole, encoding="utf-8")
+
+
 def main() -> int:
     reader = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -330,9 +400,9 @@ def main() -> int:
     reader.add_argument("--calibration", type=float, default=10.0, help="minutes of the other day")
     reader.add_argument("--warm-up", type=int, default=120, help="uncounted seconds before each")
     reader.add_argument("--queries", type=int, default=35)
-    reader.add_argument("--hosts", type=int, default=8, help="largest number of hosts")
-    reader.add_argument("--rate", type=float, default=200.0, help="trades per second on average")
-    reader.add_argument("--trigger", type=float, default=60.0, help="seconds between batches")
+    reader.add_argument("--hosts", type=int, default=6, help="largest number of hosts")
+    reader.add_argument("--rate", type=float, default=80.0, help="trades per second on average")
+    reader.add_argument("--trigger", type=float, default=30.0, help="seconds between batches")
     reader.add_argument("--interval", type=float, default=10.0, help="seconds between decisions")
     reader.add_argument("--host-cores", type=float, default=0.25, help="CPU cores of a host")
     reader.add_argument(
@@ -345,9 +415,10 @@ def main() -> int:
     reader.add_argument("--target", type=float, default=0.6, help="utilisation of a host")
     reader.add_argument("--lower", type=float, default=0.4, help="below it, hosts are released")
     reader.add_argument("--upper", type=float, default=0.8, help="above it, hosts are relieved")
-    reader.add_argument("--target-latency", type=float, default=60.0, help="seconds")
+    reader.add_argument("--target-latency", type=float, default=30.0, help="seconds")
     reader.add_argument("--seeds", type=int, default=5, help="simulations of the day")
     reader.add_argument("--out", type=Path, default=Path("out/bench-fleet-day"))
+    reader.add_argument("--report", type=Path, help="page to write the tables into")
     given = reader.parse_args()
     logging.basicConfig(level=logging.ERROR, format="  %(message)s")
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -371,24 +442,12 @@ def main() -> int:
     except TidegateError as error:
         print(error, flush=True)
         return 1
-    turns = day_of(folder, result)
-    live = figures(turns, result["from_s"], result["until_s"], given.target_latency)
     print("simulates", flush=True)
-    model = calibrated(short, before, first)
-    end_s = float(len(result["rows"]))
-    models = []
-    for seed in range(1, given.seeds + 1):
-        day = simulated(given, model, turns, result["rows"], seed)
-        models.append(figures(day, 0.0, end_s, given.target_latency))
-    text = table(live, models, given.target_latency)
-    fits = [f"- {f.name}: {f.value:.3g} {f.unit}" for f in model.fits if f.value is not None]
-    text += "\nCalibrated on the short run:\n\n" + "\n".join(fits) + "\n"
-    text += f"\nNetwork of a host: {given.network_mbps:g} Mbit/s\n"
-    if (folder / "ticks").exists():
-        found = exactness(folder, given.queries)
-        text += "\nSinks: " + ", ".join(f"{key} {count}" for key, count in found.items()) + "\n"
+    text = report(given, short, {"short": (before, first), "long": (folder, result)})
     (given.out / "table.md").write_text(text, encoding="utf-8")
     print(f"\n{text}\nwritten to {given.out / 'table.md'}")
+    if given.report is not None:
+        into_page(given.report, text)
     return 0
 
 

@@ -467,3 +467,46 @@ def test_it_goes_on_with_what_it_had_learnt(tmp_path: Path) -> None:
     first.journal.close()
     second = FleetManager(fleet.world, fleet.policy, None, journal)
     assert second.controller.memory == first.controller.memory
+
+
+def limited_fleet(folder: Path, states_mb: dict[str, float | None]) -> FakeFleet:
+    """Queries with little CPU on hosts of 1024 MB; a state of None is not reported."""
+    fleet = FakeFleet(folder, dict.fromkeys(states_mb, 0.1))
+    fleet.provider.limits = frozenset({"memory_mb"})
+    return fleet
+
+
+def turns_with_state(fleet: FakeFleet, states_mb: dict[str, float | None], count: int) -> None:
+    for _ in range(count):
+        fleet.turns(1)
+        for host in fleet.provider.hosts.values():
+            for name, copy in host.copies.items():
+                if states_mb[name] is not None:
+                    host.batch(name, len(copy.progress))
+                    last = replace(copy.progress[-1], state_mb=states_mb[name], state_rows=1)
+                    copy.progress = (*copy.progress[:-1], last)
+
+
+def test_a_fleet_whose_memory_binds_scales_out_and_one_without_a_limit_does_not(
+    tmp_path: Path,
+) -> None:
+    states: dict[str, float | None] = {"a": 400.0, "b": 350.0, "c": 200.0}
+    fleet = limited_fleet(tmp_path / "limited", states)
+    turns_with_state(fleet, states, 20)
+    assert len(set(fleet.homes.values())) == 2
+    for host in fleet.world.observe().running_hosts:
+        assert host.memory_share is not None and host.memory_share < 0.8
+    free = FakeFleet(tmp_path / "free", dict.fromkeys(states, 0.1))
+    turns_with_state(free, states, 20)
+    assert set(free.homes.values()) == {"host-1"}
+    assert free.world.observe().hosts[0].memory_share is None
+
+
+def test_a_fleet_does_not_act_on_memory_that_no_query_reported(tmp_path: Path) -> None:
+    states: dict[str, float | None] = {"a": 400.0, "b": None}
+    fleet = limited_fleet(tmp_path, states)
+    turns_with_state(fleet, states, 20)
+    host = fleet.world.observe().hosts[0]
+    assert host.utilisation is not None
+    assert (host.memory_share, host.pressure) == (None, None)
+    assert set(fleet.homes.values()) == {"host-1"}

@@ -180,3 +180,45 @@ def test_each_batch_counts_once_and_only_in_its_time() -> None:
         summarise(turns, 0, 4)
     with pytest.raises(JournalError, match="some minutes"):
         calibrate_fleet(turns[:0], 1.0)
+
+
+def bounded(cost: QueryCost, memory_mb: float = 0.0, network_mbps: float = 0.0) -> QueryCloud:
+    cloud = world(cost)
+    capacity = Resources(1, memory_mb, network_mbps)
+    return QueryCloud(
+        cloud.topology,
+        HostOffer(capacity, max_hosts=3),
+        {name: (np.arange(600.0), np.full(600, 100.0)) for name in NAMES},
+        dict.fromkeys(NAMES, cost),
+        initial=placed(("host-1",) * 3),
+    )
+
+
+def test_memory_and_network_of_queries_add_up_to_the_shares_of_their_host() -> None:
+    seen = after(bounded(QueryCost(0.01, memory_mb=30, row_mbit=0.02), 100, 10), 60)
+    host = seen.hosts[0]
+    assert host.limits == {"memory_mb", "network_mbps"}
+    assert host.memory_share == pytest.approx(0.9)
+    assert host.network_share == pytest.approx(3 * 100 * 0.02 / 10, rel=0.05)
+    assert host.tightest == "memory_mb"
+
+
+def test_without_memory_and_network_of_queries_a_simulated_host_has_no_limits() -> None:
+    host = after(bounded(QueryCost(0.01), 100, 10), 60).hosts[0]
+    assert (host.limits, host.memory_share, host.network_share) == (frozenset(), None, None)
+    host = after(bounded(QueryCost(0.01, memory_mb=30, row_mbit=0.02)), 60).hosts[0]
+    assert (host.limits, host.memory_share, host.network_share) == (frozenset(), None, None)
+
+
+def test_a_simulated_fleet_scales_out_where_memory_binds() -> None:
+    policy = create("local-threshold", {})
+    for memory_mb, hosts in ((30.0, 2), (0.0, 1)):
+        cloud = bounded(QueryCost(0.01, memory_mb=memory_mb), 100, 10)
+        memory, most = policy.initial_memory(), 0
+        for _ in range(30):
+            cloud.advance(10)
+            snapshot = cloud.observe()
+            plan, memory = policy.decide(snapshot, memory)
+            cloud.apply(plan)
+            most = max(most, len(snapshot.hosts))
+        assert most == hosts
