@@ -346,29 +346,38 @@ def machine(folder: Path, turns: list[Turn], from_s: float, until_s: float) -> s
     )
 
 
+def beside(
+    given: argparse.Namespace, model: FleetModel, turns: list[Turn], rows: list[int], live: Figures
+) -> str:
+    """The table of a live day beside simulations of a calibrated model, and the calibration."""
+    models = []
+    for seed in range(1, given.seeds + 1):
+        day = simulated(given, model, turns, rows, seed)
+        models.append(figures(day, 0.0, float(len(rows)), given.target_latency))
+    text = table(live, models, given.target_latency)
+    fits = [f"- {f.name}: {f.value:.3g} {f.unit}" for f in model.fits if f.value is not None]
+    return text + "\nCalibration:\n\n" + "\n".join(fits) + "\n"
+
+
 def report(given: argparse.Namespace, short: argparse.Namespace, runs: dict[str, Any]) -> str:
     """The tables of two finished runs. runs: folder and result of the short and the long one."""
     (before, first), (folder, result) = runs["short"], runs["long"]
     turns, earlier = day_of(folder, result), day_of(before, first)
     live = figures(turns, result["from_s"], result["until_s"], given.target_latency)
-    model = calibrated(short, before, first)
-    models = []
-    for seed in range(1, given.seeds + 1):
-        day = simulated(given, model, turns, result["rows"], seed)
-        models.append(figures(day, 0.0, float(len(result["rows"])), given.target_latency))
-    text = table(live, models, given.target_latency)
-    fits = [f"- {f.name}: {f.value:.3g} {f.unit}" for f in model.fits if f.value is not None]
-    text += "\nCalibrated on the short run:\n\n" + "\n".join(fits) + "\n"
+    seen = {"short run": (before, first, earlier), "long run": (folder, result, turns)}
+    text = beside(given, calibrated(short, before, first), turns, result["rows"], live)
+    for number, other in enumerate(given.calibrate_on, 2):
+        of = json.loads((other / "result.json").read_text(encoding="utf-8"))
+        text += f"\n### Calibrated on run {number}\n\n"
+        text += beside(given, calibrated(given, other, of), turns, result["rows"], live)
+        seen[f"run {number}"] = other, of, day_of(other, of)
     text += (
         f"\nA host: {given.host_cores:g} cores, {given.network_mbps:g} Mbit/s, "
         f"{given.memory_mb:g} MB for its queries.\n"
     )
-    for name, (where, of, seen) in {
-        "short run": (before, first, earlier),
-        "long run": (folder, result, turns),
-    }.items():
+    for name, (where, of, day) in seen.items():
         text += (
-            f"\nThe machine in the {name}: {machine(where, seen, of['from_s'], of['until_s'])}.\n"
+            f"\nThe machine in the {name}: {machine(where, day, of['from_s'], of['until_s'])}.\n"
         )
     found = exactness_kept(folder, given.queries)
     if found:
@@ -418,6 +427,13 @@ def main() -> int:
     reader.add_argument("--target-latency", type=float, default=30.0, help="seconds")
     reader.add_argument("--seeds", type=int, default=5, help="simulations of the day")
     reader.add_argument("--out", type=Path, default=Path("out/bench-fleet-day"))
+    reader.add_argument(
+        "--calibrate-on",
+        type=Path,
+        action="append",
+        default=[],
+        help="folder of a run of benchmarks/fleet.py, for a further calibration",
+    )
     reader.add_argument("--report", type=Path, help="page to write the tables into")
     given = reader.parse_args()
     logging.basicConfig(level=logging.ERROR, format="  %(message)s")

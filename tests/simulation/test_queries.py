@@ -211,7 +211,7 @@ def test_without_memory_and_network_of_queries_a_simulated_host_has_no_limits() 
 
 
 def test_a_simulated_fleet_scales_out_where_memory_binds() -> None:
-    policy = create("local-threshold", {})
+    policy = create("local-threshold")
     for memory_mb, hosts in ((30.0, 2), (0.0, 1)):
         cloud = bounded(QueryCost(0.01, memory_mb=memory_mb), 100, 10)
         memory, most = policy.initial_memory(), 0

@@ -53,7 +53,7 @@ def without_scale_in(snapshot: Snapshot, wanted: Deployment, measure: Measure) -
     for host in now.hosts:
         if host not in packing.hosts:
             packing.hosts[host] = {}
-            packing.free[host] = packing._room(snapshot.host[host].capacity, 1.0)
+            packing.free[host] = packing._room(snapshot.host[host].capacity)
     fewer = now.counts - wanted.counts
     for instance in now.instances:
         if instance.id in packing.home:
@@ -123,7 +123,7 @@ def with_hosts(
     for host in now.hosts:
         if len(packing.hosts) < hosts and host not in packing.hosts:
             packing.hosts[host] = {}
-            packing.free[host] = packing._room(snapshot.host[host].capacity, 1.0)
+            packing.free[host] = packing._room(snapshot.host[host].capacity)
             for instance in now.by_host[host].values():
                 if instance.id in packing.home:
                     packing.move(instance.id, host)
