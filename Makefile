@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help setup agent test test-trust test-agent test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-agent bench-apps bench-fleet bench-traces bench-sweep bench-policies bench-papers-live storm fence soak fuzz mutants claims future java clean clean-all
+.PHONY: help setup agent test test-trust test-agent test-versions test-kubernetes kubernetes test-yarn yarn try-yarn kafka try-kafka lint unit tests docs dist demo demo-lab browser dashboard-pictures bench bench-live bench-agent bench-apps bench-fleet bench-fleet-day bench-traces bench-sweep bench-policies bench-papers-live storm fence soak fuzz mutants claims future java clean clean-all
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -129,6 +129,9 @@ mutants: setup ## change the code in one place, and see whether a test fails (an
 
 bench-fleet: setup java ## the FUGU experiment on real hosts and in the simulator (about twenty minutes)
 	$(BIN)/python benchmarks/fleet.py
+
+bench-fleet-day: setup java ## 35 queries on six hosts for an hour, beside the simulator (about an hour and a half)
+	$(BIN)/python benchmarks/fleet_day.py --report docs/measured/fleet-day.md
 
 bench-traces: setup java ## logs to traces: rows a second and core, and linearity (minutes)
 	$(BIN)/python benchmarks/traces.py
