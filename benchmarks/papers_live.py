@@ -249,8 +249,8 @@ def _scheduled(
         ended_s = time.time()
         live.rest()
     changes = [change for change in changes if change[0] <= ended_s]  # then there is no input
-    last_s = changes[-1][0]
-    tail_s = max(last_s + PERIOD_S, ended_s - 5 * PERIOD_S)
+    # A late change is part of what the scheduler does, so it does not shorten the measurement.
+    tail_s = ended_s - 5 * PERIOD_S
     yield {
         "start": list(start),
         "bound_s": parameters["t_max_s"],
@@ -350,7 +350,8 @@ def _by_policy(
 
     result = run_live(run, say, seen, Stop())
     if result.check is None or not result.check.exact or result.measured is None:
-        raise BackendError("the results are not those of the reference")
+        # On a busy machine, some of the input may not be processed within two minutes of its end.
+        raise BackendError(f"the results are not those of the reference: {result.check}")
     turns = list(read_journal(run.journal))
     summary = summarise(turns, run.slo_s, result.from_s, result.ended_s, result.measured)
     first = next(t.snapshot for t in turns if t.snapshot is not None)

@@ -258,3 +258,14 @@ def test_batches_that_are_passed_on_whole_are_allocated_as_in_the_paper(
     assert mean_s == pytest.approx(world.report().latency_mean_s, rel=0.1), "as it was simulated"
     plan, _ = Drs(t_max_s=20.0, min_gain=0.0, reserved=3).decide(seen, NoMemory())
     assert plan.deployment.counts == dict(zip(names, (10, 11, 1), strict=True))
+
+
+def test_nothing_is_released_while_a_query_cannot_keep_up() -> None:
+    """One task for ten slots of work: more hosts would not help, but fewer are no answer."""
+    overloaded = query_snapshot(100.0, 5, service_s=0.1, tasks=1)
+    plan, _ = Drs(t_max_s=10.0).decide(overloaded, NoMemory())
+    assert plan.bounded_target == 5
+    assert "nothing is released" in plan.reasons[0].text
+    light = query_snapshot(1.0, 5, service_s=0.1, tasks=1)
+    plan, _ = Drs(t_max_s=10.0).decide(light, NoMemory())
+    assert plan.bounded_target == 1

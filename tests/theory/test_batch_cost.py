@@ -110,6 +110,30 @@ def test_empty_batches_are_fixed_work() -> None:
     assert cost.fixed_work.identified and not cost.per_row.identified
 
 
+def test_batches_that_only_close_windows_do_not_make_rows_dear() -> None:
+    """Seen live: three batches without rows in a row, and a row seemed to take 57 days."""
+    rng = random.Random(4)
+
+    def seen(rows: float) -> BatchSample:
+        work_s = (0.9 + rows * 0.002) * rng.gauss(1, 0.2)
+        return BatchSample(rows, 0.35 + work_s, work_s, 1)
+
+    for data in range(1, 8):
+        samples = [seen(n) for _ in range(data) for n in (310.0, 0.0)] + [seen(0.0)] * 5
+        cost = estimate(samples)
+        assert cost is not None
+        assert cost.per_row.high < 0.02, f"after {data} batches with rows: {cost}"
+
+
+def test_a_trickle_after_equal_batches_does_not_make_rows_dear() -> None:
+    """Batches of one row take nearly as long as large ones: the work is not on the rows."""
+    samples = [BatchSample(300, 2.0, 1.6, 1)] * 3 + [BatchSample(1, 1.9, 1.5, 1)] * 4
+    for count in range(4, len(samples) + 1):
+        cost = estimate(samples[:count])
+        assert cost is not None
+        assert cost.per_row.high < 0.02, cost
+
+
 def test_skew_is_told_from_overhead() -> None:
     """Two jobs lose three seconds a batch: one in planning, one in a single long task."""
     planning = [BatchSample(1_000, 3.5 + 8 / 8, 8, 8, 1.0)] * 6

@@ -121,7 +121,7 @@ def estimate(samples: Sequence[BatchSample]) -> BatchCost | None:
     if not known:
         return None
     fixed, per_row = _split(known)
-    level = _level(known, fixed.value, per_row.value)
+    level = _level(known, fixed, per_row)
     fixed, per_row = _scaled(fixed, level), _scaled(per_row, level)
     latest = known[-2 * PER_SIZE :]  # the overhead follows the load of the driver: old ones mislead
     rests = [max(0.0, s.duration_s - s.work_s / s.slots) for s in latest]
@@ -140,7 +140,7 @@ def estimate(samples: Sequence[BatchSample]) -> BatchCost | None:
     )
 
 
-def _level(samples: Sequence[BatchSample], fixed_s: float, row_s: float) -> float:
+def _level(samples: Sequence[BatchSample], fixed: Estimate, per_row: Estimate) -> float:
     """The factor by which the latest batches are dearer or cheaper than those before them.
 
     The line is robust, so it would take many batches to follow a change of the rows or of the
@@ -148,14 +148,29 @@ def _level(samples: Sequence[BatchSample], fixed_s: float, row_s: float) -> floa
     from it, unless the slots changed as well (the first batches on a new executor are dear).
     """
     for count, clearly in CHANGES:
-        latest = samples[-count:]
-        ratios = [s.work_s / max(fixed_s + row_s * s.rows, 1e-9) for s in latest]
+        ratios = [_ratio(s, fixed, per_row) for s in samples[-count:]]
         slots = [s.slots for s in samples[-count - 1 :]]
         moved = max(slots) > 1.2 * min(slots) and count < CHANGES[-1][0]
         alike = all(r > 1 + clearly for r in ratios) or all(r < 1 / (1 + clearly) for r in ratios)
         if len(samples) > count and alike and not moved:
             return statistics.median(ratios)
     return 1.0
+
+
+def _ratio(sample: BatchSample, fixed: Estimate, per_row: Estimate) -> float:
+    """Work of a batch over what the terms say of it, 1 where they cannot tell.
+
+    Terms that are not separated say between which two values it is: all work is on rows, or none.
+    A batch without rows (Spark runs one to close windows) shows nothing of what rows cost.
+    """
+    if per_row.identified or fixed.identified:
+        expected = (fixed.value + per_row.value * sample.rows,)
+    else:
+        expected = (fixed.low + per_row.high * sample.rows, fixed.high + per_row.low * sample.rows)
+    low, high = min(expected), max(expected)
+    if sample.work_s > high > 0:
+        return sample.work_s / high
+    return sample.work_s / low if sample.work_s < low else 1.0
 
 
 def _scaled(term: Estimate, factor: float) -> Estimate:

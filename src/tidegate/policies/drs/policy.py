@@ -181,6 +181,10 @@ class Drs(Policy):
                 packing.because("careful", "batches with one host less will show what rows cost")
                 safe = hosts_now - 1
             need = replace(need, hosts=min(safe, hosts_now))
+            if need.hosts < hosts_now and not math.isfinite(job.tightest(need.hosts)[1]):
+                why = "more arrives than can be processed, so nothing is released"
+                packing.because("late", why)
+                need = replace(need, hosts=hosts_now)
         most = most_hosts(packing.snapshot)
         if need.hosts > most:
             unmet.append(Unmet("", need.hosts - most, f"at most {most} hosts are available"))
