@@ -355,7 +355,9 @@ def beside(
         day = simulated(given, model, turns, rows, seed)
         models.append(figures(day, 0.0, float(len(rows)), given.target_latency))
     text = table(live, models, given.target_latency)
-    fits = [f"- {f.name}: {f.value:.3g} {f.unit}" for f in model.fits if f.value is not None]
+    fits = [
+        f"- {f.name}: {f.value:.3g} {f.unit}".rstrip() for f in model.fits if f.value is not None
+    ]
     return text + "\nCalibration:\n\n" + "\n".join(fits) + "\n"
 
 
@@ -376,9 +378,7 @@ def report(given: argparse.Namespace, short: argparse.Namespace, runs: dict[str,
         f"{given.memory_mb:g} MB for its queries.\n"
     )
     for name, (where, of, day) in seen.items():
-        text += (
-            f"\nThe machine in the {name}: {machine(where, day, of['from_s'], of['until_s'])}.\n"
-        )
+        text += f"\nThe machine, {name}: {machine(where, day, of['from_s'], of['until_s'])}.\n"
     found = exactness_kept(folder, given.queries)
     if found:
         text += "\nSinks: " + ", ".join(f"{key} {count}" for key, count in found.items()) + "\n"
