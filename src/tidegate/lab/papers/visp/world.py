@@ -187,6 +187,8 @@ class Variant:
         baseline_ocr_s: The same under the baseline.
         baseline_items: Share of the items that the baseline gets, by pattern; empty: all of them.
         baseline_images: The same of the images alone.
+        service_scv: Variation of service times (squared coefficient).
+        image_download_s: Time for an operator's image that a host has not cached, in seconds.
     """
 
     name: str
@@ -208,6 +210,8 @@ class Variant:
     baseline_ocr_s: float = CODE_OCR_S
     baseline_items: tuple[tuple[Pattern, float], ...] = ()
     baseline_images: tuple[tuple[Pattern, float], ...] = ()
+    service_scv: float = SERVICE_SCV
+    image_download_s: float = 20.0
 
     def topology(self, pattern: Pattern, configuration: Configuration) -> Topology:
         """The operators of a run; images that the baseline does not get are lost before O1."""
@@ -215,7 +219,8 @@ class Variant:
         whole = make_topology(self.occupancy, self.code_demands, ocr_s, self.connection_s)
         share = 1.0 if configuration.btu else dict(self.baseline_images).get(pattern, 1.0)
         edges = tuple(replace(e, ratio=share) if e.origin == "S2" else e for e in whole.edges)
-        return Topology(whole.operators, whole.sources, edges)
+        operators = tuple(replace(o, service_scv=self.service_scv) for o in whole.operators)
+        return Topology(operators, whole.sources, edges)
 
     def policy(self, configuration: Configuration) -> Policy:
         """The policy of a column."""
@@ -364,6 +369,7 @@ def cloud(
     settings = CloudSettings(
         host_startup_s=(30.0, 60.0),
         instance_startup_s=(5.0, 10.0),
+        image_download_s=variant.image_download_s,
         monitoring_s=MONITORING_S,
         decision_s=None if variant.literal_window else PROVISIONING_S,
         sample_every=10,
