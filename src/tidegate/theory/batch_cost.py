@@ -158,16 +158,17 @@ def _level(samples: Sequence[BatchSample], fixed: Estimate, per_row: Estimate) -
 
 
 def _ratio(sample: BatchSample, fixed: Estimate, per_row: Estimate) -> float:
-    """Work of a batch over what the terms say of it, 1 where they cannot tell.
+    """Work of a batch over what the terms predict for it, 1 where they predict nothing.
 
-    Terms that are not separated say between which two values it is: all work is on rows, or none.
+    Terms that are not separated give a range: all work is on rows, or none is.
     A batch without rows (Spark runs one to close windows) shows nothing of what rows cost.
     """
     if per_row.identified or fixed.identified:
-        expected = (fixed.value + per_row.value * sample.rows,)
+        low = high = fixed.value + per_row.value * sample.rows
     else:
-        expected = (fixed.low + per_row.high * sample.rows, fixed.high + per_row.low * sample.rows)
-    low, high = min(expected), max(expected)
+        on_rows = fixed.low + per_row.high * sample.rows
+        on_batch = fixed.high + per_row.low * sample.rows
+        low, high = min(on_rows, on_batch), max(on_rows, on_batch)
     if sample.work_s > high > 0:
         return sample.work_s / high
     return sample.work_s / low if sample.work_s < low else 1.0
