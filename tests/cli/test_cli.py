@@ -242,3 +242,20 @@ def test_replay_gives_a_fleets_journal_the_guards_of_a_fleet() -> None:
     assert done.returncode == 0, done.stderr
     stack = json.loads(done.stdout)["policy"]
     assert stack == "local-threshold → missing-metrics() → bounds() → every-query-runs()"
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        (("--queries-mb", "0"), "queries_mb is 0"),
+        (("--queries-mb", "much"), "--queries-mb"),
+        (("--network-mbps", "-3"), "network_mbps is -3"),
+        (("--network-mbps", "nan"), "network_mbps is nan"),
+    ],
+)
+def test_a_limit_of_a_fleets_hosts_that_is_none_is_refused(
+    words: tuple[str, str], key: str, tmp_path: Path
+) -> None:
+    queries = Path(__file__).parents[2] / "examples" / "fleet" / "queries.py"
+    done = tidegate("fleet", "run", queries, "--folder", tmp_path / "fleet", *words)
+    assert done.returncode == 2 and key in done.stderr and done.stderr.count("\n") == 1

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from tidegate.errors import BackendError
+from tidegate.errors import BackendError, InputError
 from tidegate.fleet import providers
 from tidegate.fleet.connect import ConnectHost, process_usage, session_id
 from tidegate.fleet.hosts import HostSilent, HostView, bounded
-from tidegate.fleet.providers import EmbeddedProvider
+from tidegate.fleet.providers import EmbeddedProvider, StaticProvider
+from tidegate.model.topology import Resources
 from tidegate.spark.local import processes
 
 
@@ -147,3 +148,28 @@ def test_hosts_of_one_machine_share_its_processors(tmp_path: Path) -> None:
     many = EmbeddedProvider("f", tmp_path, cores=2, max_hosts=4 * processors)
     assert many.capacity.cpu_cores == 0.25
     assert EmbeddedProvider("f", tmp_path, cores=1, max_hosts=1).capacity.cpu_cores == 1
+
+
+def made(
+    kind: str, folder: Path, queries_mb: float | None = None, network_mbps: float | None = None
+) -> EmbeddedProvider | StaticProvider:
+    if kind == "embedded":
+        return EmbeddedProvider(
+            "f", folder, memory_mb=640, queries_mb=queries_mb, network_mbps=network_mbps
+        )
+    place, capacity = ["sc://x:1"], Resources(2, 640, 10_000)
+    return StaticProvider("f", place, capacity, queries_mb=queries_mb, network_mbps=network_mbps)
+
+
+@pytest.mark.parametrize("kind", ["embedded", "static"])
+def test_memory_and_network_are_limited_only_where_that_is_asked_for(
+    kind: str, tmp_path: Path
+) -> None:
+    free = made(kind, tmp_path)
+    assert not free.limits and free.capacity.memory_mb >= 640 and free.capacity.network_mbps >= 1000
+    both = made(kind, tmp_path, queries_mb=300.0, network_mbps=50.0)
+    assert both.limits == {"memory_mb", "network_mbps"}
+    assert (both.capacity.memory_mb, both.capacity.network_mbps) == (300.0, 50.0)
+    assert both.capacity.cpu_cores == free.capacity.cpu_cores
+    with pytest.raises(InputError, match="network_mbps is -1"):
+        made(kind, tmp_path, network_mbps=-1.0)

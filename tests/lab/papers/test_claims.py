@@ -66,7 +66,7 @@ def test_the_page_has_the_cause_of_each_claim_that_is_not_reproduced() -> None:
         for n, (claim, verdict) in enumerate(zip(paper.claims, verdicts, strict=False))
     }
     page = claims_page([Experiment(paper, answers, seeds=7)], "some command")
-    line = r"^- \*\*(V-\d\d)\*\*, .* \(\*(.*)\*\): (.*) Shown by `(.*)`\.$"
+    line = r"^- \*\*(V-\d\d)\*\*, .* \(\*(.*)\*\): (.*) Figures: `(.*)`\.$"
     found = re.findall(line, page, flags=re.M)
     command = "tidegate reproduce visp --seeds 7"
     assert found == [

@@ -432,7 +432,7 @@ def _summary(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _causes(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The claims that are not reproduced: the cause of each, and the command that shows it.
+    """The claims that are not reproduced: the cause of each, and the command for its figures.
 
     The first sentence of a reason that does not just say where is the cause, the others are the
     figures behind it.
@@ -444,7 +444,8 @@ def _causes(rows: Sequence[Sequence[str]]) -> list[str]:
         "",
         "## Not reproduced, and why",
         "",
-        "The figures behind each sentence are in the last column of the table below.",
+        "The figures behind each sentence are in the last column of the table below; the command "
+        "measures them again. A cause whose figures are not clear is a guess.",
         "",
     ]
     for row in missed:
@@ -452,7 +453,7 @@ def _causes(rows: Sequence[Sequence[str]]) -> list[str]:
         command = f"tidegate reproduce {paper}" + ("" if seeds == "–" else f" --seeds {seeds}")
         sentences = re.split(r"(?<=\.) (?=[A-Z])", row[-1])
         cause = next((x for x in sentences if not x.startswith(WHERE)), sentences[0])
-        lines.append(f"- **{row[0]}**, {row[2]} (*{row[VERDICT]}*): {cause} Shown by `{command}`.")
+        lines.append(f"- **{row[0]}**, {row[2]} (*{row[VERDICT]}*): {cause} Figures: `{command}`.")
     return lines
 
 

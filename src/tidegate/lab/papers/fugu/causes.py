@@ -29,6 +29,7 @@ __all__ = [
     "endless_buffers",
     "in_ms",
     "no_sooner",
+    "quick_comparison",
     "quick_moves",
     "seldom_moved",
     "uncertainty",
@@ -69,16 +70,30 @@ def where_latency_arises(results: FuguResults, case: Case) -> str:
     )
 
 
-def quick_moves(results: FuguResults) -> str:
-    """What an upper threshold of 0.7 does where moves pause for half a second, if that was run."""
-    case, base = (Case("local", c, assumed=QUICK_MOVES) for c in ("upper 0.7", "default"))
+def quick_moves(results: FuguResults, name: str) -> str:
+    """What a configuration does where moves pause for half a second, if that was run."""
+    case, base = (Case("local", c, assumed=QUICK_MOVES) for c in (name, "default"))
     if case not in results.runs:
         return ""
     latency, moves = results.more(case, base, P90), results.more(case, base, "moves")
     return (
-        "With pauses of half a second, upper 0.7 has p90 "
-        f"{in_ms(latency, sign=True)} and {interval(moves, 0, sign=True)} moves."
+        f"With pauses of half a second, {name} has p90 {in_ms(latency, sign=True)} and "
+        f"{interval(moves, 0, sign=True)} moves ({len(moves)} seeds)."
     )
+
+
+def quick_comparison(results: FuguResults, names: Sequence[str]) -> str:
+    """Global against local thresholds where moves pause for half a second, if that was run."""
+    parts = []
+    for name in names:
+        case, base = (Case(policy, name, assumed=QUICK_MOVES) for policy in ("global", "local"))
+        if case in results.runs and base in results.runs:
+            times = results.mean(case, P90) / results.mean(base, P90)
+            more = in_ms(results.more(case, base, P90), sign=True)
+            parts.append(f"{times:.3g} times local's with {name} ({more})")
+    if not parts:
+        return ""
+    return f"Where a move pauses for half a second, p90 is {', '.join(parts)}."
 
 
 def endless_buffers(results: FuguResults) -> str:

@@ -22,6 +22,7 @@ from tidegate.lab.papers.fugu.causes import (
     endless_buffers,
     in_ms,
     no_sooner,
+    quick_comparison,
     quick_moves,
     seldom_moved,
     uncertainty,
@@ -166,7 +167,7 @@ def _dearer(results: FuguResults, name: str, what: str, label: str) -> Answer:
     verdict = together([judged(values, low=RISE) for values in (latency, cause)])
     if not all(holds):
         reason += f" {where_latency_arises(results, case)} {where_latency_arises(results, base)}"
-        reason += f" {quick_moves(results)}" if what == "moves" else ""
+        reason += f" {quick_moves(results, name)}" if what == "moves" else ""
     full = results.more(case, base, "overload")
     if verdict != "reproduced" and what == "moves" and judged(full, low=RISE) != "reproduced":
         reason = (
@@ -176,6 +177,7 @@ def _dearer(results: FuguResults, name: str, what: str, label: str) -> Answer:
     if verdict != "reproduced" and what == "overload":
         fewer = interval(results.more(case, base, "moves"), 0, sign=True)
         reason = f"What more overloads cost, fewer moves save (moves {fewer}). {reason}"
+        reason += f" {quick_moves(results, name)}"
     return Answer(measured, verdict, reason.strip())
 
 
@@ -243,14 +245,15 @@ def global_is_slower(results: FuguResults) -> Answer:
     )
     reason = ""
     if not all(holds):
-        name = OTHERS[holds.index(False)]
+        lost = [name for name, good in zip(OTHERS, holds, strict=True) if not good]
+        name = lost[0]
         local, whole = Case("local", name), Case("global", name)
         reason = (
             f"With {name}, local thresholds move {results.mean(local, 'moves'):.0f} operators and "
             f"global ones {results.mean(whole, 'moves'):.0f}: where moves are dear, so is a local "
             f"decision. {where_latency_arises(results, local)} "
-            f"{where_latency_arises(results, whole)}"
-        )
+            f"{where_latency_arises(results, whole)} {quick_comparison(results, lost)}"
+        ).strip()
     return Answer(measured, _verdict(*holds), reason)
 
 
@@ -395,7 +398,10 @@ def worst_day(results: FuguResults) -> Answer:
     days = _by_day(results, "local")
     worst = (days[1:] / days[0]).max(axis=0)
     middle = float(np.median(worst))
-    measured = f"{middle:.2f} (median over seeds; {worst.min():.2f} to {worst.max():.2f})"
+    measured = (
+        f"{middle:.2f} (median over seeds; {worst.min():.2f} to {worst.max():.2f}; mean "
+        f"{interval(worst.tolist())})"
+    )
     reason = (
         "How much more the days bring decides, which the paper does not print. The worse of Days 2 "
         "and 3 is compared with Day 1. Generated days are as different in volume as real ones, and "
@@ -409,7 +415,7 @@ def worst_day(results: FuguResults) -> Answer:
             for volume, ratio in zip(VOLUMES, ratios, strict=True)
         )
         reason += "."
-    return Answer(measured, _verdict(middle > 1.4), reason)
+    return Answer(measured, judged(worst.tolist(), low=1.4), reason)
 
 
 @claim(

@@ -75,9 +75,11 @@ hosts are left alone. None is published. All were found by a search, see `ASSUMP
 CALM_SECTORS, QUICK_MOVES = Assumptions(wobble=0.0), Assumptions(pause_s=0.5)
 MORE_HOSTS, ENDLESS_BUFFERS = Assumptions(max_hosts=100), Assumptions(buffer_s=math.inf)
 OWN_SOURCES, EACH_TURN = Assumptions(one_source=False), Assumptions(measured_turns=1)
+SIX_TURNS = Assumptions(measured_turns=6)
 FORMER: Mapping[str, Any] = {"assumed": EACH_TURN, "violations": 3, "grace_s": 30.0}
-"""What differs in the world that decided before the search."""
+"""What differs in the world that decided before the first search."""
 READINGS: Mapping[str, Mapping[str, Any]] = {
+    "loads of six turns": {"assumed": SIX_TURNS},
     "loads of one turn, n = 3, grace 30 s": FORMER,
     "n = 1": {"violations": 1},
     "each query its own source": {"assumed": OWN_SOURCES},
@@ -86,6 +88,8 @@ READINGS: Mapping[str, Mapping[str, Any]] = {
 """Other readings of the paper, as changes of a case."""
 VOLUMES = (1.0, 1.5, 2.0)
 """Ticks of Day 2 as a multiple of Day 1's, with which F-13 is shown."""
+QUICKER = ("lower 0.4", "upper 0.7", "upper 0.9")
+"""Configurations that are also run with short pauses, for the causes of F-05, F-06 and F-08."""
 FIRST_SEED = 21
 CAUSE_SEEDS = 3
 """Most seeds of a run that only looks for a cause."""
@@ -170,7 +174,8 @@ def causes() -> tuple[Case, ...]:
     return (
         Case("hasty"),
         Case("local", assumed=QUICK_MOVES),
-        Case("local", "upper 0.7", assumed=QUICK_MOVES),
+        *(Case("local", c, assumed=QUICK_MOVES) for c in CONFIGURATIONS if c in QUICKER),
+        *(Case("global", c, assumed=QUICK_MOVES) for c in CONFIGURATIONS if c in QUICKER),
         Case("sarsa", assumed=QUICK_MOVES),
         Case("sarsa", learning="none", assumed=QUICK_MOVES),
         Case("local", assumed=MORE_HOSTS),
@@ -178,6 +183,7 @@ def causes() -> tuple[Case, ...]:
         Case("global", assumed=ENDLESS_BUFFERS),
         Case("local", assumed=ENDLESS_BUFFERS),
         *what_decides(),
+        *_of_reading("loads of six turns", ("local", "global", "sarsa")),
         *_of_reading("loads of one turn, n = 3, grace 30 s", ("local", "global", "sarsa")),
         *_of_reading("n = 1", ("local", "global")),
         *_of_reading("each query its own source", ("local", "global", "sarsa")),
