@@ -14,6 +14,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tidegate needs Python 3.11 or later: run make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv .venv
 	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m tidegate.simulation.kernels.ahead
 	@touch $@
 
 AGENT := src/tidegate/spark/agent/tidegate-agent.jar

@@ -134,6 +134,9 @@ def test_kernels_use_only_what_their_digest_covers() -> None:
                 assert Path(used.py_func.__code__.co_filename).parent == folder
 
 
+AHEAD_MODULE = "tidegate.simulation.kernels.ahead"
+AHEAD_CALL = f"from {AHEAD_MODULE} import compile_items; compile_items()"
+AHEAD_COMMAND = f"import runpy; runpy.run_module({AHEAD_MODULE!r}, run_name='__main__')"
 AHEAD = """
 from tidegate.simulation.kernels import accounting, staged
 from tidegate.simulation.kernels.ahead import _jobs, compile_items
@@ -157,8 +160,24 @@ def test_two_processes_compile_each_function_once(tmp_path: Path) -> None:
     assert again.stdout.split() == ["0", "0", "0"]
 
 
-def test_without_numba_nothing_is_compiled(tmp_path: Path) -> None:
+def test_after_the_command_of_make_setup_a_simulation_compiles_nothing(tmp_path: Path) -> None:
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+
+    def files() -> set[Path]:
+        return set(tmp_path.rglob("*.nb?"))
+
+    subprocess.run([sys.executable, "-m", AHEAD_MODULE], env=environment, check=True)
+    before = files()
+    assert any(file.name.startswith("staged.run_staged-") for file in before)
+    trace = tmp_path / "trace.csv"
+    trace.write_text("t_s,rate\n0,5\n60,20\n120,5\n", encoding="utf-8")
+    command = [sys.executable, "-m", "tidegate", "backtest", str(trace), "--policies", "drs"]
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE)
+    assert files() == before
+
+
+@pytest.mark.parametrize("code", [AHEAD_CALL, AHEAD_COMMAND])
+def test_without_numba_nothing_is_compiled(tmp_path: Path, code: str) -> None:
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_DISABLE_JIT": "1"}
-    code = "from tidegate.simulation.kernels.ahead import compile_items; compile_items()"
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
     assert not list(tmp_path.rglob("*.nbi"))

@@ -4,6 +4,9 @@ Numba compiles on one core. A copy of this process compiles the longest function
 calls, this process the others, and both write them into the cache. Then the kernel is compiled
 here, for which it is enough to read what the copy has written, and the copy goes on with the
 measurements. Whatever the copy does not manage, this process compiles when it needs it.
+
+``python -m tidegate.simulation.kernels.ahead`` compiles without a simulation. `make setup` runs it,
+so that the first backtest does not have to.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from tidegate.simulation.settings import CloudSettings
 from tidegate.theory.arrays import Structure
 from tidegate.theory.compiled import cache_folder
 
-__all__ = ["compile_items"]
+__all__ = ["compile_items", "main"]
 
 Jobs = Iterable[tuple[Any, tuple[Any, ...]]]
 
@@ -35,11 +38,10 @@ def compile_items() -> None:
     It has none without a second core or a cache, or if other threads run: a copy of the process
     could inherit a lock that one of them holds.
     """
-    folder = cache_folder(Path(__file__).parent)
+    folder = _folder()
     if folder is None or any(folder.glob("staged.run_staged-*.nbi")):
         return
-    plain = not hasattr(staged.run_staged, "targetctx")  # NUMBA_DISABLE_JIT
-    if plain or usable_cores() < 2 or not can_copy_process():
+    if usable_cores() < 2 or not can_copy_process():
         return
     here, beside, later = _jobs()
     staged.run_staged.targetctx.refresh()  # type: ignore[attr-defined]  # once, not in each process
@@ -60,6 +62,21 @@ def compile_items() -> None:
     finally:
         os.close(reader)
         os.waitpid(copy, 0)
+
+
+def main() -> None:
+    """Compile the kernels into the cache, on one core if there is no other."""
+    if _folder() is None:
+        return
+    compile_items()
+    for jobs in _jobs():
+        _compile(jobs)  # what is in the cache is only read
+
+
+def _folder() -> Path | None:
+    """The cache; None if it cannot be written, or with NUMBA_DISABLE_JIT."""
+    plain = not hasattr(staged.run_staged, "targetctx")
+    return None if plain else cache_folder(Path(__file__).parent)
 
 
 def _compile(jobs: Jobs) -> None:
@@ -103,3 +120,7 @@ def _jobs() -> tuple[list[Any], list[Any], list[Any]]:
 def _row_of(network: Any) -> Any:
     """The type of a row of times."""
     return network.places["out_f"][1].after(1)
+
+
+if __name__ == "__main__":
+    main()
