@@ -23,6 +23,7 @@ import os
 import platform
 import resource
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -61,8 +62,8 @@ PAGE = ROOT / "docs" / "measured" / "speed.md"
 PICTURE = ROOT / "docs" / "img" / "speed.svg"
 KEPT = ROOT / "out" / "speed"
 CORES = len(os.sched_getaffinity(0))
-SPARK_DAYS = 600
-"""Fluid days of the sweep on Spark; 10,000 take minutes more and no other path through the code."""
+SPARK_DAYS, SPARK_ROUNDS = 600, 5
+"""Fluid days of the sweep on Spark, and how often; 10,000 take minutes more and no other path through the code."""
 LONG_DAYS = 55
 LONG_SHARE = 20
 """The long trace is measured over this part of its days."""
@@ -148,8 +149,8 @@ def fluid_day() -> Measured:
 
 
 @cache
-def _swept() -> tuple[float, float]:
-    """Fluid days a second on Spark with two cores, and in one process before and after."""
+def _swept() -> list[tuple[float, float]]:
+    """Fluid days a second on Spark with two cores, and in one process before and after; rounds."""
     from tidegate.lab.sweep.spark_run import jvm_settings
     from tidegate.spark.local.session import session_on
 
@@ -157,25 +158,33 @@ def _swept() -> tuple[float, float]:
         raise NotMeasurableError("Java is not installed")
     quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     quiet |= jvm_settings("local")
-    grid = grid_of(SPARK_DAYS, "fluid", "1s")
-    before = one_process(grid, 48)
+    grid, found = grid_of(SPARK_DAYS, "fluid", "1s"), []
     with (
         tempfile.TemporaryDirectory() as folder,
         session_on("local[2]", Path(folder) / "driver.log", quiet, "speed") as spark,
     ):
         on_spark(spark, grid_of(16, "fluid", "1s"))
-        took_s, cells = on_spark(spark, grid)
-    return cells / took_s, (before + one_process(grid, 48)) / 2
+        alone = one_process(grid, 48)
+        for _ in range(SPARK_ROUNDS):
+            before, (took_s, cells) = alone, on_spark(spark, grid)
+            alone = one_process(grid, 48)
+            found.append((cells / took_s, (before + alone) / 2))
+    return found
 
 
 def spark_days() -> Measured:
-    took = 10_000 / _swept()[0]
-    return Measured(f"{took:.0f} s at the rate of {SPARK_DAYS} days", took <= 90)
+    took = 10_000 / statistics.fmean(on_two for on_two, _ in _swept())
+    return Measured(
+        f"{took:.0f} s at the rate of {SPARK_ROUNDS} times {SPARK_DAYS} days", took <= 90
+    )
 
 
 def spark_ratio() -> Measured:
-    on_two, alone = _swept()
-    return Measured(f"{on_two / alone:.2f} ×", on_two / alone >= 1.9)
+    """The mean of several rounds: single ones differ by a third on a shared machine."""
+    ratios = [on_two / alone for on_two, alone in _swept()]
+    mean = statistics.fmean(ratios)
+    shown = f"{mean:.2f} × ({min(ratios):.2f} to {max(ratios):.2f} in {len(ratios)} rounds)"
+    return Measured(shown, mean >= 1.9)
 
 
 # --- backtests -----------------------------------------------------------------------------------
