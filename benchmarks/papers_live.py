@@ -319,6 +319,12 @@ def day(seed: int, say: Say) -> Iterator[Row]:
     yield _by_policy(f"day-{seed}", app, "exchange-day", 1.0, 240.0, seed, say, trigger_s=3.0)
 
 
+def bursts(seed: int, say: Say) -> Iterator[Row]:
+    """Logo detection under bursts of 1 to 25 frames, with the paper's service times."""
+    app = application("logos", imitate=True, trigger_s=5.0, state_partitions=STATE_PARTITIONS)
+    yield _by_policy(f"bursts-{seed}", app, "video", 1.0, 240.0, seed, say)
+
+
 FACTORY_PATTERNS = ("random_walk_2", "random_walk_1", "two_level", "stepwise")
 
 
@@ -385,6 +391,7 @@ EXPERIMENTS: dict[str, Callable[[int, Say], Iterator[Row]]] = {
     "state": state,
     "factory": factory,
     "day": day,
+    "bursts": bursts,
 }
 
 

@@ -290,7 +290,7 @@ def _state(rows: Sequence[Row]) -> str:
 
 
 def _loads(rows: Sequence[Row]) -> str:
-    own = [*_of(rows, "factory"), *_of(rows, "day")]
+    own = [*_of(rows, "factory"), *_of(rows, "day"), *_of(rows, "bursts")]
     if not own:
         return ""
     lines = [
@@ -362,9 +362,10 @@ def _replayed(row: Row, fitted: Row) -> RunReport:
     known: dict[str, dict[str, Any]] = {
         "factory": {"imitate": True},
         "day": {"rate_per_s": 300.0},
+        "bursts": {"imitate": True},
     }
     settings = known[row["experiment"]]
-    names = {"factory": "factory", "day": "exchange-day"}
+    names = {"factory": "factory", "day": "exchange-day", "bursts": "logos"}
     app = application(names[row["experiment"]], **settings)
     run = LiveRun(
         app, Path("unused"), rate=row["rate"], seconds=row["input_s"], load=row["load_shape"],
