@@ -63,7 +63,7 @@ PICTURE = ROOT / "docs" / "img" / "speed.svg"
 KEPT = ROOT / "out" / "speed"
 CORES = len(os.sched_getaffinity(0))
 SPARK_DAYS, SPARK_ROUNDS = 600, 5
-"""Fluid days of the sweep on Spark, and how often; 10,000 take minutes more and no other path through the code."""
+"""Fluid days of the sweep on Spark, and how often; 10,000 take minutes more, by the same code."""
 LONG_DAYS = 55
 LONG_SHARE = 20
 """The long trace is measured over this part of its days."""
