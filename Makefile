@@ -140,7 +140,7 @@ bench-traces: setup java ## logs to traces: rows a second and core, and linearit
 bench-papers-live: setup java ## experiments of the papers live on Spark, into docs/measured/papers-live.md (two hours; resumes)
 	$(BIN)/python benchmarks/papers_live.py
 
-claims: setup ## repeat the papers' experiments and write docs/measured/claims.md (a quarter of an hour)
+claims: setup ## repeat the papers' experiments and write docs/measured/claims.md (an hour; resumes)
 	$(BIN)/tidegate reproduce all --keep out/bench-papers --claims docs/measured/claims.md --report out/papers.html
 
 future: setup ## answer the questions that the papers left open and write docs/measured/future.md (a quarter of an hour)

@@ -54,7 +54,10 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Minutes instead of an hour.")] = False,
     seeds: Annotated[
         int | None,
-        typer.Option(help="Runs of each experiment; default 10, with --quick 3 (FUGU: 1)."),
+        typer.Option(
+            help="Runs of each experiment; default 10 (FUGU: 200, VISP: 30), with --quick 3 (FUGU: "
+            "1)."
+        ),
     ] = None,
     days: Annotated[
         list[Path] | None,

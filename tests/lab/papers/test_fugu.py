@@ -284,7 +284,7 @@ def test_reasons_use_the_runs_that_look_for_causes() -> None:
     runs |= {case: (replace(PLAIN, load_mean=0.77),) * 2 for case in causes()}
     runs[LOCAL] = (replace(PLAIN, load_mean=0.6, load_max=0.9),) * 2
     found = _answers(FuguResults(runs))
-    assert "never changed, the default would have a mean load of 0.77" in found["F-02"].reason
+    assert "the default would have a mean load of 0.77" in found["F-02"].reason
     assert "never changed" in found["F-09"].reason
     assert "n = 1: +0.170" in found["F-12"].reason or found["F-12"].verdict == "reproduced"
 
@@ -380,6 +380,48 @@ def test_a_tiny_experiment_answers_everything() -> None:
     assert shares == sorted(shares)
 
 
+UNCLEAR: list[tuple[str, dict[Case, str]]] = [
+    ("F-07", {GLOBAL: "latency_p90_s"}),
+    ("F-08", {Case("global", "lower 0.4"): "latency_p90_s"}),
+    ("F-09", {Case("local", "upper 0.9"): "load_max"}),
+    ("F-10", {Case("sarsa", "upper 0.7"): "load_mean"}),
+    ("F-18", {GLOBAL: "decisions"}),
+]
+
+
+@pytest.mark.parametrize(("claim", "wide"), UNCLEAR)
+def test_a_mean_that_holds_by_chance_is_not_clear(claim: str, wide: dict[Case, str]) -> None:
+    """One seed meets the criterion by far, the other does not: no interval is clear."""
+    runs = dict(_results({}).runs)
+    for case, what in wide.items():
+        middle = getattr(runs[case][0], what)
+        runs[case] = tuple(replace(runs[case][0], **{what: middle * by}) for by in (0.2, 1.8))
+    assert _answers(FuguResults(runs))[claim].verdict == "not clear"
+
+
+def test_the_cause_of_f13_is_what_an_experiment_shows() -> None:
+    """Loads over six turns, with which the days differ, and volumes, with which they do not."""
+    changes = READINGS["loads of six turns"]
+    runs = dict(_results({Case("local", day=2): {"latency_p90_s": 1.1}}).runs)
+    runs |= {of_volume(volume): runs[Case("local", day=2)] for volume in VOLUMES}
+    assert "is not what decides" in _answers(FuguResults(runs))["F-13"].reason
+    for day, p90 in ((1, 1.0), (2, 1.8), (3, 1.1)):
+        case = in_reading(Case("local", day=day), changes)
+        runs[case] = (replace(PLAIN, latency_p90_s=p90),) * 2
+    reason = _answers(FuguResults(runs))["F-13"].reason
+    assert reason.startswith("Over what time the CPU is measured decides")
+    assert "the ratio is 1.80 ± 0.00" in reason
+
+
+def test_a_cause_whose_figures_are_not_clear_is_called_a_guess() -> None:
+    runs = dict(_results({Case("local", "upper 0.9"): {"latency_p90_s": 0.9}}).runs)
+    fuller, moves = Case("local", "upper 0.9"), Case("local")
+    assert "guess" not in _answers(FuguResults(runs))["F-06"].reason
+    runs[fuller] = tuple(replace(runs[fuller][0], moves=m) for m in (1.0, 1e4))
+    assert runs[moves][0].moves > 0
+    assert _answers(FuguResults(runs))["F-06"].reason.startswith("A guess: what more overloads")
+
+
 def test_a_run_is_the_same_twice() -> None:
     case = Case("sarsa")
     assert run_case(2, case, 12) == run_case(2, case, 12)
@@ -395,4 +437,4 @@ def test_seeds_count_in_a_quick_run_too(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(fugu, "PAPER", replace(PAPER, measure=only_note))
     for words in (("--quick", "--seeds", "2"), ("--quick",), ()):
         assert tidegate("reproduce", "fugu", "--json", *words).returncode == 0
-    assert asked == [2, 1, 10]
+    assert asked == [2, 1, PAPER.seeds]

@@ -38,9 +38,11 @@ BURSTS = (
     "D-01", "Fig. 6",
     "10:11:1 has the lowest mean sojourn time of the six allocations (logo detection)",
     published="lowest", criterion="lowest in simulation; live where it runs",
+    amended="lowest in simulation: live, Spark processes micro-batches, in which no queue stands "
+    "in front of an operator; those runs are shown and judged in docs/measured/papers-live.md",
 )  # fmt: skip
 def lowest_for_logos(results: DrsResults) -> Answer:
-    return lowest(results.logos, BURSTS)
+    return lowest(results.logos, BURSTS, "Live runs: docs/measured/papers-live.md.")
 
 
 @claim(
@@ -51,7 +53,7 @@ def lowest_for_patterns(results: DrsResults) -> Answer:
     return lowest(results.patterns)
 
 
-def lowest(sixes: Mapping[str, Six], why: str = "") -> Answer:
+def lowest(sixes: Mapping[str, Six], why: str = "", live: str = "Simulated, not live.") -> Answer:
     """D-01, D-02: whether the recommended allocation has the lowest mean sojourn time."""
     holds, parts = {}, {}
     for name, six in sixes.items():
@@ -63,7 +65,7 @@ def lowest(sixes: Mapping[str, Six], why: str = "") -> Answer:
             f"(lowest in {six.won_stretches():.0%} of stretches of 10 minutes at most)"
         )
     answer = split(holds, parts, PRIMARY, why)
-    return replace(answer, reason=join(answer.reason, "Simulated, not live."))
+    return replace(answer, reason=join(answer.reason, live))
 
 
 @claim(
@@ -90,7 +92,9 @@ def monotonic(results: DrsResults) -> Answer:
     holds = {name: [six.correlation > 1 - 1e-12] for name, six in results.six.items()}
     parts = {
         name: f"rank correlation {six.correlation:.3g} "
-        f"(G/G/k {six.correlation_by(lambda row: row.general_s):.3g})"
+        f"(G/G/k {six.correlation_by(lambda row: row.general_s):.3g}), mean distance "
+        f"{six.error_by(lambda row: row.estimate_s):.1%} "
+        f"(G/G/k {six.error_by(lambda row: row.general_s):.1%})"
         for name, six in results.six.items()
     }
     return split(holds, parts, PRIMARY, BURSTS)

@@ -10,15 +10,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tidegate.lab.papers.claims import judged
 from tidegate.lab.papers.fugu.runs import (
     CALM_SECTORS,
+    CONFIGURATIONS,
     ENDLESS_BUFFERS,
     MORE_HOSTS,
     QUICK_MOVES,
+    READINGS,
     VIOLATIONS,
     Case,
     FuguResults,
 )
+from tidegate.lab.papers.fugu.world import MEASURED_TURNS
 from tidegate.lab.papers.statistics import half_width, interval
 
 __all__ = [
@@ -27,7 +31,9 @@ __all__ = [
     "calm_sectors",
     "dear_haste",
     "endless_buffers",
+    "guess",
     "in_ms",
+    "longer_loads",
     "no_sooner",
     "quick_comparison",
     "quick_moves",
@@ -44,6 +50,11 @@ UTILISATION, P90 = "load_mean", "latency_p90_s"
 def in_ms(seconds: Sequence[float], sign: bool = False) -> str:
     """Seconds by seed as milliseconds with their interval."""
     return interval([1000 * value for value in seconds], 0, sign) + " ms"
+
+
+def guess(cause: str) -> str:
+    """A cause whose figures do not show it."""
+    return f"A guess: {cause[0].lower()}{cause[1:]}"
 
 
 def uncertainty(*differences: Sequence[float]) -> str:
@@ -82,18 +93,22 @@ def quick_moves(results: FuguResults, name: str) -> str:
     )
 
 
-def quick_comparison(results: FuguResults, names: Sequence[str]) -> str:
-    """Global against local thresholds where moves pause for half a second, if that was run."""
-    parts = []
+def quick_comparison(results: FuguResults, names: Sequence[str]) -> tuple[str, bool]:
+    """Global against local thresholds where moves pause for half a second, if that was run.
+
+    Returns a sentence, and whether global thresholds are slower there with all these names.
+    """
+    parts, slower = [], []
     for name in names:
         case, base = (Case(policy, name, assumed=QUICK_MOVES) for policy in ("global", "local"))
         if case in results.runs and base in results.runs:
             times = results.mean(case, P90) / results.mean(base, P90)
-            more = in_ms(results.more(case, base, P90), sign=True)
-            parts.append(f"{times:.3g} times local's with {name} ({more})")
+            more = results.more(case, base, P90)
+            parts.append(f"{times:.3g} times local's with {name} ({in_ms(more, sign=True)})")
+            slower.append(judged(more, low=0.0) == "reproduced")
     if not parts:
-        return ""
-    return f"Where a move pauses for half a second, p90 is {', '.join(parts)}."
+        return "", False
+    return f"Where a move pauses for half a second, p90 is {', '.join(parts)}.", all(slower)
 
 
 def endless_buffers(results: FuguResults) -> str:
@@ -109,13 +124,32 @@ def endless_buffers(results: FuguResults) -> str:
 
 def calm_sectors(results: FuguResults) -> str:
     """What the sectors' own fluctuation does to local thresholds, if that was run."""
-    case = Case("local", assumed=CALM_SECTORS)
-    if case not in results.runs:
+    cases = {name: Case("local", name, assumed=CALM_SECTORS) for name in CONFIGURATIONS}
+    if not all(case in results.runs for case in cases.values()):
         return ""
+    greatest = ", ".join(
+        f"{interval(results.of(case, 'load_max'))} ({name})" for name, case in cases.items()
+    )
+    default = cases["default"]
     return (
-        "If the sectors' shares never changed, the default would have a mean load of "
-        f"{interval(results.of(case, UTILISATION))}, a greatest of "
-        f"{interval(results.of(case, 'load_max'))} and p90 {in_ms(results.of(case, P90))}."
+        f"If the sectors' shares never changed, the greatest load would be {greatest}, and the "
+        f"default would have a mean load of {interval(results.of(default, UTILISATION))} and p90 "
+        f"{in_ms(results.of(default, P90))}."
+    )
+
+
+def longer_loads(results: FuguResults) -> str:
+    """How the days differ where the CPU is measured over six turns, if that was run."""
+    some = results.elsewhere(READINGS["loads of six turns"])
+    cases = [Case("local", day=day) for day in (1, 2, 3)]
+    if not all(case in some.runs for case in cases):
+        return ""
+    first, *others = (np.array(some.of(case, P90)) for case in cases)
+    ratios = (np.maximum(*others) / first).tolist()
+    decides = "decides" if judged(ratios, low=1.4) == "reproduced" else "may decide"
+    return (
+        f"Over what time the CPU is measured {decides}, which the paper does not print: over six "
+        f"turns in place of {MEASURED_TURNS}, the ratio is {interval(ratios)}."
     )
 
 
@@ -124,10 +158,9 @@ def what_learning_adds(results: FuguResults) -> str:
     local, none, default = Case("local"), Case("sarsa", learning="none"), Case("sarsa")
     gain = interval(results.more(default, none, UTILISATION), 3, sign=True)
     sentences = [
-        f"Learning itself adds {gain} utilisation, since it takes the action with the highest "
-        "value always and never tries another",
+        f"Learning itself adds {gain} utilisation: {_moved(results)}",
         "The value of an action that is not tried stays what it was, while that of the action "
-        f"taken tends to r + βQ, about 1.1: {_moved(results)}",
+        "taken tends to r + βQ, about 1.1",
         "Before it learns anything, the technique differs from local thresholds by "
         f"{interval(results.more(none, local, UTILISATION), 3, sign=True)} utilisation and "
         f"{interval(results.more(none, local, 'moves'), 0, sign=True)} moves, since it acts on one "

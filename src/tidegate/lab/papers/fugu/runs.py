@@ -91,7 +91,7 @@ VOLUMES = (1.0, 1.5, 2.0)
 QUICKER = ("lower 0.4", "upper 0.7", "upper 0.9")
 """Configurations that are also run with short pauses, for the causes of F-05, F-06 and F-08."""
 FIRST_SEED = 21
-CAUSE_SEEDS = 3
+CAUSE_SEEDS = 10
 """Most seeds of a run that only looks for a cause."""
 RECENT_TURNS = 3
 """Latency within this number of turns, from the turn of a move on, is attributed to the move."""
@@ -164,6 +164,12 @@ def _of_reading(name: str, policies: Sequence[str]) -> list[Case]:
     return [in_reading(case, READINGS[name]) for case in cases]
 
 
+def _days_of_reading(name: str) -> list[Case]:
+    """Figs. 7 and 8 in another reading."""
+    cases = [Case(policy, day=day) for policy in ("local", "sarsa") for day in (2, 3)]
+    return [in_reading(case, READINGS[name]) for case in cases]
+
+
 def decisive() -> tuple[Case, ...]:
     """Runs in which a cause is shown with all seeds."""
     return tuple(of_volume(volume) for volume in VOLUMES)
@@ -184,6 +190,7 @@ def causes() -> tuple[Case, ...]:
         Case("local", assumed=ENDLESS_BUFFERS),
         *what_decides(),
         *_of_reading("loads of six turns", ("local", "global", "sarsa")),
+        *_days_of_reading("loads of six turns"),
         *_of_reading("loads of one turn, n = 3, grace 30 s", ("local", "global", "sarsa")),
         *_of_reading("n = 1", ("local", "global")),
         *_of_reading("each query its own source", ("local", "global", "sarsa")),
@@ -192,10 +199,17 @@ def causes() -> tuple[Case, ...]:
 
 
 def what_decides() -> tuple[Case, ...]:
-    """Local thresholds over n and fills, and the other two by fill: a table for the reader."""
-    found = [Case("local", violations=n, fill=fill) for fill in (FILL, 0.8) for n in (2, 3, 6, 12)]
-    found += [Case("global", violations=12), Case("global", fill=0.8), Case("sarsa", fill=0.8)]
-    return tuple(case for case in found if case != Case("local"))
+    """Thresholds over n, bounds and fills, and learning over bounds and fills: for the reader."""
+    fills = (FILL, 0.8)
+    found = [
+        Case("local", name, violations=n, fill=fill)
+        for fill in fills
+        for n in (2, 3, 6, 12)
+        for name in CONFIGURATIONS
+    ]
+    found += [Case("sarsa", name, fill=0.8) for name in CONFIGURATIONS]
+    found += [Case("global", violations=12), Case("global", fill=0.8)]
+    return tuple(case for case in found if case not in all_cases())
 
 
 @dataclass(frozen=True)

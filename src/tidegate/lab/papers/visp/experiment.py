@@ -360,4 +360,4 @@ def _colour(far: float) -> str:
     return ("#c8e6c9", "#fff9c4", "#ffe0b2", "#ffcdd2")[min(3, int(2 * far))]
 
 
-PAPER = Paper("VISP", claims, run_all, figures, notes, tables=tables)
+PAPER = Paper("VISP", claims, run_all, figures, notes, seeds=30, tables=tables)

@@ -160,14 +160,16 @@ def in_time_errors(table: Table) -> list[float]:
     return [
         table[key].in_time[level] - PUBLISHED[key].in_time[level]
         for key in PUBLISHED
-        if key[1] not in ("THR30", "THR60")
+        if key in table and key[1] not in ("THR30", "THR60")
         for level in range(3)
     ]
 
 
 def resource_errors(table: Table) -> list[float]:
     """Share by which each of the 24 published resource costs is missed."""
-    return [table[key].resource / cell.resource - 1 for key, cell in PUBLISHED.items()]
+    return [
+        table[key].resource / cell.resource - 1 for key, cell in PUBLISHED.items() if key in table
+    ]
 
 
 def total_errors(table: Table) -> list[float]:
@@ -175,6 +177,7 @@ def total_errors(table: Table) -> list[float]:
     return [
         table[key].total[level] / cell.total[level] - 1
         for key, cell in PUBLISHED.items()
+        if key in table
         for level in range(3)
     ]
 
