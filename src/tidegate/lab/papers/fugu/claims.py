@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tidegate.lab.papers.claims import Answer, Verdict, claim, judged, overall, together
+from tidegate.lab.papers.claims import Answer, Verdict, claim, join, judged, overall, together
 from tidegate.lab.papers.fugu.causes import (
     P90,
     UTILISATION,
@@ -240,8 +240,8 @@ def _where_global_is_slower(results: FuguResults, case: Case) -> str:
     """Where the latency of global thresholds arises, and how much it differs between seeds."""
     late = results.of(case, P90)
     return (
-        f"{where_latency_arises(results, case)} Its p90 is {1000 * min(late):.0f} to "
-        f"{1000 * max(late):.0f} ms by seed, since it depends on which sectors rise together."
+        f"The p90 of global thresholds is {1000 * min(late):.0f} to {1000 * max(late):.0f} ms by "
+        f"seed. {where_latency_arises(results, case)}"
     )
 
 
@@ -271,9 +271,9 @@ def global_is_slower(results: FuguResults) -> Answer:
             "local decision."
         )
         reason = (
-            f"{cause if shown else guess(cause)} {quick} {where_latency_arises(results, local)} "
-            f"{where_latency_arises(results, whole)}"
-        ).strip()
+            f"{join(cause if shown else guess(cause), quick)} "
+            f"{where_latency_arises(results, local)} {where_latency_arises(results, whole)}"
+        )
     return Answer(measured, together([*verdicts.values()]), reason)
 
 
