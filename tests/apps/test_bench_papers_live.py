@@ -56,3 +56,45 @@ def test_a_run_is_compared_with_costs_of_another_and_what_is_left_out_is_named(
     ]  # fmt: skip
     assert "Lowest mean latency: 10:11:1" in text
     assert "- fig6: a swamped machine." in text
+
+
+def test_a_run_on_a_busy_machine_is_listed_and_in_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(page, "SIMULATED_S", 240.0)
+    busy = [{**row, "load": 40.0} if "load" in row else row for row in rows(9, factor=5.0)]
+    page.write_page([*rows(1), *rows(2), *busy])
+    text = (tmp_path / "page.md").read_text()
+    assert "- fig6, run 9: load 40." in text
+    assert "| 10:11:1 | 2 | 22.0" in text, "the busy run is in no table"
+    assert "Lowest mean latency of 2 runs: 10:11:1" in text
+
+
+def test_the_best_allocation_is_shown_by_differences_within_runs() -> None:
+    def measured(seed: int, slower: float) -> list[dict[str, Any]]:
+        best = VLD_26.best
+        return [
+            {"seed": seed, "allocation": a, "mean_s": 10.0 * seed + slower * (a != best)}
+            for a in VLD_26.allocations
+        ]
+
+    clear = [row for seed in (1, 2, 3) for row in measured(seed, 1.0 + seed / 10)]
+    assert "is shown live: 5 of the 5" in page._lowest(clear)
+    unclear = [row for seed, by in ((1, 2.0), (2, -1.0), (3, 0.5)) for row in measured(seed, by)]
+    assert "is not shown live: 0 of the 5" in page._lowest(unclear)
+
+
+def test_the_latency_falls_only_if_that_is_more_than_chance() -> None:
+    def run(seed: int, after: float) -> dict[str, Any]:
+        return {
+            "experiment": "fig10", "seed": seed, "load": 2.0, "start": (8, 8, 1), "bound_s": 30.0,
+            "changes": [[1.0, [8, 8, 1], 4], [70.0, [10, 11, 1], 5]],
+            "before": {"mean_s": 30.0}, "after": {"mean_s": after},
+        }  # fmt: skip
+
+    make = page._scheduled("fig10", "")
+    text = make([run(1, 25.0), run(2, 24.0), run(3, 26.0)])
+    assert "The latency falls: -17 ± 8 % on average of 3 runs" in text
+    assert "10:11:1 in 3 of 3, and a machine was added in 3." in text
+    assert "is not shown to fall" in make([run(1, 25.0), run(2, 40.0), run(3, 26.0)])
