@@ -54,7 +54,7 @@ def test_a_run_is_compared_with_costs_of_another_and_what_is_left_out_is_named(
     assert [cell.strip() for cell in best.split("|")][2:7] == [
         "2", "22.0 ± 0.0", "3.0 ± 0.0", "22.0", "+0%",
     ]  # fmt: skip
-    assert "Lowest mean latency: 10:11:1" in text
+    assert "Lowest mean latency of 2 runs: 10:11:1" in text
     assert "- fig6: a swamped machine." in text
 
 
