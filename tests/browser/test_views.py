@@ -172,6 +172,30 @@ def test_hosts_have_the_names_of_their_executors(browser: Browser, tmp_path: Pat
         assert not screen.complaints
 
 
+def test_offered_shed_and_processed_are_three_figures(browser: Browser, tmp_path: Path) -> None:
+    snapshot = engine_snapshot(30_000, [10_000, 10_000])
+    readings = tuple(
+        replace(
+            reading, arrival_rate_per_s=30_000.0, processed_per_s=20_000.0, dropped_per_s=9_500.0
+        )
+        for reading in snapshot.operators
+    )
+    with Journal(tmp_path / "run.jsonl") as journal:
+        for number in (1, 2):
+            seen = replace(snapshot, operators=readings, time_s=10.0 * number)
+            plan = Plan(Deployment(("host-1",)), shed_fraction=0.3)
+            outcome = Outcome((Step("lease", host=f"host-{number + 2}"),))
+            journal.write(Turn(number, "adaptive-provisioning", seen, plan, outcome))
+    with serving(tmp_path / "run.jsonl", port=0) as url, opened(browser, url) as screen:
+        page = screen.show("timeline")
+        page.locator(".marks g[role=option]").first.click(force=True)
+        section = page.locator("dialog.sheet section", has_text="Load shedding")
+        assert "30 % of the input is dropped" in section.inner_text().replace("\u00a0", " ")
+        cells = section.locator("tbody td").all_inner_texts()
+        assert cells[-3:] == ["30 k/s", "9500/s", "20 k/s"]
+        assert not screen.complaints
+
+
 def test_moves_are_animated_unless_one_asks_for_calm(browser: Browser, address: str) -> None:
     script = """async () => {
         const { drawHosts } = await import('/static/hosts.js');

@@ -50,12 +50,25 @@ function body(turn, id) {
       : h("p", { class: "muted" }, "None."),
     turn.refused.length > 0 && h("ul", { class: "bad" }, turn.refused.map((text) => h("li", {}, `Refused: ${text}`))),
     turn.notes.length > 0 && h("ul", { class: "muted" }, turn.notes.map((text) => h("li", {}, text)))),
-    plan && plan.shed_fraction > 0 && section("Load shedding", h("p", {}, `${percent(plan.shed_fraction)} of the input is dropped before processing.`)),
+    (plan?.shed_fraction > 0 || shedding(turn).length > 0) && section("Load shedding", shed(turn)),
     plan && plan.unmet.length > 0 && section("Unmet demand", h("ul", {}, plan.unmet.map((unmet) =>
       h("li", {}, `${unmet.operator}: ${unmet.instances} not placed, ${unmet.why}`)))),
     turn.hosts.length > 0 && section("Snapshot", snapshot(turn)),
     h("p", { class: "small muted" }, "Decided by ", h("code", {}, turn.policy), " · ",
       h("a", { href: `/api/journals/${id}/turns/${turn.index}/raw`, target: "_blank", rel: "noopener" }, "raw journal line")));
+}
+
+const shedding = (turn) => turn.operators.filter((operator) => operator.dropped_per_s > 0);
+
+/** What is to be dropped, and by operator what was offered, dropped and processed. */
+function shed(turn) {
+  const share = turn.plan?.shed_fraction ?? 0;
+  const rows = shedding(turn).map((operator) => [operator.name, perSecond(operator.arrival_per_s),
+    perSecond(operator.dropped_per_s), perSecond(operator.processed_per_s)]);
+  return [
+    share > 0 && h("p", {}, `${percent(share)} of the input is dropped before processing.`),
+    rows.length > 0 && table("", ["operator", "offered", "shed", "processed"], rows, [1, 2, 3]),
+  ];
 }
 
 const section = (title, ...content) => h("section", {}, h("h3", {}, title), ...content);
