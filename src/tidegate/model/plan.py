@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -11,7 +13,7 @@ from tidegate.values import derived
 
 __all__ = ["Binding", "Deployment", "Instance", "Plan", "Prediction", "Reason", "Unmet"]
 
-_by_id, _operator = attrgetter("id"), attrgetter("operator")
+_by_id = attrgetter("id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,42 @@ class Deployment(Value):
         object.__setattr__(self, "hosts", tuple(sorted(self.hosts)))
         object.__setattr__(self, "instances", tuple(sorted(self.instances, key=_by_id)))
 
+    def with_moved(
+        self, moved: Iterable[Instance], hosts: Iterable[str] | None = None
+    ) -> Deployment:
+        """The deployment with some of its instances on other hosts.
+
+        In a large fleet most instances stay, and they are in order already: those that move are
+        looked up. With the same hosts, what was derived from the others is taken over.
+
+        moved: the instances as they are to be, each with the id and operator of one that is here.
+        hosts: all hosts, None for the same as here.
+        """
+        instances, gone = list(self.instances), []
+        moved = list(moved)
+        for one in moved:
+            n = bisect_left(instances, one.id, key=_by_id)
+            gone.append(instances[n])
+            instances[n] = one
+        made = object.__new__(Deployment)
+        values = made.__dict__  # frozen from here on
+        values["instances"] = tuple(instances)
+        if hosts is not None:
+            values["hosts"] = tuple(sorted(hosts))
+            return made
+        values["hosts"] = self.hosts
+        for name in ("counts", "host_names") & self.__dict__.keys():
+            values[name] = self.__dict__[name]
+        if "home" in self.__dict__:
+            values["home"] = self.home | {one.id: one.host for one in moved}
+        if "by_host" in self.__dict__:
+            placed = self.by_host.copy()
+            for was, one in zip(gone, moved, strict=True):
+                placed[was.host] = {name: i for name, i in placed[was.host].items() if i is not was}
+                placed[one.host] = dict(sorted([*placed[one.host].items(), (one.id, one)]))
+            values["by_host"] = placed
+        return made
+
     @derived
     def by_id(self) -> dict[str, Instance]:
         """Instances by id."""
@@ -59,7 +97,7 @@ class Deployment(Value):
     @derived
     def counts(self) -> Counter[str]:
         """Instances by operator."""
-        return Counter(map(_operator, self.instances))
+        return Counter([instance.operator for instance in self.instances])
 
     @derived
     def home(self) -> dict[str, str]:
