@@ -242,7 +242,7 @@ def _compare_rows(
             continue
         before, one = _old(olds, read, (table, where), known)
         after = read(news)
-        if one is None or {*map(type, after)} != {one}:
+        if one is None or not _all_are(one, after):
             if before == after:
                 continue
         # Field by field: to compare 10,000 objects with each other takes longer.
@@ -252,6 +252,7 @@ def _compare_rows(
         elif _same_columns(before, after, one, (table, where), known):
             continue
         if SCALAR_TYPES.issuperset(map(type, after)):
+            # As below, for most columns: numbers and texts need no distinction row by row.
             other = [a is not b and a != b for a, b in zip(before, after, strict=True)]
             if True in other:
                 changed_at = list(compress(at, other)), list(compress(after, other))
@@ -335,8 +336,12 @@ def _fields(kind: Any) -> list[tuple[str, Any, Any, Reader]]:
 
 
 def _check_rows(rows: Sequence[Any], declared: Any) -> None:
-    if declared is not None and [*map(type, rows)].count(declared) < len(rows):
+    if declared is not None and not _all_are(declared, rows):
         raise Unsuited
+
+
+def _all_are(kind: type, values: Sequence[Any]) -> bool:
+    return [*map(type, values)].count(kind) == len(values)
 
 
 @cache

@@ -51,29 +51,21 @@ class Deployment(Value):
         moved: the instances as they are to be, each with the id and operator of one that is here.
         hosts: all hosts, None for the same as here.
         """
-        instances, gone = list(self.instances), []
-        moved = list(moved)
+        instances = list(self.instances)
+        pairs: list[tuple[Instance, Instance]] = []
         for one in moved:
             n = bisect_left(instances, one.id, key=_by_id)
-            gone.append(instances[n])
+            pairs.append((instances[n], one))
             instances[n] = one
-        made = object.__new__(Deployment)
-        values = made.__dict__  # frozen from here on
-        values["instances"] = tuple(instances)
-        if hosts is not None:
-            values["hosts"] = tuple(sorted(hosts))
-            return made
-        values["hosts"] = self.hosts
-        for name in ("counts", "host_names") & self.__dict__.keys():
-            values[name] = self.__dict__[name]
-        if "home" in self.__dict__:
-            values["home"] = self.home | {one.id: one.host for one in moved}
-        if "by_host" in self.__dict__:
-            placed = self.by_host.copy()
-            for was, one in zip(gone, moved, strict=True):
-                placed[was.host] = {name: i for name, i in placed[was.host].items() if i is not was}
-                placed[one.host] = dict(sorted([*placed[one.host].items(), (one.id, one)]))
-            values["by_host"] = placed
+        made, known = object.__new__(Deployment), self.__dict__
+        made.__dict__["hosts"] = self.hosts if hosts is None else tuple(sorted(hosts))
+        made.__dict__["instances"] = tuple(instances)  # in order: there is nothing to sort
+        if hosts is None:
+            made.__dict__.update({k: known[k] for k in ("counts", "host_names") if k in known})
+            if "home" in known:
+                made.__dict__["home"] = self.home | {one.id: one.host for _, one in pairs}
+            if "by_host" in known:
+                made.__dict__["by_host"] = _moved_between(self.by_host, pairs)
         return made
 
     @derived
@@ -103,6 +95,17 @@ class Deployment(Value):
     def home(self) -> dict[str, str]:
         """Host by instance."""
         return {instance.id: instance.host for instance in self.instances}
+
+
+def _moved_between(
+    by_host: dict[str, dict[str, Instance]], moved: Iterable[tuple[Instance, Instance]]
+) -> dict[str, dict[str, Instance]]:
+    """Instances on each host after some have moved. moved: each before and after."""
+    found = by_host.copy()
+    for was, one in moved:
+        found[was.host] = {name: i for name, i in found[was.host].items() if name != was.id}
+        found[one.host] = dict(sorted([*found[one.host].items(), (one.id, one)]))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

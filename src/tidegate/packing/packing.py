@@ -64,7 +64,7 @@ class Packing:
         self._measure: Measure = measure
         self._moved: set[str] = set()
         """Instances that were started, moved or stopped."""
-        # The instances of a snapshot are of operators in its topology, so comparing lengths is enough.
+        # Instances of a snapshot are of operators in its topology: lengths are enough to compare.
         if deployment is None and len(start.counts) < len(snapshot.topology.by_name):
             self._revive()
 
