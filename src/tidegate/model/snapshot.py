@@ -48,7 +48,7 @@ T = TypeVar("T")
 MOST_INSTANCES = 200_000
 """Instances that are remembered."""
 FEW = 50
-"""Of so many instances one may have moved, for what was derived from the others to be kept."""
+"""If fewer than one instance in `FEW` has moved, what was derived from the others is kept."""
 _instance = cache(Instance)
 """An instance that stays where it is, is the same object in each turn: it need not be made again,
 and a comparison of two deployments sees at once that it has not changed."""
