@@ -2,10 +2,11 @@
 
     python benchmarks/live_turn_parts.py                 # 1,000 hosts of ten instances each
     python benchmarks/live_turn_parts.py --hosts 10000 --rounds 4
+    python benchmarks/live_turn_parts.py --moving        # other loads in every turn
 
-The turn is that of the row `turn` of `speed.py`. A part does not contain the parts that it calls,
-and the garbage collector is off. Least of several turns; the first one is left out, as it writes a
-full line and compiles.
+The turn is that of the row `turn` of `speed.py`, or of the case `moving` of `side_by_side.py`. A
+part does not contain the parts that it calls, and the garbage collector is off. Least of several
+turns; the first one is left out, as it writes a full line and compiles.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from decisions import big_snapshot
+from side_by_side import snapshots_of
 
 from tidegate.loop import changes, journal, lines
 from tidegate.loop.controller import Controller
@@ -83,13 +84,15 @@ def main() -> None:
     reader = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     reader.add_argument("--hosts", type=int, default=1_000)
     reader.add_argument("--rounds", type=int, default=8)
+    reader.add_argument("--moving", action="store_true")
     given = reader.parse_args()
     watch()
+    seen = snapshots_of(given.hosts, given.moving)
     policy = create("local-threshold", violations=1)
     turns: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as folder, Journal(f"{folder}/j.jsonl", None) as written:
         for _ in range(1 + given.rounds):
-            world = RecordedWorld([big_snapshot(given.hosts, 10 * given.hosts)])
+            world = RecordedWorld([seen()])
             controller: Any = Controller(world, policy, written)
             controller._recorder._disk.call = lambda do: do()  # in this thread
             took_s.clear()

@@ -32,24 +32,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidegate.model import Snapshot
 
 HERE = Path(__file__).parents[1]
 Work = Callable[[], object]
 
 
-def turns_of(hosts: int, moving: bool) -> Callable[[], Work]:
-    """A function that makes a snapshot, and returns a turn of a controller that sees it.
+def snapshots_of(hosts: int, moving: bool) -> Callable[[], Snapshot]:
+    """A function that makes the snapshot of each turn, with ten instances for each host.
 
     moving: whether every snapshot has other loads, and another instance on another host.
     """
     from decisions import big_snapshot
 
-    from tidegate.loop.controller import Controller
-    from tidegate.loop.journal import Journal
-    from tidegate.model import Snapshot
     from tidegate.model.topology import Resources
-    from tidegate.policies import create
-    from tidegate.testing.worlds import RecordedWorld
 
     numbers = count()
 
@@ -64,6 +63,17 @@ def turns_of(hosts: int, moving: bool) -> Callable[[], Work]:
         found[turn] = replace(found[turn], host=f"host-{(turn + 1) % hosts}")
         return replace(snapshot, instances=tuple(found))
 
+    return seen
+
+
+def turns_of(hosts: int, moving: bool) -> Callable[[], Work]:
+    """A function that prepares a turn of a controller that sees the next of `snapshots_of`."""
+    from tidegate.loop.controller import Controller
+    from tidegate.loop.journal import Journal
+    from tidegate.policies import create
+    from tidegate.testing.worlds import RecordedWorld
+
+    seen = snapshots_of(hosts, moving)
     folder = tempfile.TemporaryDirectory()
     journal = Journal(f"{folder.name}/j.jsonl", None)
     policy = create("local-threshold", violations=1)

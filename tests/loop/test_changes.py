@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +18,7 @@ from tidegate.codec import from_plain, to_json, to_plain
 from tidegate.dashboard.journals import WatchedJournal
 from tidegate.errors import InputError
 from tidegate.loop.backend import Outcome
-from tidegate.loop.changes import Known, changed, changes
+from tidegate.loop.changes import Known, _expanded, changed, changes
 from tidegate.loop.journal import Journal, Rotation, Turn, TurnReader, last_turns, read_journal
 from tidegate.loop.lines import MOST_SINCE, SHORT
 from tidegate.loop.records import remembered
@@ -279,6 +282,30 @@ def test_the_changes_of_many_rows_are_the_same_whichever_rows_are_the_same_objec
     assert kept[-1].utilisation == (0.25 if 399 % every else 0.5)
     found = changes(old, replace(new, hosts=kept))
     assert found == ({} if 399 % every else {"set": {"hosts/399/utilisation": 0.5}})
+
+
+plain = [None, 0.0, 1.0, "x", math.nan, np.float64(0.5)]
+pairs = st.tuples(st.sampled_from([*plain, -0.0, 1, True, 0.5]), st.sampled_from(plain))
+
+
+@given(st.lists(pairs, min_size=4, max_size=12))
+def test_a_column_has_the_values_that_differ_one_by_one(rows: list[tuple[Any, Any]]) -> None:
+    olds, news = zip(*rows, strict=True)
+    other = [n for n, (old, new) in enumerate(rows) if old is not new and old != new]
+    found: dict[int, Any] = {}
+    written = changes(executors(olds), executors(news))
+    for text, value in written.get("set", {}).items():
+        found[int(text.split("/")[1])] = value
+    if written.get("columns"):
+        column = written["columns"]["hosts"]["executor"]
+        at = [n for a, b in column.get("at", [[0, len(rows)]]) for n in range(a, b)]
+        found |= dict(zip(at, _expanded(column, {}), strict=True))
+    assert [(n, repr(value)) for n, value in found.items()] == [(n, repr(news[n])) for n in other]
+
+
+def executors(values: Sequence[Any]) -> Snapshot:
+    leased = tuple(Host(f"h{n}", Resources(1.0), executor=v) for n, v in enumerate(values))
+    return Snapshot(0.0, Topology((Operator("u"),)), HostOffer(Resources(1.0)), leased)
 
 
 def test_few_values_are_no_column() -> None:

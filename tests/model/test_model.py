@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import math
 import pickle
+import random
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidegate.errors import InputError
 from tidegate.model import (
@@ -68,9 +71,58 @@ def test_an_instance_that_stays_is_the_same_object_in_the_next_snapshot(
     assert after.by_id["a-2"] == Instance("a-2", "a", "h2")
     assert seen("h2") is after, "the same placement is the same object"
     monkeypatch.setattr(snapshot_module, "MOST_INSTANCES", 0)  # what is remembered is limited
-    snapshot_module._deployment.cache_clear()
+    snapshot_module._last_placement.cache_clear()
     assert seen("h2") == after
     assert seen("h2").by_id["a-1"] is not after.by_id["a-1"]
+
+
+DERIVED = ("home", "by_host", "counts", "host_names", "by_id")
+
+
+def shown(deployment: Deployment) -> list[object]:
+    """A deployment and all that is derived from it, with the order of dictionaries."""
+    derived = [getattr(deployment, name) for name in DERIVED]
+    return [deployment.hosts, deployment.instances, *map(repr, derived)]
+
+
+@given(
+    homes=st.lists(st.sampled_from("abcd"), min_size=1, max_size=30),
+    moves=st.lists(st.tuples(st.integers(0, 29), st.sampled_from("abcd")), max_size=8),
+    asked=st.sets(st.sampled_from(DERIVED)),
+    more_hosts=st.none() | st.just("dcbae"),
+)
+def test_a_deployment_with_moved_instances_is_like_one_that_is_made_anew(
+    homes: list[str], moves: list[tuple[int, str]], asked: set[str], more_hosts: str | None
+) -> None:
+    before = [Instance(f"x-{n}", f"x{n % 3}", host) for n, host in enumerate(homes)]
+    moved = {n: replace(before[n], host=host) for n, host in moves if n < len(before)}
+    start = Deployment(tuple("abcd"), tuple(before))
+    seen = {name: getattr(start, name) for name in asked}  # what is known is taken over
+    kept = repr(seen)
+
+    after = start.with_moved(moved.values(), more_hosts)
+
+    every = [moved.get(n, one) for n, one in enumerate(before)]
+    assert shown(after) == shown(Deployment(tuple(more_hosts or "abcd"), tuple(every)))
+    assert repr(seen) == kept, "the deployment before is as it was"
+
+
+@pytest.mark.parametrize("instances", [1, 2, 40, 400])
+def test_the_requested_deployment_is_the_same_whatever_was_seen_before(instances: int) -> None:
+    rng = random.Random(instances)
+    hosts = [f"h{n}" for n in range(5)]
+    homes = rng.choices(hosts, k=instances)
+    for changes in (0, 1, 1, instances // 40, instances, 2, 0):
+        for n in rng.sample(range(instances), min(changes, instances)):
+            homes[n] = rng.choice(hosts)
+        placed = [InstanceReading(f"a-{n}", "a", host) for n, host in enumerate(homes)]
+        seen = replace(
+            snapshot(instances=()),
+            hosts=tuple(Host(name, CAPACITY) for name in hosts),
+            instances=tuple(placed),
+        ).requested
+        plain = Deployment(tuple(hosts), tuple(Instance(i.id, "a", i.host) for i in placed))
+        assert shown(seen) == shown(plain)
 
 
 def test_running_and_requested_are_not_confused() -> None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidegate.model import Deployment, Host, HostOffer, Instance, Snapshot
 from tidegate.model.topology import Edge, Operator, Resources, Topology
@@ -64,6 +66,51 @@ def test_an_instance_that_returns_has_not_moved() -> None:
     expected = {**FLEET.requested.home, started.id: "host-2"}
     del expected["q2-1"]
     assert packing.deployment.home == expected
+
+
+def test_a_packing_leaves_the_deployment_as_it_is() -> None:
+    snapshot = fleet_snapshot({"host-1": [1.0, 0.8], "host-2": [1.2], "host-3": []})
+    now = snapshot.requested
+    before = repr((now.by_host, now.home, now.counts))
+    packing = Packing(snapshot)
+    packing.move("q1-1", "host-3")
+    packing.stop("q2-1")
+    packing.start("q2", "host-2")
+    packing.release("host-3")
+    assert repr((now.by_host, now.home, now.counts)) == before
+
+
+@given(st.lists(st.tuples(st.sampled_from(["move", "start", "stop"]), st.integers(0, 99))))
+def test_the_planned_deployment_has_all_instances_in_order(tries: list[tuple[str, int]]) -> None:
+    packing = Packing(FLEET)
+    for kind, n in tries:
+        host, names = f"host-{n % 3 + 1}", sorted(packing.home)
+        if kind == "start":
+            packing.start(f"q{n % 2 + 1}", host)
+        elif names and kind == "move":
+            packing.move(names[n % len(names)], host)
+        elif names:
+            packing.stop(names[n % len(names)])
+    every = [i for placed in packing.hosts.values() for i in placed.values()]
+    assert repr(packing.deployment) == repr(Deployment(tuple(packing.hosts), tuple(every)))
+
+
+@pytest.mark.parametrize("missing", [0, 1, 7])
+def test_sizes_and_room_are_those_of_a_plain_sum(missing: int) -> None:
+    cores = {f"host-{h}": [0.1 * h + 0.01 * n for n in range(9)] for h in (1, 2, 3)}
+    snapshot = fleet_snapshot(cores)
+    seen = [replace(i, load=None) for i in snapshot.instances[:missing]]
+    snapshot = replace(snapshot, instances=(*seen, *snapshot.instances[missing:]))
+    packing = Packing(snapshot, "load", fill=0.7)
+    load = {i.id: i.load or snapshot.operator(i.operator).demand for i in snapshot.instances}
+    assert packing.sizes == load
+    assert list(packing.sizes) == sorted(load)
+    for host in snapshot.hosts:
+        left = host.capacity.cpu_cores * 0.7
+        for name in sorted(load):
+            if snapshot.requested.home[name] == host.id:
+                left -= load[name].cpu_cores
+        assert packing.free[host.id][0] == left
 
 
 def test_a_copy_shares_nothing_with_the_original() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -11,7 +13,7 @@ from tidegate.values import derived
 
 __all__ = ["Binding", "Deployment", "Instance", "Plan", "Prediction", "Reason", "Unmet"]
 
-_by_id, _operator = attrgetter("id"), attrgetter("operator")
+_by_id = attrgetter("id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,34 @@ class Deployment(Value):
         object.__setattr__(self, "hosts", tuple(sorted(self.hosts)))
         object.__setattr__(self, "instances", tuple(sorted(self.instances, key=_by_id)))
 
+    def with_moved(
+        self, moved: Iterable[Instance], hosts: Iterable[str] | None = None
+    ) -> Deployment:
+        """The deployment with some of its instances on other hosts.
+
+        In a large fleet most instances stay, and they are in order already: those that move are
+        looked up. With the same hosts, what was derived from the others is taken over.
+
+        moved: the instances as they are to be, each with the id and operator of one that is here.
+        hosts: all hosts, None for the same as here.
+        """
+        instances = list(self.instances)
+        pairs: list[tuple[Instance, Instance]] = []
+        for one in moved:
+            n = bisect_left(instances, one.id, key=_by_id)
+            pairs.append((instances[n], one))
+            instances[n] = one
+        made, known = object.__new__(Deployment), self.__dict__
+        made.__dict__["hosts"] = self.hosts if hosts is None else tuple(sorted(hosts))
+        made.__dict__["instances"] = tuple(instances)  # in order: there is nothing to sort
+        if hosts is None:
+            made.__dict__.update({k: known[k] for k in ("counts", "host_names") if k in known})
+            if "home" in known:
+                made.__dict__["home"] = self.home | {one.id: one.host for _, one in pairs}
+            if "by_host" in known:
+                made.__dict__["by_host"] = _moved_between(self.by_host, pairs)
+        return made
+
     @derived
     def by_id(self) -> dict[str, Instance]:
         """Instances by id."""
@@ -59,12 +89,23 @@ class Deployment(Value):
     @derived
     def counts(self) -> Counter[str]:
         """Instances by operator."""
-        return Counter(map(_operator, self.instances))
+        return Counter([instance.operator for instance in self.instances])
 
     @derived
     def home(self) -> dict[str, str]:
         """Host by instance."""
         return {instance.id: instance.host for instance in self.instances}
+
+
+def _moved_between(
+    by_host: dict[str, dict[str, Instance]], moved: Iterable[tuple[Instance, Instance]]
+) -> dict[str, dict[str, Instance]]:
+    """Instances on each host after some have moved. moved: each before and after."""
+    found = by_host.copy()
+    for was, one in moved:
+        found[was.host] = {name: i for name, i in found[was.host].items() if name != was.id}
+        found[one.host] = dict(sorted([*found[one.host].items(), (one.id, one)]))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

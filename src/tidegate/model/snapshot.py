@@ -15,7 +15,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from operator import attrgetter
+from itertools import compress, starmap
+from operator import ne
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 from tidegate.codec import Sorted, Value
@@ -44,10 +45,10 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-_id, _operator, _host = attrgetter("id"), attrgetter("operator"), attrgetter("host")
-_status = attrgetter("status")
 MOST_INSTANCES = 200_000
 """Instances that are remembered."""
+FEW = 50
+"""If fewer than one instance in `FEW` has moved, what was derived from the others is kept."""
 _instance = cache(Instance)
 """An instance that stays where it is, is the same object in each turn: it need not be made again,
 and a comparison of two deployments sees at once that it has not changed."""
@@ -108,14 +109,18 @@ class Host(Value):
         >>> Host("h", Resources(2), utilisation=0.5, network_share=0.9).pressure
         0.9
         """
-        most = self.utilisation
-        if most is None:
+        most, memory, network = self.utilisation, self.memory_share, self.network_share
+        if (
+            most is None
+            or (memory is None and "memory_mb" in self.limits)
+            or (network is None and "network_mbps" in self.limits)
+        ):
             return None
-        for name, share in (("memory_mb", self.memory_share), ("network_mbps", self.network_share)):
-            if share is not None:
-                most = max(most, share)
-            elif name in self.limits:
-                return None
+        # Written out for speed: policies ask this of each host at every turn.
+        if memory is not None and memory > most:
+            most = memory
+        if network is not None and network > most:
+            most = network
         return most
 
     @property
@@ -567,7 +572,7 @@ class Snapshot(Value):
     @derived
     def running_hosts(self) -> tuple[Host, ...]:
         """Running hosts, in lease order."""
-        return tuple(host for host in self.hosts if host.status == "running")
+        return tuple([host for host in self.hosts if host.status == "running"])
 
     @derived
     def hosts_running(self) -> int:
@@ -594,10 +599,14 @@ class Snapshot(Value):
         """The requested deployment: what runs or starts, without what drains or stops."""
         kept = {host.id: None for host in self.hosts if host.status != "draining"}
         staying: Sequence[InstanceReading] = self.instances
-        if len(kept) < len(self.hosts) or "stopping" in map(_status, staying):
+        if len(kept) < len(self.hosts) or "stopping" in [one.status for one in staying]:
             staying = [i for i in staying if i.status != "stopping" and i.host in kept]
-        names, operators, hosts = (tuple(map(get, staying)) for get in (_id, _operator, _host))
-        return _deployment(tuple(kept), names, operators, hosts)
+        return _deployment(
+            tuple(kept),
+            tuple([one.id for one in staying]),
+            tuple([one.operator for one in staying]),
+            tuple([one.host for one in staying]),
+        )
 
     @derived
     def unrequested(self) -> tuple[Instance, ...]:
@@ -698,18 +707,38 @@ class Snapshot(Value):
         return tuple(absent)
 
 
-@lru_cache(maxsize=2)
 def _deployment(
     hosts: tuple[str, ...], names: tuple[str, ...], operators: tuple[str, ...], on: tuple[str, ...]
 ) -> Deployment:
     """The deployment of instances with these names and operators, each on a host.
 
     Most snapshots have the placement of the one before, and then the same object: what was derived
-    from it stands, and a comparison of two plans sees at once that nothing has changed.
+    from it stands, and a comparison of two plans sees at once that nothing has changed. Where a few
+    instances have moved, what was derived from the others stands.
     """
     if _instance.cache_info().currsize > MOST_INSTANCES:
         _instance.cache_clear()
-    return Deployment(hosts, tuple(map(_instance, names, operators, on)))
+    last = _last_placement(hosts, names, operators)
+    made: Deployment | None = None
+    if last:
+        was_on, before = last[0]
+        if on == was_on:
+            return before
+        moved = list(compress(zip(names, operators, on, strict=True), map(ne, on, was_on)))
+        if FEW * len(moved) < len(names):
+            made = before.with_moved(starmap(_instance, moved))
+    if made is None:
+        made = Deployment(hosts, tuple(map(_instance, names, operators, on)))
+    last[:] = [(on, made)]
+    return made
+
+
+@lru_cache(maxsize=2)
+def _last_placement(
+    hosts: tuple[str, ...], names: tuple[str, ...], operators: tuple[str, ...]
+) -> list[tuple[tuple[str, ...], Deployment]]:
+    """Where these instances were last, and the deployment; empty at first, to be filled."""
+    return []
 
 
 _OF_READINGS = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, cast
 
 from tidegate.model import (
     Deployment,
@@ -64,7 +64,8 @@ class Packing:
         self._measure: Measure = measure
         self._moved: set[str] = set()
         """Instances that were started, moved or stopped."""
-        if deployment is None and not start.counts.keys() >= snapshot.topology.by_name.keys():
+        # Instances of a snapshot are of operators in its topology: lengths are enough to compare.
+        if deployment is None and len(start.counts) < len(snapshot.topology.by_name):
             self._revive()
 
     # Most decisions change nothing and never need these. All are computed from the initial
@@ -77,9 +78,12 @@ class Packing:
 
     @derived
     def hosts(self) -> dict[str, dict[str, Instance]]:
-        """The instances on each host by name, hosts in lease order."""
+        """The instances on each host by name, hosts in lease order.
+
+        Those of a host are the initial ones until they change (`_own`), as most never do.
+        """
         start = self._start.by_host
-        return {host: start[host].copy() for host in self._first_hosts}
+        return {host: start[host] for host in self._first_hosts}
 
     @derived
     def _first_hosts(self) -> tuple[str, ...]:
@@ -102,7 +106,13 @@ class Packing:
     def free(self) -> dict[str, list[float]]:
         """Cores, megabytes and megabits per second that are left on each host."""
         have, else_has = self.snapshot.capacities, self.snapshot.offer.capacity
-        free = {host: self._room(have.get(host, else_has)) for host in self._first_hosts}
+        free: dict[str, list[float]] = {}
+        known, room = else_has, self._room(else_has)
+        for host in self._first_hosts:
+            capacity = have.get(host, else_has)
+            if capacity is not known:  # as of most hosts
+                known, room = capacity, self._room(capacity)
+            free[host] = room.copy()
         # The first sizes are those of the initial instances, in their order.
         for size, host in zip(self.sizes.values(), self._start.home.values(), strict=False):
             left = free[host]
@@ -202,7 +212,7 @@ class Packing:
         """Stop an instance."""
         host = self.home.pop(instance_id)
         self._moved.add(instance_id)
-        instance = self.hosts[host].pop(instance_id)
+        instance = self._own(host).pop(instance_id)
         size, left = self.sizes[instance_id], self.free[host]
         left[0] += size.cpu_cores
         left[1] += size.memory_mb
@@ -263,6 +273,10 @@ class Packing:
         moved = {name for name in self._moved if home.get(name) != before.get(name)}
         if not moved and self.hosts.keys() == self._start.host_names:
             return self._start
+        unique = len(before) == len(self._start.instances)
+        if unique and all(name in home and name in before for name in moved):
+            there = (self.hosts[home[name]][name] for name in moved)
+            return self._start.with_moved(there, self.hosts)
         # Those that stay are in order already, which makes it quick to sort all.
         stay = [i for i in self._start.instances if i.id not in moved]
         new = [self.hosts[home[name]][name] for name in moved if name in home]
@@ -323,9 +337,16 @@ class Packing:
             capacity.network_mbps * (fill if "network_mbps" in limits else 1.0),
         ]
 
+    def _own(self, host: str) -> dict[str, Instance]:
+        """The instances on a host, to change."""
+        placed = self.hosts[host]
+        if placed is self._start.by_host.get(host):
+            placed = self.hosts[host] = placed.copy()
+        return placed
+
     def _put(self, instance: Instance) -> None:
         name, host = instance.id, instance.host
-        self.hosts[host][name] = instance
+        self._own(host)[name] = instance
         self.home[name] = host
         self._moved.add(name)
         size, left = self.sizes[name], self.free[host]
@@ -409,6 +430,9 @@ def sizes_of(snapshot: Snapshot, deployment: Deployment, measure: Measure) -> di
     if measure == "demand":
         return {i.id: operators[i.operator].demand for i in deployment.instances}
     loads = snapshot.loads
+    sizes = dict(zip(deployment.home, map(loads.get, deployment.home), strict=True))
+    if all(sizes.values()):  # every load was measured
+        return cast(dict[str, Resources], sizes)
     return {i.id: loads.get(i.id) or operators[i.operator].demand for i in deployment.instances}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 
 from tidegate.model import Host, Unmet
 from tidegate.packing import Packing
@@ -39,7 +40,8 @@ def relieve(
     marked: list[str] = []
     for host, amount in excess.items():
         resource = packing.snapshot.host[host].tightest
-        loads = {name: getattr(packing.sizes[name], resource) for name in packing.hosts[host]}
+        load_of, sizes = attrgetter(resource), packing.sizes
+        loads = {name: load_of(sizes[name]) for name in packing.hosts[host]}
         chosen = list(select(loads, amount))
         if len(chosen) == len(loads) and chosen:
             chosen.remove(max(chosen, key=lambda name: loads[name]))

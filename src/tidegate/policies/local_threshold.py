@@ -163,12 +163,13 @@ class LocalThreshold(ThreeUtilisations):
     def _watch(self, host: Host, watch: Watch | None, now_s: float, first: bool) -> Watch:
         if watch is None:  # a host that has just come up is empty, not underloaded
             watch = _UNWATCHED if first else Watch(quiet_until_s=now_s + self.grace_s)
-        if host.pressure is None:
+        pressure = host.pressure
+        if pressure is None:
             return watch  # a missing measurement neither adds to a violation nor ends it
         if not self.is_quiet(watch.quiet_until_s, now_s):
-            if host.pressure > self.upper:
+            if pressure > self.upper:
                 return Watch(watch.over + 1, 0, watch.quiet_until_s)
-            if host.pressure < self.lower:
+            if pressure < self.lower:
                 return Watch(0, watch.under + 1, watch.quiet_until_s)
         if watch.over or watch.under:
             return Watch(0, 0, watch.quiet_until_s)

@@ -46,9 +46,9 @@ def select_to_move(
     resolution = max(resolution, math.fsum(loads.values()) / MOST_STEPS)
     steps = {name: math.floor(load / resolution + 1e-6) for name, load in loads.items()}
     # Ascending, so that going back through the rows meets the largest first: fewer moves.
-    names = sorted((name for name in steps if steps[name] > 0), key=lambda name: steps[name])
+    names = sorted([name for name, more in steps.items() if more > 0], key=steps.__getitem__)
     goal = math.ceil(needed / resolution - 1e-6)
-    if sum(steps[name] for name in names) <= goal:
+    if sum(map(steps.__getitem__, names)) <= goal:
         return tuple(name for name in loads if loads[name] > 0)
 
     rows = [1]
