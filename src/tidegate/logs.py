@@ -69,7 +69,8 @@ class log_fields:  # noqa: N801
         self._fields = fields
 
     def __enter__(self) -> None:
-        self._token = _known.set({**_known.get(), **self._fields})
+        known = _known.get()
+        self._token = _known.set({**known, **self._fields} if known else self._fields)
 
     def __exit__(self, *error: object) -> None:
         _known.reset(self._token)

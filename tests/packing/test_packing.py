@@ -37,6 +37,16 @@ def test_it_does_not_matter_when_the_room_left_is_asked_for() -> None:
     assert alone.free == {}
 
 
+def test_the_room_on_hosts_that_may_be_full_is_known_without_listing_them() -> None:
+    def never() -> tuple[Host, ...]:
+        raise AssertionError("nobody needs the hosts")
+
+    known = {name: value for name, value in vars(FLEET).items() if name != "hosts"}
+    known |= {"requested": FLEET.requested, "capacities": FLEET.capacities}
+    unlisted = Snapshot.unchecked(**known, hosts_later=never)
+    assert Packing(unlisted).free == Packing(FLEET).free
+
+
 def test_a_decision_that_changes_nothing_lists_no_hosts() -> None:
     packing = Packing(FLEET)
     assert packing.host_count == 3

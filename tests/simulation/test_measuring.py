@@ -81,6 +81,7 @@ def test_what_a_world_says_it_knows_is_what_a_snapshot_would_compute(seed: int) 
         assert {host.id for host in again.hosts} == set(snapshot.capacities)
         assert (again.rates, again.loads) == (snapshot.rates, snapshot.loads)
         assert again.queues == snapshot.queues
+        assert again.hosts_running == snapshot.hosts_running
         assert (again.batched, again.delayed) == (snapshot.batched, snapshot.delayed) == ((), ())
         assert list(again.rates.arrived) == list(snapshot.rates.arrived)
         seen.add(len(snapshot.hosts))
@@ -108,6 +109,24 @@ def test_rates_are_known_without_the_readings() -> None:
                 reading.arrival_rate_per_s,
                 reading.processed_per_s,
             )
+
+
+def test_a_missing_queue_length_is_found_without_the_readings() -> None:
+    world = poisson_world(chain(0.1), 8.0, 1)
+    world.advance(60)
+    snapshot = world.observe()
+    assert snapshot.missing(["operator.queue_length"]) == ()
+    assert "operators" not in vars(snapshot)
+
+
+def test_hosts_that_run_are_counted_without_listing_them() -> None:
+    topology = chain(0.1, demand=1.0)
+    world = poisson_world(topology, 8.0, 1, offer=OFFER)
+    world.apply(Plan(running(topology, 2, hosts=2)))
+    snapshot = world.observe()  # the second host is starting
+    assert snapshot.hosts_running == 1
+    assert "hosts" not in vars(snapshot)
+    assert [host.status for host in snapshot.hosts] == ["running", "starting"]
 
 
 def test_measurements_can_come_late() -> None:

@@ -17,13 +17,16 @@ def overloaded_queries(snapshot: Snapshot) -> tuple[str, ...]:
     admits no more, or whose SLO is below the best possible latency; such operators do not count.
     """
     arrived, processed = snapshot.rates
-    slos, found = snapshot.topology.slos_s, set[str]()
+    slos = snapshot.topology.slos_s
+    found = {
+        name
+        for name in snapshot.topology.entries
+        if (arrives := arrived[name]) is not None
+        and (done := processed[name]) is not None
+        and arrives > MORE * done
+    }
     if snapshot.delayed:
-        found = {r.operator for r in snapshot.delayed if _later(r, slos.get(r.operator))}
-    for name in snapshot.topology.entries:
-        arrives, done = arrived[name], processed[name]
-        if arrives is not None and done is not None and arrives > MORE * done:
-            found.add(name)
+        found |= {r.operator for r in snapshot.delayed if _later(r, slos.get(r.operator))}
     if not found:
         return ()
     found -= {r.operator for r in snapshot.batched if _beyond_help(r, slos.get(r.operator))}

@@ -97,10 +97,12 @@ class Host(Value):
     limits: Annotated[frozenset[str], Sorted] = frozenset()
 
     def __post_init__(self) -> None:
-        for name in ("utilisation", "memory_share", "network_share"):
-            share = getattr(self, name)
+        # Compared here first: the names for a message cost time at every turn.
+        for share in (self.utilisation, self.memory_share, self.network_share):
             if share is not None and not 0 <= share < math.inf:
-                finite(share, f"host {self.id}: {name}", low=0)
+                for name in ("utilisation", "memory_share", "network_share"):
+                    if getattr(self, name) is not None:
+                        finite(getattr(self, name), f"host {self.id}: {name}", low=0)
 
     @property
     def pressure(self) -> float | None:
@@ -696,6 +698,8 @@ class Snapshot(Value):
                     and r.arrival_rate_per_s != 0
                     and (r.batches is None or r.batches.cost is None)
                 ]
+            elif need == "operator.queue_length":  # which is known without readings
+                absent += [f"{o}.{name}" for o, waiting in self.queues.items() if waiting is None]
             elif kind == "operator":
                 absent += [
                     f"{o}.{name}" for o, r in self.reading.items() if getattr(r, name) is None

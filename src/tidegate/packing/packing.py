@@ -89,7 +89,9 @@ class Packing:
     def _first_hosts(self) -> tuple[str, ...]:
         """The hosts of the initial deployment, in lease order."""
         kept = self._start.host_names
-        known = [host for host in self.snapshot.capacities if host in kept]
+        known = tuple([host for host in self.snapshot.capacities if host in kept])
+        if len(known) == len(kept):
+            return known
         return tuple(dict.fromkeys((*known, *self._start.hosts)))
 
     @derived
@@ -169,7 +171,10 @@ class Packing:
 
     def received(self, host: str) -> bool:
         """Whether the host has received an instance since the decision began."""
-        return any(self._start.home.get(name) != host for name in self.hosts[host])
+        if not self._moved:
+            return False
+        here, before = self.home, self._start.home
+        return any(here.get(name) == host != before.get(name) for name in self._moved)
 
     def may_start(self, operator: str, more: int = 1) -> bool:
         """Whether the operator may have `more` further instances."""
@@ -325,16 +330,24 @@ class Packing:
         return numbers
 
     @derived
-    def _limits(self) -> frozenset[str]:
-        """The resources besides CPU that are filled only up to `fill`."""
-        return frozenset().union(*(host.limits for host in self.snapshot.hosts))
+    def _shares(self) -> tuple[float, float, float]:
+        """The shares of a host's cores, memory and network that may be filled."""
+        fill = self.fill
+        if fill == 1.0:  # hosts that nobody has asked for so far are not computed
+            return 1.0, 1.0, 1.0
+        limits: frozenset[str] = frozenset().union(*(host.limits for host in self.snapshot.hosts))
+        return (
+            fill,
+            fill if "memory_mb" in limits else 1.0,
+            fill if "network_mbps" in limits else 1.0,
+        )
 
     def _room(self, capacity: Resources) -> list[float]:
-        fill, limits = self.fill, self._limits
+        cores, memory, network = self._shares
         return [
-            capacity.cpu_cores * fill,
-            capacity.memory_mb * (fill if "memory_mb" in limits else 1.0),
-            capacity.network_mbps * (fill if "network_mbps" in limits else 1.0),
+            capacity.cpu_cores * cores,
+            capacity.memory_mb * memory,
+            capacity.network_mbps * network,
         ]
 
     def _own(self, host: str) -> dict[str, Instance]:

@@ -328,7 +328,7 @@ class BtuTurn:
             return -1.0
         p = self.policy
         return release_utility(
-            packing.counts[operator],
+            packing.count(operator),
             self.compared_counts(packing),
             durations[-1] if durations else 0.0,
             self.target_s(operator),
@@ -412,6 +412,8 @@ class BtuTurn:
         """Release or prolong each host whose paid time ends."""
         now = self.snapshot.time_s
         ending = [h for h in self.snapshot.running_hosts if self.ends_soon(h, now)]
+        if not ending:
+            return
         blind = self.snapshot.missing(self.policy.needs)
         for host in ending:
             if len(self.packing.hosts) == 1:
@@ -473,7 +475,7 @@ class BtuTurn:
         for operator, instances in by_operator.items():
             if self.utility(trial, operator) <= 0:
                 continue
-            total = trial.counts[operator]
+            total = trial.count(operator)
             most = min(max(1, math.floor(self.release_limit * total)), total - 1, len(instances))
             for instance in instances[:most]:
                 trial.stop(instance.id)

@@ -97,7 +97,10 @@ class Lag(Policy):
 
 def _since(past: Past, now_s: float, window_s: float) -> Past:
     """What is within a window. After the clock went back, later entries count as of now."""
-    return tuple((min(at, now_s), count) for at, count in past if at > now_s - window_s)
+    kept = [look for look in past if look[0] > now_s - window_s]
+    if kept and kept[-1][0] > now_s:  # the last one is the latest
+        kept = [(min(at, now_s), count) for at, count in kept]
+    return tuple(kept)
 
 
 def _partitions(snapshot: Snapshot) -> int:

@@ -139,6 +139,10 @@ class QTable(Value):
         """The table with another last decision."""
         return QTable(self.rows, self.visits, pending, self.quiet_until_s)
 
+    def quiet_until(self, until_s: float) -> QTable:
+        """The table with another end of its grace."""
+        return QTable(self.rows, self.visits, self.pending, until_s)
+
 
 # The paper's Table I by distance: the reward of an action by how far the utilisation is beyond the
 # threshold that asks for it, and of doing nothing by how far it is outside the band. The paper
@@ -271,7 +275,7 @@ class Sarsa(ThreeUtilisations):
             if count := moved[host.id]:
                 text = f"{self._at(host)} scale out: {count} operators leave"
                 packing.because("overload", text, host.id)
-                tables[host.id] = replace(tables[host.id], quiet_until_s=now + self.grace_s)
+                tables[host.id] = tables[host.id].quiet_until(now + self.grace_s)
             elif excess[host.id] <= 0:
                 text = (
                     f"{self._at(host)} scale out, but it is not above {self.target:.2f}: cancelled"
@@ -290,13 +294,13 @@ class Sarsa(ThreeUtilisations):
                 tables[host.id] = self._cancelled(tables[host.id])
         for name in self.affected(packing):
             if name in tables:  # a host that is leased now gets its table when it is up
-                tables[name] = replace(tables[name], quiet_until_s=now + self.grace_s)
+                tables[name] = tables[name].quiet_until(now + self.grace_s)
         kept = {host: table for host, table in tables.items() if packing.has(host)}
         return packing.plan(), SarsaMemory(kept)
 
     def _new_table(self, now_s: float, first: bool) -> QTable:
         table = QTable.from_thresholds(self.lower, self.upper)
-        return table if first else replace(table, quiet_until_s=now_s + self.grace_s)
+        return table if first else table.quiet_until(now_s + self.grace_s)
 
     def begun(self, host: Host, state: int, action: int, snapshot: Snapshot) -> Pending:
         """A decision, with what its reward will be compared with."""

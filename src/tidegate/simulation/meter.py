@@ -106,6 +106,12 @@ class Roster:
         """The moment from which all images of a host are loaded, and these images."""
         return [(max(known.values(), default=0.0), frozenset(known)) for known in self._images]
 
+    def hosts_running(self, now_s: float) -> int:
+        """How many of `hosts` run."""
+        return len(
+            [1 for host, draining, _ in self._hosts if not draining and host.ready_s <= now_s]
+        )
+
     def hosts(self, now_s: float, seen: Readings | None) -> tuple[Host, ...]:
         """The hosts at that moment, with the latest measurements."""
         hosts = []
@@ -401,6 +407,8 @@ class Meter:
         known: dict[str, Any] = {}
         if roster.up_s <= now_s:
             known["running"] = hosts.requested
+        else:
+            known["hosts_running"] = roster.hosts_running(now_s)
         if seen:
             known["queues_later"] = seen.queues
             if seen.rates is not None:

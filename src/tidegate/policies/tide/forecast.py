@@ -9,7 +9,7 @@ margins. Weights follow the scores, and the forecast is the weighted median.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
@@ -82,12 +82,19 @@ class Histogram(Value):
 
     def ratios(self, quantiles: Sequence[float]) -> list[float]:
         """For each of the quantiles, the ratio that is exceeded in a share of 1 - quantile."""
-        # Most bins are empty, so they are passed over once for all quantiles.
-        filled = list(compress(enumerate(self.counts, 1), self.counts))[::-1]
-        return [_ratio(filled, (1 - quantile) * self.seen) for quantile in quantiles]
+        # Most bins are empty, among them all above the largest ratio so far.
+        counts = self.counts[::-1]
+        return [
+            _ratio(compress(zip(_DOWNWARDS, counts, strict=True), counts), (1 - q) * self.seen)
+            for q in quantiles
+        ]
 
 
-def _ratio(filled: Sequence[tuple[int, float]], left: float) -> float:
+_DOWNWARDS = range(BINS_PER_DOUBLING * (HIGHEST - LOWEST), 0, -1)
+"""Numbers of the bins, from the top."""
+
+
+def _ratio(filled: Iterable[tuple[int, float]], left: float) -> float:
     """The ratio above which there are `left` entries. filled: bins from the top, with entries."""
     for place, count in filled:
         if left <= count:

@@ -15,6 +15,7 @@ from tidegate.policies.tide.forecast import Ensemble, Forecast
 from tidegate.policies.tide.need import Need, read_need
 from tidegate.policies.tide.promise import MOST_TURNS, Promise, late_now, longest_s
 from tidegate.units import show_duration, show_share
+from tidegate.values import derived
 
 __all__ = ["Tide", "TideMemory"]
 
@@ -175,9 +176,10 @@ class Tide(Policy):
         raised = self._raised(snapshot, memory.promise.care, now, forecast.top_per_s)
         # What was learned, in silence for example, does not apply to a rate beyond all forecasts.
         overtaken = memory.overtaken and max(raised, forecast.rate_per_s) < now
-        provided = replace(
-            forecast, rate_per_s=max(forecast.rate_per_s, raised, now if overtaken else 0.0)
-        )
+        provided = forecast
+        most = max(forecast.rate_per_s, raised, now if overtaken else 0.0)
+        if most > forecast.rate_per_s:
+            provided = replace(forecast, rate_per_s=most)
         hosts, unmet = self._hosts(packing, need, provided, rate, memory)
         spare = self._spare(snapshot, need, price / memory.part_late, packing.host_count, rate)
         hosts = self._limited(packing, max(hosts, need.busy + spare if spare else 0.0))
@@ -252,11 +254,15 @@ class Tide(Policy):
         since_s = memory.idle_since_s if memory.idle_since_s is not None else now_s
         since_s = min(since_s, now_s)  # the clock may have been set back
         came_s = now_s - (snapshot.interval_s or 0.0) - longest_s(snapshot)
-        memory = replace(
-            memory,
-            late_work=FADE * memory.late_work + late * need.busy,
-            missing=FADE * memory.missing + missing * need.busy,
-            idle_since_s=since_s if idle else None,
+        memory = TideMemory(
+            memory.promise,
+            memory.ensemble,
+            memory.needs,
+            memory.per_host,
+            memory.overtaken,
+            FADE * memory.late_work + late * need.busy,
+            FADE * memory.missing + missing * need.busy,
+            since_s if idle else None,
         )
         return memory, not unmet and not (idle and since_s <= came_s)
 
@@ -290,7 +296,7 @@ class Tide(Policy):
 
     # --- what it takes ------------------------------------------------------------------------
 
-    @property
+    @derived
     def _most_price(self) -> float:
         """The largest multiple of the price of a late item.
 
