@@ -158,7 +158,7 @@ class Scenario:
         hosts = [f"host-{n}" for n in range(1, self.initial_hosts + 1)]
         single = all(operator.max_instances == 1 for operator in topology.operators)
         placed: list[Instance] = []
-        if self.shared:
+        if self.batches is not None and len(self.topology.operators) > 1:
             return _spread(topology, hosts, max(1, math.floor(self.offer.capacity.cpu_cores)))
         if single:
             for n, operator in enumerate(topology.operators):
@@ -184,20 +184,22 @@ def _items(workload: Workload, names: list[str]) -> dict[str, float]:
 
 
 def _spread(topology: Topology, hosts: list[str], slots: int) -> Deployment:
-    """Instances on all slots of the hosts, for queries that share them: in turn, as live.
+    """Instances on all slots of the hosts, query by query in turn, as live.
 
     At least one of each query, since a snapshot shows what a query has.
     """
     names = list(topology.by_name)
     counts = dict.fromkeys(names, 0)
+    limits = {name: topology.by_name[name].max_instances for name in names}
     placed: list[Instance] = []
     # With more queries than slots, an instance is a share of a slot.
     share = min(1.0, max(operator.demand.cpu_cores for operator in topology.operators) or 1.0)
     for host in hosts:
         for _ in range(math.floor(slots / share + 1e-9)):
-            name = min(names, key=counts.__getitem__)
-            limit = topology.by_name[name].max_instances
-            if limit is None or counts[name] < limit:
+            # Slots that a query with a limit cannot use go to the others.
+            able = [name for name in names if counts[name] < (limits[name] or math.inf)]
+            if able:
+                name = min(able, key=counts.__getitem__)
                 counts[name] += 1
                 placed.append(Instance(f"{name}-{counts[name]}", name, host))
     for n, name in enumerate(name for name in names if not counts[name]):
