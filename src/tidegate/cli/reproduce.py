@@ -55,7 +55,7 @@ def reproduce(
     seeds: Annotated[
         int | None,
         typer.Option(
-            help="Runs of each experiment; default 10 (FUGU: 200, VISP: 30), with --quick 3 (FUGU: "
+            help="Runs of each experiment; default 10 (FUGU: 100, VISP: 30), with --quick 3 (FUGU: "
             "1)."
         ),
     ] = None,

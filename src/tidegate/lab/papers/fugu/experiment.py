@@ -213,7 +213,7 @@ def _what_decides(results: FuguResults) -> str:
     return _table(title, rows)
 
 
-SEEDS = 200
+SEEDS = 100
 """Differences of latency vary so much that ten seeds left five claims unclear, see designs/022."""
 
 PAPER = Paper(
