@@ -438,3 +438,9 @@ def test_seeds_count_in_a_quick_run_too(monkeypatch: pytest.MonkeyPatch) -> None
     for words in (("--quick", "--seeds", "2"), ("--quick",), ()):
         assert tidegate("reproduce", "fugu", "--json", *words).returncode == 0
     assert asked == [2, 1, PAPER.seeds]
+
+
+def test_a_first_day_that_no_other_fits_is_passed_over() -> None:
+    """Seed 53's first day within the axis has so few trades that the others are beyond it."""
+    assert FuguWorld(53)._day_seeds == (5304, 5305, 5306)
+    assert FuguWorld(21)._day_seeds[0] > 2100

@@ -363,16 +363,22 @@ class FuguWorld:
 
     @cached_property
     def _day_seeds(self) -> tuple[int, ...]:
-        """Seeds of the next three generated days that stay within the paper's axis."""
-        found: list[int] = []
-        level = 1.0
-        for seed in range(DAYS_APART * self.seed + 1, DAYS_APART * (self.seed + 1)):
-            level = level if found else ExchangeDay(seed).level_per_s
-            peak = float(exchange_minutes(seed).max()) * ExchangeDay(seed).level_per_s / level
-            if TICKS_PER_S * peak <= AXIS_PER_S:
-                found.append(seed)
-            if len(found) == DAYS:
-                return tuple(found)
+        """Seeds of the next three generated days that stay within the paper's axis.
+
+        A first day with so few trades that no two others stay within it next to it is passed over.
+        """
+        days = range(DAYS_APART * self.seed + 1, DAYS_APART * (self.seed + 1))
+        for first in days:
+            found: list[int] = []
+            level = ExchangeDay(first).level_per_s
+            for seed in range(first, days.stop):
+                peak = float(exchange_minutes(seed).max()) * ExchangeDay(seed).level_per_s / level
+                if TICKS_PER_S * peak <= AXIS_PER_S:
+                    found.append(seed)
+                elif seed == first:
+                    break
+                if len(found) == DAYS:
+                    return tuple(found)
         raise AssertionError("no days within the axis")
 
     def day(self, number: int) -> SectorDay:
