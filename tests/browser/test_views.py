@@ -172,7 +172,7 @@ def test_hosts_have_the_names_of_their_executors(browser: Browser, tmp_path: Pat
         assert not screen.complaints
 
 
-def test_offered_shed_and_processed_are_three_figures(browser: Browser, tmp_path: Path) -> None:
+def test_offered_dropped_and_processed_are_three_figures(browser: Browser, tmp_path: Path) -> None:
     snapshot = engine_snapshot(30_000, [10_000, 10_000])
     readings = tuple(
         replace(
@@ -189,7 +189,7 @@ def test_offered_shed_and_processed_are_three_figures(browser: Browser, tmp_path
     with serving(tmp_path / "run.jsonl", port=0) as url, opened(browser, url) as screen:
         page = screen.show("timeline")
         page.locator(".marks g[role=option]").first.click(force=True)
-        section = page.locator("dialog.sheet section", has_text="Load shedding")
+        section = page.locator("dialog.sheet section", has_text="Dropped items")
         assert "30 % of the input is dropped" in section.inner_text().replace("\u00a0", " ")
         cells = section.locator("tbody td").all_inner_texts()
         assert cells[-3:] == ["30 k/s", "9500/s", "20 k/s"]

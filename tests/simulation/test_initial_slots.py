@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tidegate.model import HostOffer
@@ -44,12 +46,23 @@ def test_a_query_with_few_tasks_leaves_its_slots_to_the_others(
     assert [running[name] for name in ("extract", "match", "aggregate")] == counts
 
 
-def test_slots_that_no_query_can_use_stay_free() -> None:
+@pytest.mark.parametrize("demand", [Resources(2), Resources(1, 400.0)])
+def test_queries_that_need_more_than_a_slot_do_not_overfill_their_hosts(demand: Resources) -> None:
+    scenario = chain(None, shared=False)
+    offer = HostOffer(Resources(6, 1200.0), max_hosts=5)
+    large = tuple(Operator(o.name, demand, 0.2) for o in scenario.topology.operators)
+    topology = Topology(large, scenario.topology.sources, scenario.topology.edges)
+    initial = replace(scenario, offer=offer, topology=topology).initial(topology)
+    for host in initial.hosts:
+        count = sum(instance.host == host for instance in initial.instances)
+        assert count == 3
+
+
+def test_slots_that_no_query_can_use_stay_free_on_all_hosts() -> None:
     scenario = chain(4, shared=False)
     few = tuple(
         Operator(o.name, o.demand, 0.2, max_instances=2) for o in scenario.topology.operators
     )
-    counts = scenario.initial(
-        Topology(few, scenario.topology.sources, scenario.topology.edges)
-    ).counts
-    assert set(counts.values()) == {2}
+    initial = scenario.initial(Topology(few, scenario.topology.sources, scenario.topology.edges))
+    assert set(initial.counts.values()) == {2}
+    assert {instance.host for instance in initial.instances} == set(initial.hosts)

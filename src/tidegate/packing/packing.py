@@ -80,7 +80,8 @@ class Packing:
     def hosts(self) -> dict[str, dict[str, Instance]]:
         """The instances on each host by name, hosts in lease order.
 
-        Those of a host are the initial ones until they change (`_own`), as most never do.
+        To read, not to change: those of a host are the initial deployment's own until one of them
+        moves (`_own`), as most never do.
         """
         start = self._start.by_host
         return {host: start[host] for host in self._first_hosts}

@@ -153,12 +153,22 @@ class Scenario:
             pooled=pooled,
         )
 
+    @property
+    def _slots_are_instances(self) -> bool:
+        """Whether several queries run in micro-batches, and any of them in any slot."""
+        operators = self.topology.operators
+        return (
+            self.batches is not None
+            and len(operators) > 1
+            and all(o.demand.fits(Resources(1.0)) for o in operators)
+        )
+
     def initial(self, topology: Topology) -> Deployment:
         """Full hosts at the start, or shards spread evenly over them."""
         hosts = [f"host-{n}" for n in range(1, self.initial_hosts + 1)]
         single = all(operator.max_instances == 1 for operator in topology.operators)
         placed: list[Instance] = []
-        if self.batches is not None and len(self.topology.operators) > 1:
+        if self.shared or self._slots_are_instances:
             return _spread(topology, hosts, max(1, math.floor(self.offer.capacity.cpu_cores)))
         if single:
             for n, operator in enumerate(topology.operators):
@@ -191,17 +201,24 @@ def _spread(topology: Topology, hosts: list[str], slots: int) -> Deployment:
     names = list(topology.by_name)
     counts = dict.fromkeys(names, 0)
     limits = {name: topology.by_name[name].max_instances for name in names}
-    placed: list[Instance] = []
     # With more queries than slots, an instance is a share of a slot.
     share = min(1.0, max(operator.demand.cpu_cores for operator in topology.operators) or 1.0)
-    for host in hosts:
-        for _ in range(math.floor(slots / share + 1e-9)):
-            # Slots that a query with a limit cannot use go to the others.
-            able = [name for name in names if counts[name] < (limits[name] or math.inf)]
-            if able:
-                name = min(able, key=counts.__getitem__)
-                counts[name] += 1
-                placed.append(Instance(f"{name}-{counts[name]}", name, host))
+    per_host = math.floor(slots / share + 1e-9)
+    turns: list[str] = []
+    for _ in range(per_host * len(hosts)):
+        # Slots that a query with a limit cannot use go to the others.
+        able = [name for name in names if counts[name] < (limits[name] or math.inf)]
+        if not able:
+            break
+        turns.append(name := min(able, key=counts.__getitem__))
+        counts[name] += 1
+    full = len(turns) == per_host * len(hosts)
+    numbers = dict.fromkeys(names, 0)
+    placed: list[Instance] = []
+    for n, name in enumerate(turns):
+        numbers[name] += 1
+        home = hosts[n // per_host if full else n % len(hosts)]
+        placed.append(Instance(f"{name}-{numbers[name]}", name, home))
     for n, name in enumerate(name for name in names if not counts[name]):
         placed.append(Instance(f"{name}-1", name, hosts[n % len(hosts)]))
     return Deployment(tuple(hosts), tuple(placed))

@@ -404,7 +404,7 @@ def test_the_cause_of_f13_is_what_an_experiment_shows() -> None:
     changes = READINGS["loads of six turns"]
     runs = dict(_results({Case("local", day=2): {"latency_p90_s": 1.1}}).runs)
     runs |= {of_volume(volume): runs[Case("local", day=2)] for volume in VOLUMES}
-    assert "is not what decides" in _answers(FuguResults(runs))["F-13"].reason
+    assert "does not decide: the ratio is 1.10" in _answers(FuguResults(runs))["F-13"].reason
     for day, p90 in ((1, 1.0), (2, 1.8), (3, 1.1)):
         case = in_reading(Case("local", day=day), changes)
         runs[case] = (replace(PLAIN, latency_p90_s=p90),) * 2
@@ -438,6 +438,15 @@ def test_seeds_count_in_a_quick_run_too(monkeypatch: pytest.MonkeyPatch) -> None
     for words in (("--quick", "--seeds", "2"), ("--quick",), ()):
         assert tidegate("reproduce", "fugu", "--json", *words).returncode == 0
     assert asked == [2, 1, PAPER.seeds]
+
+
+def test_a_cause_that_its_figures_contradict_is_not_given() -> None:
+    calm = {Case("local", "upper 0.9"): {"latency_p90_s": 0.9, "overload": 0.001, "moves": 300.0}}
+    assert "moves save" not in _answers(_results(calm))["F-06"].reason
+    fuller = {Case("local", "upper 0.7"): {"latency_p90_s": 0.9, "overload": 0.4}}
+    assert "has no more of them" not in _answers(_results(fuller))["F-05"].reason
+    still = {Case("global", "lower 0.4"): {"latency_p90_s": 0.1, "moves": 900.0}}
+    assert "so is a local decision" not in _answers(_results(still))["F-08"].reason
 
 
 def test_a_first_day_that_no_other_fits_is_passed_over() -> None:

@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 
 from tidegate.lab.papers.visp import claims
-from tidegate.lab.papers.visp.claims import Finding, VispClaim, verdict
+from tidegate.lab.papers.visp.claims import (
+    Finding,
+    VispClaim,
+    compliances,
+    held_out,
+    misses,
+    resource_costs,
+    total_costs,
+    totals,
+    verdict,
+)
 from tidegate.lab.papers.visp.experiment import PAPER
 from tidegate.lab.papers.visp.original import OriginalBtu
 from tidegate.lab.papers.visp.reasoners import BaselineReasoner, BtuReasoner
@@ -332,6 +342,62 @@ def test_every_claim_of_the_paper_is_answered_once(results: VispResults) -> None
     assert experiment.tables.count("<td") == 4 * 7 * 6
     assert all(svg.startswith("<svg") for _, svg in experiment.figures)
     assert all(name in " ".join(experiment.notes) for name in ("Fitted", "as coded"))
+
+
+def as_printed(results: VispResults, seed: int) -> VispResults:
+    """Runs of one seed whose cells are those of the paper, for the reading that decides."""
+
+    def cells(key: tuple[str, str, str, int]) -> dict[str, Any]:
+        columns = ("THR10", "THR30", "THR60") if key[2] == "THR10" else (key[2],)
+        return {column: PUBLISHED[key[1], column] for column in columns}
+
+    runs = {
+        (name, pattern, column, seed): replace(run, cells=cells((name, pattern, column, seed)))
+        for (name, pattern, column, _), run in results.runs.items()
+        if name == RETOLD.name and column in ("BTU10", "BTU30", "BTU60", "THR10")
+    }
+    return VispResults(runs)
+
+
+def test_tables_that_are_those_of_the_paper_have_no_causes(results: VispResults) -> None:
+    good = as_printed(results, 4)
+    for claim in (compliances, resource_costs, total_costs):
+        held = claim.find(good.reading(RETOLD))
+        assert held.held == held.of
+    assert misses(good) == ""
+    assert totals(good, total_costs.find)[1] == ""
+
+
+def test_what_was_fitted_has_no_part_in_what_is_held_out(results: VispResults) -> None:
+    """Table 3 and the seeds of the search: nothing is held out of them."""
+    good = as_printed(results, 4)
+    spoilt = {
+        key: replace(run, cells={c: replace(cell, resource=9e9) for c, cell in run.cells.items()})
+        for key, run in good.runs.items()
+        if key[1] == "stepwise"
+    }
+    text = held_out(VispResults({**good.runs, **spoilt}), resource_costs.find)[0]
+    assert "seeds from 4): 18 of 18" in text
+    assert held_out(as_printed(results, 1), resource_costs.find) == ("", "")
+
+
+def test_total_costs_are_explained_by_hosts_only_where_these_miss(results: VispResults) -> None:
+    good = as_printed(results, 4)
+    dear = {
+        key: replace(
+            run,
+            cells={
+                c: replace(
+                    cell, total=(1.5 * cell.total[0], 1.5 * cell.total[1], 1.5 * cell.total[2])
+                )
+                for c, cell in run.cells.items()
+            },
+        )
+        for key, run in good.runs.items()
+    }
+    text = totals(VispResults(dear), total_costs.find)[1]
+    assert text.startswith("Of the 72 total costs that miss, 0 are in a column whose hosts miss")
+    assert "36 BTU-based too high, 36 baseline's too high" in text
 
 
 def test_tables_and_answers_come_from_the_runs(results: VispResults) -> None:

@@ -50,7 +50,7 @@ function body(turn, id) {
       : h("p", { class: "muted" }, "None."),
     turn.refused.length > 0 && h("ul", { class: "bad" }, turn.refused.map((text) => h("li", {}, `Refused: ${text}`))),
     turn.notes.length > 0 && h("ul", { class: "muted" }, turn.notes.map((text) => h("li", {}, text)))),
-    (plan?.shed_fraction > 0 || shedding(turn).length > 0) && section("Load shedding", shed(turn)),
+    (plan?.shed_fraction > 0 || dropping(turn).length > 0) && section("Dropped items", dropped(turn)),
     plan && plan.unmet.length > 0 && section("Unmet demand", h("ul", {}, plan.unmet.map((unmet) =>
       h("li", {}, `${unmet.operator}: ${unmet.instances} not placed, ${unmet.why}`)))),
     turn.hosts.length > 0 && section("Snapshot", snapshot(turn)),
@@ -58,16 +58,16 @@ function body(turn, id) {
       h("a", { href: `/api/journals/${id}/turns/${turn.index}/raw`, target: "_blank", rel: "noopener" }, "raw journal line")));
 }
 
-const shedding = (turn) => turn.operators.filter((operator) => operator.dropped_per_s > 0);
+const dropping = (turn) => turn.operators.filter((operator) => operator.dropped_per_s > 0);
 
 /** What is to be dropped, and by operator what was offered, dropped and processed. */
-function shed(turn) {
+function dropped(turn) {
   const share = turn.plan?.shed_fraction ?? 0;
-  const rows = shedding(turn).map((operator) => [operator.name, perSecond(operator.arrival_per_s),
+  const rows = dropping(turn).map((operator) => [operator.name, perSecond(operator.arrival_per_s),
     perSecond(operator.dropped_per_s), perSecond(operator.processed_per_s)]);
   return [
     share > 0 && h("p", {}, `${percent(share)} of the input is dropped before processing.`),
-    rows.length > 0 && table("", ["operator", "offered", "shed", "processed"], rows, [1, 2, 3]),
+    rows.length > 0 && table("", ["operator", "offered", "dropped", "processed"], rows, [1, 2, 3]),
   ];
 }
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tidegate.lab.papers.claims import judged
+from tidegate.lab.papers.claims import Verdict, judged
 from tidegate.lab.papers.fugu.runs import (
     CALM_SECTORS,
     CONFIGURATIONS,
@@ -31,13 +31,13 @@ __all__ = [
     "calm_sectors",
     "dear_haste",
     "endless_buffers",
-    "guess",
     "in_ms",
     "longer_loads",
     "no_sooner",
     "quick_comparison",
     "quick_moves",
     "seldom_moved",
+    "supposed",
     "uncertainty",
     "unlearning",
     "what_learning_adds",
@@ -52,8 +52,18 @@ def in_ms(seconds: Sequence[float], sign: bool = False) -> str:
     return interval([1000 * value for value in seconds], 0, sign) + " ms"
 
 
-def guess(cause: str) -> str:
-    """A cause whose figures do not show it."""
+def supposed(cause: str, parts: Sequence[Verdict]) -> str:
+    """A cause as far as its figures show it: nothing of one that they contradict.
+
+    >>> supposed("Moves are dear.", ["reproduced"]), supposed("Moves are dear.", ["not clear"])
+    ('Moves are dear.', 'A guess: moves are dear.')
+    >>> supposed("Moves are dear.", ["reproduced", "not"])
+    ''
+    """
+    if "not" in parts:
+        return ""
+    if all(part == "reproduced" for part in parts):
+        return cause
     return f"A guess: {cause[0].lower()}{cause[1:]}"
 
 
@@ -146,7 +156,8 @@ def longer_loads(results: FuguResults) -> str:
         return ""
     first, *others = (np.array(some.of(case, P90)) for case in cases)
     ratios = (np.maximum(*others) / first).tolist()
-    decides = "decides" if judged(ratios, low=1.4) == "reproduced" else "may decide"
+    verdict = judged(ratios, low=1.4)
+    decides = {"reproduced": "decides", "not": "does not decide"}.get(verdict, "may decide")
     return (
         f"Over what time the CPU is measured {decides}, which the paper does not print: over six "
         f"turns in place of {MEASURED_TURNS}, the ratio is {interval(ratios)}."

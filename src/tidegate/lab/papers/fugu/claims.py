@@ -20,13 +20,13 @@ from tidegate.lab.papers.fugu.causes import (
     calm_sectors,
     dear_haste,
     endless_buffers,
-    guess,
     in_ms,
     longer_loads,
     no_sooner,
     quick_comparison,
     quick_moves,
     seldom_moved,
+    supposed,
     uncertainty,
     unlearning,
     what_learning_adds,
@@ -171,17 +171,14 @@ def _dearer(results: FuguResults, name: str, what: str, label: str) -> Answer:
         reason += f" {where_latency_arises(results, case)} {where_latency_arises(results, base)}"
     if verdict != "reproduced":
         full, moves = (results.more(case, base, each) for each in ("overload", "moves"))
-        more_full = judged(full, low=RISE) == "reproduced"
         shown = f"overload share {interval(full, 4, sign=True)}, moves {interval(moves, 0, True)}"
         if what == "moves":
-            text = (
-                f"Overfull hosts decide on the latency, and {name} has no more of them ({shown})."
-            )
-            known = judged(full, high=0.0) == "reproduced"
+            text = f"Overfull hosts decide, and {name} has no more of them ({shown})."
+            parts = [judged(full, high=0.0)]
         else:
             text = f"What more overloads cost, fewer moves save ({shown})."
-            known = more_full and judged(moves, high=0.0) == "reproduced"
-        reason = f"{text if known else guess(text)} {reason} {quick_moves(results, name)}"
+            parts = [judged(full, low=RISE), judged(moves, high=-RISE)]
+        reason = f"{supposed(text, parts)} {reason} {quick_moves(results, name)}"
     return Answer(measured, verdict, reason.strip())
 
 
@@ -240,8 +237,8 @@ def _where_global_is_slower(results: FuguResults, case: Case) -> str:
     """Where the latency of global thresholds arises, and how much it differs between seeds."""
     late = results.of(case, P90)
     return (
-        f"The p90 of global thresholds is {1000 * min(late):.0f} to {1000 * max(late):.0f} ms by "
-        f"seed. {where_latency_arises(results, case)}"
+        f"{where_latency_arises(results, case)} The p90 of global thresholds is "
+        f"{1000 * min(late):.0f} to {1000 * max(late):.0f} ms by seed."
     )
 
 
@@ -265,13 +262,14 @@ def global_is_slower(results: FuguResults) -> Answer:
     if lost := [name for name in OTHERS if verdicts[name] != "reproduced"]:
         whole, local = pairs[lost[0]]
         quick, shown = quick_comparison(results, lost)
+        moved = judged(results.more(local, whole, "moves"), low=RISE)
         cause = (
             f"With {lost[0]}, local thresholds move {results.mean(local, 'moves'):.0f} operators "
             f"and global ones {results.mean(whole, 'moves'):.0f}: where moves are dear, so is a "
             "local decision."
         )
         reason = (
-            f"{join(cause if shown else guess(cause), quick)} "
+            f"{join(supposed(cause, [moved, 'reproduced' if shown else 'not clear']), quick)} "
             f"{where_latency_arises(results, local)} {where_latency_arises(results, whole)}"
         )
     return Answer(measured, together([*verdicts.values()]), reason)
@@ -304,7 +302,8 @@ def greatest_load(results: FuguResults) -> Answer:
             f"do. {calm_sectors(results)} "
         )
     if held[0] < 5:
-        names = [n for n, one in zip(CONFIGURATIONS, above, strict=True) if one != "reproduced"]
+        names = [n for n, one in zip(CONFIGURATIONS, above, strict=True) if one == "not"]
+    if "not" in above:
         hosts = " and ".join(f"{results.mean(Case('global', n), 'hosts'):.1f}" for n in names)
         reason += (
             f"Global thresholds keep {hosts} hosts with {' and '.join(names)}, of which even the "
@@ -335,14 +334,14 @@ def learning_spread(results: FuguResults) -> Answer:
     if together(verdicts) != "reproduced":
         low = min(CONFIGURATIONS, key=lambda name: results.mean(Case("sarsa", name), UTILISATION))
         reason = (
-            "Each table starts as the thresholds and seldom leaves them, so that they are felt as "
-            f"with local thresholds (lowest with {low}). See F-11."
+            "Each table starts as the thresholds and seldom leaves them, so that thresholds matter "
+            f"as they do without learning (lowest with {low}). See F-11."
         )
     return Answer(measured, together(verdicts), reason)
 
 
 def _between_extremes(results: FuguResults, policy: str) -> list[float]:
-    """Utilisation of the fullest configuration over that of the emptiest, by seed."""
+    """Utilisation of the fullest configuration less that of the emptiest, by seed."""
     ordered = sorted(CONFIGURATIONS, key=lambda name: results.mean(Case(policy, name), UTILISATION))
     return results.more(Case(policy, ordered[-1]), Case(policy, ordered[0]), UTILISATION)
 
@@ -437,8 +436,9 @@ def worst_day(results: FuguResults) -> Answer:
             f"{ratio:.2f} with {volume:g} times Day 1's ticks on Day 2"
             for volume, ratio in zip(VOLUMES, ratios, strict=True)
         )
-        decides = "decides" if max(ratios) > 1.4 else "is not what decides"
-        reason = f"How much more the days bring {decides}: the ratio is {shown}. {reason}"
+        apart = max(ratios) > 1.4 > min(ratios)
+        decides = "decides" if apart else "does not decide"
+        reason = f"How many more ticks a day has {decides}: the ratio is {shown}. {reason}"
         reason = f"{longer_loads(results)} {reason}".strip()
     return Answer(measured, judged(worst.tolist(), low=1.4), reason)
 
