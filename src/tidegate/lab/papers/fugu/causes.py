@@ -21,6 +21,7 @@ from tidegate.lab.papers.fugu.runs import (
     VIOLATIONS,
     Case,
     FuguResults,
+    in_reading,
 )
 from tidegate.lab.papers.fugu.world import MEASURED_TURNS
 from tidegate.lab.papers.statistics import half_width, interval
@@ -150,11 +151,11 @@ def calm_sectors(results: FuguResults) -> str:
 
 def longer_loads(results: FuguResults) -> str:
     """How the days differ where the CPU is measured over six turns, if that was run."""
-    some = results.elsewhere(READINGS["loads of six turns"])
-    cases = [Case("local", day=day) for day in (1, 2, 3)]
-    if not all(case in some.runs for case in cases):
+    changes = READINGS["loads of six turns"]
+    cases = [in_reading(Case("local", day=day), changes) for day in (1, 2, 3)]
+    if not all(case in results.runs for case in cases):
         return ""
-    first, *others = (np.array(some.of(case, P90)) for case in cases)
+    first, *others = (np.array(results.of(case, P90)) for case in cases)
     ratios = (np.maximum(*others) / first).tolist()
     verdict = judged(ratios, low=1.4)
     decides = {"reproduced": "decides", "not": "does not decide"}.get(verdict, "may decide")

@@ -90,6 +90,8 @@ VOLUMES = (1.0, 1.5, 2.0)
 """Ticks of Day 2 as a multiple of Day 1's, with which F-13 is shown."""
 QUICKER = ("lower 0.4", "upper 0.7", "upper 0.9")
 """Configurations that are also run with short pauses, for the causes of F-05, F-06 and F-08."""
+DEAR_MOVES = ("lower 0.4", "upper 0.7")
+"""Those in which local thresholds are slower than global ones, for F-08: with all seeds."""
 FIRST_SEED = 21
 CAUSE_SEEDS = 10
 """Most seeds of a run that only looks for a cause."""
@@ -172,7 +174,9 @@ def _days_of_reading(name: str) -> list[Case]:
 
 def decisive() -> tuple[Case, ...]:
     """Runs in which a cause is shown with all seeds."""
-    return tuple(of_volume(volume) for volume in VOLUMES)
+    slower = [Case(p, c, assumed=QUICK_MOVES) for p in ("local", "global") for c in DEAR_MOVES]
+    days = [in_reading(Case("local", day=day), READINGS["loads of six turns"]) for day in (1, 2, 3)]
+    return (*(of_volume(volume) for volume in VOLUMES), *slower, *days)
 
 
 def causes() -> tuple[Case, ...]:
