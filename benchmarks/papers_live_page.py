@@ -304,8 +304,9 @@ def _scheduled(name: str, ask: str) -> Callable[[Sequence[Row], Sequence[Row]], 
             return ""
         lines = [
             "| run | load | start | bound on the oldest, s | decisions: seconds after the start, "
-            "allocation, machines | before, s | after, s | change |",
-            "|---:|---:|---|---:|---|---:|---:|---:|",
+            "allocation, machines | before, s | after, s | change | simulated before, s | gap "
+            "| simulated after, s | gap |",
+            "|---:|---:|---|---:|---|---:|---:|---:|---:|---:|---:|---:|",
         ]
         for row in own:
             steps = "; ".join(
@@ -316,16 +317,35 @@ def _scheduled(name: str, ask: str) -> Callable[[Sequence[Row], Sequence[Row]], 
             lines.append(
                 f"| {row['seed']} | {row['load']:.0f} | {shape(row['start'])} | "
                 f"{row['bound_s']:.1f} "
-                f"| {steps} | {before:.1f} | {after:.1f} | {_gap(after, before)} |"
+                f"| {steps} | {before:.1f} | {after:.1f} | {_gap(after, before)} "
+                f"| {_beside(rows, row)} |"
             )
         verdict = f"\n\n**{_falls(own)}** {_with_busy(_falls, name, rows, every)}"
         reached = sum(tuple(row["changes"][-1][1]) == VLD_26.best for row in own)
         more = sum(row["changes"][-1][2] > row["changes"][0][2] for row in own)
         verdict += f"The last allocation was 10:11:1 in {reached} of {len(own)}"
         verdict += f", and a machine was added in {more}." if more else "."
-        return f"{ask}\n\n" + "\n".join(lines) + verdict
+        return f"{ask} {SIMULATED}\n\n" + "\n".join(lines) + verdict
 
     return make
+
+
+SIMULATED = (
+    "*Simulated*: the first and the last allocation in the micro-batch simulator, with costs that "
+    "were fitted to another run."
+)
+
+
+def _beside(rows: Sequence[Row], row: Row) -> str:
+    """The means before and after in the simulator with costs of another run, and their gaps."""
+    costs = _costs_of_another(rows, row)
+    if costs is None:
+        return "– | – | – | –"
+    cells = []
+    for allocation, live in ((row["start"], row["before"]), (row["changes"][-1][1], row["after"])):
+        mean_s = _known(simulated(costs, allocation, row["seed"]).latency_mean_s)
+        cells.append(f"{mean_s:.1f} | {_gap(mean_s, live['mean_s'])}")
+    return " | ".join(cells)
 
 
 def _state(rows: Sequence[Row], every: Sequence[Row]) -> str:

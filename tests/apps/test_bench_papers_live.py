@@ -102,3 +102,18 @@ def test_the_latency_falls_only_if_that_is_more_than_chance() -> None:
     assert "is not shown to fall" in make(unclear, unclear)
     both = make(good, [*good, run(4, 60.0)])
     assert "With those on a busy machine: The latency is not shown to fall" in both
+
+
+def test_the_simulator_next_to_a_run_has_the_costs_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(page, "SIMULATED_S", 240.0)
+    run = {
+        "experiment": "fig10", "seed": 1, "start": (8, 8, 1), "fitted": COSTS,
+        "changes": [[1.0, [8, 8, 1], 4], [70.0, [10, 11, 1], 5]],
+        "before": {"mean_s": 25.0}, "after": {"mean_s": 22.0},
+    }  # fmt: skip
+    assert page._beside([run], run) == "– | – | – | –", "there is no other run"
+    cells = page._beside([run, {**run, "seed": 2}], run).split(" | ")
+    assert float(cells[0]) > float(cells[2]), "more slots take less time"
+    assert cells[1].endswith("%")
