@@ -9,7 +9,8 @@ that slots are scarce and a small machine has room for 22 of them (`tidegate run
 Machines are executors with five slots; three of all slots are left free, as in the paper.
 
 Each run adds its rows to docs/measured/papers-live.jsonl, with the load of the machine during it. A
-run that is there is not repeated. The page docs/measured/papers-live.md is written from the log
+run that is there is not repeated. `others_cores` says how many cores other processes kept busy when
+it began. The page docs/measured/papers-live.md is written from the log
 alone: it holds the costs that were fitted to a run, from which other runs are simulated.
 """
 
@@ -59,6 +60,8 @@ PERIOD_S = 12.0
 """Seconds between two batches of the first operator."""
 TURN_S = 3 * PERIOD_S
 """Seconds between two decisions: frames reach the later operators in blocks, one a period."""
+SEGMENT = 7
+"""Periods for which the same frames are played, from their beginning, for each allocation."""
 STATE_PARTITIONS = 4
 PER_MACHINE, RESERVED = 5, 3
 AS_PUBLISHED = {"min_gain": 0.0, "reserved": RESERVED, "headroom": 0.0, "catch_up_s": 0.0}
@@ -90,6 +93,22 @@ class Live:
             self.loads.append(os.getloadavg()[0])
         say(f"{self.running.lag_items()} wait, load {self.loads[-1]:.1f}")
         return began_s, time.time()
+
+    def play_again(self, say: Say) -> float:
+        """Play the same frames from their beginning for a segment; returns when they began.
+
+        Frames come in bursts of random size, which changes a mean by more than an allocation does.
+        """
+        began_s = self.feed.play(self.run.workload())
+        self.wait(SEGMENT * PERIOD_S, say)
+        return began_s
+
+    def of_segment(self, began_s: float) -> Row:
+        """Latencies of the frames of a segment.
+
+        The first batch may still have tasks of the allocation before, the last of the next.
+        """
+        return self.figures(began_s + PERIOD_S, began_s + (SEGMENT - 2) * PERIOD_S)
 
     def check(self) -> None:
         """Raise BackendError if a part has failed."""
@@ -191,12 +210,11 @@ def fig6(seed: int, say: Say) -> Iterator[Row]:
             for n in order:
                 live.allocate(VLD_26.allocations[n])
                 seen = len(live.loads)
-                begin_s, end_s = live.wait(7 * PERIOD_S, say)
-                parts.append((VLD_26.allocations[n], begin_s, end_s, live.loads[seen:]))
+                began_s = live.play_again(say)
+                parts.append((VLD_26.allocations[n], began_s, live.loads[seen:]))
             live.rest()
-        for allocation, begin_s, end_s, loads in parts:
-            # The first batch may still have tasks of the allocation before, the last of the next.
-            found = live.figures(begin_s + PERIOD_S, end_s - 2 * PERIOD_S)
+        for allocation, began_s, loads in parts:
+            found = live.of_segment(began_s)
             yield {"allocation": list(allocation), "load": float(np.mean(loads)), **found}
         yield {"fitted": fitted(live.run.out / "journal.jsonl")}
 
@@ -237,7 +255,7 @@ def _scheduled(
     with live.scaler("before", dry_run=True, min_executors=machines, max_executors=most):
         live.feed.play(live.run.workload())
         live.wait(PERIOD_S, say)
-        before = live.wait(6 * PERIOD_S, say)
+        before_s = live.play_again(say)
     costs = fitted(live.run.out / "before.jsonl")
     parameters = dict(parameters)
     # Unless it is given, the bound is between what the machines can reach and what one more can.
@@ -245,18 +263,18 @@ def _scheduled(
     parameters.setdefault("t_max_s", (few + many) / 2)
     limits = {"min_executors": machines, "max_executors": most}
     with live.scaler("after", dry_run=False, parameters=parameters, on_turn=seen, **limits):
-        live.wait(12 * PERIOD_S, say)
+        decides_s = live.play_again(say)
+        after_s = live.play_again(say)
         ended_s = time.time()
         live.rest()
     changes = [change for change in changes if change[0] <= ended_s]  # then there is no input
-    # A late change is part of what the scheduler does, so it does not shorten the measurement.
-    tail_s = ended_s - 5 * PERIOD_S
     yield {
         "start": list(start),
         "bound_s": parameters["t_max_s"],
-        "changes": [[at - before[1], now, hosts] for at, now, hosts in changes],
-        "before": live.figures(before[0] + PERIOD_S, before[1] - 2 * PERIOD_S),
-        "after": live.figures(tail_s, ended_s - PERIOD_S),
+        "changes": [[at - decides_s, now, hosts] for at, now, hosts in changes],
+        "before": live.of_segment(before_s),
+        # A late change is part of what the scheduler does, so it does not shorten the measurement.
+        "after": live.of_segment(after_s),
         "load": float(np.mean(live.loads)),
         "fitted": costs,
     }
@@ -395,6 +413,21 @@ EXPERIMENTS: dict[str, Callable[[int, Say], Iterator[Row]]] = {
 }
 
 
+def cores_in_use(seconds: float = 5.0) -> float:
+    """Cores that all processes of the machine keep busy, over some seconds."""
+
+    def busy_ticks() -> int:
+        user, nice, system, _idle, _waiting, *rest = map(
+            int, Path("/proc/stat").read_text(encoding="utf-8").splitlines()[0].split()[1:9]
+        )
+        return user + nice + system + sum(rest)
+
+    before, began_s = busy_ticks(), time.monotonic()
+    time.sleep(seconds)
+    spent = (busy_ticks() - before) / os.sysconf("SC_CLK_TCK")
+    return spent / (time.monotonic() - began_s)
+
+
 def ledger() -> list[Row]:
     """All rows so far."""
     if not LEDGER.exists():
@@ -420,6 +453,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--only", action="append", choices=EXPERIMENTS, help="default: all")
     parser.add_argument("--runs", type=int, default=3, help="of each experiment")
+    parser.add_argument("--first-seed", type=int, default=1, help="seed of the first run")
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--refit", action="store_true", help="fit costs again, from the journals")
     options = parser.parse_args()
@@ -428,7 +462,7 @@ def main() -> None:
     have = {(row["experiment"], row["seed"]) for row in ledger()}
     wanted = [
         (name, seed)
-        for seed in range(1, options.runs + 1)
+        for seed in range(options.first_seed, options.first_seed + options.runs)
         for name in options.only or EXPERIMENTS
         if (name, seed) not in have
     ]
@@ -439,16 +473,19 @@ def main() -> None:
         def say(text: str, head: str = f"{name} {seed}", began_s: float = began_s) -> None:
             print(f"{head}, {time.monotonic() - began_s:.0f} s: {text}", flush=True)
 
+        others = round(cores_in_use(), 2)
+        say(f"other processes keep {others} cores busy")
         try:
             rows = list(EXPERIMENTS[name](seed, say))  # a run that fails leaves no row
         except TidegateError as error:
             failed += 1
             say(f"failed, to be run again by the same command: {error}")
             continue
-        day = time.strftime("%Y-%m-%d")
+        head_of = {"experiment": name, "seed": seed, "day": time.strftime("%Y-%m-%d")}
+        head_of |= {"period_s": PERIOD_S, "others_cores": others}
         with LEDGER.open("a", encoding="utf-8") as file:
             for row in rows:
-                whole = {"experiment": name, "seed": seed, "day": day, "period_s": PERIOD_S, **row}
+                whole = {**head_of, **row}
                 file.write(json.dumps(whole) + "\n")
         say("written")
     write_page(ledger())

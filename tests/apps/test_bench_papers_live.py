@@ -71,6 +71,22 @@ def test_a_run_on_a_busy_machine_is_listed_and_in_no_table(
     assert "Lowest mean latency of 2 runs: 10:11:1" in text
 
 
+def test_runs_on_an_idle_machine_replace_those_beside_other_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(page, "SIMULATED_S", 240.0)
+    shared = [*rows(1, factor=2.0), *rows(2, factor=2.0)]
+    not_alone = [{**row, "others_cores": 1.2} for row in rows(13, factor=2.0)]
+    page.write_page([*shared, *not_alone])
+    assert "| 10:11:1 | 3 | 43.9" in (tmp_path / "page.md").read_text(), "there are no others"
+    alone = [{**row, "others_cores": 0.1} for seed in (11, 12) for row in rows(seed)]
+    page.write_page([*shared, *not_alone, *alone])
+    text = (tmp_path / "page.md").read_text()
+    assert "| 10:11:1 | 2 | 22.0" in text
+    assert "- fig6, runs 1, 2, 13: on a machine shared with other work, and with other fr" in text
+
+
 def test_the_best_allocation_is_shown_by_differences_within_runs() -> None:
     def measured(seed: int, slower: float) -> list[dict[str, Any]]:
         best = VLD_26.best
