@@ -31,7 +31,9 @@ POLICIES = ("static", "ds2", "drs", "adaptive-provisioning")
 AIM_DAYS, AIM_S, AIM_RATIO = 10_000, 180.0, 1.8
 
 
-def grid_of(days: int, mode: str, fluid_step: str, guards: bool = False) -> SweepGrid:
+def grid_of(
+    days: int, mode: str, fluid_step: str, guards: bool = False, inflow: str = "expected"
+) -> SweepGrid:
     plain: dict[str, Any] = {
         "policies": list(POLICIES),
         "traces": [{"workload": "exchange-day", "options": {"mean_per_s": 100}}],
@@ -41,6 +43,7 @@ def grid_of(days: int, mode: str, fluid_step: str, guards: bool = False) -> Swee
         "slo": "10s",
         "instances_per_host": 1,
         "fluid_step": fluid_step,
+        "fluid_inflow": inflow,
         "without_guards": [] if guards else ["all"],
     }
     return grid_from(plain)

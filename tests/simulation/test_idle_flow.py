@@ -7,7 +7,7 @@ import pytest
 
 from tidegate.model import Deployment, HostOffer, Instance, Plan
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
-from tidegate.simulation import FluidCloud
+from tidegate.simulation import CloudSettings, FluidCloud
 from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.state import Floats
 
@@ -51,7 +51,9 @@ def ran(seed: int, in_full: bool) -> FluidCloud:
     sources = tuple(Source(f"s{n}") for n in range(SHARDS))
     topology, hosts = Topology(tuple(operators), sources, tuple(edges)), ("host-1", "host-2")
     first = tuple(Instance(f"{o.name}-1", o.name, "host-1") for o in operators)
-    world = FluidCloud(topology, OFFER, Seldom(seed), seed=1, initial=Deployment(hosts, first))
+    settings = CloudSettings(fluid_inflow="expected")
+    begin = Deployment(hosts, first)
+    world = FluidCloud(topology, OFFER, Seldom(seed), seed=1, initial=begin, settings=settings)
     more = (*first, Instance("o1-2", "o1", "host-2"))
     moved = tuple(Instance(i.id, i.operator, "host-2") if i.id == "o2-1" else i for i in more)
     for turn in range(40):

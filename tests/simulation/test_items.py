@@ -308,8 +308,9 @@ def test_offered_shed_and_processed_are_three_figures(
     first, second = (world.observe().reading[name] for name in ("a", "b"))
     assert first.arrival_rate_per_s == pytest.approx(50, rel=0.02)
     assert first.shed_per_s == first.dropped_per_s == pytest.approx(50 * share, rel=0.1)
-    assert first.processed_per_s == pytest.approx(50 * (1 - share), rel=0.05)
-    assert second.arrival_rate_per_s == pytest.approx(50 * (1 - share), rel=0.05)
+    # An item may have been in service when shedding began.
+    assert first.processed_per_s == pytest.approx(50 * (1 - share), rel=0.05, abs=1 / 300)
+    assert second.arrival_rate_per_s == pytest.approx(50 * (1 - share), rel=0.05, abs=1 / 300)
     assert second.shed_per_s is None and second.dropped_per_s == 0.0
 
 

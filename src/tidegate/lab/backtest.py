@@ -225,14 +225,14 @@ def bound_of(scenario: Scenario, time_limit_s: float = 20.0, fluid: bool = False
     """The lowest cost that any policy can reach in a scenario.
 
     It is a strict bound if all items need the same work; otherwise see `bound_caveat`.
-    time_limit_s: for the solver, in seconds. fluid: for the fluid world, where items arrive at
-    their expected rate instead of at random.
+    time_limit_s: for the solver, in seconds. fluid: for the fluid world, where items may arrive at
+    their expected rate instead of at random (`CloudSettings.fluid_inflow`).
     """
     period_s = max(scenario.interval_s, scenario.duration_s / MOST_SLOTS)
     names = [source.name for source in scenario.topology.sources]
     caveat = bound_caveat(scenario)
     topology, longest_s = _judged(scenario)
-    expected = fluid and len(names) == 1
+    expected = fluid and _is_expected(scenario)
     fine = None if caveat else fine_demand(scenario, topology, longest_s, expected)
     rates = series(scenario.workload, period_s)
     limit = scenario.offer.max_hosts
@@ -268,8 +268,12 @@ def fine_demand_of(scenario: Scenario, fluid: bool = False) -> FineDemand | None
 
     fluid: for the fluid world, as in `bound_of`.
     """
-    expected = fluid and len(scenario.topology.sources) == 1
-    return fine_demand(scenario, *_judged(scenario), expected)
+    return fine_demand(scenario, *_judged(scenario), fluid and _is_expected(scenario))
+
+
+def _is_expected(scenario: Scenario) -> bool:
+    """Whether a fluid world has the expected number of items as its inflow."""
+    return scenario.settings.fluid_inflow == "expected" and len(scenario.topology.sources) == 1
 
 
 def _judged(scenario: Scenario) -> tuple[Topology, float]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from tidegate.errors import InputError, TopologyError
 from tidegate.loop.journal import read_journal
@@ -19,9 +19,10 @@ from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.simulation import CloudSettings
 from tidegate.simulation.calibrate import BatchWorld, batch_scenario, calibrate, has_batches
 from tidegate.simulation.scenario import Scenario
+from tidegate.simulation.settings import FluidInflow
 from tidegate.simulation.trace_input import read_workload
 from tidegate.units import duration_s, finite
-from tidegate.workloads import Scaled, Workload, peak_per_s
+from tidegate.workloads import Scaled, Workload, peak_per_s, series
 from tidegate.workloads.read import Gaps
 
 __all__ = ["ScenarioOptions", "at_speed", "read_scenario", "recorded_world"]
@@ -41,6 +42,8 @@ MOST_HOSTS = 5_000
 """Hosts that the peak of a workload may need: every host is simulated."""
 MOST_TURNS = 1e7
 """Turns of a run at most: 4.7 years at intervals of 15 s."""
+MOST_DRAWN = 1_000
+"""Items of a step on average, up to which the fluid simulation gets the items that are drawn."""
 PLANNED_LOAD = 0.7
 """Utilisation that the number of hosts at the start and the default service rate are sized for."""
 
@@ -66,6 +69,9 @@ class ScenarioOptions:
         service_scv: Squared coefficient of variation of service times: 0 constant, 1 exponential.
             Not with a topology.
         fluid_step_s: Time step of the fluid simulation, in seconds.
+        fluid_inflow: What flows into it: the items of each step, as in the item-level world
+            (``drawn``), or their expected number, which takes less time (``expected``). Where more
+            than a thousand come in a step on average, it is always the expected number.
         topology: Operators with service times and one source; None: a single operator.
         world: A calibrated Spark application. It has its own operators, hosts, prices and
             interval, so that only the latency target and the penalty are taken from here.
@@ -87,6 +93,7 @@ class ScenarioOptions:
     rate_per_instance: float | None = None
     service_scv: float = 0.0
     fluid_step_s: float = 1.0
+    fluid_inflow: FluidInflow = "drawn"
     topology: Topology | None = None
     world: BatchWorld | None = None
     slos_s: Mapping[str, float] = field(default_factory=dict)
@@ -165,6 +172,7 @@ class ScenarioOptions:
                 end_to_end_slo_s=self.slo_s,
                 decision_s=self.interval_s,
                 fluid_step_s=self.fluid_step_s,
+                fluid_inflow=self._inflow(workload),
             ),
         )
         rounds, busiest_s = scenario.rounds, scenario.bottleneck_s
@@ -182,6 +190,11 @@ class ScenarioOptions:
             initial_hosts=max(1, first),
             shards=max(1, min(4 * rounds * max(1, peak) // 3, *limits, 10**6)),
         )
+
+    def _inflow(self, workload: Workload) -> FluidInflow:
+        """What flows into the fluid world: the number of very many items hardly varies."""
+        per_step = float(series(workload, workload.duration_s).mean()) * self.fluid_step_s
+        return "expected" if per_step > MOST_DRAWN else self.fluid_inflow
 
     def _operators(self, workload: Workload) -> tuple[Topology, Resources]:
         """The topology, and the capacity of a host that has room for its instances."""
@@ -232,6 +245,8 @@ def _check(values: Mapping[str, Any], names: Mapping[str, str]) -> None:
             finite(value, name, low=LOWEST[key], high=HIGHEST.get(key, math.inf))
         elif key == "rate_per_instance":
             finite(value, name, above=0)
+        elif key == "fluid_inflow" and value not in get_args(FluidInflow):
+            raise InputError(name, value, " or ".join(get_args(FluidInflow)))
     if given.get("slos_s") and "world" not in given:
         remedy = "backtest the journal of a Spark application, or give a world"
         queries = ", ".join(given["slos_s"])

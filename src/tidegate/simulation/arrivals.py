@@ -67,7 +67,7 @@ class ArrivalChunks:
     """The arrivals of a workload, one chunk of time after the other.
 
     workload: the workload. topology: whose sources it feeds. seed: the world's random seed.
-    chunk_s: length of a chunk, in seconds.
+    chunk_s: length of a chunk, in seconds. seeded: whether the world passes a generator.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ArrivalChunks:
         self.workload: Any = workload
         self.chunk_s = chunk_s
         self.number = -1
-        self._seeded = len(signature(workload.arrivals).parameters) > 2
+        self.seeded = len(signature(workload.arrivals).parameters) > 2
         self._seed = seed
         self._sources = {source.name: n for n, source in enumerate(topology.sources)}
 
@@ -89,15 +89,18 @@ class ArrivalChunks:
         """End of the current chunk, in seconds; 0 before the first."""
         return (self.number + 1) * self.chunk_s
 
-    def draw(self) -> Mapping[str, Floats]:
-        """The arrivals of the current chunk, from a generator that serves nothing else."""
+    def draw(self, count: int = 1) -> Mapping[str, Floats]:
+        """The arrivals of the current chunk, from a generator that serves nothing else.
+
+        count: how many chunks, from the current one on; one if the world passes the generator.
+        """
         drawn: Mapping[str, Floats]
-        start_s = self.number * self.chunk_s
-        if self._seeded:
+        start_s, end_s = self.number * self.chunk_s, (self.number + count) * self.chunk_s
+        if self.seeded:
             rng = stream(self._seed, ARRIVALS, self.number)
-            drawn = self.workload.arrivals(start_s, self.end_s, rng)
+            drawn = self.workload.arrivals(start_s, end_s, rng)
         else:
-            drawn = self.workload.arrivals(start_s, self.end_s)
+            drawn = self.workload.arrivals(start_s, end_s)
         return drawn
 
     def source_number(self, name: str) -> int:

@@ -1,25 +1,30 @@
 """The fluid world: work flows continuously, one second at a time.
 
-It does not count single items. In each step the running instances serve as much of the inflow as
-they can, and the rest waits. The wait has two parts: the backlog divided by the capacity, and the
-random waiting below capacity (Allen–Cunneen, as in `tidegate.theory.queueing`). Times spread around
-their mean like a shifted exponential of the right variance. Numbers of items are real numbers, so
-conservation holds up to rounding; end-to-end times take the longest branch. Use it for screening;
-`benchmarks/simulation.py` measures how far it is from the item-level world.
+It does not follow single items. In each step as much of the inflow begins as there are free servers
+for, and the rest waits; what has begun ends a service time later. The wait has two parts: the
+backlog divided by the capacity, and the random waiting below capacity (Allen–Cunneen, as in
+`tidegate.theory.queueing`), as far as the flow itself does not have it. Times spread around their
+mean like a shifted exponential of the right variance. Numbers of items are real numbers, so
+conservation holds up to rounding; end-to-end times take the longest branch.
+
+The inflow of a step is the number of the items that the item-level world gets in it, so that
+policies see the same noise. `CloudSettings.fluid_inflow` can make it the expected number: this
+takes less time where there are many items, but thresholds are then never crossed by chance. Use the
+fluid world for screening; `benchmarks/fluid_error.py` measures how far it is from items.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tidegate.model.topology import Topology
 from tidegate.simulation.items import SimulatedCloud
-from tidegate.simulation.kernels import state as at
-from tidegate.simulation.kernels.flow import run_fluid
+from tidegate.simulation.kernels.flow import empty_flow, run_fluid
 from tidegate.simulation.kernels.state import Floats
 from tidegate.simulation.network import Coming, ItemEngine
 from tidegate.simulation.settings import CloudSettings
@@ -33,6 +38,8 @@ The first requests are for fewer, so that a short run does not compute the arriv
 """
 FIRST_CHUNKS = 4
 """Chunks of the first request."""
+PARTS = 4
+"""Service times that stand for all those of an operator."""
 
 
 class FluidEngine(ItemEngine):
@@ -40,21 +47,25 @@ class FluidEngine(ItemEngine):
 
     def __init__(self, topology: Topology, settings: CloudSettings, seed: int) -> None:
         super().__init__(topology, settings, seed)
-        net = self.net
-        operators = len(topology.operators)
-        self._queue = np.zeros(operators)
-        self._usual = np.full(operators, -1.0)
-        kind, sigma = net.ops_i[:, at.KIND], net.ops_f[:, at.LOG_SIGMA]
-        self._scv = np.where(kind == at.DETERMINISTIC, 0.0, np.expm1(sigma**2))
-        self._scv = np.where(kind == at.EXPONENTIAL, 1.0, self._scv)
+        services = [settings.service_of(operator) for operator in topology.operators]
         equal = {source.name: 1.0 / max(1, self._sources) for source in topology.sources}
-        self._visits = np.array(list(topology.arrival_rates(equal).values()))
-        self._rates = np.zeros((self._sources, 1))
+        self._flow = empty_flow(
+            [service.parts_s(PARTS) for service in services],
+            [service.variation for service in services],
+            list(topology.arrival_rates(equal).values()),
+            self._sources,
+            settings.fluid_step_s,
+        )
+        self._rates, self._drawn = np.zeros((self._sources, 1)), False
         self._rates_from_s, self._rates_step_s = 0.0, math.inf
 
-    def set_rates(self, start_s: float, step_s: float, rates: Floats) -> None:
-        """Set the inflow: items per second by source and step, from `start_s` on."""
+    def set_rates(self, start_s: float, step_s: float, rates: Floats, drawn: bool) -> None:
+        """Set the inflow: items per second by source and step, from `start_s` on.
+
+        drawn: whether these are items that were drawn at random, and not their expected number.
+        """
         self._rates_from_s, self._rates_step_s, self._rates = start_s, step_s, rates
+        self._drawn = drawn
 
     def idle_from(self, host: int, now_s: float) -> float:
         """Now: in a flow no instance holds an item."""
@@ -66,11 +77,9 @@ class FluidEngine(ItemEngine):
         rows = self._empty_rows(end_s)
         filled = run_fluid(
             self.net,
-            self._queue,
-            self._usual,
-            self._scv,
-            self._visits,
+            self._flow,
             self._rates,
+            self._drawn,
             self._rates_from_s,
             self._rates_step_s,
             end_s,
@@ -83,9 +92,10 @@ class FluidEngine(ItemEngine):
 class FluidCloud(SimulatedCloud):
     """`SimulatedCloud` with a flow in place of items; the same arguments and methods.
 
-    If the workload has ``expected(edges_s)``, the expected number of items between each two
-    moments by source, the world uses that; otherwise it counts the workload's arrivals, with
-    ``counted(edges_s)``, a row for each source of the topology, where the workload has that.
+    The world counts the workload's arrivals, with ``counted(edges_s)``, a row for each source of
+    the topology, where the workload has that. If it is to use their expected number
+    (`CloudSettings.fluid_inflow`) and the workload has ``expected(edges_s)``, that number between
+    each two moments by source, it uses that.
     """
 
     default_engine = FluidEngine
@@ -101,15 +111,17 @@ class FluidCloud(SimulatedCloud):
         engine = self._engine
         assert isinstance(engine, FluidEngine)
         rates = self._rates[chunks.number - self._rates_end]  # from the end
-        engine.set_rates(chunks.number * chunks.chunk_s, self._step_s, rates)
+        drawn = self._expected is None
+        engine.set_rates(chunks.number * chunks.chunk_s, self._step_s, rates, drawn)
 
     def _request_rates(self) -> None:
         """Compute the rates of the current chunk and of some that follow."""
         chunks, number = self._chunks, self._chunks.number
         steps = max(1, round(chunks.chunk_s / self.settings.fluid_step_s))
-        # Without expected or counted items, arrivals are drawn chunk by chunk.
+        # Other workloads are asked for one chunk at a time, as in the item-level world.
+        known = any(hasattr(chunks.workload, name) for name in ("counted", "expected"))
         at_once = 1
-        if hasattr(chunks.workload, "expected") or hasattr(chunks.workload, "counted"):
+        if known and (not chunks.seeded or self._expected is not None):
             at_once = min(CHUNKS_AT_ONCE, max(FIRST_CHUNKS, 2 * len(self._rates)))
         self._rates_end = number + at_once
         self._step_s = chunks.chunk_s / steps
@@ -122,22 +134,29 @@ class FluidCloud(SimulatedCloud):
         """Items between each edge and the next by chunk, source and step. edges: a row a chunk."""
         count, steps = len(edges), edges.shape[1] - 1
         items = np.zeros((count, len(self.topology.sources), steps))
-        expected: Any = getattr(self._chunks.workload, "expected", None)
-        if expected is not None:
-            for name, values in expected(edges.ravel()).items():
+        if self._expected is not None:
+            for name, values in self._expected(edges.ravel()).items():
                 # No time passes between the end of a chunk and the start of the next.
                 whole = np.append(values, 0.0).reshape(count, steps + 1)
                 items[:, self._chunks.source_number(name)] = whole[:, :-1]
             return items
+        # The end of a chunk is the start of the next.
+        borders = np.append(edges[:, :-1], edges[-1, -1])
         counted: Any = getattr(self._chunks.workload, "counted", None)
         if counted is not None:
-            # The end of a chunk is the start of the next.
-            whole = counted(np.append(edges[:, :-1], edges[-1, -1]))
+            whole = counted(borders)
             items[:] = whole.reshape(len(whole), count, steps).swapaxes(0, 1)
             return items
-        for name, times in self._chunks.draw().items():
+        for name, times in self._chunks.draw(count).items():
             # Like np.histogram, which takes ten times as long to find out that all is in order.
-            before = np.searchsorted(times, edges[0])
-            before[-1] = np.searchsorted(times, edges[0, -1], "right")
-            items[0, self._chunks.source_number(name)] = np.diff(before)
+            before = np.searchsorted(times, borders)
+            before[-1] = np.searchsorted(times, borders[-1], "right")
+            items[:, self._chunks.source_number(name)] = np.diff(before).reshape(count, steps)
         return items
+
+    @cached_property
+    def _expected(self) -> Callable[[Floats], Mapping[str, Floats]] | None:
+        """The workload's expected number of items, if that is to be used."""
+        if self.settings.fluid_inflow == "drawn":
+            return None
+        return getattr(self._chunks.workload, "expected", None)

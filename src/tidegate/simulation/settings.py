@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -13,8 +16,9 @@ from tidegate.errors import SettingError
 from tidegate.model.topology import Operator
 from tidegate.units import finite
 
-__all__ = ["BatchSettings", "CloudSettings", "ServiceKind", "ServiceTime"]
+__all__ = ["BatchSettings", "CloudSettings", "FluidInflow", "ServiceKind", "ServiceTime"]
 
+FluidInflow = Literal["drawn", "expected"]
 ServiceKind = Literal["exponential", "deterministic", "lognormal", "empirical"]
 
 
@@ -53,6 +57,33 @@ class ServiceTime(Value):
         scv = round(float(values.var()) / mean**2, 12) if mean else 0.0
         return ServiceTime("empirical", mean, scv, tuple(samples_s))
 
+    @property
+    def variation(self) -> float:
+        """The squared coefficient of variation, by the kind or as given."""
+        return {"deterministic": 0.0, "exponential": 1.0}.get(self.kind, self.scv)
+
+    def parts_s(self, count: int) -> list[float]:
+        """Mean times of `count` equal parts of the items, the quickest first.
+
+        >>> ServiceTime("deterministic", 2.0).parts_s(2)
+        [2.0, 2.0]
+        >>> [round(part, 2) for part in ServiceTime("exponential", 1.0).parts_s(4)]
+        [0.14, 0.48, 0.99, 2.39]
+        """
+        if self.kind == "empirical":
+            samples = np.sort(np.repeat(self.samples_s, count)).reshape(count, -1)
+            return [float(part) for part in samples.mean(axis=1)]
+        # The share of all time that the quickest items take, up to each border between two parts.
+        if self.kind == "exponential":
+            slower = [1 - part / count for part in range(count + 1)]
+            taken = [1 - x * (1 - math.log(x)) if x > 0 else 1.0 for x in slower]
+        else:
+            sigma = math.sqrt(math.log1p(self.variation))
+            normal = NormalDist()
+            inner = [normal.cdf(normal.inv_cdf(k / count) - sigma) for k in range(1, count)]
+            taken = [0.0, *inner, 1.0]
+        return [self.mean_s * count * (after - before) for before, after in pairwise(taken)]
+
 
 @dataclass(frozen=True)
 class CloudSettings(Value):
@@ -84,6 +115,9 @@ class CloudSettings(Value):
         arrival_chunk_s: Length of the chunks in which arrivals are drawn.
         series_rows: Most rows of the time series; once it is full, pairs of rows are merged.
         fluid_step_s: Step of `FluidCloud`.
+        fluid_inflow: What flows into `FluidCloud`: as many items in each step as the workload draws
+            at random (``drawn``), or as many as it expects (``expected``), which takes less time
+            and lets policies see a load without noise.
     """
 
     host_startup_s: tuple[float, float] | None = (30.0, 60.0)
@@ -109,6 +143,7 @@ class CloudSettings(Value):
     arrival_chunk_s: float = 60.0
     series_rows: int = 4096
     fluid_step_s: float = 1.0
+    fluid_inflow: FluidInflow = "drawn"
 
     def __post_init__(self) -> None:
         for name in (

@@ -37,6 +37,7 @@ from tidegate.lab.scenario_options import ScenarioOptions, at_speed
 from tidegate.loop.stack import StackOptions, build_stack
 from tidegate.model.topology import Topology
 from tidegate.policies import Situation, policy_class
+from tidegate.simulation.settings import FluidInflow
 from tidegate.simulation.trace_input import read_workload
 from tidegate.units import finite
 from tidegate.workloads import ConstantRate, ExchangeDay, VideoFrames, Workload
@@ -200,6 +201,7 @@ class SweepCell(Value):
     penalty_usd: float | None = None
     service_scv: float = 0.0
     fluid_step_s: float = 1.0
+    fluid_inflow: FluidInflow = "drawn"
     topology: Topology | None = None
     without_guards: tuple[str, ...] = ()
 
@@ -306,6 +308,8 @@ class SweepGrid(Value):
         penalty_usd: Cost of a late item, in dollars.
         service_scv: Variability of service times.
         fluid_step: Time step of the fluid mode; a longer one is faster and coarser.
+        fluid_inflow: What flows into it: ``drawn`` is the items of each step; ``expected`` is their
+            expected number, which is faster where there are many, and shows policies no noise.
         without_guards: Names of guards to switch off.
     """
 
@@ -324,6 +328,7 @@ class SweepGrid(Value):
     penalty_usd: float | None = None
     service_scv: float = 0.0
     fluid_step: Any = "1s"
+    fluid_inflow: FluidInflow = "drawn"
     without_guards: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -348,7 +353,7 @@ class SweepGrid(Value):
     def scenarios(self) -> list[ScenarioOptions]:
         """All combinations of prices, latency targets and intervals."""
         same = ("topology", "rate_per_instance", "instances_per_host", "max_hosts", "penalty_usd",
-                "service_scv")  # fmt: skip
+                "service_scv", "fluid_inflow")  # fmt: skip
         base = {name: getattr(self, name) for name in same}
         base |= {"startup_s": self.startup, "fluid_step_s": self.fluid_step}
         return [

@@ -1,8 +1,17 @@
-"""The kernel of the fluid world; `tidegate.simulation.fluid` describes its assumptions."""
+"""The kernel of the fluid world; `tidegate.simulation.fluid` describes its assumptions.
+
+A service that begins at some time ends one service time later. So the items that have ended by a
+moment are those that had begun by a service time before it, and both are numbers that grow over
+time: `Flow` keeps how many items each operator had begun at the ends of the last steps, and reads
+between them. Where service times vary, a quarter of the items takes each of four times. In a step,
+as many items begin as wait and as there are servers for, those included that become free in it.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,14 +19,76 @@ from tidegate.simulation.kernels import state as at
 from tidegate.simulation.kernels.accounting import end_interval, set_slow_down
 from tidegate.simulation.kernels.sketch import bucket_of
 from tidegate.simulation.kernels.state import Floats, Ints, Network
+from tidegate.theory.arrays import Structure
 from tidegate.theory.compiled import compiled
 
-__all__ = ["run_fluid"]
+__all__ = ["Flow", "empty_flow", "run_fluid"]
 
 MEMORY_S = 30.0
+GOLDEN = (math.sqrt(5) - 1) / 2
+"""Multiples of it, without their whole parts, are spread evenly however many there are."""
+NEARLY_FULL = 0.98
+"""Load of the servers from which a queue of drawn items is taken for a backlog."""
 POINTS = 8
 """Points of the distribution over which the items of a step spread in the sketches."""
+MOST_STEPS = 4096
+"""Steps for which it is kept what began in them; longer services end after about as many."""
 _LOGS = np.array([math.log1p(-(point + 0.5) / POINTS) for point in range(POINTS)])
+
+
+# Columns of `Flow.items`, and of `Flow.places`: the entry of the ring that was written last, and
+# then, for each part of the items, the entry up to which they have ended.
+BEGUN, ENDED, QUEUE, USUAL, SCV, VISITS = range(6)
+LAST, PART = 0, 1
+
+
+@dataclass(frozen=True, eq=False)
+class Flow(Structure):
+    """The state of a flow that a network of single items does not have.
+
+    items: by operator, items that have begun and ended so far, items waiting, the usual rate of
+    arrivals (one second's is too noisy for random waiting), the squared coefficient of variation
+    of service times, and visits for an item of any source. origins: share of each source in the
+    items that came last; those that end in a step may have come long before it. lags_s: service
+    times by operator, each of an equal part of the items. past_s, past_begun: a ring of moments,
+    and of the items that had begun by then. places: where each operator is in its ring.
+    """
+
+    items: Floats
+    origins: Floats
+    lags_s: Floats
+    past_s: Floats
+    past_begun: Floats
+    places: Ints
+
+
+def empty_flow(
+    lags_s: Sequence[Sequence[float]],
+    scv: Sequence[float],
+    visits: Sequence[float],
+    sources: int,
+    step_s: float,
+) -> Flow:
+    """A flow without items.
+
+    lags_s: service times by operator, each of an equal part of the items. scv: their squared
+    coefficient of variation. visits: items at each operator for an item of any source. sources:
+    number of sources. step_s: usual length of a step, in seconds.
+    """
+    operators = len(lags_s)
+    # Hosts and measurements end steps early, so that there are more than the usual number.
+    steps = 64 + 2 * min(MOST_STEPS, math.ceil(max(map(max, lags_s)) / step_s))
+    ring = 1 << steps.bit_length()
+    items = np.zeros((operators, 6))
+    items[:, USUAL], items[:, SCV], items[:, VISITS] = -1.0, scv, visits
+    return Flow(
+        items,
+        np.zeros(sources),
+        np.array(lags_s, np.float64),
+        np.zeros((operators, ring)),
+        np.zeros((operators, ring)),
+        np.zeros((operators, PART + len(lags_s[0])), np.int64),
+    )
 
 
 @compiled(inline="always")
@@ -30,6 +101,96 @@ def _mean_wait(servers: float, load: float, scv: float, mean_s: float) -> float:
         blocking = load * blocking / (k + load * blocking)
     waits = blocking / (1 - load / whole * (1 - blocking))
     return waits * mean_s / (whole - load) * (1 + scv) / 2
+
+
+@compiled(inside=True)
+def _rest_of_wait(
+    servers: float, load: float, scv: float, mean_s: float, dt: float, wait: float
+) -> float:
+    """Mean random wait that is not in the wait of the flow, where that gets the items of each step.
+
+    Of the wait by random arrivals, a flow has all if services are longer than a step. Very short
+    ones make a random walk, whose steps are the items that come less those that can be served. The
+    mean of its maximum, next to that of a walk without steps, is a function of one number: the room
+    for more items over the standard deviation of those that come (Spitzer's identity; the exponents
+    are fitted to simulated walks). Of the wait by random services, a flow has nothing.
+
+    A wait that chance does not explain is due to a backlog. No server is idle meanwhile, and so
+    nothing is added.
+    """
+    if load >= NEARLY_FULL * servers:
+        return 0.0
+    whole = _mean_wait(servers, load, scv, mean_s)
+    if wait > 3 * whole:
+        return 0.0
+    short = 1 - mean_s / dt
+    missing = 0.0
+    if short > 0.0 and load > 0.0:
+        room = (servers - load) * math.sqrt(dt / (mean_s * load))
+        missing = short * (1 - math.exp(-(1.05 + 0.21 * room) * room))
+    return whole * (missing + scv) / (1 + scv)
+
+
+@compiled(inside=True)
+def _note(flow: Flow, o: int, moment: float, begun: float) -> None:
+    """Write into the ring how many items have begun by a moment."""
+    flow.places[o, LAST] += 1
+    place = flow.places[o, LAST] & (flow.past_s.shape[1] - 1)
+    flow.past_s[o, place] = moment
+    flow.past_begun[o, place] = begun
+
+
+@compiled(inside=True)
+def _begun_by(flow: Flow, o: int, part: int, moment: float) -> float:
+    """How many items had begun by a moment in the past, later than that of the last call."""
+    past_s, past_begun, places = flow.past_s[o], flow.past_begun[o], flow.places[o]
+    last, mask = places[LAST], len(past_s) - 1
+    i = max(places[PART + part], last - mask)
+    while i < last and past_s[(i + 1) & mask] <= moment:
+        i += 1
+    places[PART + part] = i
+    before, after = i & mask, (i + 1) & mask
+    begun: float = past_begun[before]
+    if i < last and moment > past_s[before]:
+        share = (moment - past_s[before]) / (past_s[after] - past_s[before])
+        begun += share * (past_begun[after] - begun)
+    return begun
+
+
+@compiled(inside=True)
+def _serve(
+    flow: Flow, o: int, came: float, servers: float, now: float, stop: float
+) -> tuple[float, float, float]:
+    """Let items of an operator begin and end in a step.
+
+    Returns how many wait at its end, how many ended, and the mean number in service.
+    """
+    items, lags_s = flow.items[o], flow.lags_s[o]
+    dt, begun, ended = stop - now, items[BEGUN], items[ENDED]
+    if flow.past_s[o, flow.places[o, LAST] & (flow.past_s.shape[1] - 1)] < now:
+        _note(flow, o, now, begun)  # nothing began in the steps that were passed over
+    # What ends by the end of the step: of the items that have begun, and the share of those that
+    # begin in it.
+    ends, share, parts = 0.0, 0.0, len(lags_s)
+    if lags_s[0] == lags_s[parts - 1]:
+        parts = 1
+    for part in range(parts):
+        moment = stop - lags_s[part]
+        if moment >= now:
+            ends += begun
+            share += (moment - now) / dt
+        else:
+            ends += _begun_by(flow, o, part, moment)
+    ends /= parts
+    share /= parts
+    room = max(0.0, servers - (begun - ends)) / (1.0 - share)
+    began = min(items[QUEUE] + came, room)
+    left = ends + share * began - ended
+    items[BEGUN] += began
+    items[ENDED] += left
+    _note(flow, o, stop, items[BEGUN])
+    work = (begun - ended + items[BEGUN] - items[ENDED]) / 2
+    return items[QUEUE] + came - began, left, work
 
 
 @compiled(inline="always")
@@ -46,11 +207,9 @@ def _beyond(limit: float, base: float, spread: float) -> float:
 @compiled(error_model="numpy")
 def run_fluid(
     net: Network,
-    queue: Floats,
-    usual: Floats,
-    scv: Floats,
-    visits: Floats,
+    flow: Flow,
     rates: Floats,
+    drawn: bool,
     start_s: float,
     step_s: float,
     end_s: float,
@@ -62,17 +221,14 @@ def run_fluid(
     In each step, all sources send their items, the operators serve what they can in topological
     order, and the longest branch gives the time from end to end. Two things are passed over, and no
     bit of the result changes. A source that sends nothing would only add zeros. An operator that
-    only sources feed, with nothing to do in a step, keeps just its usual rate up to date: no item
-    of the step takes a path through it, so its duration, which stays that of an earlier step, has
-    the weight zero.
+    only sources feed, with nothing to do in a step, keeps just its usual rate up to date, and an
+    item would take its service time in it.
 
     Args:
         net: State of the network.
-        queue: Items waiting, by operator.
-        usual: Recent arrival rate by operator, for random waiting; one second's rate is too noisy.
-        scv: Squared coefficient of variation of service times, by operator.
-        visits: Items at each operator for an item of any source.
+        flow: State of the flow.
         rates: Items per second by source and step.
+        drawn: Whether these are of single items, and so vary at random from step to step.
         start_s: Start of the first step, in seconds.
         step_s: Length of a step, in seconds.
         end_s: End of the simulation, in seconds.
@@ -82,6 +238,7 @@ def run_fluid(
     order, edge_start, edges, edge_part = net.order, net.edge_start, net.edges, net.edge_part
     ops_f, ops_i, ends, slot_f, slot_i = net.ops_f, net.ops_i, net.ends, net.slot_f, net.slot_i
     tally, whole, recent, sketch = net.tally, net.whole, net.recent, net.sketch
+    items, origins = flow.items, flow.origins
     operators, slots = len(ops_i), slot_f.shape[2]
     sources = len(rates)
     looped = len(order) == 0
@@ -121,24 +278,28 @@ def run_fluid(
         for s in range(sources):
             if rates[s, column] == 0.0:
                 continue
-            items = rates[s, column] * dt
-            whole[at.IN] += items
-            whole[at.SHED] += items * shed_fraction
-            came += items * (1 - shed_fraction)
+            coming = rates[s, column] * dt
+            whole[at.IN] += coming
+            whole[at.SHED] += coming * shed_fraction
+            came += coming * (1 - shed_fraction)
             for e in range(edge_start[operators + s], edge_start[operators + s + 1]):
                 ratio = edges[e, at.WHOLE] + edge_part[e]
-                inflow[edges[e, at.TARGET]] += items * (1 - shed_fraction) * ratio
+                inflow[edges[e, at.TARGET]] += coming * (1 - shed_fraction) * ratio
         if looped:  # the output of the previous step arrives now
             for o in range(operators):
                 for e in range(edge_start[o], edge_start[o + 1]):
                     inflow[edges[e, at.TARGET]] += outflow[o] * (edges[e, at.WHOLE] + edge_part[e])
         for rank in range(operators):
             o = rank if looped else order[rank]
-            if usual[o] < 0.0:
-                usual[o] = inflow[o] / dt
-            usual[o] += (inflow[o] / dt - usual[o]) * faded
-            if inflow[o] == 0.0 and queue[o] == 0.0 and by_sources[o] and not looped:
+            mine = items[o]
+            if mine[USUAL] < 0.0:
+                mine[USUAL] = inflow[o] / dt
+            mine[USUAL] += (inflow[o] / dt - mine[USUAL]) * faded
+            idle = inflow[o] == 0.0 and mine[QUEUE] == 0.0 and mine[BEGUN] == mine[ENDED]
+            if idle and by_sources[o] and not looped:
                 outflow[o] = 0.0
+                duration[o] = ops_f[o, at.MEAN_S]
+                variance[o] = ops_f[o, at.MEAN_S] * ops_f[o, at.MEAN_S] * mine[SCV]
                 continue
             servers = full[o]
             if servers < 0.0:
@@ -150,25 +311,25 @@ def run_fluid(
                         servers += there / slot_f[o, at.PACE, s]
                 if all_up_s[o] <= now:
                     full[o] = servers
-            mean_s = ops_f[o, at.MEAN_S]
-            capacity = servers / mean_s * dt
-            served = min(queue[o] + inflow[o], capacity)
-            left = queue[o] + inflow[o] - served
+            mean_s, scv, before = ops_f[o, at.MEAN_S], mine[SCV], mine[QUEUE]
+            left, served, work = _serve(flow, o, inflow[o], servers, now, stop)
             lost = 0.0
             if ops_i[o, at.LIMIT] > 0 and left > ops_i[o, at.LIMIT]:
                 lost = left - ops_i[o, at.LIMIT]
                 left = ops_i[o, at.LIMIT]
             # Time of an item: backlog, random waiting, service.
             wait = chance = 0.0
-            if capacity > 0.0:
-                wait = (queue[o] + left) / 2 / capacity * dt
-                if left < 1.0:
-                    chance = _mean_wait(servers, usual[o] * mean_s, scv[o], mean_s)
+            if servers > 0.0:
+                wait = (before + left) / 2 * mean_s / servers
+                if drawn and not idle:
+                    chance = _rest_of_wait(servers, mine[USUAL] * mean_s, scv, mean_s, dt, wait)
+                elif left < 1.0 and not idle:
+                    chance = _mean_wait(servers, mine[USUAL] * mean_s, scv, mean_s)
             else:
                 wait = dt if left > 0.0 else 0.0
             duration[o] = wait + chance + mean_s
-            variance[o] = chance * chance + mean_s * mean_s * scv[o]
-            queue[o] = left
+            variance[o] = chance * chance + mean_s * mean_s * scv
+            mine[QUEUE] = left
             outflow[o] = served
             ends[o, at.HEAD], ends[o, at.TAIL] = 0, int(left + 0.5)
             row = tally[o]
@@ -178,16 +339,18 @@ def run_fluid(
                 row[at.GAPS] += inflow[o]
                 row[at.GAP_S] += dt
                 row[at.GAP_SQUARE] += 2 * dt * dt / inflow[o]
-            if lost > 0.0 and visits[o] > 0.0:
-                whole[at.SPOILT] += min(lost / max(1.0, visits[o]), came)
+            if lost > 0.0 and mine[VISITS] > 0.0:
+                whole[at.SPOILT] += min(lost / max(1.0, mine[VISITS]), came)
             if not looped:
                 for e in range(edge_start[o], edge_start[o + 1]):
                     inflow[edges[e, at.TARGET]] += served * (edges[e, at.WHOLE] + edge_part[e])
             _count_served(
-                served, stop, duration[o], variance[o], mean_s, scv[o], ops_f[o, at.SLO_S],
+                served, stop, duration[o], variance[o], mean_s, scv, ops_f[o, at.SLO_S],
                 whole[at.SAMPLE_EVERY], row, recent[o], sketch[o],
             )  # fmt: skip
-            share = served / capacity if capacity > 0.0 else 0.0
+            # A service shorter than a step begins and ends in it.
+            work = served * mean_s / dt if mean_s < dt else work
+            share = min(1.0, work / servers) if servers > 0.0 else 0.0
             for place in range(count[o] if share > 0.0 else 0):
                 s = serving[o, place]
                 if slot_f[o, at.FREE_S, s] < stop:
@@ -198,17 +361,19 @@ def run_fluid(
         total, total_variance, backlog = 0.0, 0.0, 0.0
         if looped:
             for o in range(operators):
-                total += duration[o] * visits[o]
-                total_variance += variance[o] * visits[o]
-                backlog += queue[o] / max(visits[o], 1e-12)
+                mine = items[o]
+                total += duration[o] * mine[VISITS]
+                total_variance += variance[o] * mine[VISITS]
+                inside = mine[QUEUE] + mine[BEGUN] - mine[ENDED]
+                backlog += inside / max(mine[VISITS], 1e-12)
         else:
             for rank in range(operators + sources):
                 if rank < operators:
                     origin = order[operators - 1 - rank]
                     own, own_variance = duration[origin], variance[origin]
-                    waits = 0.0
-                    if queue[origin] > 0.0:
-                        waits = queue[origin] / max(visits[origin], 1e-12)
+                    mine = items[origin]
+                    inside = mine[QUEUE] + mine[BEGUN] - mine[ENDED]
+                    waits = inside / max(mine[VISITS], 1e-12) if inside > 0.0 else 0.0
                 else:
                     origin, own, own_variance, waits = rank, 0.0, 0.0, 0.0
                 longest, longest_variance, further = 0.0, 0.0, 0.0
@@ -222,10 +387,17 @@ def run_fluid(
                 path[origin] = own + longest
                 path_variance[origin] = own_variance + longest_variance
                 behind[origin] = waits + further
+            # Visits are those of an item that may be of any source, with the same chance.
             for s in range(sources):
-                backlog = max(backlog, behind[operators + s])
-                if came > 0 and rates[s, column] > 0.0:
-                    weight = rates[s, column] * dt * (1 - shed_fraction) / came
+                backlog += behind[operators + s] / sources
+            # Items that end while none come are those of sources that left some behind.
+            for s in range(sources):
+                weight = origins[s]
+                if came > 0.0:
+                    weight = origins[s] = rates[s, column] * dt * (1 - shed_fraction) / came
+                elif backlog > 0.0:
+                    weight = behind[operators + s] / (backlog * sources)
+                if weight > 0.0:
                     total += weight * path[operators + s]
                     total_variance += weight * path_variance[operators + s]
         done = whole[at.IN] - whole[at.SHED] - whole[at.SPOILT] - backlog
@@ -239,10 +411,11 @@ def run_fluid(
         if stop >= whole[at.NEXT_MONITOR]:
             end_interval(net, stop, rows[filled])
             filled += 1
+    # Instances that work alike finish their whole items one after the other, not all at once.
     for o in range(operators):
         for place in range(count[o]):
             s = serving[o, place]
-            slot_i[o, at.DONE, s] = int(slot_f[o, at.STARTED_S, s])
+            slot_i[o, at.DONE, s] = int(slot_f[o, at.STARTED_S, s] + s * GOLDEN % 1.0)
     return filled
 
 
