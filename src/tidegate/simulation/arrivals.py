@@ -89,13 +89,10 @@ class ArrivalChunks:
         """End of the current chunk, in seconds; 0 before the first."""
         return (self.number + 1) * self.chunk_s
 
-    def draw(self, count: int = 1) -> Mapping[str, Floats]:
-        """The arrivals of the current chunk, from a generator that serves nothing else.
-
-        count: how many chunks, from the current one on; one if the world passes the generator.
-        """
+    def draw(self) -> Mapping[str, Floats]:
+        """The arrivals of the current chunk, from a generator that serves nothing else."""
         drawn: Mapping[str, Floats]
-        start_s, end_s = self.number * self.chunk_s, (self.number + count) * self.chunk_s
+        start_s, end_s = self.number * self.chunk_s, self.end_s
         if self.seeded:
             rng = stream(self._seed, ARRIVALS, self.number)
             drawn = self.workload.arrivals(start_s, end_s, rng)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from tidegate.simulation.kernels.flow import empty_flow, run_fluid
 from tidegate.simulation.kernels.state import Floats
 from tidegate.simulation.network import Coming, ItemEngine
 from tidegate.simulation.settings import CloudSettings
+from tidegate.workloads.counting import count_drawn, counted
 
 __all__ = ["FluidCloud", "FluidEngine"]
 
@@ -92,8 +92,8 @@ class FluidEngine(ItemEngine):
 class FluidCloud(SimulatedCloud):
     """`SimulatedCloud` with a flow in place of items; the same arguments and methods.
 
-    The world counts the workload's arrivals, with ``counted(edges_s)``, a row for each source of
-    the topology, where the workload has that. If it is to use their expected number
+    The world counts the workload's arrivals, with ``counted(edges_s)``, the numbers between each
+    two moments by source, where the workload has that. If it is to use their expected number
     (`CloudSettings.fluid_inflow`) and the workload has ``expected(edges_s)``, that number between
     each two moments by source, it uses that.
     """
@@ -142,16 +142,14 @@ class FluidCloud(SimulatedCloud):
             return items
         # The end of a chunk is the start of the next.
         borders = np.append(edges[:, :-1], edges[-1, -1])
-        counted: Any = getattr(self._chunks.workload, "counted", None)
-        if counted is not None:
-            whole = counted(borders)
-            items[:] = whole.reshape(len(whole), count, steps).swapaxes(0, 1)
-            return items
-        for name, times in self._chunks.draw(count).items():
-            # Like np.histogram, which takes ten times as long to find out that all is in order.
-            before = np.searchsorted(times, borders)
-            before[-1] = np.searchsorted(times, borders[-1], "right")
-            items[:, self._chunks.source_number(name)] = np.diff(before).reshape(count, steps)
+        chunks = self._chunks
+        found = (
+            count_drawn(chunks.draw(), borders)
+            if chunks.seeded
+            else counted(chunks.workload, borders)
+        )
+        for name, numbers in found.items():
+            items[:, chunks.source_number(name)] = numbers.reshape(count, steps)
         return items
 
     @cached_property

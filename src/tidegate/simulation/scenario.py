@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tidegate.model import Deployment, HostOffer, Instance
@@ -23,6 +24,7 @@ from tidegate.simulation import (
     SimulatedCloud,
 )
 from tidegate.workloads import Predictable, Workload
+from tidegate.workloads.counting import Counts, counted
 from tidegate.workloads.protocol import FloatArray, generator
 
 if TYPE_CHECKING:
@@ -254,14 +256,23 @@ class Sharded:
         parts = zip(self.sources, [0, *ends], ends, strict=False)
         return {name: by_shard[start:end] for name, start, end in parts}
 
-    def counted(self, edges_s: FloatArray) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-        """Number of arrivals between each moment and the next, a row a shard, all in one pass."""
+    def counted(self, edges_s: FloatArray) -> dict[str, Counts]:
+        """How many items arrive from each moment until before the next, by shard."""
         import numpy as np
 
-        every, shard = self._items(float(edges_s[0]), float(edges_s[-1]))
         steps, shards = len(edges_s) - 1, len(self.sources)
-        places = shard * steps + np.searchsorted(edges_s, every, "right") - 1
-        return np.bincount(places, minlength=shards * steps).reshape(shards, steps)
+        borders = self._borders(float(edges_s[0]), float(edges_s[-1]))
+        points = np.union1d(borders, edges_s)
+        (numbers,) = counted(self.base, points).values()
+        before = np.concatenate(([0], np.cumsum(numbers)))
+        shard = self._shards(borders, before[np.searchsorted(points, borders)])
+        step = np.searchsorted(edges_s, points[:-1], "right") - 1
+        places = shard * steps + np.repeat(step, numbers)
+        inside = (step >= 0) & (step < steps)
+        if not inside.all():
+            places = places[np.repeat(inside, numbers)]
+        found = np.bincount(places, minlength=shards * steps).reshape(shards, steps)
+        return dict(zip(self.sources, found, strict=True))
 
     def _items(
         self, start_s: float, end_s: float
@@ -269,18 +280,34 @@ class Sharded:
         """All arrival times in order, and the number of each one's shard."""
         import numpy as np
 
-        count, first = len(self.sources), math.floor(start_s / SHARD_CHUNK_S)
-        last = max(first + 1, math.ceil(end_s / SHARD_CHUNK_S))
-        borders = np.arange(first, last + 1) * SHARD_CHUNK_S
+        borders = self._borders(start_s, end_s)
         (times,) = self.base.arrivals(float(borders[0]), float(borders[-1])).values()
-        until = np.searchsorted(times, borders).tolist()
-        shards = np.concatenate(
-            [
-                generator(count, chunk).integers(0, count, end - start)
-                for chunk, start, end in zip(range(first, last), until, until[1:], strict=False)
-            ]
-        )
+        shards = self._shards(borders, np.searchsorted(times, borders))
         if borders[0] == start_s and borders[-1] == end_s:
             return times, shards
         inside = (times >= start_s) & (times < end_s)
         return times[inside], shards[inside]
+
+    @staticmethod
+    def _borders(start_s: float, end_s: float) -> FloatArray:
+        """Of the minutes in which a stretch of time lies."""
+        import numpy as np
+
+        first = math.floor(start_s / SHARD_CHUNK_S)
+        last = max(first + 1, math.ceil(end_s / SHARD_CHUNK_S))
+        borders: FloatArray = SHARD_CHUNK_S * np.arange(first, last + 1, dtype=np.float64)
+        return borders
+
+    def _shards(
+        self, borders: FloatArray, until: np.ndarray[tuple[int], np.dtype[np.int64]]
+    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """The number of the shard of each item. until: how many came until each of the borders."""
+        import numpy as np
+
+        count, first = len(self.sources), round(float(borders[0]) / SHARD_CHUNK_S)
+        return np.concatenate(
+            [
+                generator(count, chunk).integers(0, count, end - start)
+                for chunk, (start, end) in enumerate(pairwise(until.tolist()), first)
+            ]
+        )

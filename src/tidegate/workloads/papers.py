@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from tidegate.errors import InputError
 from tidegate.units import finite
+from tidegate.workloads.counting import Counts
 from tidegate.workloads.protocol import (
     CHUNK_S,
     Chunked,
@@ -433,6 +434,10 @@ class ExchangeDay:
     def expected(self, edges_s: FloatArray) -> dict[str, FloatArray]:
         """Trades expected between each edge and the next."""
         return self.trades.expected(edges_s)
+
+    def counted(self, edges_s: FloatArray) -> dict[str, Counts]:
+        """How many trades arrive from each edge until before the next."""
+        return self.trades.counted(edges_s)
 
     def multiplied(self, factor: float) -> ExchangeDay:
         """The same day with `factor` times the trades."""

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.errors import InputError
+from tidegate.workloads.counting import Counts, count_by_chunk, count_drawn
 
 __all__ = ["CHUNK_S", "Chunked", "FloatArray", "Predictable", "Workload", "generator"]
 
@@ -149,15 +150,46 @@ class Chunked:
         start_s, end_s = max(0.0, start_s), min(end_s, self.duration_s)
         if start_s >= end_s:
             return {source: np.empty(0) for source in self.sources}
-        first = math.floor(start_s / self.chunk_s)
-        last = math.ceil(end_s / self.chunk_s)
-        first -= first * self.chunk_s > start_s  # a quotient may be rounded across the boundary
-        last += last * self.chunk_s < end_s
-        pieces = self._cached(range(first, last))
+        pieces = self._cached(self._chunks_of(start_s, end_s))
         return {
             source: join((piece[source] for piece in pieces), start_s, end_s)
             for source in self.sources
         }
+
+    def counted(self, edges_s: FloatArray) -> dict[str, Counts]:
+        """How many items arrive from each edge until before the next, by source.
+
+        They are those of `arrivals`, but for chunks with so many items that their division is drawn
+        instead of each item.
+        """
+        edges = np.asarray(edges_s, dtype=np.float64)
+        start_s, end_s = max(0.0, float(edges[0])), min(float(edges[-1]), self.duration_s)
+        chunks = self._chunks_of(start_s, end_s) if start_s < end_s else range(0)
+
+        def one_by_one(start_s: float, end_s: float) -> Counts:
+            return np.array(list(count_drawn(self.arrivals(start_s, end_s), edges).values()))
+
+        many, rows = self._have_many(chunks), len(self.sources)
+        found = count_by_chunk(
+            edges, self.chunk_s, many, chunks.start, rows, one_by_one, self._divided
+        )
+        return dict(zip(self.sources, found, strict=True))
+
+    def _have_many(self, chunks: range) -> Sequence[bool]:
+        """Whether the items of each chunk are to be divided (`_divided`) in place of drawn."""
+        return [False] * len(chunks)
+
+    def _divided(self, chunk: int, points_s: FloatArray) -> Counts:
+        """How many items of a chunk arrive between moments, from its beginning to its end."""
+        raise NotImplementedError
+
+    def _chunks_of(self, start_s: float, end_s: float) -> range:
+        """The chunks of a stretch of time."""
+        first = math.floor(start_s / self.chunk_s)
+        last = math.ceil(end_s / self.chunk_s)
+        first -= first * self.chunk_s > start_s  # a quotient may be rounded across the boundary
+        last += last * self.chunk_s < end_s
+        return range(first, last)
 
     def _cached(self, chunks: Sequence[int]) -> list[dict[str, FloatArray]]:
         kept: _Kept | None = self.__dict__.get("_kept")

@@ -18,6 +18,7 @@ import numpy as np
 
 from tidegate.errors import InputError
 from tidegate.units import finite
+from tidegate.workloads.counting import MOST_DRAWN, Counts, count_drawn
 from tidegate.workloads.protocol import CHUNK_S, Chunked, FloatArray, check_seed, chunk_for
 
 __all__ = ["Bursty", "ConstantRate", "Curve", "FromCurve", "RateTrace"]
@@ -150,10 +151,28 @@ class FromCurve(Chunked):
         parts = np.split(times, np.cumsum(counts)[:-1])
         return [{self.source: part.copy()} for part in parts]
 
+    def _have_many(self, chunks: range) -> Sequence[bool]:
+        if self.spacing != "poisson":
+            return super()._have_many(chunks)
+        return chunks_with_many(self.curve, chunks, self.chunk_s)
+
+    def _divided(self, chunk: int, points_s: FloatArray) -> Counts:
+        clock = self.curve.cumulative(points_s)
+        random, total = self._generator(chunk), clock[-1] - clock[0]
+        count = random.poisson(total)  # as many as in `sorted_uniform`
+        return np.atleast_2d(random.multinomial(count, np.diff(clock) / total))
+
     def _check(self) -> None:
         check_seed(self.seed)
         if self.spacing not in ("poisson", "even"):
             raise InputError("spacing", self.spacing, "'poisson' or 'even'")
+
+
+def chunks_with_many(curve: Curve, chunks: range, chunk_s: float) -> list[bool]:
+    """Whether each chunk has so many items that they are better divided than drawn one by one."""
+    borders: FloatArray = chunk_s * np.arange(chunks.start, chunks.stop + 1, dtype=np.float64)
+    many: list[bool] = (np.diff(curve.cumulative(borders)) > MOST_DRAWN).tolist()
+    return many
 
 
 def sorted_uniform(random: np.random.Generator, mean: float) -> FloatArray:
@@ -379,16 +398,40 @@ class Bursty(Chunked):
         """More bursts of the same size, as when more independent streams are joined."""
         return replace(self, base=self.base.multiplied(factor))
 
-    def _draw(self, chunk: int) -> dict[str, FloatArray]:
-        start_s, end_s = chunk * self.chunk_s, min((chunk + 1) * self.chunk_s, self.duration_s)
+    def _have_many(self, chunks: range) -> Sequence[bool]:
+        return chunks_with_many(self.base.curve, chunks, self.chunk_s)
+
+    def _divided(self, chunk: int, points_s: FloatArray) -> Counts:
+        if np.diff(points_s).min() < 10 * self.burst_s:  # the items of a burst may be far apart
+            return np.array(list(count_drawn(self._draw(chunk), points_s).values()))
+        # All items of a burst count where it starts.
+        sizes, starts = self._bursts(self._generator(chunk), *self._span(chunk))
+        clock = self.base.curve.cumulative(points_s)
+        step = np.searchsorted((clock[1:-1] - clock[0]) / (clock[-1] - clock[0]), starts, "right")
+        counts = np.bincount(step, sizes, len(clock) - 1)
+        return np.atleast_2d(counts).astype(np.int64)
+
+    def _span(self, chunk: int) -> tuple[float, float]:
+        """When a chunk begins and ends."""
+        return chunk * self.chunk_s, min((chunk + 1) * self.chunk_s, self.duration_s)
+
+    def _bursts(
+        self, random: np.random.Generator, start_s: float, end_s: float
+    ) -> tuple[Counts, FloatArray]:
+        """The size of each burst of a chunk, and where on its clock it starts, from 0 to 1."""
         low, high = self.base.curve.cumulative(np.array((start_s, end_s)))
-        random = self._generator(chunk)
         size = (self.dispersion + 1) / 2
         bursts = int(random.poisson((high - low) / size))
-        sizes = random.geometric(1 / size, bursts)
-        share = np.repeat(random.random(bursts), sizes)
+        return random.geometric(1 / size, bursts), random.random(bursts)
+
+    def _draw(self, chunk: int) -> dict[str, FloatArray]:
+        start_s, end_s = self._span(chunk)
+        random = self._generator(chunk)
+        sizes, starts = self._bursts(random, start_s, end_s)
+        share = np.repeat(starts, sizes)
         share += random.standard_exponential(len(share)) * (self.burst_s / (end_s - start_s))
         share -= np.floor(share)
         share.sort()
+        low, high = self.base.curve.cumulative(np.array((start_s, end_s)))
         clock = low + (high - low) * share
         return {self.base.source: inside(self.base.curve.inverse(clock), start_s, end_s)}
