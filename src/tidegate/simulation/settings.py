@@ -68,7 +68,7 @@ class ServiceTime(Value):
         >>> ServiceTime("deterministic", 2.0).parts_s(2)
         [2.0, 2.0]
         >>> [round(part, 2) for part in ServiceTime("exponential", 1.0).parts_s(4)]
-        [0.14, 0.48, 0.99, 2.39]
+        [0.14, 0.48, 1.0, 2.39]
         """
         if self.kind == "empirical":
             samples = np.sort(np.repeat(self.samples_s, count)).reshape(count, -1)

@@ -159,8 +159,8 @@ class Chunked:
     def counted(self, edges_s: FloatArray) -> dict[str, Counts]:
         """How many items arrive from each edge until before the next, by source.
 
-        They are those of `arrivals`, but for chunks with so many items that their division is drawn
-        instead of each item.
+        They are those of `arrivals`. Where a chunk has more items than ``counting.MOST_DRAWN``, one
+        random draw divides their number over the steps instead.
         """
         edges = np.asarray(edges_s, dtype=np.float64)
         start_s, end_s = max(0.0, float(edges[0])), min(float(edges[-1]), self.duration_s)

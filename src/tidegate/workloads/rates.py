@@ -169,7 +169,7 @@ class FromCurve(Chunked):
 
 
 def chunks_with_many(curve: Curve, chunks: range, chunk_s: float) -> list[bool]:
-    """Whether each chunk has so many items that they are better divided than drawn one by one."""
+    """Whether the items of each chunk are better divided over the steps than drawn one by one."""
     borders: FloatArray = chunk_s * np.arange(chunks.start, chunks.stop + 1, dtype=np.float64)
     many: list[bool] = (np.diff(curve.cumulative(borders)) > MOST_DRAWN).tolist()
     return many
