@@ -84,8 +84,11 @@ def _quick_init(cls: Any, slots: tuple[str, ...]) -> Any:
     slots: those that the class has in addition to its bases.
     """
     usual = cls.__init__
+    # Both methods have to be those of `object`, also where a base is frozen: only then does Python
+    # set a field without a call.
     twin = type(cls)(cls.__name__, cls.__bases__, {
-        "__slots__": slots, "__setattr__": object.__setattr__, "__doc__": "",
+        "__slots__": slots, "__setattr__": object.__setattr__, "__delattr__": object.__delattr__,
+        "__doc__": "",
     })  # fmt: skip
     known: dict[str, Any] = {
         "_cls": cls, "_twin": twin, "_usual": usual, "_set_class": _set_class, "_none": _FACTORY,

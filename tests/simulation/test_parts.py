@@ -30,7 +30,6 @@ from tidegate.simulation.kernels.random import (
     Words,
     exponential,
     normal,
-    sorted_evenly,
     streams,
     uniform,
 )
@@ -63,15 +62,6 @@ def test_lots_have_the_distribution_that_they_claim(kind: int, name: str) -> Non
     assert stats.kstest(drawn, name).pvalue > 0.001
     # Neighbours are not correlated: the estimate is normal with deviation 1/√n.
     assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) < 4 / math.sqrt(len(drawn))
-
-
-@pytest.mark.parametrize("size", [0, 1, 2, 50, 5_000])
-def test_values_that_are_spread_evenly_are_sorted(size: int) -> None:
-    values = np.random.default_rng(size).uniform(1_200.0, 1_800.0, size)
-    values[: size // 3] = np.round(values[: size // 3])  # some are equal, and some at the end
-    np.testing.assert_array_equal(sorted_evenly(values, 1_200.0, 1_800.0), np.sort(values))
-    uneven = values**9 / 1_800.0**8  # slow, and still in order
-    np.testing.assert_array_equal(sorted_evenly(uneven, 0.0, 1_800.0), np.sort(uneven))
 
 
 def test_streams_differ_by_seed_and_purpose() -> None:

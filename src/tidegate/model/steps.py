@@ -57,12 +57,16 @@ def diff(running: Deployment, plan: Plan | Deployment) -> tuple[Step, ...]:
     if wanted is running:
         return ()
     before, after = running.by_id, wanted.by_id
+    # A turn changes few of many instances: the others are the same objects.
+    changed = [(name, one) for name, one in after.items() if before.get(name) is not one]
     starts = [
-        Step("start", i.host, name, i.operator) for name, i in after.items() if name not in before
+        Step("start", one.host, name, one.operator) for name, one in changed if name not in before
     ]
-    stops = [
-        Step("stop", i.host, name, i.operator) for name, i in before.items() if name not in after
-    ]
+    stops = (
+        [Step("stop", i.host, name, i.operator) for name, i in before.items() if name not in after]
+        if len(before) + len(starts) > len(after)
+        else []
+    )
     # A stop that no start of the same operator replaces can come first.
     replaced = Counter(step.operator for step in starts)
     early, late = [], []
@@ -77,19 +81,22 @@ def diff(running: Deployment, plan: Plan | Deployment) -> tuple[Step, ...]:
     return (
         *(Step("lease", host) for host in wanted.hosts if host not in old_hosts),
         *early,
-        *_ordered_moves(before, after),
+        *_ordered_moves(before, changed),
         *starts,
         *late,
         *(Step("release", host) for host in running.hosts if host not in new_hosts),
     )
 
 
-def _ordered_moves(before: dict[str, Instance], after: dict[str, Instance]) -> list[Step]:
-    """Moves out of a host before moves into it, as far as cycles allow."""
+def _ordered_moves(before: dict[str, Instance], changed: list[tuple[str, Instance]]) -> list[Step]:
+    """Moves out of a host before moves into it, as far as cycles allow.
+
+    changed: the instances after the moves by name, without those that stay as they are.
+    """
     moves = [
-        Step("move", i.host, name, i.operator, origin=before[name].host)
-        for name, i in after.items()
-        if name in before and before[name].host != i.host
+        Step("move", one.host, name, one.operator, origin=before[name].host)
+        for name, one in changed
+        if name in before and before[name].host != one.host
     ]
     if not moves:
         return []

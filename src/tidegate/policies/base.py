@@ -16,6 +16,7 @@ from tidegate.errors import SettingError
 from tidegate.model import Plan, Snapshot
 from tidegate.packing import Measure, Style
 from tidegate.units import finite
+from tidegate.values import derived
 
 __all__ = ["AIM", "NoMemory", "Parameter", "Policy", "Situation", "Style", "setting"]
 
@@ -131,7 +132,7 @@ class Policy(ABC):
     def check(self) -> None:  # noqa: B027 - most policies have nothing to check
         """Raise SettingError for parameters that do not go together."""
 
-    @property
+    @derived
     def measure(self) -> Measure:
         """Size of an instance: its measured load for placement policies, else its demand."""
         return "load" if self.style == "placement" else "demand"

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self
 from tidegate.codec import Value, from_plain, to_plain
 from tidegate.model import Plan, Reason, Snapshot
 from tidegate.policies.base import NoMemory, Policy, Style
+from tidegate.values import derived
 
 __all__ = ["ObservationWrapper", "PolicyWrapper", "WrapperMemory", "innermost"]
 
@@ -41,23 +42,23 @@ class PolicyWrapper(Policy):
     paper: ClassVar[str] = "wrapper"
     own_memory: ClassVar[type] = NoMemory
 
-    @property
-    def style(self) -> Style:  # type: ignore[override]
+    @derived
+    def style(self) -> Style:
         """The inner policy's style."""
         return self.inner.style
 
-    @property
-    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
+    @derived
+    def needs(self) -> tuple[str, ...]:
         """The inner policy's needs."""
         return self.inner.needs
 
-    @property
-    def picks_its_moment(self) -> bool:  # type: ignore[override]
+    @derived
+    def picks_its_moment(self) -> bool:
         """Whether the inner policy chooses when to release hosts."""
         return self.inner.picks_its_moment
 
-    @property
-    def forecasts(self) -> bool:  # type: ignore[override]
+    @derived
+    def forecasts(self) -> bool:
         """Whether the inner policy forecasts the load itself."""
         return self.inner.forecasts
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tidegate.errors import InputError
 from tidegate.model.topology import Topology
-from tidegate.simulation.kernels.random import sorted_evenly, stream
+from tidegate.simulation.kernels.random import stream
 
 __all__ = ["ArrivalChunks", "Arrivals", "Poisson", "SeededArrivals"]
 
@@ -55,7 +55,7 @@ class Poisson:
         drawn = {}
         for name, rate in self.rates_per_s.items():
             count = rng.poisson(rate * (end_s - start_s))
-            drawn[name] = sorted_evenly(rng.uniform(start_s, end_s, count), start_s, end_s)
+            drawn[name] = np.sort(rng.uniform(start_s, end_s, count))
         return drawn
 
     def expected(self, edges_s: Floats) -> dict[str, Floats]:

@@ -420,6 +420,17 @@ def run_fluid(
 
 
 @compiled(inline="always")
+def _into_sketch(sketch: Ints, count: int, base: float, spread: float) -> None:
+    """Add times of `count` items: `base` plus an exponential of mean `spread`."""
+    if spread == 0.0:
+        sketch[bucket_of(base)] += count
+        return
+    for point in range(POINTS):
+        value = base - spread * _LOGS[point]
+        sketch[bucket_of(value)] += (count * (point + 1)) // POINTS - (count * point) // POINTS
+
+
+@compiled(inline="always")
 def _count_served(
     served: float,
     now: float,
@@ -444,9 +455,8 @@ def _count_served(
     count = int(row[at.PROCESSED] + served) - int(row[at.PROCESSED])
     row[at.PROCESSED] += served
     row[at.DURATION_S] += served * duration
-    for point in range(POINTS if count else 0):
-        value = base - spread * _LOGS[point]
-        sketch[bucket_of(value)] += (count * (point + 1)) // POINTS - (count * point) // POINTS
+    if count > 0:
+        _into_sketch(sketch, count, base, spread)
     if slo_s < np.inf:
         row[at.LATE_1] += served * _beyond(slo_s, base, spread)
         row[at.LATE_2] += served * _beyond(2 * slo_s, base, spread)
@@ -480,6 +490,5 @@ def _finish(done: float, mean: float, variance: float, whole: Floats, sketch: In
     whole[at.SOJOURN_S] += fresh * mean
     whole[at.LATE] += fresh * _beyond(whole[at.E2E_SLO_S], base, spread)
     whole[at.SOJOURN_MAX_S] = max(whole[at.SOJOURN_MAX_S], mean)
-    for point in range(POINTS if count else 0):
-        value = base - spread * _LOGS[point]
-        sketch[bucket_of(value)] += (count * (point + 1)) // POINTS - (count * point) // POINTS
+    if count > 0:
+        _into_sketch(sketch, count, base, spread)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tidegate.theory.compiled import compiled
 
-__all__ = ["exponential", "normal", "sorted_evenly", "stream", "streams", "uniform"]
+__all__ = ["exponential", "normal", "stream", "streams", "uniform"]
 
 Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -113,32 +113,3 @@ def normal(state: np.uint64) -> tuple[float, np.uint64]:
         square = a * a + b * b
         if 0.0 < square < 1.0:
             return a * math.sqrt(-2.0 * math.log(square) / square), state
-
-
-@compiled
-def sorted_evenly(values: Floats, low: float, high: float) -> Floats:
-    """Sort values that are spread evenly over [low, high], in less time than `np.sort`.
-
-    There are as many buckets as values. The values of each bucket are counted, which says where it
-    begins, and are then put there. Only values of one bucket may still be in the wrong order; there
-    are few of these, and insertion puts them right.
-    """
-    size = len(values)
-    begin = np.zeros(size + 1, np.int64)
-    found = np.empty(size)
-    scale = size / (high - low) if high > low else 0.0
-    for value in values:
-        begin[min(int((value - low) * scale), size - 1) + 1] += 1
-    for bucket in range(1, size):
-        begin[bucket + 1] += begin[bucket]
-    for value in values:
-        bucket = min(int((value - low) * scale), size - 1)
-        found[begin[bucket]] = value
-        begin[bucket] += 1
-    for i in range(1, size):
-        value, place = found[i], i
-        while place > 0 and found[place - 1] > value:
-            found[place] = found[place - 1]
-            place -= 1
-        found[place] = value
-    return found
