@@ -192,6 +192,11 @@ def _serve(net: Network, o: int, stop: float) -> int:
     done, turn, taken = slot_i[at.DONE], slot_i[at.TURN], mine[at.TAKEN]
     head, tail, state = net.ends[o, at.HEAD], net.ends[o, at.TAIL], net.rng[o]
     mine[at.LOST] = 0
+    # A service time is drawn one service early: the processor draws while it waits for the queue.
+    undrawn = state
+    takes, state = service_time(
+        kind, mean_s, log_mean, log_sigma, samples, first_sample, sample_count, state
+    )
     left = 0
     place = first  # the server to examine: the first in line while items wait
     while place < first + count:
@@ -206,9 +211,9 @@ def _serve(net: Network, o: int, stop: float) -> int:
             out_started[left] = started[slot]
             out_root[left] = root
             left += 1
-            holds[slot] = -1
             done[slot] += 1
             if alive[slot] == at.LEAVING:
+                holds[slot] = -1
                 alive[slot] = at.NO_SERVER
                 for p in range(place, first, -1):
                     line_time[p & mask] = line_time[(p - 1) & mask]
@@ -222,6 +227,7 @@ def _serve(net: Network, o: int, stop: float) -> int:
             head += seen - kept
             mine[at.ADMITTED] = head + kept
         if head == tail:
+            holds[slot] = -1
             place += 1
             continue
         came = queue_time[head]
@@ -229,17 +235,18 @@ def _serve(net: Network, o: int, stop: float) -> int:
         if limit > 0:
             begun_s[mine[at.BEGUN] % limit] = begin
             mine[at.BEGUN] += 1
+        busy_s = takes * pace[slot]
+        ready = begin + busy_s
+        undrawn = state
         takes, state = service_time(
             kind, mean_s, log_mean, log_sigma, samples, first_sample, sample_count, state
         )
-        takes *= pace[slot]
-        ready = begin + takes
         holds[slot] = queue_root[head]
         taken += 1
         turn[slot] = taken
         arrived[slot] = came
         started[slot] = begin
-        busy[slot] += takes
+        busy[slot] += busy_s
         head += 1
         first += 1
         place = first + count - 1
@@ -253,7 +260,7 @@ def _serve(net: Network, o: int, stop: float) -> int:
     for place in range(first, first + count):
         slot_f[at.FREE_S, line_slot[place & mask]] = line_time[place & mask]
     mine[at.LINE_FIRST], mine[at.LINE_COUNT], mine[at.TAKEN] = first, count, taken
-    net.rng[o] = state
+    net.rng[o] = undrawn
     _close_queue(net, o, head, tail)
     return left
 
