@@ -62,6 +62,7 @@ def diff(running: Deployment, plan: Plan | Deployment) -> tuple[Step, ...]:
     starts = [
         Step("start", one.host, name, one.operator) for name, one in changed if name not in before
     ]
+    # They are looked for only where there are any, by the numbers of instances.
     stops = (
         [Step("stop", i.host, name, i.operator) for name, i in before.items() if name not in after]
         if len(before) + len(starts) > len(after)
