@@ -387,6 +387,7 @@ def _by_policy(
         "input_s": seconds,
         "took_s": result.seconds,
         "first": len(first.hosts),
+        "first_counts": dict(first.requested.counts),
         "mean_executors": summary.mean_executors,
         "p95_s": known.p95_s,
         "in_time": 1 - known.late / known.items,

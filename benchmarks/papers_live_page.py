@@ -537,8 +537,18 @@ def _replayed(row: Row, fitted: Row) -> RunReport:
     scenario = replace(scenario, initial_hosts=row["first"], duration_s=row["took_s"])
     options = StackOptions(max_hosts=5, stabilise_s=20.0)
     policy = build_stack(DEFAULT_POLICY, Situation(row["slo_s"], micro_batches=True), options)
+    cloud = scenario.world(policy.style, row["seed"])
+    if "first_counts" in row:
+        # The warm-up has divided the slots already. Runs of earlier versions do not say how.
+        hosts = [f"host-{n}" for n in range(1, row["first"] + 1)]
+        slots = round(world.offer.capacity.cpu_cores)
+        cloud = MicroBatchCloud(
+            scenario.topology, scenario.offer, scenario.workload, seed=row["seed"],
+            initial=placed(row["first_counts"], scenario.topology, hosts, slots),
+            settings=scenario.batches,
+        )  # fmt: skip
     return simulate(
-        scenario.world(policy.style, row["seed"]),
+        cloud,
         policy,
         duration_s=row["took_s"],
         interval_s=10.0,

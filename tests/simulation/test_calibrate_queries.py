@@ -322,7 +322,7 @@ def test_initial_hosts_have_instances_of_all_queries() -> None:
     assert all(isinstance(i, Instance) for i in placed.instances)
 
 
-def test_queries_that_wait_for_their_last_task_have_their_own_slots() -> None:
+def test_journals_say_whether_queries_have_their_own_slots_and_older_ones_show_it() -> None:
     names, own = ("extract", "match", "aggregate"), (8, 8, 1)
     operators = tuple(
         Operator(name, Resources(1), service_s, 0.25)
@@ -355,6 +355,11 @@ def test_queries_that_wait_for_their_last_task_have_their_own_slots() -> None:
     for _ in range(10):
         world.advance(36)
         seen.append(world.observe())
+    # Few rows leave most slots of a query unused, and yet they are its own.
+    idle = {"extract": 0.3, "match": 0.3, "aggregate": 3.0}
+    assert all(snapshot.own_slots for snapshot in seen)
+    assert not shares_slots([held(snapshot, idle) for snapshot in seen])
+    seen = [replace(snapshot, own_slots=None) for snapshot in seen]  # as older versions wrote them
     # The longest task is waited for, and the tasks of the small query that read follow the files.
     apart = {"extract": 0.85, "match": 0.8, "aggregate": 3.0}
     assert not shares_slots([held(snapshot, apart) for snapshot in seen])

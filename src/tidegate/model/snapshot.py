@@ -421,6 +421,8 @@ class Snapshot(Value):
         interval_s: Time until the next decision, in seconds, None when unknown.
         leased_so_far: Number of hosts ever leased, so that new hosts get new names.
         ended: Leases that ended since the last snapshot, where the world knows when.
+        own_slots: Whether a query works only on the slots of its instances, and not on any slot
+            that is free, None when unknown or if there is one query only.
     """
 
     time_s: float
@@ -435,6 +437,7 @@ class Snapshot(Value):
     leased_so_far: int = 0
     ended: tuple[LeaseEnd, ...] = ()
     event_age: Latency = NO_LATENCY
+    own_slots: bool | None = None
 
     def __post_init__(self) -> None:
         finite(self.time_s, "time_s")

@@ -356,13 +356,16 @@ def _work_done(snapshots: Sequence[Snapshot], name: str) -> float:
 def shares_slots(snapshots: Sequence[Snapshot]) -> bool:
     """Whether the queries of a journal share all slots, as they do without live settings.
 
-    Each query has its own slots only if the batches of all queries held about as many as their
-    query's instances, and none held more although there were more. They hold some fewer on average
-    where the last task of a batch is waited for. Queries with little work do not count: the tasks
-    that only read follow the files.
+    Snapshots say so. Those of older versions do not, and show it by what the batches held: each
+    query has its own slots only if the batches of all queries held about as many as their query's
+    instances, and none held more although there were more. They hold some fewer on average where
+    the last task of a batch is waited for. Queries with little work do not count: the tasks that
+    only read follow the files.
     """
     if len(snapshots[-1].topology.operators) < 2:
         return False
+    if (own_slots := snapshots[-1].own_slots) is not None:
+        return not own_slots
     apart = 0
     works = {name: _work_done(snapshots, name) for name in snapshots[-1].topology.by_name}
     least = LITTLE_WORK * sum(works.values())

@@ -85,6 +85,7 @@ class BatchMeter:
             self._settings.decision_s,
             self._hosts.leased_so_far,
             self._hosts.ended,
+            own_slots=not self._settings.shared if len(self._tallies) > 1 else None,
         )
 
     def _busy(self, start_s: float, end_s: float) -> dict[int, float]:

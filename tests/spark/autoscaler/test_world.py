@@ -563,6 +563,16 @@ def test_a_chain_has_an_operator_for_each_query_and_its_settings_are_set() -> No
     assert live_settings.shed_fraction == 0.1
 
 
+def test_queries_have_their_own_slots_with_live_settings_only() -> None:
+    assert chain()[1].observe().own_slots is True
+    gateway = FakeGateway(2)
+    world = started(gateway)
+    gateway.query("parse")
+    assert world.observe().own_slots is None, "one query has all slots"
+    gateway.query("match")
+    assert world.observe().own_slots is False
+
+
 def test_shed_rows_are_offered_and_not_processed() -> None:
     _, world, live_settings = chain()
     for number in range(3):

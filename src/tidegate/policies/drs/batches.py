@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from tidegate.errors import Infeasible, LatencyUnreachable, NotEnoughProcessors
+from tidegate.errors import Infeasible, LatencyUnreachable, NotEnoughProcessors, TopologyError
 from tidegate.model import BatchCost, BatchReading, Estimate, OperatorReading, Snapshot, Unmet
 from tidegate.model.topology import Operator, Topology
 from tidegate.policies.base import AIM
@@ -211,6 +211,9 @@ class BatchJob:
             bounds_s = [self._bound_of(index) for index in range(len(queries))]
             with suppress(Infeasible):
                 return microbatch.assign(queries, instances, bounds_s)
+            # Somebody falls behind in any case: all of them as little as possible.
+            loads = [q.load for q in queries]
+            return _in_proportion(loads, [q.max_processors for q in queries], instances)
         needs = microbatch.fewest(queries, self.bounds, self.whole).slots
         return _in_proportion(needs, [q.max_processors for q in queries], instances)
 
@@ -219,17 +222,19 @@ class BatchJob:
 
     def tightest(self, hosts: int) -> tuple[str, float, float]:
         """The path that is closest to its bound: its name, latency and bound in seconds."""
-        slots = self.slots(hosts)
-        queries = [q.admitted() for q in self.queries]
+        latencies = self.latencies_s(self.slots(hosts))
         found = [
-            (
-                self._label(bound),
-                math.fsum(queries[i].oldest_s(slots[i]) for i in bound.path),
-                bound.bound_s,
-            )
-            for bound in self.bounds
+            (self._label(bound), latency_s, bound.bound_s)
+            for bound, latency_s in zip(self.bounds, latencies, strict=True)
         ]
         return max(found, key=lambda path: path[1] / path[2], default=("", 0.0, math.inf))
+
+    def latencies_s(self, slots: Sequence[float]) -> list[float]:
+        """The latency of the oldest items on each path in seconds. slots: of each query."""
+        queries = [q.admitted() for q in self.queries]
+        return [
+            math.fsum(queries[i].oldest_s(slots[i]) for i in bound.path) for bound in self.bounds
+        ]
 
     def rounds(self, hosts: int) -> str:
         """Why `hosts` and not one less, if the tasks run in rounds; empty otherwise."""
@@ -273,6 +278,25 @@ def _blocks_s(snapshot: Snapshot, name: str) -> float:
     return longest_s if longest_s > own_s else 0.0
 
 
+def _flows(snapshot: Snapshot) -> dict[str, float]:
+    """Items per second that come to the queries that others feed, by the rates of the entries.
+
+    A query passes on what it commits as a block, so that between two turns its follower gets all
+    items of a long batch or none, and looks overloaded or idle. What flows from the sources along
+    the edges has no blocks, and contains what still waits before an earlier query. Empty while the
+    rate of an entry is missing, or where measured ratios make a loop amplify.
+    """
+    topology = snapshot.topology
+    fed = {edge.target for edge in topology.edges if edge.origin in topology.by_name}
+    outside = snapshot.external_rates() if fed else None
+    if outside is None:
+        return {}
+    with suppress(TopologyError):
+        rates = topology.propagate(outside)
+        return {name: rates[name] for name in fed}
+    return {}
+
+
 def read_job(
     snapshot: Snapshot, *, t_max_s: float, catch_up_s: float, reserved: int
 ) -> BatchJob | None:
@@ -288,10 +312,14 @@ def read_job(
     costs = {name: _cost(snapshot, name) for name in topology.by_name}
     if not any(costs.values()):
         return None
+    flows = _flows(snapshot)
     names, heavy, light, unknown = [], [], [], []
     ceilings: list[str] = []
     for operator in topology.operators:
         reading, cost = snapshot.reading[operator.name], costs[operator.name]
+        # Before its first batch, a query may never get an item, whatever declared ratios say.
+        if operator.name in flows and cost is not None:
+            reading = replace(reading, arrival_rate_per_s=flows[operator.name])
         if reading.arrival_rate_per_s == 0 and not reading.queue_length:
             continue  # idle: it was measured, and it needs no slot
         if reading.arrival_rate_per_s is None or cost is None or reading.batches is None:

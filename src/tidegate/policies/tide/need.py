@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from tidegate.model import Snapshot, Unmet
 from tidegate.policies.base import AIM
 from tidegate.policies.drs.batches import BatchJob, read_job
+from tidegate.policies.drs.dividing import relieved
 from tidegate.policies.drs.networks import (
     JacksonNetwork,
     assigned,
@@ -56,6 +57,12 @@ class Need(Protocol):
 
     def counts(self, hosts: int) -> dict[str, int]:
         """Instances of each operator on a number of hosts."""
+
+    def relieved(self, factor: float) -> dict[str, int] | None:
+        """Instances on the same hosts with which no operator falls behind; None for no change.
+
+        factor: multiple of the present rate to divide them for.
+        """
 
 
 @dataclass(frozen=True)
@@ -106,6 +113,10 @@ class _Queues:
         found = dict(zip(self.network.names, wanted, strict=True))
         return {**self.network.kept, **found}
 
+    def relieved(self, factor: float) -> dict[str, int] | None:
+        del factor  # hosts come for such an operator, unless there are no more
+        return None
+
 
 def mean_for(slo_s: float, floor_s: float, share: float) -> float:
     """The mean latency with which a share of the items is within the target, in seconds.
@@ -131,6 +142,7 @@ class _Batches:
 
     snapshot: Snapshot
     job: BatchJob
+    slo_s: float
 
     @property
     def busy(self) -> float:
@@ -175,8 +187,22 @@ class _Batches:
         return self.job.need(headroom=factor - 1, margin=SAFE, doubt=1).hosts
 
     def counts(self, hosts: int) -> dict[str, int]:
+        return self._of_all(self.job.counts(hosts))
+
+    def relieved(self, factor: float) -> dict[str, int] | None:
+        late = [name for name in self.snapshot.topology.by_name if self._late(name)]
+        found = relieved(self.job, self.snapshot.requested.counts, late, factor - 1)
+        return None if found is None else self._of_all(found)
+
+    def _late(self, name: str) -> bool:
+        """Whether items of an operator are late, by their delay in this operator alone."""
+        delay, slo_s = self.snapshot.reading[name].delay, self.snapshot.operator(name).slo_s
+        seen_s = delay.p95_s if delay.p95_s is not None else delay.p50_s
+        return seen_s is not None and seen_s > (self.slo_s if slo_s is None else slo_s)
+
+    def _of_all(self, found: Sequence[int]) -> dict[str, int]:
+        """Instances of all operators. found: of those that the job has as queries."""
         wanted: dict[str, int] = dict.fromkeys(self.snapshot.topology.by_name, 1)
-        found = self.job.counts(hosts)
         wanted |= {q.name: k for q, k in zip(self.job.queries, found, strict=True)}
         running: Mapping[str, int] = self.snapshot.requested.counts
         return wanted | {name: max(1, running[name]) for name in self.job.unknown}
@@ -189,7 +215,7 @@ def read_need(snapshot: Snapshot, slo_s: float) -> Need | None:
     """
     job = read_job(snapshot, t_max_s=AIM * slo_s, catch_up_s=0.0, reserved=0)
     if job is not None:
-        return _Batches(snapshot, job)
+        return _Batches(snapshot, job, slo_s)
     network = read_network(snapshot, t_max_s=slo_s, catch_up_s=0.0, general=True)
     if network is None:
         return None

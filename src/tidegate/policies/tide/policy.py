@@ -201,6 +201,8 @@ class Tide(Policy):
             set_counts(packing, need.counts(hosts), hosts)
         else:
             self._release(packing, need, provided, rate, memory.needs)
+            if packing.host_count == len(snapshot.requested.hosts):
+                _divide_again(packing, need, max(1.0, provided.rate_per_s / rate) if rate else 1.0)
         can = None if memory.per_host is None else memory.per_host * packing.host_count
         return packing.plan(Prediction(capacity_per_s=can, hosts_needed=hosts)), memory
 
@@ -410,6 +412,20 @@ class Tide(Policy):
                 packing.release(host.id)
         if released:
             set_counts(packing, need.counts(packing.host_count))
+
+
+def _divide_again(packing: Packing, need: Need, factor: float) -> None:
+    """Give an operator that falls behind instances of others, on the hosts that there are.
+
+    Its cost was unknown when the hosts came, or its input has grown since and that of others not.
+    factor: multiple of the present rate that the hosts are for.
+    """
+    wanted = need.relieved(factor)
+    if wanted is not None:
+        more = [name for name, count in wanted.items() if count > packing.count(name)]
+        text = f"{', '.join(more)}: more slots on the same hosts, since a queue grows without end"
+        packing.because("divided", text)
+        set_counts(packing, wanted, packing.host_count)
 
 
 def _with_plan(memory: TideMemory, ensemble: Ensemble, overtaken: bool, needs: Needs) -> TideMemory:

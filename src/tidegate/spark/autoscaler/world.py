@@ -220,6 +220,7 @@ class SparkWorld:
             interval_s=self.interval_s,
             leased_so_far=self.hosts.leased_so_far,
             event_age=event_age,
+            own_slots=self.live_settings is not None if len(topology.operators) > 1 else None,
         )
 
     @property
