@@ -422,7 +422,7 @@ class Application(Senses):
         with contextlib.suppress(TimeoutError):
             until(left.exists, lambda: "the query does not stop")
         end.queries_lost = 0 if left.exists() else 1
-        end.queries_left = int(left.read_text() or "1") if left.exists() else 1
+        end.queries_left = int(left.read_text()) if left.exists() else 1
         if end.queries_left:
             end.problems.append(f"{end.queries_left} queries are left")
         self.controller.stop(30.0)

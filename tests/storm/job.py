@@ -69,7 +69,9 @@ def main() -> None:
             stops = (home / "stop").exists()
             if home in running and stops:
                 running.pop(home).stop()
-                (home / "left").write_text(str(len(spark.streams.active)), encoding="ascii")
+                written = home / "left.writing"  # who looks for the number never sees a part
+                written.write_text(str(len(spark.streams.active)), encoding="ascii")
+                written.rename(home / "left")
             elif home not in running and not stops:
                 running[home] = start(spark, home)
         for query in running.values():
