@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 from tidegate.codec import from_json, to_json
-from tidegate.values import Value, derived
+from tidegate.values import Value, changed, derived
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,11 @@ def test_a_value_can_be_copied_changed_and_written() -> None:
     named = Named(1.0, 2.0, ["b"], "a")
     assert pickle.loads(pickle.dumps(named)) == copy.deepcopy(named) == named
     assert replace(named, y=5.0) == Named(1.0, 5.0, ["b"], "a")
+    assert changed(named, y=5.0) == Named(1.0, 5.0, ["b"], "a")
+    with pytest.raises(TypeError, match="unknown"):
+        changed(named, unknown=1)
+    with pytest.raises(ValueError, match="left of the origin"):
+        changed(named, x=-1.0)
     assert from_json(Named, to_json(named)) == named
 
 

@@ -115,3 +115,10 @@ def test_resources_add_subtract_and_fit_with_a_little_forgiveness() -> None:
     assert not Resources(1, 100, 11).fits(one)
     with pytest.raises(TopologyError, match="memory_mb is nan"):
         Resources(1, math.nan)
+
+
+def test_the_largest_slo_is_that_of_an_operator_that_has_one() -> None:
+    plain, strict, lax = Operator("a"), Operator("b", slo_s=2.0), Operator("c", slo_s=30.0)
+    assert Topology((plain, strict, lax)).largest_slo_s == 30.0
+    assert Topology((plain, strict)).largest_slo_s == 2.0
+    assert Topology((plain,)).largest_slo_s == math.inf

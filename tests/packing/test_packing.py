@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tidegate.model import Deployment, Host, HostOffer, Instance, Snapshot
 from tidegate.model.topology import Edge, Operator, Resources, Topology
-from tidegate.packing import Packing
+from tidegate.packing import Measure, Packing
 from tidegate.testing import HOST, fleet_snapshot, steady_snapshot
 
 FLEET = fleet_snapshot({"host-1": [2.0, 1.0], "host-2": [1.0], "host-3": [3.5]})
@@ -121,6 +121,78 @@ def test_sizes_and_room_are_those_of_a_plain_sum(missing: int) -> None:
             if snapshot.requested.home[name] == host.id:
                 left -= load[name].cpu_cores
         assert packing.free[host.id][0] == left
+
+
+TRIES = st.lists(
+    st.tuples(
+        st.sampled_from(["move", "start", "stop", "lease", "release", "ask", "ask all", "copy"]),
+        st.integers(0, 99),
+    ),
+    max_size=12,
+)
+
+
+@given(st.sampled_from(["load", "demand"]), TRIES)
+def test_the_room_on_a_host_is_what_its_instances_leave(
+    measure: Measure, tries: list[tuple[str, int]]
+) -> None:
+    packing = Packing(FLEET, measure)
+    for kind, n in tries:
+        hosts, names = list(packing.hosts), sorted(packing.home)
+        host = hosts[n % len(hosts)]
+        if kind == "move" and names:
+            packing.move(names[n % len(names)], host)
+        elif kind == "start":
+            packing.start(f"q{n % 2 + 1}", host)
+        elif kind == "stop" and names:
+            packing.stop(names[n % len(names)])
+        elif kind == "lease":
+            packing.lease()
+        elif kind == "release" and len(hosts) > 1:
+            packing.release(host)
+        elif kind == "ask":
+            assert packing.room(host)
+        elif kind == "ask all":
+            assert packing.free
+        elif kind == "copy":
+            twin = packing.copy()
+            twin.start("q1", host)
+            twin.release(host)
+    assert list(packing.free) == list(packing.hosts)
+    for host, placed in packing.hosts.items():
+        sizes = [packing.size(one) for one in placed.values()]
+        left = (
+            HOST.cpu_cores - sum(size.cpu_cores for size in sizes),
+            HOST.memory_mb - sum(size.memory_mb for size in sizes),
+            HOST.network_mbps - sum(size.network_mbps for size in sizes),
+        )
+        assert packing.room(host) == pytest.approx(left)
+        assert packing.free[host] == packing.room(host)
+
+
+def test_an_instance_takes_its_load_and_one_that_is_kept_or_started_its_demand() -> None:
+    demand = replace(FLEET.operator("q1"), demand=Resources(2.0, 512))
+    fleet = replace(FLEET, topology=Topology((demand, *FLEET.topology.operators[1:])))
+    (one,) = (i for i in fleet.requested.instances if i.operator == "q1")
+    packing = Packing(fleet, "load")
+    assert packing.size(one) == fleet.loads[one.id]
+    assert packing.size(packing.start("q1", "host-2")) == demand.demand
+    without = Deployment(
+        FLEET.requested.hosts, tuple(i for i in FLEET.requested.instances if i != one)
+    )
+    packing = Packing(fleet, "load", deployment=without)
+    before = packing.room("host-1")[0]
+    packing.keep(one)
+    assert packing.size(one) == demand.demand
+    assert packing.room("host-1")[0] == before - 2.0
+
+
+def test_a_release_asks_for_no_room() -> None:
+    packing = Packing(FLEET, "load")
+    packing.release("host-1")
+    assert packing.home == {"q3-1": "host-2", "q4-1": "host-3"}
+    assert not packing._rooms
+    assert packing.counts == {"q1": 0, "q2": 0, "q3": 1, "q4": 1}
 
 
 def test_a_copy_shares_nothing_with_the_original() -> None:

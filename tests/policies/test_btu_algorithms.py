@@ -6,11 +6,15 @@ import pytest
 
 from tidegate.model.topology import Resources
 from tidegate.policies.btu import (
+    Btu,
+    BtuMemory,
+    BtuTurn,
     host_rank,
     predicted_duration_s,
     release_utility,
     should_scale_up,
 )
+from tidegate.testing import steady_snapshot
 
 
 @pytest.mark.parametrize(
@@ -66,6 +70,17 @@ def test_a_host_that_would_be_exactly_full_can_run_it() -> None:
     full = Resources(3, 4000)
     assert host_rank(full, Resources(4, 8000), full, cached=False) == 0.0
     assert host_rank(full, Resources(4), Resources(0.0), cached=False) == 0.0
+
+
+@pytest.mark.parametrize("left", [-1.0, 0.0, 1 - 2e-9, 1 - 5e-10, 1.0, 2.5])
+def test_a_turn_ranks_a_host_as_algorithm_2_does(left: float) -> None:
+    now = steady_snapshot(hosts=2)
+    turn = BtuTurn(Btu(), now, BtuMemory())
+    demand = now.operator("work").demand
+    turn.packing.room("host-1")[0] = left * demand.cpu_cores
+    room = Resources(*turn.packing.room("host-1"))
+    capacity = now.host["host-1"].capacity
+    assert turn.rank(turn.packing, "host-1", "work") == host_rank(room, capacity, demand, False)
 
 
 def utility(**changes: object) -> float:

@@ -17,7 +17,7 @@ from tidegate.policies.base import Policy
 from tidegate.policies.global_threshold import GlobalThreshold
 from tidegate.policies.local_threshold import LocalThreshold
 from tidegate.policies.sarsa import Sarsa
-from tidegate.testing import HOST, fleet_snapshot
+from tidegate.testing import HOST, fleet_snapshot, steady_snapshot
 
 Bound = Literal["memory_mb", "network_mbps"]
 EACH: tuple[Bound, ...] = ("memory_mb", "network_mbps")
@@ -110,6 +110,16 @@ def test_a_new_host_has_the_limits_of_the_others() -> None:
     host = packing.lease()
     assert host is not None and packing.free[host][1] == pytest.approx(0.5 * HOST.memory_mb)
     assert packing.free[host][2] == pytest.approx(HOST.network_mbps)
+
+
+def test_a_snapshot_has_the_utilisation_and_the_pressure_of_running_hosts() -> None:
+    tight = Host("a", HOST, utilisation=0.4, memory_share=0.5)
+    unknown = Host("b", HOST, utilisation=0.3, limits=frozenset({"network_mbps"}))
+    hosts = (tight, Host("c", HOST, "starting"), unknown, Host("d", HOST))
+    snapshot = replace(steady_snapshot(hosts=1), hosts=hosts, instances=())
+    assert snapshot.utilisations == {"a": 0.4, "b": 0.3, "d": None}
+    assert snapshot.pressures == {"a": 0.5, "b": None, "d": None}
+    assert snapshot.missing(["host.utilisation"]) == ("d.utilisation",)
 
 
 def test_pressure_is_that_of_the_tightest_resource() -> None:

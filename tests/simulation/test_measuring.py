@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.simulation.helpers import OFFER, chain, interval, poisson_world, running
 from tidegate.codec import from_json, to_json
+from tidegate.errors import SettingError
 from tidegate.model import Plan, Snapshot
 from tidegate.simulation import CloudSettings
 
@@ -82,6 +84,8 @@ def test_what_a_world_says_it_knows_is_what_a_snapshot_would_compute(seed: int) 
         assert (again.rates, again.loads) == (snapshot.rates, snapshot.loads)
         assert again.queues == snapshot.queues
         assert again.hosts_running == snapshot.hosts_running
+        assert list(again.utilisations.items()) == list(snapshot.utilisations.items())
+        assert again.pressures == snapshot.pressures
         assert (again.batched, again.delayed) == (snapshot.batched, snapshot.delayed) == ((), ())
         assert list(again.rates.arrived) == list(snapshot.rates.arrived)
         seen.add(len(snapshot.hosts))
@@ -117,6 +121,17 @@ def test_a_missing_queue_length_is_found_without_the_readings() -> None:
     snapshot = world.observe()
     assert snapshot.missing(["operator.queue_length"]) == ()
     assert "operators" not in vars(snapshot)
+
+
+def test_utilisations_are_known_without_listing_the_hosts() -> None:
+    world = poisson_world(chain(0.1, demand=1.0), 8.0, 1, offer=OFFER)
+    world.advance(60)
+    snapshot = world.observe()
+    (used,) = snapshot.utilisations.values()
+    assert used is not None and 0.1 < used < 0.4  # 0.8 of four cores
+    assert snapshot.pressures == snapshot.utilisations
+    assert snapshot.missing(["host.utilisation"]) == ()
+    assert "hosts" not in vars(snapshot)
 
 
 def test_hosts_that_run_are_counted_without_listing_them() -> None:
@@ -170,3 +185,18 @@ def test_the_series_stays_short() -> None:
     spans = np.diff([0.0, *(t for t in series.time_s if t is not None)])
     rates = np.array([rate for rate in series.arrival_rate_per_s if rate is not None])
     assert float(spans @ rates) == pytest.approx(report.items_in)
+
+
+def test_without_rows_a_report_has_no_series_and_is_otherwise_the_same() -> None:
+    reports = []
+    for rows in (4096, 0):
+        settings = CloudSettings(series_rows=rows, monitoring_s=10.0)
+        world = poisson_world(chain(0.1), 5.0, 1, settings=settings)
+        world.advance(1_000)
+        reports.append(world.report())
+    whole, bare = reports
+    assert len(whole.series.time_s) == 100
+    assert bare.series.time_s == bare.series.operators["a"]["queue"] == ()
+    assert replace(whole, series=bare.series) == bare
+    with pytest.raises(SettingError, match="series_rows"):
+        CloudSettings(series_rows=1)

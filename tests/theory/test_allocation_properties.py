@@ -115,3 +115,34 @@ def test_no_station_gets_more_processors_than_it_can_use(
     limits = [s.max_processors or 0 for s in limited]
     assert all(k <= limit for k, limit in zip(allocation, limits, strict=True))
     assert sum(allocation) == min(processors, sum(limits))
+
+
+@given(
+    load=st.floats(0, 300),
+    service_per_s=st.floats(1e-3, 1e3),
+    variations=st.tuples(st.floats(0, 9), st.floats(0, 9)),
+    spare=st.none() | st.integers(-1, 4),
+    bound=st.floats(0.2, 20),
+    correction=st.sampled_from([1.0, 1.7, 3.0]),
+)
+def test_a_single_operator_gets_what_it_gets_next_to_an_idle_one(
+    load: float,
+    service_per_s: float,
+    variations: tuple[float, float],
+    spare: int | None,
+    bound: float,
+    correction: float,
+) -> None:
+    """With two operators there is a heap, and an idle one never gets another processor."""
+    rate = load * service_per_s
+    assume(rate > 0)
+    most = None if spare is None else max(1, math.floor(load) + 1 + spare)
+    one = Station("one", rate, service_per_s, *variations, most)
+    found: list[object] = []
+    for queues in ((one,), (one, Station("idle", 0.0, 1.0))):
+        try:
+            counts = fewest_processors(queues, bound / service_per_s, rate, correction)
+            found.append(counts[0])
+        except (LatencyUnreachable, NotEnoughProcessors) as error:
+            found.append(str(error))
+    assert found[0] == found[1]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from tidegate.codec import Value
@@ -25,6 +25,7 @@ from tidegate.packing.reshape import Reshaped, without_scale_in, without_scale_o
 from tidegate.policies.base import setting
 from tidegate.policies.wrapper import WrapperMemory
 from tidegate.units import show_duration
+from tidegate.values import changed
 
 __all__ = ["ChangeCost", "ChangeCostMemory", "Disturbance", "Episode", "Latest", "Usual", "Watched"]
 
@@ -167,7 +168,7 @@ class ChangeCost(Guard):
         now, planned = len(snapshot.requested.hosts), len(plan.deployment.hosts)
         if planned < now and _has_batches(snapshot):
             text = self._scale_in(snapshot, after.own, now - _goal(plan)).text
-            plan = replace(plan, reasons=(*plan.reasons, Reason(self.name, text)))
+            plan = changed(plan, reasons=(*plan.reasons, Reason(self.name, text)))
         return plan, after
 
     def limit(
@@ -265,7 +266,7 @@ class ChangeCost(Guard):
         rate, mean = _rate(snapshot), own.rate_per_s
         if rate is not None:
             mean = rate if mean is None else 0.7 * mean + 0.3 * rate
-        # In full, since `replace` takes several times as long, and this runs at every turn.
+        # In full, since `changed` takes longer, and this runs at every turn.
         return ChangeCostMemory(
             last_s=snapshot.time_s,
             hosts=snapshot.hosts_running,
@@ -296,17 +297,17 @@ class ChangeCost(Guard):
             if episode is not None and (hosts > last) != (last > episode.hosts):
                 own, episode = _ended(own, episode, last), None  # the direction has changed
             if episode is not None:
-                episode = replace(episode, began_s=now_s)
+                episode = changed(episode, began_s=now_s)
             elif own.usual and own.calm:  # the change itself may overload it
                 queries = tuple(map(Watched, own.usual))
                 episode = Episode(now_s, last, queries, state_mb=_state_mb(snapshot))
         if episode is not None:
             episode = _continued(episode, snapshot, own.latest)
             if not self._ends(episode, snapshot):
-                return replace(own, episode=episode)
+                return changed(own, episode=episode)
             own = _ended(own, episode, hosts)
         usual = tuple(_usual(snapshot)) if snapshot.batched else ()
-        return own if usual == own.usual else replace(own, usual=usual)
+        return own if usual == own.usual else changed(own, usual=usual)
 
     def _ends(self, episode: Episode, snapshot: Snapshot) -> bool:
         """Whether the time is over and every query that has rows had enough batches."""
@@ -370,13 +371,13 @@ def _need_noted(snapshot: Snapshot, plan: Plan, own: ChangeCostMemory) -> Change
     if since_s is not None and needed >= now:
         if now >= own.fewer_than:
             lasted.append(now_s - since_s)
-        own = replace(own, fewer_since_s=None, fewer_than=0)
+        own = changed(own, fewer_since_s=None, fewer_than=0)
     elif since_s is None and needed < now:
-        own = replace(own, fewer_since_s=now_s, fewer_than=now)
+        own = changed(own, fewer_since_s=now_s, fewer_than=now)
     if not lasted and released == own.released:
         return own
     unneeded_s = (*own.unneeded_s, *lasted)[-REMEMBERED:]
-    return replace(own, released=released, unneeded_s=unneeded_s)
+    return changed(own, released=released, unneeded_s=unneeded_s)
 
 
 def _has_batches(snapshot: Snapshot) -> bool:
@@ -393,12 +394,12 @@ def _usual(snapshot: Snapshot) -> Iterator[Usual]:
 
 def _ended(own: ChangeCostMemory, episode: Episode, hosts: int) -> ChangeCostMemory:
     """The memory with what an episode has shown. hosts: running hosts at its end."""
-    own = replace(own, episode=None)
+    own = changed(own, episode=None)
     if not any(query.durations_s for query in episode.queries):
         return own
     fewer = max(1.0, episode.hosts / max(1, hosts))
     seen = Disturbance(max(q.late_s(fewer) for q in episode.queries), episode.state_mb)
-    return replace(own, disturbances=(*own.disturbances, seen)[-REMEMBERED:])
+    return changed(own, disturbances=(*own.disturbances, seen)[-REMEMBERED:])
 
 
 def _continued(episode: Episode, snapshot: Snapshot, latest: Sequence[Latest]) -> Episode:
@@ -411,8 +412,8 @@ def _continued(episode: Episode, snapshot: Snapshot, latest: Sequence[Latest]) -
         scale = _more_rows(reading, watched.before)
         known = (*watched.durations_s, *(taken_s / scale for taken_s in fresh))
         first, last = known[: MOST_BATCHES - ENOUGH], known[MOST_BATCHES - ENOUGH :]
-        queries.append(replace(watched, durations_s=(*first, *last[-ENOUGH:])))
-    return replace(episode, queries=tuple(queries))
+        queries.append(changed(watched, durations_s=(*first, *last[-ENOUGH:])))
+    return changed(episode, queries=tuple(queries))
 
 
 def _fresh(reading: OperatorReading | None, before: Sequence[float]) -> tuple[float, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from tidegate.codec import Value
@@ -15,6 +15,7 @@ from tidegate.model import Plan, Snapshot
 from tidegate.packing.reshape import Reshaped, grows, without_scale_out
 from tidegate.policies.base import setting
 from tidegate.units import show_duration
+from tidegate.values import changed
 
 __all__ = ["Effect", "EffectMemory"]
 
@@ -97,12 +98,12 @@ class Effect(Guard):
             return own
         if running <= own.hosts:
             # The new hosts are still starting: the settling time begins when they run.
-            return replace(own, grew_s=now_s)
+            return changed(own, grew_s=now_s)
         if now_s - own.grew_s < self.settle_s:
             return own
         if done is None or own.done_per_s is None or not strained:
             return EffectMemory()
-        return EffectMemory() if self._helped(own, snapshot, done) else replace(own, found_s=now_s)
+        return EffectMemory() if self._helped(own, snapshot, done) else changed(own, found_s=now_s)
 
     def _helped(self, own: EffectMemory, snapshot: Snapshot, done: float) -> bool:
         """Whether an overloaded query processes more than before, or all of them together do."""
@@ -125,6 +126,7 @@ def _by_query(snapshot: Snapshot) -> Iterator[tuple[str, float]]:
 
 def _throughput(snapshot: Snapshot) -> float | None:
     """Items per second that the entries process, None when a rate is missing."""
-    rates = [snapshot.rates.processed[name] for name in snapshot.topology.entries]
+    processed = snapshot.rates.processed
+    rates = [processed[name] for name in snapshot.topology.entries]
     known = [rate for rate in rates if rate is not None]
     return math.fsum(known) if known and len(known) == len(rates) else None

@@ -16,6 +16,12 @@ def overloaded_queries(snapshot: Snapshot) -> tuple[str, ...]:
     An operator is judged by its own processing delay. More hosts do not help one whose source
     admits no more, or whose SLO is below the best possible latency; such operators do not count.
     """
+    found = _overloaded(snapshot)
+    return tuple([name for name in snapshot.topology.by_name if name in found]) if found else ()
+
+
+def _overloaded(snapshot: Snapshot) -> set[str]:
+    """The operators of `overloaded_queries`, in any order."""
     arrived, processed = snapshot.rates
     slos = snapshot.topology.slos_s
     found = {
@@ -27,10 +33,9 @@ def overloaded_queries(snapshot: Snapshot) -> tuple[str, ...]:
     }
     if snapshot.delayed:
         found |= {r.operator for r in snapshot.delayed if _later(r, slos.get(r.operator))}
-    if not found:
-        return ()
-    found -= {r.operator for r in snapshot.batched if _beyond_help(r, slos.get(r.operator))}
-    return tuple(name for name in snapshot.topology.by_name if name in found)
+    if found:
+        found -= {r.operator for r in snapshot.batched if _beyond_help(r, slos.get(r.operator))}
+    return found
 
 
 def overloaded(snapshot: Snapshot) -> bool:
@@ -39,10 +44,10 @@ def overloaded(snapshot: Snapshot) -> bool:
     The latency of the whole application counts, against the largest SLO, where the processing delay
     of an operator is unknown.
     """
-    if overloaded_queries(snapshot):
+    if _overloaded(snapshot):
         return True
     slos, whole_s = snapshot.topology.slos_s, snapshot.latency.p95_s
-    if not slos or whole_s is None or whole_s <= max(slos.values()):
+    if whole_s is None or whole_s <= snapshot.topology.largest_slo_s:
         return False
     return not slos.keys() <= {reading.operator for reading in snapshot.delayed}
 

@@ -188,8 +188,7 @@ def _busiest(scenario: Scenario) -> float:
     """Instances of the busiest operator that the items of the fullest minute keep busy."""
     step_s = max(60.0, scenario.duration_s / 5000)
     rates = series(scenario.workload, min(step_s, scenario.duration_s))
-    busy = max((float(rate) * _busiest_s(scenario) for rate in rates), default=0.0)
-    return busy + fixed_load(scenario)
+    return float(rates.max()) * _busiest_s(scenario) + fixed_load(scenario)
 
 
 def fixed_load(scenario: Scenario) -> float:

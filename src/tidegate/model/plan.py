@@ -46,7 +46,8 @@ class Deployment(Value):
         """The deployment with some of its instances on other hosts.
 
         In a large fleet most instances stay, and they are in order already: those that move are
-        looked up. With the same hosts, what was derived from the others is taken over.
+        looked up. What was derived from the others is taken over: with other hosts, the numbers of
+        instances.
 
         moved: the instances as they are to be, each with the id and operator of one that is here.
         hosts: all hosts, None for the same as here.
@@ -60,8 +61,11 @@ class Deployment(Value):
         made, known = object.__new__(Deployment), self.__dict__
         made.__dict__["hosts"] = self.hosts if hosts is None else tuple(sorted(hosts))
         made.__dict__["instances"] = tuple(instances)  # in order: there is nothing to sort
+        if "counts" in known:
+            made.__dict__["counts"] = self.counts
         if hosts is None:
-            made.__dict__.update({k: known[k] for k in ("counts", "host_names") if k in known})
+            if "host_names" in known:
+                made.__dict__["host_names"] = self.host_names
             if "home" in known:
                 made.__dict__["home"] = self.home | {one.id: one.host for _, one in pairs}
             if "by_host" in known:

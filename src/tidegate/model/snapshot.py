@@ -463,8 +463,9 @@ class Snapshot(Value):
 
         values: all fields by name, and any derived value that is already known. Functions
         `hosts_later`, `instances_later`, `operators_later`, `rates_later`, `queues_later` and
-        `loads_later` can replace these, since many policies never use them. A function must return
-        the same value at any time; with `Once`, copies of the snapshot share it.
+        `loads_later` can replace these, since many policies never use them, and
+        `utilisations_later` the utilisation of hosts without limits besides CPU. A function must
+        return the same value at any time; with `Once`, copies of the snapshot share it.
         """
         snapshot = object.__new__(cls)
         object.__setattr__(snapshot, "__dict__", values)  # a new dictionary at each call
@@ -586,6 +587,21 @@ class Snapshot(Value):
         return len(self.running_hosts if known is None else known.hosts)
 
     @derived
+    def utilisations(self) -> Mapping[str, float | None]:
+        """Utilisation by running host, in lease order, None where it was not measured."""
+        known: Once[Mapping[str, float | None]] | None = self.__dict__.get("utilisations_later")
+        if known is not None:
+            return known()
+        return {host.id: host.utilisation for host in self.running_hosts}
+
+    @derived
+    def pressures(self) -> Mapping[str, float | None]:
+        """The pressure of each running host (`Host.pressure`), in lease order."""
+        if "utilisations_later" in self.__dict__:
+            return self.utilisations
+        return {host.id: host.pressure for host in self.running_hosts}
+
+    @derived
     def running(self) -> Deployment:
         """The running deployment; the same object as `requested` where all of that runs."""
         if len(self.running_hosts) == len(self.hosts) and all(
@@ -683,7 +699,9 @@ class Snapshot(Value):
         absent: list[str] = []
         for need in needs:
             kind, _, name = need.partition(".")
-            if kind == "host":
+            if need == "host.utilisation":  # which is known without hosts
+                absent += [f"{h}.{name}" for h, used in self.utilisations.items() if used is None]
+            elif kind == "host":
                 absent += [f"{h.id}.{name}" for h in self.running_hosts if getattr(h, name) is None]
             elif kind == "instance":
                 absent += [

@@ -68,8 +68,21 @@ def diff(running: Deployment, plan: Plan | Deployment) -> tuple[Step, ...]:
         if len(before) + len(starts) > len(after)
         else []
     )
-    # A stop that no start of the same operator replaces can come first.
-    replaced = Counter(step.operator for step in starts)
+    early, late = _divided(stops, starts) if starts else (stops, [])
+    old_hosts, new_hosts = running.host_names, wanted.host_names
+    return (
+        *[Step("lease", host) for host in wanted.hosts if host not in old_hosts],
+        *early,
+        *_ordered_moves(before, changed),
+        *starts,
+        *late,
+        *[Step("release", host) for host in running.hosts if host not in new_hosts],
+    )
+
+
+def _divided(stops: list[Step], starts: list[Step]) -> tuple[list[Step], list[Step]]:
+    """The stops that no start of the same operator replaces, which can come first, and others."""
+    replaced = Counter([step.operator for step in starts])
     early, late = [], []
     for step in stops:
         if replaced[step.operator] > 0:
@@ -77,16 +90,7 @@ def diff(running: Deployment, plan: Plan | Deployment) -> tuple[Step, ...]:
             late.append(step)
         else:
             early.append(step)
-
-    old_hosts, new_hosts = set(running.hosts), set(wanted.hosts)
-    return (
-        *(Step("lease", host) for host in wanted.hosts if host not in old_hosts),
-        *early,
-        *_ordered_moves(before, changed),
-        *starts,
-        *late,
-        *(Step("release", host) for host in running.hosts if host not in new_hosts),
-    )
+    return early, late
 
 
 def _ordered_moves(before: dict[str, Instance], changed: list[tuple[str, Instance]]) -> list[Step]:

@@ -7,6 +7,7 @@ equations* λ_i = γ_i + Σ_j λ_j · ratio_ji, where γ_i is what the sources s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -255,6 +256,11 @@ class Topology(Value):
     def slos_s(self) -> dict[str, float]:
         """The SLOs of the operators that have one, in seconds."""
         return {o.name: o.slo_s for o in self.operators if o.slo_s is not None}
+
+    @cached_property
+    def largest_slo_s(self) -> float:
+        """The largest SLO of an operator, in seconds; infinite if none has one."""
+        return max(self.slos_s.values(), default=math.inf)
 
     @cached_property
     def edges_to_entries(self) -> tuple[Edge, ...]:

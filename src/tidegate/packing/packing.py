@@ -7,7 +7,7 @@ plan at the end.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Literal, cast
 
@@ -64,6 +64,10 @@ class Packing:
         self._measure: Measure = measure
         self._moved: set[str] = set()
         """Instances that were started, moved or stopped."""
+        self._rooms: dict[str, list[float]] = {}
+        """What is left of the hosts that something asked about; others are as at the start."""
+        self._reserving: set[str] = set()
+        """Instances that count with their demand, even if their load is known."""
         # Instances of a snapshot are of operators in its topology: lengths are enough to compare.
         if deployment is None and len(start.counts) < len(snapshot.topology.by_name):
             self._revive()
@@ -100,38 +104,31 @@ class Packing:
         """Instances by operator, in any order; some that have none are left out."""
         return dict(self._start.counts)
 
-    @derived
+    @property
     def sizes(self) -> dict[str, Resources]:
-        """Size of each instance."""
+        """Size of each initial instance; `size` has that of one, also of one that was started."""
         return sizes_of(self.snapshot, self._start, self._measure)
 
-    @derived
+    @property
     def free(self) -> dict[str, list[float]]:
-        """Cores, megabytes and megabits per second that are left on each host."""
-        have, else_has = self.snapshot.capacities, self.snapshot.offer.capacity
-        free: dict[str, list[float]] = {}
-        known, room = else_has, self._room(else_has)
-        for host in self._first_hosts:
-            capacity = have.get(host, else_has)
-            if capacity is not known:  # as of most hosts
-                known, room = capacity, self._room(capacity)
-            free[host] = room.copy()
-        # The first sizes are those of the initial instances, in their order.
-        for size, host in zip(self.sizes.values(), self._start.home.values(), strict=False):
-            left = free[host]
-            left[0] -= size.cpu_cores
-            left[1] -= size.memory_mb
-            left[2] -= size.network_mbps
-        return free
+        """What is left on each host, in lease order. `room` has that of one host, in less time."""
+        if not self._rooms:
+            self._find_rooms()
+        return {host: self.room(host) for host in self.hosts}
 
     def copy(self) -> Packing:
         """An independent packing in the same state, to try changes that may be discarded."""
         twin = object.__new__(Packing)
         twin.__dict__.update(self.__dict__)
-        twin.hosts = {host: dict(placed) for host, placed in self.hosts.items()}
-        twin.free = {host: list(left) for host, left in self.free.items()}
-        for name in ("sizes", "home", "_counts", "_numbers", "_moved", "reasons", "unmet"):
-            setattr(twin, name, getattr(self, name).copy())
+        start = self._start.by_host
+        twin.hosts = {
+            host: placed if placed is start.get(host) else placed.copy()
+            for host, placed in self.hosts.items()
+        }
+        twin._rooms = {host: left.copy() for host, left in self._rooms.items()}
+        for name in ("home", "_counts", "_numbers", "_moved", "_reserving", "reasons", "unmet"):
+            if name in self.__dict__:
+                setattr(twin, name, self.__dict__[name].copy())
         return twin
 
     # --- asking -------------------------------------------------------------------------------
@@ -161,9 +158,34 @@ class Packing:
             i for placed in self.hosts.values() for i in placed.values() if i.operator == operator
         ]
 
+    def size(self, instance: Instance) -> Resources:
+        """The size of an instance."""
+        if self._measure == "load" and instance.id not in self._reserving:
+            load = self.snapshot.loads.get(instance.id)
+            if load is not None:
+                return load
+        return self.snapshot.topology.by_name[instance.operator].demand
+
+    def room(self, host: str) -> list[float]:
+        """Cores, megabytes and megabits per second that are left on a host."""
+        left = self._rooms.get(host)
+        if left is None:  # nothing has changed on it so far
+            left = self._rooms[host] = self._whole(self._capacity(host))
+            by_load, operators = self._measure == "load", self.snapshot.topology.by_name
+            for instance in self._start.by_host[host].values():
+                size = self.size(instance) if by_load else operators[instance.operator].demand
+                left[0] -= size.cpu_cores
+                left[1] -= size.memory_mb
+                left[2] -= size.network_mbps
+        return left
+
+    def instance(self, name: str) -> Instance:
+        """The instance of that name."""
+        return self.hosts[self.home[name]][name]
+
     def fits(self, size: Resources, host: str) -> bool:
         """Whether a host has room for an instance of this size."""
-        left = self.free[host]
+        left = self._rooms.get(host) or self.room(host)
         return (
             size.cpu_cores <= left[0] + 1e-9
             and size.memory_mb <= left[1] + 1e-6
@@ -197,20 +219,32 @@ class Packing:
         self._leased += 1
         host = f"host-{self._leased}"
         self.hosts[host] = {}
-        self.free[host] = self._room(offer.capacity)
+        self._rooms[host] = self._whole(offer.capacity)
         return host
 
     def release(self, host: str) -> None:
         """Release a host and stop the instances on it."""
-        for instance in list(self.hosts[host].values()):
-            self.stop(instance.id)
-        del self.hosts[host], self.free[host]
+        home, counts = self.home, self._counts
+        for name, instance in self.hosts.pop(host).items():
+            del home[name]
+            counts[instance.operator] -= 1
+            self._moved.add(name)
+        self._rooms.pop(host, None)
+
+    def keep_host(self, host: str) -> None:
+        """Keep a leased host, without instances, that the initial deployment releases."""
+        self.hosts[host] = {}
+        self._rooms[host] = self._whole(self._capacity(host))
+
+    def keep(self, instance: Instance) -> None:
+        """Keep an instance that the initial deployment stops, on the host that it names."""
+        self._reserving.add(instance.id)
+        self._put(instance)
 
     def start(self, operator: str, host: str) -> Instance:
         """Start an instance of an operator on a host, whether or not there is room."""
         self._numbers[operator] = number = self._numbers[operator] + 1
         instance = Instance(f"{operator}-{number}", operator, host)
-        self.sizes[instance.id] = self.snapshot.operator(operator).demand
         self._put(instance)
         return instance
 
@@ -218,8 +252,9 @@ class Packing:
         """Stop an instance."""
         host = self.home.pop(instance_id)
         self._moved.add(instance_id)
+        left = self.room(host)
         instance = self._own(host).pop(instance_id)
-        size, left = self.sizes[instance_id], self.free[host]
+        size = self.size(instance)
         left[0] += size.cpu_cores
         left[1] += size.memory_mb
         left[2] += size.network_mbps
@@ -228,8 +263,19 @@ class Packing:
 
     def move(self, instance_id: str, host: str) -> None:
         """Move an instance to another host, whether or not there is room."""
-        gone = self.stop(instance_id)
-        self._put(Instance(gone.id, gone.operator, host))
+        # In full, since an evacuation does this for each instance of a host.
+        was = self.home.pop(instance_id)
+        gone = self._own(was).pop(instance_id)
+        self._own(host)[instance_id] = Instance(instance_id, gone.operator, host)
+        self.home[instance_id] = host
+        self._moved.add(instance_id)
+        size, left, less = self.size(gone), self.room(was), self.room(host)
+        left[0] += size.cpu_cores
+        left[1] += size.memory_mb
+        left[2] += size.network_mbps
+        less[0] -= size.cpu_cores
+        less[1] -= size.memory_mb
+        less[2] -= size.network_mbps
 
     def place(
         self, instance_ids: Iterable[str], avoid: Collection[str] = (), lease: bool = False
@@ -248,8 +294,9 @@ class Packing:
             left = self._fit(waiting, [host])
             if len(left) == len(waiting):
                 # Larger than the share that may be filled: it gets a host for itself.
-                largest = max(waiting, key=lambda name: self.sizes[name].cpu_cores)
-                if not self.sizes[largest].fits(self.snapshot.offer.capacity):
+                sizes = {name: self.size(self.instance(name)) for name in waiting}
+                largest = max(waiting, key=lambda name: sizes[name].cpu_cores)
+                if not sizes[largest].fits(self.snapshot.offer.capacity):
                     self.release(host)
                     break
                 self.move(largest, host)
@@ -280,7 +327,7 @@ class Packing:
         if not moved and self.hosts.keys() == self._start.host_names:
             return self._start
         unique = len(before) == len(self._start.instances)
-        if unique and all(name in home and name in before for name in moved):
+        if unique and moved <= home.keys() and moved <= before.keys():
             there = (self.hosts[home[name]][name] for name in moved)
             return self._start.with_moved(there, self.hosts)
         # Those that stay are in order already, which makes it quick to sort all.
@@ -343,7 +390,33 @@ class Packing:
             fill if "network_mbps" in limits else 1.0,
         )
 
-    def _room(self, capacity: Resources) -> list[float]:
+    def _find_rooms(self) -> None:
+        """Find the room on all hosts of the initial deployment: of many, in less time than `room`.
+
+        That takes instance by instance in the order of their names, as memory has them.
+        """
+        have, else_has = self.snapshot.capacities, self.snapshot.offer.capacity
+        rooms = self._rooms
+        known, room = else_has, self._whole(else_has)
+        for host in self._first_hosts:
+            capacity = have.get(host, else_has)
+            if capacity is not known:  # as of most hosts
+                known, room = capacity, self._whole(capacity)
+            rooms[host] = room.copy()
+        start = self._start
+        sizes = _sizes(self.snapshot, start, self._measure)
+        for size, host in zip(sizes, start.home.values(), strict=True):
+            left = rooms[host]
+            left[0] -= size.cpu_cores
+            left[1] -= size.memory_mb
+            left[2] -= size.network_mbps
+
+    def _capacity(self, host: str) -> Resources:
+        """The capacity of a host, without listing the hosts of the snapshot."""
+        return self.snapshot.capacities.get(host, self.snapshot.offer.capacity)
+
+    def _whole(self, capacity: Resources) -> list[float]:
+        """What may be filled of an empty host."""
         cores, memory, network = self._shares
         return [
             capacity.cpu_cores * cores,
@@ -360,10 +433,11 @@ class Packing:
 
     def _put(self, instance: Instance) -> None:
         name, host = instance.id, instance.host
+        left = self.room(host)
         self._own(host)[name] = instance
         self.home[name] = host
         self._moved.add(name)
-        size, left = self.sizes[name], self.free[host]
+        size = self.size(instance)
         left[0] -= size.cpu_cores
         left[1] -= size.memory_mb
         left[2] -= size.network_mbps
@@ -375,10 +449,8 @@ class Packing:
             return names
         index = {host: j for j, host in enumerate(hosts)}
         moving = set(names)
-        items = [
-            Item(name, self.hosts[self.home[name]][name].operator, self.sizes[name])
-            for name in names
-        ]
+        placed = [self.instance(name) for name in names]
+        items = [Item(one.id, one.operator, self.size(one)) for one in placed]
         neighbours = self.snapshot.topology.neighbours
         near = {other for item in items for other in neighbours[item.operator]}
         located: dict[str, list[int]] = {operator: [] for operator in near}
@@ -387,7 +459,10 @@ class Packing:
                 for instance in self.hosts[host].values():
                     if instance.operator in near and instance.id not in moving:
                         located[instance.operator].append(j)
-        found = first_fit_decreasing(items, [self.free[h] for h in hosts], neighbours, located)
+        if not self._rooms:
+            self._find_rooms()
+        rooms = [self._rooms.get(host) or self.room(host) for host in hosts]
+        found = first_fit_decreasing(items, rooms, neighbours, located)
         for item, j in zip(items, found, strict=True):
             if j >= 0:
                 self.move(item.id, hosts[j])
@@ -440,14 +515,20 @@ def capacity_of(snapshot: Snapshot, host: str) -> Resources:
 
 def sizes_of(snapshot: Snapshot, deployment: Deployment, measure: Measure) -> dict[str, Resources]:
     """Size of each instance: its load if that is requested and measured, else its demand."""
-    operators = snapshot.topology.by_name
-    if measure == "demand":
-        return {i.id: operators[i.operator].demand for i in deployment.instances}
-    loads = snapshot.loads
-    sizes = dict(zip(deployment.home, map(loads.get, deployment.home), strict=True))
-    if all(sizes.values()):  # every load was measured
-        return cast(dict[str, Resources], sizes)
-    return {i.id: loads.get(i.id) or operators[i.operator].demand for i in deployment.instances}
+    return dict(zip(deployment.home, _sizes(snapshot, deployment, measure), strict=True))
+
+
+def _sizes(snapshot: Snapshot, deployment: Deployment, measure: Measure) -> Sequence[Resources]:
+    """Size of each instance, in the order of `Deployment.home`."""
+    operators, loads = snapshot.topology.by_name, snapshot.loads if measure == "load" else {}
+    if loads:
+        found = list(map(loads.get, deployment.home))
+        if all(found):  # every load was measured
+            return cast(list[Resources], found)
+    each: Collection[Instance] = deployment.instances
+    if len(each) > len(deployment.home):  # a plan with two instances of one id, which is refused
+        each = deployment.by_id.values()
+    return [loads.get(i.id) or operators[i.operator].demand for i in each]
 
 
 @lru_cache(maxsize=1 << 16)

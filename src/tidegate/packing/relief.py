@@ -40,8 +40,8 @@ def relieve(
     marked: list[str] = []
     for host, amount in excess.items():
         resource = packing.snapshot.host[host].tightest
-        load_of, sizes = attrgetter(resource), packing.sizes
-        loads = {name: load_of(sizes[name]) for name in packing.hosts[host]}
+        load_of, size = attrgetter(resource), packing.size
+        loads = {name: load_of(size(one)) for name, one in packing.hosts[host].items()}
         chosen = list(select(loads, amount))
         if len(chosen) == len(loads) and chosen:
             chosen.remove(max(chosen, key=lambda name: loads[name]))

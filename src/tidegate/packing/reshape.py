@@ -37,8 +37,8 @@ def shrinks(snapshot: Snapshot, wanted: Deployment) -> bool:
 
 def _more(these: Deployment, those: Deployment) -> bool:
     """Whether there are more instances of some operator in `these`."""
-    have = those.counts
-    return any(count > have[name] for name, count in these.counts.items())
+    have, counts = those.counts, these.counts
+    return counts is not have and any(count > have[name] for name, count in counts.items())
 
 
 def without_scale_in(snapshot: Snapshot, wanted: Deployment, measure: Measure) -> Deployment:
@@ -52,8 +52,7 @@ def without_scale_in(snapshot: Snapshot, wanted: Deployment, measure: Measure) -
     moved_away = {i.id: i for i in now.instances if i.host not in packing.hosts}
     for host in now.hosts:
         if host not in packing.hosts:
-            packing.hosts[host] = {}
-            packing.free[host] = packing._room(snapshot.host[host].capacity)
+            packing.keep_host(host)
     fewer = now.counts - wanted.counts
     for instance in now.instances:
         if instance.id in packing.home:
@@ -61,8 +60,7 @@ def without_scale_in(snapshot: Snapshot, wanted: Deployment, measure: Measure) -
                 packing.move(instance.id, instance.host)
         elif fewer[instance.operator] > 0:
             fewer[instance.operator] -= 1
-            packing.sizes[instance.id] = snapshot.operator(instance.operator).demand
-            packing._put(instance)
+            packing.keep(instance)
     crowded = any(
         min(left) < -1e-6 and packing.received(host) for host, left in packing.free.items()
     )
@@ -122,14 +120,12 @@ def with_hosts(
     packing = Packing(snapshot, measure, deployment=wanted)
     for host in now.hosts:
         if len(packing.hosts) < hosts and host not in packing.hosts:
-            packing.hosts[host] = {}
-            packing.free[host] = packing._room(snapshot.host[host].capacity)
+            packing.keep_host(host)
             for instance in now.by_host[host].values():
                 if instance.id in packing.home:
                     packing.move(instance.id, host)
                 else:
-                    packing.sizes[instance.id] = snapshot.operator(instance.operator).demand
-                    packing._put(instance)
+                    packing.keep(instance)
     while len(packing.hosts) < hosts and (new := packing.lease()):
         if style == "engines":
             fill_engine(packing, new)
@@ -143,23 +139,24 @@ def with_hosts(
 
 def _only_releases(now: Deployment, wanted: Deployment) -> bool:
     """Whether all that is wanted is to release hosts, with moves from these alone."""
-    kept, home = wanted.host_names, now.home
+    kept, before = wanted.host_names, now.by_id
     if not kept < now.host_names:
         return False
-    stay = 0
-    for instance in wanted.instances:
-        before = home.get(instance.id)
-        if before is None or (before in kept and before != instance.host):
+    came = 0
+    # Most instances stay, and are the same objects.
+    for one in [one for one in wanted.instances if before.get(one.id) is not one]:
+        was = before.get(one.id)
+        if was is None or (was.host in kept and was.host != one.host):
             return False
-        stay += before in kept
-    return stay == sum(len(now.by_host[host]) for host in kept)
+        came += was.host not in kept
+    return len(wanted.instances) - came == sum([len(now.by_host[host]) for host in kept])
 
 
 def _remove_host(packing: Packing, host: str, now: Deployment) -> None:
     """Remove a host from the plan and place its instances elsewhere."""
     for instance in list(packing.hosts[host].values()):
         home = now.home.get(instance.id)
-        size = packing.sizes[instance.id]
+        size = packing.size(instance)
         if home in packing.hosts and home != host and packing.fits(size, home):
             packing.move(instance.id, home)
     for name in packing.place(list(packing.hosts[host]), avoid={host}):
@@ -179,15 +176,16 @@ def _crowded_home(packing: Packing, name: str, host: str) -> str:
     This is the host with the most room on which operators with several instances can stop one. If
     there is none, it is the host with the most room: a crowded host is better than no instance.
     """
-    others = sorted((h for h in packing.hosts if h != host), key=lambda h: -packing.free[h][0])
+    others = sorted((h for h in packing.hosts if h != host), key=lambda h: -packing.room(h)[0])
+    size = packing.size(packing.hosts[host][name])
     for other in others:
         trial = packing.copy()
         for instance in packing.hosts[other].values():
-            if trial.fits(packing.sizes[name], other):
+            if trial.fits(size, other):
                 break
             if len(trial.instances_of(instance.operator)) > 1:
                 trial.stop(instance.id)
-        if trial.fits(packing.sizes[name], other):
+        if trial.fits(size, other):
             for gone in [i for i in packing.hosts[other].values() if i.id not in trial.home]:
                 packing.stop(gone.id)
                 why = f"{gone.id} makes way for {name}"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tidegate.model import Instance, Unmet
 from tidegate.packing import Packing
 from tidegate.packing.packing import MOST_NEW_HOSTS
 
-__all__ = ["consolidate", "release_empty", "set_counts", "set_engines"]
+__all__ = ["consolidate", "release_empty", "set_counts", "set_engines", "stop_some"]
 
 NO_ROOM = "no host has room and no more can be leased"
 MOST_LISTED = 100
@@ -33,8 +32,7 @@ def set_counts(packing: Packing, wanted: Mapping[str, int], hosts: int = 0) -> N
         change = _allowed(packing, operator, count) - packing.count(operator)
         if change > 0:
             missing[operator] = change
-        for instance in _to_stop(packing, operator, packing.count(operator) - max(1, count)):
-            packing.stop(instance.id)
+        stop_some(packing, operator, packing.count(operator) - max(1, count))
     largest = sorted(missing, key=lambda name: -packing.snapshot.operator(name).demand.cpu_cores)
     for operator in largest:
         _start_many(packing, operator, missing[operator])
@@ -69,13 +67,14 @@ def _start_many(packing: Packing, operator: str, count: int) -> None:
 def start_somewhere(packing: Packing, operator: str, lease: bool = True) -> Instance | None:
     """Start an instance on the first host with room, or on a new host, or record it as unmet."""
     size = packing.snapshot.operator(operator).demand
-    host = next((host for host in packing.hosts if packing.fits(size, host)), None)
-    if host is None and lease and size.fits(packing.snapshot.offer.capacity):
-        host = packing.lease()
-    if host is None:
+    for host in packing.hosts:
+        if packing.fits(size, host):
+            return packing.start(operator, host)
+    new = packing.lease() if lease and size.fits(packing.snapshot.offer.capacity) else None
+    if new is None:
         packing.unmet.append(Unmet(operator, 1, NO_ROOM))
         return None
-    return packing.start(operator, host)
+    return packing.start(operator, new)
 
 
 def _allowed(packing: Packing, operator: str, count: int) -> int:
@@ -83,17 +82,18 @@ def _allowed(packing: Packing, operator: str, count: int) -> int:
     return max(1, count) if limit is None else min(max(1, count), limit)
 
 
-def _to_stop(packing: Packing, operator: str, surplus: int) -> list[Instance]:
-    """The instances to stop: those on the hosts with the fewest instances, youngest host first."""
+def stop_some(packing: Packing, operator: str, surplus: int) -> None:
+    """Stop instances of an operator on the hosts with the fewest instances, youngest host first."""
     if surplus <= 0:
-        return []
+        return
     youngest_first = list(packing.hosts.values())[::-1]
-    found: list[Instance] = []
+    found: list[str] = []
     for placed in sorted(youngest_first, key=len):
-        found += [instance for instance in placed.values() if instance.operator == operator]
+        found += [name for name, instance in placed.items() if instance.operator == operator]
         if len(found) >= surplus:
             break
-    return found[:surplus]
+    for name in found[:surplus]:
+        packing.stop(name)
 
 
 def release_empty(packing: Packing, keep: int = 1) -> None:
@@ -139,14 +139,20 @@ def set_engines(packing: Packing, hosts: int, victims: Sequence[str] = ()) -> No
         if len(packing.hosts) <= hosts:
             break
         placed = packing.hosts[host].values()
-        here: dict[str, int] = {}  # a `Counter` of so few takes several times as long
-        for instance in placed:
-            here[instance.operator] = here.get(instance.operator, 0) + 1
+        here = _by_operator(placed)
         only_here = [i.id for i in placed if here[i.operator] == packing.count(i.operator)]
         if only_here and packing.place(only_here, avoid={host}):
             packing.because("keep", f"{host} holds an operator that fits nowhere else", host)
         else:
             packing.release(host)
+
+
+def _by_operator(instances: Collection[Instance]) -> dict[str, int]:
+    """Instances by operator; a `Counter` of so few takes several times as long."""
+    found: dict[str, int] = {}
+    for instance in instances:
+        found[instance.operator] = found.get(instance.operator, 0) + 1
+    return found
 
 
 def fill_engine(packing: Packing, host: str) -> None:
@@ -155,8 +161,8 @@ def fill_engine(packing: Packing, host: str) -> None:
     Without another host, start one instance of each operator.
     """
     fullest = max(packing.hosts.values(), key=len)
-    pattern = Counter(instance.operator for instance in fullest.values())
+    pattern = _by_operator(fullest.values())
     for operator in packing.snapshot.topology.operators:
-        for _ in range(max(1, pattern[operator.name])):
+        for _ in range(pattern.get(operator.name, 1)):
             if packing.may_start(operator.name) and packing.fits(operator.demand, host):
                 packing.start(operator.name, host)

@@ -310,10 +310,14 @@ class BtuTurn:
 
     def rank(self, packing: Packing, host: str, operator: str) -> float:
         """Algorithm 2."""
+        kind, left = self.snapshot.operator(operator), packing.room(host)
+        # Most hosts are full, which `host_rank` would find out in several times the time.
+        cores = kind.demand.cpu_cores
+        if cores > 0 and left[0] / cores < 1 - 1e-9:
+            return -1.0
         leased = self.snapshot.host.get(host)
-        kind = self.snapshot.operator(operator)
         return host_rank(
-            Resources(*packing.free[host]),
+            Resources(*left),
             leased.capacity if leased else self.snapshot.offer.capacity,
             kind.demand,
             cached=leased is not None and kind.image_name in leased.images,
@@ -384,7 +388,7 @@ class BtuTurn:
         demand = self.snapshot.operator(operator).demand
         for other in self.by_preference(spare):
             for instance in packing.instances_of(other):
-                left = Resources(*packing.free[instance.host]) + packing.sizes[instance.id]
+                left = Resources(*packing.room(instance.host)) + packing.size(instance)
                 if instance.host != avoid and demand.fits(left):
                     packing.stop(instance.id)
                     self.count(other)

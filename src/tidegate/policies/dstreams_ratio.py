@@ -102,6 +102,6 @@ def _ratios(snapshot: Snapshot) -> list[float]:
     if snapshot.batches is not None and snapshot.batches.trigger_interval_s > 0:
         interval_s = snapshot.batches.trigger_interval_s
         return [took_s / interval_s for took_s in snapshot.batches.recent_durations_s]
-    busy = [host.utilisation for host in snapshot.running_hosts]
+    busy = snapshot.utilisations.values()
     known = [share for share in busy if share is not None]
     return [sum(known) / len(known)] if known and len(known) == len(busy) else []

@@ -55,8 +55,8 @@ class GlobalThreshold(ThreeUtilisations):
     ) -> tuple[Plan, GlobalThresholdMemory]:
         """Compare the mean utilisation with the thresholds."""
         packing = self.packing(snapshot)
-        measured = [h.pressure for h in snapshot.running_hosts if h.pressure is not None]
-        if not measured or len(measured) < len(snapshot.running_hosts):
+        measured = [used for used in snapshot.pressures.values() if used is not None]
+        if not measured or len(measured) < len(snapshot.pressures):
             return packing.plan(), memory  # the mean of what happens to be known is not the mean
         mean = sum(measured) / len(measured)
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 from tidegate.errors import SettingError
 from tidegate.model import Plan, Snapshot
 from tidegate.packing import Packing
-from tidegate.packing.sizing import release_empty, set_counts, start_somewhere
+from tidegate.packing.sizing import release_empty, start_somewhere, stop_some
 from tidegate.policies.base import NoMemory, Policy, Style, setting
 
 __all__ = ["QueueThreshold"]
@@ -66,7 +66,7 @@ class QueueThreshold(Policy):
                 text = f"{waiting:g} items wait for {operator}: up to {more} more"
                 packing.because("queue", text, operator)
             elif waiting < self.down and counts[operator] > 1:
-                set_counts(packing, {operator: counts[operator] - 1})
+                stop_some(packing, operator, 1)
                 packing.because("idle", f"nothing waits for {operator}: one fewer", operator)
         release_empty(packing)
         return packing.plan(), memory

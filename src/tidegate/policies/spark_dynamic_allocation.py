@@ -71,9 +71,9 @@ class SparkDynamicAllocation(Policy):
         now, hosts = snapshot.time_s, packing.host_count
         pending = _pending_tasks(snapshot)
         idle = {
-            host.id: min(now, memory.idle_s.get(host.id, now))  # the clock may have gone back
-            for host in snapshot.running_hosts
-            if host.utilisation == 0 or (host.utilisation is None and host.id in memory.idle_s)
+            host: min(now, memory.idle_s.get(host, now))  # the clock may have gone back
+            for host, used in snapshot.utilisations.items()
+            if used == 0 or (used is None and host in memory.idle_s)
         }
         if pending is None:
             return packing.plan(), SparkDynamicAllocationMemory(memory.next_add, memory.due_s, idle)
@@ -106,9 +106,7 @@ class SparkDynamicAllocation(Policy):
     def _tasks(self, snapshot: Snapshot, pending: float) -> float:
         running = [reading.running_tasks for reading in snapshot.reading.values()]
         if None in running:  # every slot of a host is busy for its utilisation
-            busy = sum(
-                (host.utilisation or 0.0) * _slots(snapshot) for host in snapshot.running_hosts
-            )
+            busy = sum((used or 0.0) * _slots(snapshot) for used in snapshot.utilisations.values())
         else:
             busy = float(sum(count for count in running if count is not None))
         return (pending + busy) * self.allocation_ratio

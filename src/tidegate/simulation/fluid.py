@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from tidegate.simulation.kernels.flow import empty_flow, run_fluid
 from tidegate.simulation.kernels.state import Floats
 from tidegate.simulation.network import Coming, ItemEngine
 from tidegate.simulation.settings import CloudSettings
+from tidegate.theory.compiled import entry_of
 from tidegate.workloads.counting import count_drawn, counted
 
 __all__ = ["FluidCloud", "FluidEngine"]
@@ -58,6 +60,7 @@ class FluidEngine(ItemEngine):
         )
         self._rates, self._drawn = np.zeros((self._sources, 1)), False
         self._rates_from_s, self._rates_step_s = 0.0, math.inf
+        self._run: Any = None
 
     def set_rates(self, start_s: float, step_s: float, rates: Floats, drawn: bool) -> None:
         """Set the inflow: items per second by source and step, from `start_s` on.
@@ -75,18 +78,13 @@ class FluidEngine(ItemEngine):
         """Simulate until `end_s`, with the inflow from `set_rates`; returns the series' rows."""
         self._watch_contention()
         rows = self._empty_rows(end_s)
-        filled = run_fluid(
-            self.net,
-            self._flow,
-            self._rates,
-            self._drawn,
-            self._rates_from_s,
-            self._rates_step_s,
-            end_s,
-            shed_fraction,
-            rows,
-        )
-        return rows[:filled]
+        given = (
+            self.net, self._flow, self._rates, self._drawn, self._rates_from_s, self._rates_step_s,
+            end_s, shed_fraction, rows,
+        )  # fmt: skip
+        if self._run is None:
+            self._run = entry_of(run_fluid, *given)
+        return rows[: self._run(*given)]
 
 
 class FluidCloud(SimulatedCloud):

@@ -213,7 +213,7 @@ class SimulatedHosts:
             else:
                 self._release(self.hosts[step.host], now_s)
             done.append(step)
-        self.steps.update(step.kind for step in done)
+            self.steps[step.kind] += 1
         self.rescales += bool(done)
         self.refused += len(refused)
         self.requested = self._as_requested() if refused else plan.deployment

@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import islice, repeat
-from operator import mul
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +42,7 @@ from tidegate.simulation.kernels.difference import (
 from tidegate.simulation.kernels.random import stream
 from tidegate.simulation.network import ItemEngine
 from tidegate.simulation.settings import CloudSettings
+from tidegate.theory.compiled import entry_of
 from tidegate.values import derived
 
 __all__ = ["LATEST_S", "Meter", "Readings", "Roster"]
@@ -51,7 +51,9 @@ LATEST_S = 1.0
 """Rates of the last second are known where the time series has a row for each second, or more."""
 
 Floats = NDArray[np.float64]
+T = TypeVar("T")
 NOISE = 21
+_NO_READING = dict(vars(OperatorReading("")))
 
 
 class Readings(NamedTuple):
@@ -112,21 +114,37 @@ class Roster:
             [1 for host, draining, _ in self._hosts if not draining and host.ready_s <= now_s]
         )
 
-    def hosts(self, now_s: float, seen: Readings | None) -> tuple[Host, ...]:
-        """The hosts at that moment, with the latest measurements."""
-        hosts = []
-        capacity, cores = self._capacity, self._capacity.cpu_cores
-        measured_s, span_s, noise = -math.inf, 0.0, 1.0
-        core_s: list[float] = []
-        if seen:
-            measured_s, span_s, noise, core_s = seen.time_s, seen.span_s, seen.noise, seen.core_s()
-        for place, (host, draining, _) in enumerate(self._hosts):
+    def _used(self, seen: Readings | None) -> list[float | None]:
+        """The latest utilisation of each host, None where it was not measured."""
+        if not seen:
+            return [None] * len(self._hosts)
+        found: list[float | None] = []
+        cores, noise, core_s = self._capacity.cpu_cores, seen.noise, seen.core_s()
+        measured_s, span_s = seen.time_s, seen.span_s
+        for host, _, _ in self._hosts:
             ready_s, number = host.ready_s, host.number
             used = None
             if ready_s < measured_s and number < len(core_s):
                 up_s = min(span_s, measured_s - ready_s)
                 if up_s > 0:
                     used = max(core_s[number] / cores, 0.0) * noise / up_s
+            found.append(used)
+        return found
+
+    def utilisations(self, now_s: float, seen: Readings | None) -> dict[str, float | None]:
+        """The utilisation that `hosts` has, of those that run, without the rest."""
+        each = zip(self._hosts, self._used(seen), strict=True)
+        return {
+            host.id: used
+            for (host, draining, _), used in each
+            if not draining and host.ready_s <= now_s
+        }
+
+    def hosts(self, now_s: float, seen: Readings | None) -> tuple[Host, ...]:
+        """The hosts at that moment, with the latest measurements."""
+        hosts, capacity, all_used = [], self._capacity, self._used(seen)
+        for place, (host, draining, _) in enumerate(self._hosts):
+            ready_s, used = host.ready_s, all_used[place]
             loaded_s, images = self._loaded[place]
             if loaded_s > now_s:
                 since = self._images[place].items()
@@ -216,6 +234,8 @@ class Meter:
         self._batches: deque[float] = deque(maxlen=at.RECENT)
         self._marks = empty_marks(engine.net)
         self._gauge = empty_gauge(engine.net)
+        self._difference: Any = None
+        self._net = engine.net
         self._marked_s = 0.0
         self._left: dict[int, float] = {}
         self._row: tuple[Floats, float] | None = None
@@ -268,16 +288,19 @@ class Meter:
     def _measure(self, now_s: float) -> Readings:
         net = self._engine.net
         span = now_s - self._marked_s
-        slots = net.slot_f.shape[2]
-        if self._marks.busy.shape[1] != slots or len(self._gauge.core_s) != len(net.hosts):
+        if net is not self._net:  # it may have more slots, or more hosts
+            self._net = net
             self._marks, self._gauge = empty_marks(net, self._marks), empty_gauge(net)
-        difference(now_s, net, self._marks, self._gauge)
+        marks, gauge = self._marks, self._gauge
+        if self._difference is None:
+            self._difference = entry_of(difference, now_s, net, marks, gauge)
+        self._difference(now_s, net, marks, gauge)
         # The gauge is filled again at the next turn.
-        gauge = self._gauge
         facts, by_slot, core_s = gauge.facts.copy(), gauge.slots.copy(), gauge.core_s.copy()
-        for host, used in self._left.items():
-            core_s[host] += used
-        self._left.clear()
+        if self._left:
+            for host, used in self._left.items():
+                core_s[host] += used
+            self._left.clear()
         rate_noise: Iterable[float] = repeat(1.0)
         time_noise, own_noise = rate_noise, 1.0
         if self._settings.measurement_noise > 0 and span > 0:
@@ -396,6 +419,10 @@ class Meter:
             "capacities": self._roster.capacities,
             "batched": (),
             "delayed": (),
+            # Until something is measured.
+            "operators_later": self._nothing,
+            "latency": NO_LATENCY,
+            "batches": None,
         }
 
     def _assemble(self, now_s: float, seen: Readings | None) -> Snapshot:
@@ -404,28 +431,30 @@ class Meter:
         if hosts.changes != self._listed:
             self._list_hosts()
         roster = self._roster
-        known: dict[str, Any] = {}
+        known = self._common.copy()
+        known["time_s"] = now_s
+        known["hosts_later"] = Once(roster.hosts, now_s, seen)
+        known["instances_later"] = Once(roster.instances, now_s, seen)
+        known["loads_later"] = Once(roster.loads, now_s, seen)
+        known["utilisations_later"] = Once(roster.utilisations, now_s, seen)
+        known["leased_so_far"], known["ended"] = hosts.leased_so_far, hosts.ended
         if roster.up_s <= now_s:
             known["running"] = hosts.requested
         else:
             known["hosts_running"] = roster.hosts_running(now_s)
         if seen:
-            known["queues_later"] = seen.queues
+            known["operators_later"], known["queues_later"] = seen.operators, seen.queues
+            known["latency"], known["batches"] = seen.latency, seen.batches
             if seen.rates is not None:
                 known["rates_later"] = seen.rates
-        return Snapshot.unchecked(
-            time_s=now_s,
-            hosts_later=Once(roster.hosts, now_s, seen),
-            instances_later=Once(roster.instances, now_s, seen),
-            operators_later=seen.operators if seen else self._nothing,
-            loads_later=Once(roster.loads, now_s, seen),
-            latency=seen.latency if seen else NO_LATENCY,
-            batches=seen.batches if seen else None,
-            leased_so_far=hosts.leased_so_far,
-            ended=hosts.ended,
-            **self._common,
-            **known,
-        )
+        return _made(Snapshot, known)
+
+
+def _made(kind: type[T], values: dict[str, Any]) -> T:
+    """What ``kind.unchecked(**values)`` makes, with this dictionary itself in place of a copy."""
+    made = object.__new__(kind)
+    object.__setattr__(made, "__dict__", values)
+    return made
 
 
 def _source_shares(topology: Topology) -> list[tuple[float, float]]:
@@ -455,11 +484,13 @@ def _rates(
 ) -> Rates:
     """The rates that the readings have, without these. facts: by operator, see `difference`."""
     # Plain numbers: NumPy's are slow one by one.
-    arrived = [count / span for count in facts[:, at.ARRIVED].tolist()]
-    processed = [count / span for count in facts[:, at.PROCESSED].tolist()]
-    if noise is not None:
-        arrived, processed = list(map(mul, arrived, noise)), list(map(mul, processed, noise))
-    return Rates(dict(zip(names, arrived, strict=True)), dict(zip(names, processed, strict=True)))
+    came, done = facts.T[: at.PROCESSED + 1].tolist()
+    arrived: dict[str, float | None] = {}
+    processed: dict[str, float | None] = {}
+    each = zip(names, came, done, noise or repeat(1.0), strict=False)  # noise may be endless
+    for name, arrivals, departures, more in each:
+        arrived[name], processed[name] = arrivals / span * more, departures / span * more
+    return Rates(arrived, processed)
 
 
 def _queues(facts: Floats, names: Sequence[str]) -> dict[str, float]:
@@ -504,16 +535,13 @@ def _reading(
         mean = delta[at.GAP_S] / gaps
         arrival_scv = delta[at.GAP_SQUARE] / gaps / mean**2 - 1
         arrival_scv = arrival_scv if arrival_scv > 0.0 else 0.0
-    return OperatorReading.unchecked(
-        operator=name,
-        arrival_rate_per_s=delta[at.ARRIVED] / span * rate_noise,
-        processed_per_s=delta[at.PROCESSED] / span * rate_noise,
-        dropped_per_s=delta[at.DROPPED] / span,
-        service_time_s=service,
-        arrival_scv=arrival_scv,
-        service_scv=service_scv,
-        queue_length=waiting,
-        recent_durations_s=recent,
-        pending_tasks=int(waiting),
-        running_tasks=int(delta[WORKING]),
-    )
+    reading = _NO_READING.copy()
+    reading["operator"] = name
+    reading["arrival_rate_per_s"] = delta[at.ARRIVED] / span * rate_noise
+    reading["processed_per_s"] = delta[at.PROCESSED] / span * rate_noise
+    reading["dropped_per_s"] = delta[at.DROPPED] / span
+    reading["service_time_s"] = service
+    reading["arrival_scv"], reading["service_scv"] = arrival_scv, service_scv
+    reading["queue_length"], reading["recent_durations_s"] = waiting, recent
+    reading["pending_tasks"], reading["running_tasks"] = int(waiting), int(delta[WORKING])
+    return _made(OperatorReading, reading)

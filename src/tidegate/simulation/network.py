@@ -73,7 +73,9 @@ class ItemEngine:
         self._demand: list[list[float]] = self.net.ops_f[:, [at.CORES, at.MBPS]].tolist()
         self._wanted: dict[int, tuple[float, float]] = {}
         self._limits: dict[int, tuple[float, float]] = {}
-        self._unwatched, self._overfull = True, False
+        self._overfull: set[int] = set()
+        """Hosts whose instances can demand more than they have."""
+        self._contended = False
 
     # --- hosts --------------------------------------------------------------------------------
 
@@ -93,7 +95,7 @@ class ItemEngine:
         net.hosts[host, at.UNTIL_S] = np.inf
         self._wanted[host] = (0.0, 0.0)
         self._limits[host] = (capacity.cpu_cores, capacity.network_mbps)
-        self._unwatched = True
+        self._overfull.discard(host)
         return host
 
     def close_host(self, host: int, until_s: float) -> None:
@@ -110,26 +112,25 @@ class ItemEngine:
     def _want(self, operator: int, host: int, sign: int) -> None:
         cores, mbps = self._wanted[host]
         more_cores, more_mbps = self._demand[operator]
-        self._wanted[host] = (cores + sign * more_cores, mbps + sign * more_mbps)
-        self._unwatched = True
+        self._wanted[host] = cores, mbps = cores + sign * more_cores, mbps + sign * more_mbps
+        most_cores, most_mbps = self._limits[host]
+        if cores > most_cores + 1e-9 or (most_mbps > 0 and mbps > most_mbps + 1e-9):
+            self._overfull.add(host)
+        elif self._overfull:
+            self._overfull.discard(host)
 
     def _watch_contention(self) -> None:
         """Compute contention only if the instances of a host can demand more than it has."""
-        net = self.net
-        if self._unwatched:
-            self._unwatched = False
-            self._overfull = any(
-                cores > most_cores + 1e-9 or (most_mbps > 0 and mbps > most_mbps + 1e-9)
-                for (cores, mbps), (most_cores, most_mbps) in zip(
-                    self._wanted.values(), self._limits.values(), strict=True
-                )
-            )
-            if not self._overfull:
-                net.whole[at.NEXT_CONTENTION] = np.inf
-                net.hosts[:, at.SLOW] = 1.0
-                net.slot_f[:, at.PACE] = 1.0
-        if self._overfull and net.whole[at.NEXT_CONTENTION] == np.inf:
+        contended = bool(self._overfull)
+        if contended == self._contended:
+            return
+        net, self._contended = self.net, contended
+        if contended:
             net.whole[at.NEXT_CONTENTION] = net.whole[at.NOW] + self._settings.contention_s
+        else:
+            net.whole[at.NEXT_CONTENTION] = np.inf
+            net.hosts[:, at.SLOW] = 1.0
+            net.slot_f[:, at.PACE] = 1.0
 
     # --- servers ------------------------------------------------------------------------------
 

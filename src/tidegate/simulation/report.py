@@ -173,7 +173,7 @@ class BoundedSeries:
     instances and waiting items are averaged; the minimum and maximum load remain; the 95th
     percentile becomes the greater of the two.
 
-    operators: number of operators. limit: most rows.
+    operators: number of operators. limit: most rows; with 0, none is kept.
     """
 
     def __init__(self, operators: int, limit: int) -> None:
@@ -190,6 +190,8 @@ class BoundedSeries:
 
     def append(self, rows: Floats) -> None:
         """Add rows of single monitoring intervals, which the series keeps."""
+        if not len(self._rows):
+            return
         self._held.append(rows)
         self._held_rows += len(rows)
         if self._held_rows >= ROWS_AT_ONCE:

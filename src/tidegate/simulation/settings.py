@@ -113,7 +113,8 @@ class CloudSettings(Value):
         penalty_usd: Penalty for each item that misses the SLO of an operator.
         end_to_end_slo_s: End-to-end latency target, None for none.
         arrival_chunk_s: Length of the chunks in which arrivals are drawn.
-        series_rows: Most rows of the time series; once it is full, pairs of rows are merged.
+        series_rows: Most rows of the time series; once it is full, pairs of rows are merged. 0 for
+            a report without a time series.
         fluid_step_s: Step of `FluidCloud`.
         fluid_inflow: What flows into `FluidCloud`: as many items in each step as the workload draws
             at random (``drawn``), or as many as it expects (``expected``), which takes less time
@@ -170,7 +171,8 @@ class CloudSettings(Value):
             if (bounds := getattr(self, name)) is not None and not 0 <= bounds[0] <= bounds[1]:
                 raise SettingError(name, bounds, "two rising numbers of at least 0, in seconds")
         finite(self.sample_every, "sample_every", low=1, error=SettingError)
-        finite(self.series_rows, "series_rows", low=2, error=SettingError)
+        if self.series_rows != 0:
+            finite(self.series_rows, "series_rows", low=2, error=SettingError)
         for key, limit in (("queue_limit", self.queue_limit), *self.queue_limits.items()):
             if limit is not None:
                 finite(limit, f"queue limit of {key}", low=1, error=SettingError)

@@ -105,27 +105,23 @@ def _place(
     located: Mapping[str, Sequence[int]],
 ) -> list[int]:
     room = [list(bin_) for bin_ in free]
+    every = range(len(room))
     holders = {operator: set(bins) for operator, bins in located.items()}
     placed = [-1] * len(items)
     for index in sorted(range(len(items)), key=lambda i: -items[i].size.cpu_cores):
-        item = items[index]
-        cpu = item.size.cpu_cores - 1e-9
-        memory = item.size.memory_mb - 1e-6
-        network = item.size.network_mbps - 1e-6
+        _, operator, size = items[index]
+        cores, memory, network = size.cpu_cores, size.memory_mb, size.network_mbps
         near: set[int] = set()
-        for other in neighbours.get(item.operator, ()):
+        for other in neighbours.get(operator, ()):
             near |= holders.get(other, set())
-        for candidates in (sorted(near), range(len(room))):
-            for j in candidates:
-                left = room[j]
-                if cpu <= left[0] and memory <= left[1] and network <= left[2]:
-                    left[0] -= item.size.cpu_cores
-                    left[1] -= item.size.memory_mb
-                    left[2] -= item.size.network_mbps
-                    placed[index] = j
-                    holders.setdefault(item.operator, set()).add(j)
-                    break
-            if placed[index] >= 0:
+        for j in (*sorted(near), *every) if near else every:
+            left = room[j]
+            if cores - 1e-9 <= left[0] and memory - 1e-6 <= left[1] and network - 1e-6 <= left[2]:
+                left[0] -= cores
+                left[1] -= memory
+                left[2] -= network
+                placed[index] = j
+                holders.setdefault(operator, set()).add(j)
                 break
     return placed
 

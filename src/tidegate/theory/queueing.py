@@ -201,12 +201,16 @@ def _step(entry: Entry) -> Entry:
 
 def _recount(greedy: Greedy) -> float:
     """Waiting items at all stations, without the rounding errors of a running sum."""
-    waits = []
-    for _, _, _, k, a, inverse, _, factor, _ in greedy.queue:
-        here = (inverse - 1) * a / (k + 1)  # one step of the recursion back, from k + 1 to k
-        spare = k - a
-        waits.append(factor * k * a / (spare * (spare * here + a)) if a else 0.0)
-    return math.fsum(waits)
+    return math.fsum(map(_counted, greedy.queue))
+
+
+def _counted(entry: Entry) -> float:
+    """Waiting items at the station of an entry."""
+    _, _, _, k, a, inverse, _, factor, _ = entry
+    here = (inverse - 1) * a / (k + 1)  # one step of the recursion back, from k + 1 to k
+    spare = k - a
+    wait: float = factor * k * a / (spare * (spare * here + a)) if a else 0.0
+    return wait
 
 
 def assign_processors(stations: Sequence[Station], processors: int) -> tuple[int, ...]:
@@ -292,6 +296,16 @@ def fewest_processors(
         for station in stations:
             _least(station)
         raise LatencyUnreachable(t_max_s, correction * busy / external_rate_per_s)
+    if len(stations) == 1:
+        entry = _entry(0, stations[0])
+        waits = _counted(entry)
+        if allowed < 1e-12 * min(busy, waits):
+            raise LatencyUnreachable(t_max_s, correction * busy / external_rate_per_s)
+        entry, waits = _enough(entry, waits, allowed)
+        if waits > allowed:
+            best_s = correction * (busy + waits) / external_rate_per_s
+            raise LatencyUnreachable(t_max_s, best_s, stations[0].name)
+        return (entry[3],)
     greedy = _greedy(stations)
     if allowed < 1e-12 * min(busy, greedy.objective):
         raise LatencyUnreachable(t_max_s, correction * busy / external_rate_per_s)
@@ -306,6 +320,22 @@ def fewest_processors(
             raise LatencyUnreachable(t_max_s, best_s, max(waiting, key=waiting.__getitem__))
         greedy.objective = _recount(greedy)
     return tuple(greedy.counts)
+
+
+def _enough(entry: Entry, waits: float, allowed: float) -> tuple[Entry, float]:
+    """A single station with the fewest processors at which no more items wait than is allowed.
+
+    It does what the loop of `fewest_processors` does, without a heap; a property test holds the two
+    equal. Returns its entry and its waiting items, of which there may be more if it may not have
+    more processors. waits: its waiting items at first.
+    """
+    while waits > allowed and entry[0] < 0:
+        until = max(allowed, waits / 2)
+        while waits > until and entry[0] < 0:
+            waits += entry[0]
+            entry = _step(entry)
+        waits = _counted(entry)
+    return entry, waits
 
 
 _MANY = 10**9

@@ -7,6 +7,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
 from inspect import getsourcefile
@@ -68,6 +69,8 @@ def code_digest(policies: Iterable[str] = ()) -> str:
 def run_cell(cell: SweepCell, workload: Workload) -> tuple[dict[str, Any], Result]:
     """Run one cell; returns all settings of its policy, and the result."""
     scenario = cell.options.build(workload)
+    # No column needs the time series, which takes as long as twenty turns to write down.
+    scenario = replace(scenario, settings=replace(scenario.settings, series_rows=0))
     settings, policy = stack_for(cell.policy, scenario, cell.stack)
     report = run_policy(scenario, policy, cell.seed, fluid=cell.mode == "fluid")
     return settings, Result(cell.policy, settings, report, None)

@@ -20,7 +20,7 @@ from numba import float64, int64
 
 from tidegate.lifecycle import can_copy_process, usable_cores
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
-from tidegate.simulation.kernels import accounting, staged
+from tidegate.simulation.kernels import accounting, services, staged
 from tidegate.simulation.kernels.difference import difference, empty_gauge, empty_marks
 from tidegate.simulation.kernels.state import build_network
 from tidegate.simulation.settings import CloudSettings
@@ -101,6 +101,7 @@ def _jobs() -> tuple[list[Any], list[Any], list[Any]]:
         (accounting.line_up, (network, int64)),
         (accounting.count_departures, (network, int64, int64, *3 * [_row_of(network)])),
         (accounting.set_slow_down, (network, float64)),
+        (accounting.end_interval, (network, float64, times)),
         (staged._cut, (*coming, float64)),
         (staged._needs, (network, *coming, float64)),
         (staged._admit, (network, int64, *coming, float64, float64)),
@@ -111,8 +112,10 @@ def _jobs() -> tuple[list[Any], list[Any], list[Any]]:
         (staged.run_staged, (network, *coming, float64, float64, rows)),
     ]
     beside = [
-        (staged._serve, (network, int64, float64)),
-        (accounting.end_interval, (network, float64, times)),
+        (services._alike, (network, int64)),
+        (services._serve_one, (network, int64, float64)),
+        (services._serve_alike, (network, int64, float64)),
+        (services._serve_rest, (network, int64, float64, int64)),
     ]
     return here, beside, [(difference, (float64, network, marks, gauge))]
 

@@ -31,6 +31,8 @@ NEARLY_FULL = 0.98
 """Load of the servers from which a queue of drawn items is taken for a backlog."""
 POINTS = 8
 """Points of the distribution over which the items of a step spread in the sketches."""
+NEGLIGIBLE = 40.0
+"""Shares of exp(-40), 4e-18, and less are taken for zero, as to compute them takes time."""
 MOST_STEPS = 4096
 """Steps for which it is kept what began in them; longer services end after about as many."""
 _LOGS = np.array([math.log1p(-(point + 0.5) / POINTS) for point in range(POINTS)])
@@ -93,12 +95,21 @@ def empty_flow(
 
 @compiled(inline="always")
 def _mean_wait(servers: float, load: float, scv: float, mean_s: float) -> float:
-    """Mean wait of M/G/k below capacity, by Erlang C and Allen–Cunneen."""
+    """Mean wait of M/G/k below capacity, by Erlang C and Allen–Cunneen.
+
+    1 / B is the sum of n! / (n - j)! / load**j, j from 0 to n servers, in place of the recursion of
+    Erlang's B, whose divisions wait for each other. All parts are positive, so that both differ by
+    rounding alone.
+    """
+    if load <= 0.0:
+        return 0.0
     whole = max(1, int(servers))
     load = min(whole * 0.999, load)
-    blocking = 1.0
-    for k in range(1, whole + 1):
-        blocking = load * blocking / (k + load * blocking)
+    each, part, inverse = 1.0 / load, 1.0, 1.0
+    for k in range(whole, 0, -1):
+        part *= k * each
+        inverse += part
+    blocking = 1.0 / inverse
     waits = blocking / (1 - load / whole * (1 - blocking))
     return waits * mean_s / (whole - load) * (1 + scv) / 2
 
@@ -127,7 +138,8 @@ def _rest_of_wait(
     missing = 0.0
     if short > 0.0 and load > 0.0:
         room = (servers - load) * math.sqrt(dt / (mean_s * load))
-        missing = short * (1 - math.exp(-(1.05 + 0.21 * room) * room))
+        steep = (1.05 + 0.21 * room) * room
+        missing = short * (1 - math.exp(-steep)) if steep < NEGLIGIBLE else short
     return whole * (missing + scv) / (1 + scv)
 
 
@@ -181,8 +193,9 @@ def _serve(
             share += (moment - now) / dt
         else:
             ends += _begun_by(flow, o, part, moment)
-    ends /= parts
-    share /= parts
+    if parts > 1:
+        ends /= parts
+        share /= parts
     room = max(0.0, servers - (begun - ends)) / (1.0 - share)
     began = min(items[QUEUE] + came, room)
     left = ends + share * began - ended
@@ -198,8 +211,7 @@ def _beyond(limit: float, base: float, spread: float) -> float:
     """Share of times beyond a limit; times are `base` plus an exponential of mean `spread`."""
     if limit <= base:
         return 1.0
-    # Where exp underflows to zero, the C library is slow.
-    if limit - base > 746.0 * spread:
+    if limit - base > NEGLIGIBLE * spread:
         return 0.0
     return math.exp(-(limit - base) / spread)
 
@@ -252,6 +264,7 @@ def run_fluid(
     # capacity is then constant as long as no host slows down.
     serving, count = np.empty((operators, slots), np.int64), np.zeros(operators, np.int64)
     all_up_s, full = np.empty(operators), np.empty(operators)
+    pace = np.empty(operators)
     # Operators that only sources feed.
     by_sources = np.ones(operators, np.bool_)
     for o in range(operators):
@@ -273,8 +286,6 @@ def run_fluid(
         dt = stop - now
         faded = min(1.0, dt / MEMORY_S)
         came = 0.0
-        for o in range(operators):
-            inflow[o] = 0.0
         for s in range(sources):
             if rates[s, column] == 0.0:
                 continue
@@ -291,11 +302,12 @@ def run_fluid(
                     inflow[edges[e, at.TARGET]] += outflow[o] * (edges[e, at.WHOLE] + edge_part[e])
         for rank in range(operators):
             o = rank if looped else order[rank]
-            mine = items[o]
+            mine, arrived = items[o], inflow[o]
+            inflow[o] = 0.0  # for the next step
             if mine[USUAL] < 0.0:
-                mine[USUAL] = inflow[o] / dt
-            mine[USUAL] += (inflow[o] / dt - mine[USUAL]) * faded
-            idle = inflow[o] == 0.0 and mine[QUEUE] == 0.0 and mine[BEGUN] == mine[ENDED]
+                mine[USUAL] = arrived / dt
+            mine[USUAL] += (arrived / dt - mine[USUAL]) * faded
+            idle = arrived == 0.0 and mine[QUEUE] == 0.0 and mine[BEGUN] == mine[ENDED]
             if idle and by_sources[o] and not looped:
                 outflow[o] = 0.0
                 duration[o] = ops_f[o, at.MEAN_S]
@@ -310,9 +322,12 @@ def run_fluid(
                         there = (stop - max(now, slot_f[o, at.FREE_S, s])) / dt
                         servers += there / slot_f[o, at.PACE, s]
                 if all_up_s[o] <= now:
-                    full[o] = servers
+                    full[o], pace[o] = servers, 1.0
+                    for place in range(count[o]):
+                        if slot_f[o, at.PACE, serving[o, place]] != 1.0:
+                            pace[o] = 0.0
             mean_s, scv, before = ops_f[o, at.MEAN_S], mine[SCV], mine[QUEUE]
-            left, served, work = _serve(flow, o, inflow[o], servers, now, stop)
+            left, served, work = _serve(flow, o, arrived, servers, now, stop)
             lost = 0.0
             if ops_i[o, at.LIMIT] > 0 and left > ops_i[o, at.LIMIT]:
                 lost = left - ops_i[o, at.LIMIT]
@@ -333,12 +348,12 @@ def run_fluid(
             outflow[o] = served
             ends[o, at.HEAD], ends[o, at.TAIL] = 0, int(left + 0.5)
             row = tally[o]
-            row[at.ARRIVED] += inflow[o]
+            row[at.ARRIVED] += arrived
             row[at.DROPPED] += lost
-            if inflow[o] > 0.0:
-                row[at.GAPS] += inflow[o]
+            if arrived > 0.0:
+                row[at.GAPS] += arrived
                 row[at.GAP_S] += dt
-                row[at.GAP_SQUARE] += 2 * dt * dt / inflow[o]
+                row[at.GAP_SQUARE] += 2 * dt * dt / arrived
             if lost > 0.0 and mine[VISITS] > 0.0:
                 whole[at.SPOILT] += min(lost / max(1.0, mine[VISITS]), came)
             if not looped:
@@ -351,6 +366,13 @@ def run_fluid(
             # A service shorter than a step begins and ends in it.
             work = served * mean_s / dt if mean_s < dt else work
             share = min(1.0, work / servers) if servers > 0.0 else 0.0
+            if full[o] >= 0.0 and pace[o] == 1.0:
+                busy_s, begun = share * dt, share * dt / mean_s
+                for place in range(count[o] if share > 0.0 else 0):
+                    s = serving[o, place]
+                    slot_f[o, at.BUSY_S, s] += busy_s
+                    slot_f[o, at.STARTED_S, s] += begun
+                continue
             for place in range(count[o] if share > 0.0 else 0):
                 s = serving[o, place]
                 if slot_f[o, at.FREE_S, s] < stop:
@@ -458,9 +480,11 @@ def _count_served(
     if count > 0:
         _into_sketch(sketch, count, base, spread)
     if slo_s < np.inf:
-        row[at.LATE_1] += served * _beyond(slo_s, base, spread)
-        row[at.LATE_2] += served * _beyond(2 * slo_s, base, spread)
-        row[at.LATE_5] += served * _beyond(5 * slo_s, base, spread)
+        late = _beyond(slo_s, base, spread)
+        if late > 0.0:
+            row[at.LATE_1] += served * late
+            row[at.LATE_2] += served * _beyond(2 * slo_s, base, spread)
+            row[at.LATE_5] += served * _beyond(5 * slo_s, base, spread)
         if duration > 5 * slo_s:
             row[at.LAST_LATE_S] = now
             if row[at.LATE_SINCE_S] < 0.0:

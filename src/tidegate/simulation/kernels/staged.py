@@ -1,10 +1,9 @@
 """The kernel for graphs without loops: operator by operator, a window at a time.
 
-Within a window, upstream operators come first. A station with k servers that takes items in order
-of arrival needs no event list: the earliest time at which a server becomes free *is* the next
-departure. Departures are therefore in order and can feed the next station directly. Only services
-that start before the window ends are simulated, so servers may start, stop or fail between two
-windows, and the choice of windows does not change the result.
+Within a window, upstream operators come first. Items leave an operator in order of time and can
+feed the next one directly. Only services that start before the window ends are simulated, so
+servers may start, stop or fail between two windows, and the choice of windows does not change the
+result.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from tidegate.simulation.kernels.accounting import (
     end_interval,
     finish_roots,
     line_up,
-    service_time,
     set_slow_down,
 )
 from tidegate.simulation.kernels.random import uniform
+from tidegate.simulation.kernels.services import serve
 from tidegate.simulation.kernels.state import Floats, Ints, Network
 from tidegate.theory.compiled import compiled
 
@@ -73,7 +72,7 @@ def run_staged(
                 continue
             _merge(net, o)
             _count_arrivals(net, o)
-            left = _serve(net, o, stop)
+            left = serve(net, o, stop)
             count_departures(
                 net, o, left, net.out_f[at.OUT_LEFT_S], net.out_f[at.OUT_ARRIVED_S],
                 net.out_f[at.OUT_STARTED_S],
@@ -130,154 +129,6 @@ def _count_arrivals(net: Network, o: int) -> None:
     tally[at.GAPS] += last - first
     tally[at.GAP_S] += gap_s
     tally[at.GAP_SQUARE] += gap_square
-
-
-@compiled(inside=True)
-def _keep(net: Network, o: int, first: int, last: int, most: int) -> tuple[int, int]:
-    """Drop the items in queue places `first` to `last` that found the finite queue full.
-
-    Services start in order, so the queue is full exactly if the service of the item that was
-    accepted LIMIT places before has not started. most: keep ONE item, which stays where it is, or
-    ALL, which move to the start of the examined places. Returns the number of items examined and
-    the number kept.
-    """
-    mine, begun_s, root_n = net.ops_i[o], net.begun_s[o], net.root_n
-    queue_time, queue_root = net.buffer_time[o], net.buffer_root[o]
-    limit = mine[at.LIMIT]
-    kept = 0
-    for i in range(first, last):
-        ordinal = mine[at.ACCEPTED]
-        full = ordinal >= limit and (
-            ordinal - limit >= mine[at.BEGUN] or begun_s[ordinal % limit] > queue_time[i]
-        )
-        if full:
-            root = queue_root[i]
-            root_n[root, at.SPOILED] = 1
-            root_n[root, at.LIVE] -= 1
-            net.lost_root[mine[at.LOST]] = root
-            mine[at.LOST] += 1
-            continue
-        mine[at.ACCEPTED] += 1
-        kept += 1
-        if most == at.ONE:
-            return i + 1 - first, 1
-        queue_time[first + kept - 1] = queue_time[i]
-        queue_root[first + kept - 1] = queue_root[i]
-    return last - first, kept
-
-
-@compiled(inside=True, error_model="numpy")
-def _serve(net: Network, o: int, stop: float) -> int:
-    """Simulate all services of an operator that start or end before `stop`.
-
-    Returns the number of items that left, which stand in `out_f` and `out_root`.
-    """
-    mine, service, samples = net.ops_i[o], net.ops_f[o], net.samples
-    queue_time, queue_root, begun_s = net.buffer_time[o], net.buffer_root[o], net.begun_s[o]
-    line_time, line_slot, slot_f, slot_i = (
-        net.line_time[o],
-        net.line_slot[o],
-        net.slot_f[o],
-        net.slot_i[o],
-    )
-    out_left, out_root = net.out_f[at.OUT_LEFT_S], net.out_root
-    out_arrived, out_started = net.out_f[at.OUT_ARRIVED_S], net.out_f[at.OUT_STARTED_S]
-    first, count, mask = mine[at.LINE_FIRST], mine[at.LINE_COUNT], len(line_time) - 1
-    kind, limit = mine[at.KIND], mine[at.LIMIT]
-    first_sample, sample_count = mine[at.SAMPLE_FROM], mine[at.SAMPLE_TO] - mine[at.SAMPLE_FROM]
-    mean_s, log_mean, log_sigma = service[at.MEAN_S], service[at.LOG_MEAN], service[at.LOG_SIGMA]
-    arrived, started = slot_f[at.ARRIVED_S], slot_f[at.STARTED_S]
-    busy, pace = slot_f[at.BUSY_S], slot_f[at.PACE]
-    holds, alive = slot_i[at.ROOT], slot_i[at.ALIVE]
-    done, turn, taken = slot_i[at.DONE], slot_i[at.TURN], mine[at.TAKEN]
-    head, tail, state = net.ends[o, at.HEAD], net.ends[o, at.TAIL], net.rng[o]
-    mine[at.LOST] = 0
-    # A service time is drawn one service early: the processor draws while it waits for the queue.
-    undrawn = state
-    takes, state = service_time(
-        kind, mean_s, log_mean, log_sigma, samples, first_sample, sample_count, state
-    )
-    left = 0
-    place = first  # the server to examine: the first in line while items wait
-    while place < first + count:
-        now = line_time[place & mask]
-        if now >= stop:
-            break
-        slot = line_slot[place & mask]
-        root = holds[slot]
-        if root >= 0:
-            out_left[left] = now
-            out_arrived[left] = arrived[slot]
-            out_started[left] = started[slot]
-            out_root[left] = root
-            left += 1
-            done[slot] += 1
-            if alive[slot] == at.LEAVING:
-                holds[slot] = -1
-                alive[slot] = at.NO_SERVER
-                for p in range(place, first, -1):
-                    line_time[p & mask] = line_time[(p - 1) & mask]
-                    line_slot[p & mask] = line_slot[(p - 1) & mask]
-                first += 1
-                count -= 1
-                place += 1
-                continue
-        if limit > 0 and head < tail and mine[at.ADMITTED] == head:
-            seen, kept = _keep(net, o, head, tail, at.ONE)
-            head += seen - kept
-            mine[at.ADMITTED] = head + kept
-        if head == tail:
-            holds[slot] = -1
-            place += 1
-            continue
-        came = queue_time[head]
-        begin = max(came, now)
-        if limit > 0:
-            begun_s[mine[at.BEGUN] % limit] = begin
-            mine[at.BEGUN] += 1
-        busy_s = takes * pace[slot]
-        ready = begin + busy_s
-        undrawn = state
-        takes, state = service_time(
-            kind, mean_s, log_mean, log_sigma, samples, first_sample, sample_count, state
-        )
-        holds[slot] = queue_root[head]
-        taken += 1
-        turn[slot] = taken
-        arrived[slot] = came
-        started[slot] = begin
-        busy[slot] += busy_s
-        head += 1
-        first += 1
-        place = first + count - 1
-        while place > first and line_time[(place - 1) & mask] > ready:
-            line_time[place & mask] = line_time[(place - 1) & mask]
-            line_slot[place & mask] = line_slot[(place - 1) & mask]
-            place -= 1
-        line_time[place & mask] = ready
-        line_slot[place & mask] = slot
-        place = first
-    for place in range(first, first + count):
-        slot_f[at.FREE_S, line_slot[place & mask]] = line_time[place & mask]
-    mine[at.LINE_FIRST], mine[at.LINE_COUNT], mine[at.TAKEN] = first, count, taken
-    net.rng[o] = undrawn
-    _close_queue(net, o, head, tail)
-    return left
-
-
-@compiled(inside=True)
-def _close_queue(net: Network, o: int, head: int, tail: int) -> None:
-    """Drop items of a finite queue that found it full, and note where the queue is now."""
-    mine = net.ops_i[o]
-    if mine[at.LIMIT] > 0:
-        undecided = max(head, mine[at.ADMITTED])
-        tail = undecided + _keep(net, o, undecided, tail, at.ALL)[1]
-        net.tally[o, at.DROPPED] += mine[at.LOST]
-        finish_roots(net, mine[at.LOST], net.lost_root, at.NONE)
-    if head == tail:
-        head = tail = 0
-    net.ends[o, at.HEAD], net.ends[o, at.TAIL] = head, tail
-    mine[at.SEEN] = mine[at.ADMITTED] = tail
 
 
 # --- routing ----------------------------------------------------------------------------------
@@ -401,8 +252,11 @@ def _send(net: Network, origin: int, count: int) -> None:
     """
     edges, buffer_time, buffer_root, ends = net.edges, net.buffer_time, net.buffer_root, net.ends
     out_time, out_root, root_n = net.out_f[at.OUT_LEFT_S], net.out_root, net.root_n
-    sure = 0
-    for e in range(net.edge_start[origin], net.edge_start[origin + 1]):
+    sure, first, last = 0, net.edge_start[origin], net.edge_start[origin + 1]
+    if last - first == 1 and edges[first, at.WHOLE] == 0:
+        _send_some(net, first, count)
+        return
+    for e in range(first, last):
         buffer, whole_copies, part = edges[e, at.BUFFER], edges[e, at.WHOLE], net.edge_part[e]
         sure += whole_copies
         end = ends[buffer, at.TAIL]
@@ -432,6 +286,29 @@ def _send(net: Network, origin: int, count: int) -> None:
             root_n[out_root[i], at.LIVE] += sure - 1
     if sure == 0:
         finish_roots(net, count, out_root, at.ONE)
+
+
+@compiled(inside=True)
+def _send_some(net: Network, e: int, count: int) -> None:
+    """Send each item over the only edge of its origin with a chance below one; the others end.
+
+    What ends is put together at the beginning of `out_f` and `out_root`. Without branches, as
+    nobody can guess what chance decides.
+    """
+    buffer, part, stream = net.edges[e, at.BUFFER], net.edge_part[e], len(net.ops_i) + e
+    buffer_time, buffer_root = net.buffer_time[buffer], net.buffer_root[buffer]
+    out_time, out_root = net.out_f[at.OUT_LEFT_S], net.out_root
+    first, state = net.ends[buffer, at.TAIL], net.rng[stream]
+    end = first
+    for i in range(count):
+        ended = i - (end - first)
+        time, root = out_time[i], out_root[i]
+        buffer_time[end] = out_time[ended] = time
+        buffer_root[end] = out_root[ended] = root
+        share, state = uniform(state)
+        end += share < part
+    net.ends[buffer, at.TAIL], net.rng[stream] = end, state
+    finish_roots(net, count - (end - first), out_root, at.ONE)
 
 
 @compiled(inside=True)

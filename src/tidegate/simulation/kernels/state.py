@@ -148,6 +148,8 @@ RECENT = 16
 """Sampled durations to keep for each operator."""
 CHUNK = 4096
 """Source items that pass through the network together; few enough for the CPU cache."""
+AHEAD = 256
+"""Service times that are drawn ahead at most."""
 
 SERVICE_STREAMS, ROUTING_STREAMS, SHEDDING_STREAMS = 1, 2, 3
 
@@ -170,6 +172,7 @@ class Network(Structure):
     out_f: Floats  # items that leave an operator in this window: see OUT_*
     out_root: Ints
     lost_root: Ints
+    takes: Floats  # service times drawn ahead
     begun_s: Floats  # when the last items began (finite queues), as a ring
     slot_f: Floats
     slot_i: Ints
@@ -225,6 +228,7 @@ def build_network(topology: Topology, settings: CloudSettings, seed: int) -> Net
         samples=samples,
         **_buffer_arrays(buffers, 2 * CHUNK),
         ends=np.zeros((buffers, 2), np.int64),
+        takes=np.empty(AHEAD),
         begun_s=np.zeros((n, max(1, int(ops_i[:, LIMIT].max())))),
         **_slot_arrays(n, 8),
         **_root_arrays(2 * CHUNK),

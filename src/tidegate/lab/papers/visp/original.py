@@ -118,7 +118,7 @@ class OriginalTurn(BtuTurn):
             return rank
         leased = self.snapshot.host.get(host)
         capacity = leased.capacity if leased else self.snapshot.offer.capacity
-        free, demand = Resources(*packing.free[host]), self.snapshot.operator(operator).demand
+        free, demand = Resources(*packing.room(host)), self.snapshot.operator(operator).demand
         cpu = (free.cpu_cores - demand.cpu_cores) / capacity.cpu_cores
         return max(0.0, cpu) / instances_that_fit(free, demand)
 
