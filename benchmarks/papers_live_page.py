@@ -419,11 +419,12 @@ def _loads(rows: Sequence[Row], every: Sequence[Row]) -> str:
     if not own:
         return ""
     lines = [
-        "| application | load shape | run | load | figure | live | simulated | gap "
-        "| with its own costs | gap |",
-        "|---|---|---:|---:|---|---:|---:|---:|---:|---:|",
+        "| application | load shape | run | load | figure | live | simulated | gap | range "
+        "| with its own costs | gap | range |",
+        "|---|---|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     within: dict[str, list[tuple[bool, bool]]] = {}
+    among: list[tuple[bool, bool]] = []
     for row in own:
         others = [
             o for o in own if o["experiment"] == row["experiment"] and o["seed"] != row["seed"]
@@ -431,13 +432,14 @@ def _loads(rows: Sequence[Row], every: Sequence[Row]) -> str:
         models = [_figures(row, others), _figures(row, [row])]
         for name, key in FIGURES:
             seen = [model[key] for model in models]
-            cells = [
-                "– | –" if math.isnan(value) else f"{value:.3g} | {_gap(value, row[key])}"
-                for value in seen
-            ]
             if others:
-                near, own_near = (abs(value - row[key]) <= AIM * row[key] for value in seen)
+                near, own_near = (
+                    abs(statistics.fmean(some) - row[key]) <= AIM * row[key] for some in seen
+                )
                 within.setdefault(name, []).append((near, own_near))
+                there, own_there = (_rounded_in(row[key], some) for some in seen)
+                among.append((there, own_there))
+            cells = [_simulated_cells(some, row[key]) for some in seen]
             lines.append(
                 f"| {row['experiment']} | {row['load_shape']} | {row['seed']} | {row['load']:.0f} "
                 f"| {name} | {row[key]:.3g} | {' | '.join(cells)} |"
@@ -456,14 +458,21 @@ def _loads(rows: Sequence[Row], every: Sequence[Row]) -> str:
     if gone:
         counts += f"; without {gone} run of `factory` on a busy machine"
     text = (
-        "The default policy on up to five machines of five slots. *Simulated*: the same load and "
+        "The default policy on up to five machines of five slots. *Simulated*: the same input and "
         "policy in worlds that were calibrated on the other runs of the same application, on "
-        "average. *With its own costs*: in the one that was calibrated on the same run. This is no "
-        "test of the simulator, but separates costs that differ from run to run from what the "
-        "model lacks.\n\n"
+        f"average, each with {SEEDS} random seeds. *With its own costs*: in the one that was "
+        "calibrated on the same run. This is no test of the simulator, but separates costs that "
+        "differ from run to run from what the model lacks. *Range*: the lowest and the highest "
+        "value of a seed and a world. Seeds differ in how long batches take and in what is "
+        "forwarded, not in the input."
+        "\n\n"
         + "\n".join(lines)
         + f"\n\n**Within {AIM:.0%}: {counts}.** The machines hardly vary, and the day is always in "
-        "time, so that the latency says most."
+        "time, so that the latency says most. In the range: "
+        f"{sum(there for there, _ in among)} of {len(among)} figures "
+        f"({sum(own for _, own in among)} with its own costs, where one more seed would be in "
+        f"{(SEEDS - 1) / (SEEDS + 1):.0%} of all cases). Where seeds differ by more than "
+        f"{AIM:.0%}, a single run is within {AIM:.0%} only by chance."
     )
     return text + _costs_and_shares(_of(rows, "factory"))
 
@@ -471,19 +480,33 @@ def _loads(rows: Sequence[Row], every: Sequence[Row]) -> str:
 FIGURES = (("machines", "mean_executors"), ("p95, s", "p95_s"), ("in time", "in_time"))
 AIM = 0.10
 """Largest gap between live and simulated figures that is aimed at."""
+SEEDS = 10
 
 
-def _figures(row: Row, fitted: Sequence[Row]) -> dict[str, float]:
-    """The figures of a run in the worlds of some runs, on average; NaN without any."""
-    reports = [_replayed(row, costs) for costs in fitted]
-    if not reports:
-        return {key: math.nan for _, key in FIGURES}
-    mean = statistics.fmean
-    return {
-        "mean_executors": mean(report.host_seconds / report.duration_s for report in reports),
-        "p95_s": mean(_known(report.latency_p95_s) for report in reports),
-        "in_time": mean(_known(report.slo_compliance) for report in reports),
-    }
+def _figures(row: Row, fitted: Sequence[Row]) -> dict[str, list[float]]:
+    """The figures of a run, by seed and by the run whose costs the world has."""
+    found: dict[str, list[float]] = {key: [] for _, key in FIGURES}
+    for costs in fitted:
+        for seed in range(1, SEEDS + 1):
+            report = _replayed(row, costs, seed)
+            found["mean_executors"].append(report.host_seconds / report.duration_s)
+            found["p95_s"].append(_known(report.latency_p95_s))
+            found["in_time"].append(_known(report.slo_compliance))
+    return found
+
+
+def _simulated_cells(values: Sequence[float], live: float) -> str:
+    """The mean of simulated figures, the gap between it and a live one, and their range."""
+    if not values:
+        return "– | – | –"
+    mean = statistics.fmean(values)
+    return f"{mean:.3g} | {_gap(mean, live)} | {min(values):.3g} to {max(values):.3g}"
+
+
+def _rounded_in(value: float, others: Sequence[float]) -> bool:
+    """Whether a value is between the lowest and the highest of others, as far as they are shown."""
+    low, high, value = (float(f"{each:.3g}") for each in (min(others), max(others), value))
+    return low <= value <= high
 
 
 def _known(value: float | None) -> float:
@@ -518,8 +541,8 @@ def _costs_and_shares(rows: Sequence[Row]) -> str:
     )
 
 
-def _replayed(row: Row, fitted: Row) -> RunReport:
-    """The load of a run in the world of another one."""
+def _replayed(row: Row, fitted: Row, seed: int) -> RunReport:
+    """The input of a run in the world of another one, with a random seed for the batches."""
     known: dict[str, dict[str, Any]] = {
         "factory": {"imitate": True},
         "day": {"rate_per_s": 300.0},
@@ -537,13 +560,13 @@ def _replayed(row: Row, fitted: Row) -> RunReport:
     scenario = replace(scenario, initial_hosts=row["first"], duration_s=row["took_s"])
     options = StackOptions(max_hosts=5, stabilise_s=20.0)
     policy = build_stack(DEFAULT_POLICY, Situation(row["slo_s"], micro_batches=True), options)
-    cloud = scenario.world(policy.style, row["seed"])
+    cloud = scenario.world(policy.style, seed)
     if "first_counts" in row:
         # The warm-up has divided the slots already. Runs of earlier versions do not say how.
         hosts = [f"host-{n}" for n in range(1, row["first"] + 1)]
         slots = round(world.offer.capacity.cpu_cores)
         cloud = MicroBatchCloud(
-            scenario.topology, scenario.offer, scenario.workload, seed=row["seed"],
+            scenario.topology, scenario.offer, scenario.workload, seed=seed,
             initial=placed(row["first_counts"], scenario.topology, hosts, slots),
             settings=scenario.batches,
         )  # fmt: skip
@@ -552,7 +575,7 @@ def _replayed(row: Row, fitted: Row) -> RunReport:
         policy,
         duration_s=row["took_s"],
         interval_s=10.0,
-        seed=row["seed"],
+        seed=seed,
     )
 
 
