@@ -64,7 +64,7 @@ def to_json(value: Any, defaults: bool = True) -> str:
 
     >>> from tidegate.model.topology import Edge
     >>> to_json(Edge("a", "b"))
-    '{"origin":"a","target":"b","ratio":1.0}'
+    '{"origin":"a","target":"b","ratio":1.0,"counted":false}'
     >>> to_json(Edge("a", "b"), defaults=False)
     '{"origin":"a","target":"b"}'
     """
@@ -93,7 +93,7 @@ def from_newer_json(kind: type[T], text: str | bytes) -> tuple[T, tuple[str, ...
 
     >>> from tidegate.model.topology import Edge
     >>> from_newer_json(Edge, '{"origin":"a","target":"b","colour":"red"}')
-    (Edge(origin='a', target='b', ratio=1.0), ('colour',))
+    (Edge(origin='a', target='b', ratio=1.0, counted=False), ('colour',))
     """
     from pydantic import ValidationError
 

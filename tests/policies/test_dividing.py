@@ -6,6 +6,7 @@ pictures, and other queries share the slots with it. Each has slots of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,8 +18,10 @@ from tidegate.loop.controller import Controller
 from tidegate.loop.journal import Turn
 from tidegate.loop.stack import StackOptions, build_stack
 from tidegate.model import (
+    BatchCost,
     BatchReading,
     Deployment,
+    Estimate,
     Host,
     HostOffer,
     InstanceReading,
@@ -213,13 +216,26 @@ def moment(
     hosts: int = 1,
     late: Sequence[str] = (),
     slo_s: float | None = 20.0,
+    counted: bool = True,
+    dropped: Mapping[str, float] | None = None,
+    most_rows: float | None = None,
+    waiting: float | None = 0.0,
+    fixed_s: Mapping[str, float] | None = None,
 ) -> Snapshot:
     """Queries with slots of their own and half a second of overhead each.
 
     slots, arrived, seconds: slots, items per second and the time of an item, by query. heard: those
     that have had a batch. hosts: executors that have the slots. late: queries with late items.
+    counted: whether the ratios of edges were. dropped: items per second that a query drops.
+    most_rows: rows that `parse` admits in a second. waiting: items before each query. fixed_s: work
+    of each batch, by query.
     """
     batches = BatchReading(0.0, (1.0,), 0.5)
+    limited = {"parse": replace(batches, trigger_interval_s=1.0, max_rows=most_rows)}
+    each = {name: limited.get(name, batches) if most_rows else batches for name in slots}
+    for name, work_s in (fixed_s or {}).items():
+        terms = (Estimate(v, v, v, True) for v in (0.5, work_s, seconds[name]))
+        each[name] = replace(each[name], cost=BatchCost(*terms))
     capacity = Resources(sum(slots.values()) // hosts)
     owners = [name for name, count in slots.items() for _ in range(count)]
     return Snapshot(
@@ -230,7 +246,7 @@ def moment(
                 for name in slots
             ),
             (Source("images"),),
-            tuple(edges),
+            tuple(replace(edge, counted=counted) for edge in edges),
         ),
         HostOffer(capacity, max_hosts=hosts),
         tuple(Host(f"host-{n}", capacity) for n in range(1, hosts + 1)),
@@ -243,8 +259,9 @@ def moment(
                 name,
                 arrival_rate_per_s=arrived[name],
                 service_time_s=seconds[name],
-                queue_length=0.0,
-                batches=batches if name in heard else None,
+                dropped_per_s=(dropped or {}).get(name),
+                queue_length=waiting,
+                batches=each[name] if name in heard else None,
                 delay=Latency(99.0, p95_s=99.0) if name in late else IN_TIME,
             )
             for name in slots
@@ -293,6 +310,38 @@ def test_without_the_rate_of_an_entry_the_others_are_as_measured() -> None:
     assert [query.arrival_rate_per_s for query in job.queries] == [30.0, 7.0]
 
 
+def rates_of(snapshot: Snapshot) -> list[float]:
+    return [query.arrival_rate_per_s for query in job_of(snapshot).queries]
+
+
+def test_what_does_not_get_through_does_not_flow_on() -> None:
+    came = {"parse": 100.0, "score": 20.0}
+    assert rates_of(moment(EVEN, came, EQUAL_S)) == [100.0, 100.0]
+    assert rates_of(moment(EVEN, came, EQUAL_S, dropped={"parse": 80.0})) == [100.0, 20.0]
+    assert rates_of(moment(EVEN, came, EQUAL_S, most_rows=20)) == [100.0, 20.0]
+    assert rates_of(moment(EVEN, came, EQUAL_S, most_rows=200)) == [100.0, 100.0]
+    far = (Edge("images", "parse"), Edge("parse", "score"), Edge("score", "exit"))
+    three = {"parse": 4, "score": 3, "exit": 3}
+    seen = moment(
+        three, {**came, "exit": 5.0}, dict.fromkeys(three, 0.1), far, heard=tuple(three),
+        dropped={"parse": 80.0},
+    )  # fmt: skip
+    assert rates_of(seen) == [100.0, 20.0, 5.0], "nor to those after the next one"
+
+
+def test_a_declared_ratio_is_no_measurement() -> None:
+    came = {"parse": 100.0, "score": 1.0}
+    assert rates_of(moment(EVEN, came, EQUAL_S, counted=False)) == [100.0, 1.0]
+
+
+@pytest.mark.parametrize("waiting", [None, 0.0, 1000.0])
+def test_a_pause_of_the_input_leaves_later_queries_as_measured(waiting: float | None) -> None:
+    """The items from before the pause have just come to `score`."""
+    seen = moment(EVEN, {"parse": 0.0, "score": 100.0}, EQUAL_S, waiting=waiting)
+    assert rates_of(seen)[-1] == 100.0
+    assert job_of(seen).counts(1)[-1] == 9
+
+
 def test_slots_stay_where_nobody_falls_behind() -> None:
     """Although another division would be faster: it would follow the noise of every turn."""
     uneven = {"parse": 8, "score": 2}
@@ -330,6 +379,31 @@ def test_where_nothing_keeps_up_all_fall_behind_alike() -> None:
     thirds = {"parse": 0.1, "score": 0.4}
     job = job_of(moment({"parse": 8, "score": 2}, {"parse": 60.0, "score": 60.0}, thirds))
     assert job.counts(1) == (2, 8)
+
+
+def test_a_query_that_can_never_keep_up_costs_the_others_nothing() -> None:
+    """`hot` has one task for a load of two; `sum` has 40 s of work in each batch."""
+    edges = (Edge("images", "hot"), Edge("images", "parse"), Edge("parse", "sum"))
+    slots = {"hot": 1, "sum": 11, "parse": 3}
+    seen = moment(
+        slots, dict.fromkeys(slots, 10.0), {"hot": 0.2, "sum": 0.02, "parse": 0.4}, edges,
+        tasks={"hot": 1}, heard=tuple(slots), fixed_s={"sum": 40.0}, slo_s=30.0,
+    )  # fmt: skip
+    job = job_of(seen)
+    hot, chain = job.latencies_s(job.counts(1))
+    assert (hot, chain) == (math.inf, pytest.approx(17, abs=3))
+    assert job.counts(1)[0] == 1
+    found = relieved(job, slots, ["hot", "parse"])
+    assert found is not None and job.latencies_s(found)[1] < 21.0
+
+
+def test_where_nothing_keeps_up_work_of_each_batch_counts_too() -> None:
+    """Its items keep no slot busy, and its batches two with a bound of 20 s."""
+    seen = moment(
+        {"parse": 8, "score": 2}, {"parse": 120.0, "score": 120.0}, {"parse": 0.1, "score": 0.0001},
+        fixed_s={"score": 40.0},
+    )  # fmt: skip
+    assert job_of(seen).counts(1) == (8, 2)
 
 
 THREE = ("parse", "score", "exit")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -203,3 +204,32 @@ def test_policies_cost_and_keep_as_much_in_the_flow_as_with_items(name: str) -> 
     assert items.slo_compliance is not None and flow.slo_compliance is not None
     assert flow.slo_compliance == pytest.approx(items.slo_compliance, abs=0.02)
     assert flow.report.host_seconds == pytest.approx(items.report.host_seconds, rel=0.03)
+
+
+def test_whole_seconds_are_times_like_any_other() -> None:
+    """The end of a chunk of arrivals may be an integer, and the next moment is none."""
+    reports = []
+    for chunk_s in (60, 60.0):
+        topology = chain(0.02)
+        world = FluidCloud(
+            topology, BIG, Poisson({"input": 100.0}), seed=1, initial=running(topology, 4),
+            settings=CloudSettings(arrival_chunk_s=chunk_s),
+        )  # fmt: skip
+        for seconds in (100, 0.5, 0.25, 30):
+            world.advance(seconds)
+            world.observe()
+        reports.append(world.report())
+    assert reports[0] == reports[1]
+
+
+@pytest.mark.parametrize("kind", [SimulatedCloud, FluidCloud])
+def test_a_world_can_be_pickled_in_the_middle_of_a_run(kind: type[SimulatedCloud]) -> None:
+    topology = chain(0.02)
+    world = kind(topology, BIG, Poisson({"input": 100.0}), seed=1, initial=running(topology, 4))
+    world.advance(10.0)
+    world.observe()
+    twin = pickle.loads(pickle.dumps(world))
+    for each in (world, twin):
+        each.advance(10.0)
+    assert twin.observe() == world.observe()
+    assert twin.report() == world.report()

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tidegate.theory.arrays import Structure
-from tidegate.theory.compiled import compiled
+from tidegate.theory.compiled import compiled, entry_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,3 +104,14 @@ def a_row_in_place_of_an_element(t: Any) -> None:
 def test_what_such_arrays_do_not_have_is_no_code(function: Callable[..., Any]) -> None:
     with pytest.raises(numba.core.errors.TypingError):
         compiled(function)(tables())
+
+
+def test_an_entry_refuses_whole_numbers_which_would_cut_off_later_ones() -> None:
+    with pytest.raises(TypeError, match="no whole numbers"):
+        entry_of(_half, 3)
+    assert entry_of(_half, 3.0)(5.0) == 2.5
+
+
+@compiled
+def _half(value: float) -> float:
+    return value / 2

@@ -8,7 +8,7 @@ equations* λ_i = γ_i + Σ_j λ_j · ratio_ji, where γ_i is what the sources s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -158,12 +158,14 @@ class Edge(Value):
     """A connection from a source or operator to an operator.
 
     ratio: items sent over this edge for each item that leaves the source or is processed by the
-    operator (0.02 for a filter, 3 for a splitter).
+    operator (0.02 for a filter, 3 for a splitter). counted: whether the ratio was counted while
+    items passed, rather than declared.
     """
 
     origin: str
     target: str
     ratio: float = 1.0
+    counted: bool = False
 
     def __post_init__(self) -> None:
         key = f"edge {self.origin} → {self.target}: ratio"
@@ -293,6 +295,16 @@ class Topology(Value):
                     rates[edge.target] += rates[name] * edge.ratio
             return rates
         return self._solve_with_loops(rates)
+
+    def after(self, names: Iterable[str]) -> set[str]:
+        """The operators that some operators feed, directly or through others, in any order."""
+        found: set[str] = set()
+        todo = list(names)
+        while todo:
+            new = {edge.target for edge in self._outgoing[todo.pop()]} - found
+            found |= new
+            todo += new
+        return found
 
     def _inflow(self, source_rates: Mapping[str, float]) -> dict[str, float]:
         inflow: dict[str, float] = {}

@@ -51,7 +51,10 @@ class BatchMeter:
         settings: BatchSettings,
     ) -> None:
         self._engine, self._hosts, self._settings = engine, hosts, settings
-        self._topology, self._capacity = hosts.topology, hosts.offer.capacity
+        # What edges really send on is what this world counts.
+        edges = tuple(replace(edge, counted=True) for edge in hosts.topology.edges)
+        self._topology = replace(hosts.topology, edges=edges)
+        self._capacity = hosts.offer.capacity
         self._tallies, self._total = tallies, total
         self._seen = [(0, 0, 0, 0) for _ in tallies]
         self._window: _Window | None = None

@@ -62,12 +62,15 @@ class FluidEngine(ItemEngine):
         self._rates_from_s, self._rates_step_s = 0.0, math.inf
         self._run: Any = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_run": None}  # compiled code is found again, and not pickled
+
     def set_rates(self, start_s: float, step_s: float, rates: Floats, drawn: bool) -> None:
         """Set the inflow: items per second by source and step, from `start_s` on.
 
         drawn: whether these are items that were drawn at random, and not their expected number.
         """
-        self._rates_from_s, self._rates_step_s, self._rates = start_s, step_s, rates
+        self._rates_from_s, self._rates_step_s, self._rates = float(start_s), float(step_s), rates
         self._drawn = drawn
 
     def idle_from(self, host: int, now_s: float) -> float:
@@ -80,7 +83,7 @@ class FluidEngine(ItemEngine):
         rows = self._empty_rows(end_s)
         given = (
             self.net, self._flow, self._rates, self._drawn, self._rates_from_s, self._rates_step_s,
-            end_s, shed_fraction, rows,
+            float(end_s), float(shed_fraction), rows,
         )  # fmt: skip
         if self._run is None:
             self._run = entry_of(run_fluid, *given)

@@ -285,6 +285,9 @@ class Meter:
         seen = self._kept[0] if self._kept[0].time_s <= due else None
         return self._assemble(now_s, seen)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_difference": None}  # compiled code is found again, and not pickled
+
     def _measure(self, now_s: float) -> Readings:
         net = self._engine.net
         span = now_s - self._marked_s
@@ -293,8 +296,8 @@ class Meter:
             self._marks, self._gauge = empty_marks(net, self._marks), empty_gauge(net)
         marks, gauge = self._marks, self._gauge
         if self._difference is None:
-            self._difference = entry_of(difference, now_s, net, marks, gauge)
-        self._difference(now_s, net, marks, gauge)
+            self._difference = entry_of(difference, float(now_s), net, marks, gauge)
+        self._difference(float(now_s), net, marks, gauge)
         # The gauge is filled again at the next turn.
         facts, by_slot, core_s = gauge.facts.copy(), gauge.slots.copy(), gauge.core_s.copy()
         if self._left:

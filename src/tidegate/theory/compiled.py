@@ -74,7 +74,8 @@ def entry_of(kernel: Any, *arguments: Any) -> Any:
     A call of a kernel begins with the types of its arguments, which takes 0.3 µs for each
     `Structure`: as much as two seconds of a flow. Without that, nothing checks them, so later
     arguments must have the same types: arrays with as many dimensions and the same elements in
-    order.
+    order. A number may be a float only, since a first one that is whole would cut off those after
+    it.
 
     >>> @compiled
     ... def twice(x: float) -> float:
@@ -82,6 +83,8 @@ def entry_of(kernel: Any, *arguments: Any) -> Any:
     >>> entry_of(twice, 1.0)(2.5)
     5.0
     """
+    if any(type(each) is int for each in arguments):
+        raise TypeError(f"an entry of {kernel.__name__} takes floats, and no whole numbers")
     if not hasattr(kernel, "compile"):  # with NUMBA_DISABLE_JIT
         return kernel
     kinds = tuple(numba.typeof(each) for each in arguments)  # type: ignore[no-untyped-call]

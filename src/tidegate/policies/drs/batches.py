@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tidegate.errors import Infeasible, LatencyUnreachable, NotEnoughProcessors, TopologyError
+from tidegate.errors import LatencyUnreachable, NotEnoughProcessors, TopologyError
 from tidegate.model import BatchCost, BatchReading, Estimate, OperatorReading, Snapshot, Unmet
 from tidegate.model.topology import Operator, Topology
 from tidegate.policies.base import AIM
@@ -208,14 +207,29 @@ class BatchJob:
         room = self._cores(hosts) - self.reserved - self.other_cores
         instances = math.floor(room / max(self.demands, default=1.0) + 1e-9)
         if any(self.whole):
-            bounds_s = [self._bound_of(index) for index in range(len(queries))]
-            with suppress(Infeasible):
-                return microbatch.assign(queries, instances, bounds_s)
-            # Somebody falls behind in any case: all of them as little as possible.
-            loads = [q.load for q in queries]
-            return _in_proportion(loads, [q.max_processors for q in queries], instances)
+            return self._assigned(queries, instances)
         needs = microbatch.fewest(queries, self.bounds, self.whole).slots
         return _in_proportion(needs, [q.max_processors for q in queries], instances)
+
+    def _assigned(self, queries: Sequence[BatchQuery], instances: int) -> tuple[int, ...]:
+        """Whole slots for each query, with the lowest latency in proportion to the bounds.
+
+        A query that falls behind with all slots that it can use gets these, and no other suffers
+        from it. Where the slots are too few for the others, all fall behind as little as possible.
+        """
+        bounds_s = [self._bound_of(index) for index in range(len(queries))]
+        counts = [1 if q.max_processors is None else int(q.max_processors) for q in queries]
+        open_ = [i for i, q in enumerate(queries) if not _is_short(q)]
+        others = [queries[i] for i in open_]
+        left = instances - sum(counts[i] for i, q in enumerate(queries) if _is_short(q))
+        try:
+            found = microbatch.assign(others, left, [bounds_s[i] for i in open_])
+        except NotEnoughProcessors:
+            needs = [q.load + q.fixed_work_s / b for q, b in zip(queries, bounds_s, strict=True)]
+            return _in_proportion(needs, [q.max_processors for q in queries], instances)
+        for index, count in zip(open_, found, strict=True):
+            counts[index] = count
+        return tuple(counts)
 
     def _bound_of(self, index: int) -> float:
         return min((b.bound_s for b in self.bounds if index in b.path), default=1.0)
@@ -278,23 +292,58 @@ def _blocks_s(snapshot: Snapshot, name: str) -> float:
     return longest_s if longest_s > own_s else 0.0
 
 
-def _flows(snapshot: Snapshot) -> dict[str, float]:
+def _flows(snapshot: Snapshot, costs: Mapping[str, BatchCost | None]) -> dict[str, float]:
     """Items per second that come to the queries that others feed, by the rates of the entries.
 
     A query passes on what it commits as a block, so that between two turns its follower gets all
     items of a long batch or none, and looks overloaded or idle. What flows from the sources along
-    the edges has no blocks, and contains what still waits before an earlier query. Empty while the
-    rate of an entry is missing, or where measured ratios make a loop amplify.
+    the edges has no blocks, and contains what still waits before an earlier query.
+
+    Left out are queries after one that drops items or whose source admits too few, or after an edge
+    with a ratio that was only declared; and those to which nothing flows at present, as the items
+    of a pause before may still be on their way. Empty while the rate of an entry is missing, or
+    where ratios make a loop amplify.
     """
     topology = snapshot.topology
-    fed = {edge.target for edge in topology.edges if edge.origin in topology.by_name}
-    outside = snapshot.external_rates() if fed else None
+    outside = snapshot.external_rates()
     if outside is None:
         return {}
-    with suppress(TopologyError):
+    try:
         rates = topology.propagate(outside)
-        return {name: rates[name] for name in fed}
-    return {}
+    except TopologyError:
+        return {}
+    edges = [edge for edge in topology.edges if edge.origin in rates]
+    held = [name for name, rate in rates.items() if _holds_back(snapshot, name, rate, costs[name])]
+    unsure = {edge.target for edge in edges if not edge.counted} | topology.after(held)
+    unsure |= topology.after(unsure)
+    return {e.target: rates[e.target] for e in edges if e.target not in unsure and rates[e.target]}
+
+
+def _holds_back(snapshot: Snapshot, name: str, rate: float, cost: BatchCost | None) -> bool:
+    """Whether a query drops items, or may read fewer than come. rate: of those, per second."""
+    reading = snapshot.reading[name]
+    if reading.dropped_per_s:
+        return True
+    if reading.batches is None or reading.batches.max_rows is None:
+        return False
+    return cost is None or _query(snapshot, name, rate, cost, reading.batches).admitted_per_s < rate
+
+
+def _query(
+    snapshot: Snapshot, name: str, rate_per_s: float, cost: BatchCost, batches: BatchReading
+) -> BatchQuery:
+    """A query as the model has it."""
+    return BatchQuery(
+        name,
+        rate_per_s,
+        cost.per_row.value,
+        cost.overhead.value,
+        batches.trigger_interval_s,
+        _useful_slots(snapshot.operator(name).max_instances, cost, batches),
+        cost.fixed_work.value,
+        batches.max_rows,
+        _blocks_s(snapshot, name),
+    )
 
 
 def read_job(
@@ -312,12 +361,12 @@ def read_job(
     costs = {name: _cost(snapshot, name) for name in topology.by_name}
     if not any(costs.values()):
         return None
-    flows = _flows(snapshot)
+    flows = _flows(snapshot, costs)
     names, heavy, light, unknown = [], [], [], []
     ceilings: list[str] = []
     for operator in topology.operators:
         reading, cost = snapshot.reading[operator.name], costs[operator.name]
-        # Before its first batch, a query may never get an item, whatever declared ratios say.
+        # Before its first batch, a query may never get an item.
         if operator.name in flows and cost is not None:
             reading = replace(reading, arrival_rate_per_s=flows[operator.name])
         if reading.arrival_rate_per_s == 0 and not reading.queue_length:
@@ -325,19 +374,8 @@ def read_job(
         if reading.arrival_rate_per_s is None or cost is None or reading.batches is None:
             unknown.append(operator.name)
             continue
-        limit = _useful_slots(operator.max_instances, cost, reading.batches)
         rate = _rate(reading, reading.batches, t_max_s, catch_up_s)
-        query = BatchQuery(
-            operator.name,
-            rate,
-            cost.per_row.value,
-            cost.overhead.value,
-            reading.batches.trigger_interval_s,
-            limit,
-            cost.fixed_work.value,
-            reading.batches.max_rows,
-            _blocks_s(snapshot, operator.name),
-        )
+        query = _query(snapshot, operator.name, rate, cost, reading.batches)
         names.append(operator.name)
         ceilings += _ceiling(query, reading.batches)
         if cost.fixed_work.identified or cost.per_row.identified:
@@ -395,6 +433,11 @@ def _cost(snapshot: Snapshot, name: str) -> BatchCost | None:
         return None
     overhead, fixed, per_row = (Estimate(v, v, v) for v in (batches.overhead_s, 0.0, service_s))
     return BatchCost(overhead, fixed, per_row)
+
+
+def _is_short(query: BatchQuery) -> bool:
+    """Whether a query falls behind with as many slots as it can use."""
+    return query.max_processors is not None and query.least_processors > query.max_processors
 
 
 def _with_work(query: BatchQuery, fixed_work_s: float, service_time_s: float) -> BatchQuery:

@@ -36,6 +36,7 @@ from tidegate.spark.streams.checkpoints import Checkpoint
 from tidegate.spark.streams.file_topics import FileTopic
 from tidegate.spark.streams.live_settings import Counts, LiveSettings
 from tidegate.spark.streams.locations import open_topic
+from tidegate.spark.streams.ratios import RecentRatio
 from tidegate.spark.streams.shedding import ShedLog, admitted, beyond, query_id, rows_of
 from tidegate.spark.streams.topic import REJECTED, Manifest, Topic, accepted
 from tidegate.units import finite
@@ -474,6 +475,8 @@ class RunningTopology(Service):
         self.topics = dict(topics)
         self._operators = {operator.name: operator for operator in operators}
         self._model = model
+        self._ratios = {name: RecentRatio() for name in self._operators}
+        self._lock = threading.Lock()  # an autoscaler's thread and the user's may ask for the model
 
     @property
     def queries(self) -> dict[str, StreamingQuery]:
@@ -481,13 +484,18 @@ class RunningTopology(Service):
         return {o.name: o.query for o in self._operators.values() if o.query is not None}
 
     def model(self) -> Topology:
-        """The topology for a policy, with measured ratios: rows out per item processed."""
-        ratios = {}
-        for name in self._operators:
-            total = self.live_settings.counts(name)
-            if total.seen > total.dropped:
-                ratios[name] = total.written / (total.seen - total.dropped)
-        edges = (Edge(e.origin, e.target, ratios.get(e.origin, e.ratio)) for e in self._model.edges)
+        """The topology for a policy, with counted ratios: rows out per item processed, of late."""
+        now_s, counted = time.monotonic(), {}
+        with self._lock:
+            for name, ratio in self._ratios.items():
+                total = self.live_settings.counts(name)
+                found = ratio.update(now_s, total.seen - total.dropped, total.written)
+                if found is not None:
+                    counted[name] = found
+        edges = (
+            Edge(e.origin, e.target, counted[e.origin], True) if e.origin in counted else e
+            for e in self._model.edges
+        )
         return Topology(self._model.operators, self._model.sources, tuple(edges))
 
     def lag_items(self) -> dict[str, int]:
