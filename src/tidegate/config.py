@@ -51,7 +51,7 @@ def save_topology(topology: Topology, path: str | os.PathLike[str], heading: str
     plain = {
         "operators": [_unusual(to_plain(o), usual) for o in topology.operators],
         "sources": [_unusual(to_plain(s), {"rate_per_s": None}) for s in topology.sources],
-        "edges": [_unusual(to_plain(e), {"ratio": 1.0}) for e in topology.edges],
+        "edges": [_unusual(to_plain(e), {"ratio": 1.0, "counted": False}) for e in topology.edges],
     }
     text = yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, allow_unicode=True)
     write_output(path, f"# {heading}\n{text}" if heading else text, "file")

@@ -137,7 +137,7 @@ def test_a_topology_file_gives_back_what_was_written(tmp_path: Path) -> None:
     save_topology(LINE, tmp_path / "new" / "line.yaml", "a line")
     assert load_topology(tmp_path / "new" / "line.yaml") == LINE
     text = (tmp_path / "new" / "line.yaml").read_text()
-    assert text.startswith("# a line\n") and "slo_s" not in text
+    assert text.startswith("# a line\n") and "slo_s" not in text and "counted" not in text
     with pytest.raises(InputError, match="can be written"):
         save_topology(LINE, tmp_path / "new")
 
@@ -148,6 +148,15 @@ def test_known_times_are_those_of_the_same_operators() -> None:
     assert known_times(model, LINE).by_name["a"].service_time_s == 0.5
     with pytest.raises(InputError, match="the application's own operators"):
         known_times(application("ticks").topology.model(), LINE)
+
+
+def test_a_known_ratio_counts_until_it_was_counted() -> None:
+    first, last = LINE.edges[0], LINE.edges[-1]
+    running = replace(LINE, edges=(replace(first, ratio=7.0), *LINE.edges[1:-1],
+                                   replace(last, ratio=0.3, counted=True)))  # fmt: skip
+    edges = known_times(running, LINE).edges
+    assert edges[0] == first
+    assert edges[-1] == replace(last, ratio=0.3, counted=True)
 
 
 def test_one_source_brings_the_rates_of_several() -> None:

@@ -122,3 +122,25 @@ def test_the_largest_slo_is_that_of_an_operator_that_has_one() -> None:
     assert Topology((plain, strict, lax)).largest_slo_s == 30.0
     assert Topology((plain, strict)).largest_slo_s == 2.0
     assert Topology((plain,)).largest_slo_s == math.inf
+
+
+def test_who_comes_after_whom() -> None:
+    assert DIAMOND.after(["left"]) == {"join"}
+    assert DIAMOND.after(["split", "join"]) == {"left", "right", "join"}
+    assert DIAMOND.after([]) == set()
+    loop = Topology((Operator("a"), Operator("b")), (), (Edge("a", "b"), Edge("b", "a", 0.5)))
+    assert loop.after(["a"]) == {"a", "b"}
+
+
+def test_what_gets_nothing_beside_a_loop_has_a_rate_of_zero() -> None:
+    """And not of -2e-15, which the solver returns for the last one."""
+    names = ("first", "second", "third", "idle", "last")
+    edges = (
+        Edge("first", "first", 0.1), Edge("first", "second", 0.02), Edge("second", "third", 0.0),
+        Edge("idle", "last", 3.0), Edge("third", "last", 0.5),
+    )  # fmt: skip
+    topology = Topology(tuple(map(Operator, names)), (), edges)
+    for rate in (0.09, 0.3, 1.7, 123.4):
+        rates = topology.propagate({"first": rate, "third": 100.0 * rate})
+        assert min(rates.values()) >= 0.0
+        assert rates["idle"] == 0.0

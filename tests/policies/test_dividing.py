@@ -329,6 +329,12 @@ def test_what_does_not_get_through_does_not_flow_on() -> None:
     assert rates_of(seen) == [100.0, 20.0, 5.0], "nor to those after the next one"
 
 
+def test_who_is_also_fed_by_sources_is_as_measured() -> None:
+    """What came from the source is not known: of 100/s, blocks of `parse` may be any part."""
+    edges = (Edge("images", "parse"), Edge("images", "score"), Edge("parse", "score"))
+    assert rates_of(moment(EVEN, {"parse": 30.0, "score": 100.0}, EQUAL_S, edges)) == [30.0, 100.0]
+
+
 def test_a_declared_ratio_is_no_measurement() -> None:
     came = {"parse": 100.0, "score": 1.0}
     assert rates_of(moment(EVEN, came, EQUAL_S, counted=False)) == [100.0, 1.0]
@@ -396,6 +402,54 @@ def test_a_query_that_can_never_keep_up_costs_the_others_nothing() -> None:
     assert job.counts(1)[0] == 1
     found = relieved(job, slots, ["hot", "parse"])
     assert found is not None and job.latencies_s(found)[1] < 21.0
+
+
+def chained(slots: int, loads: Sequence[float], limits: Sequence[float | None]) -> BatchJob:
+    """A job of `parse` and `score` with so many slots, with loads and limits of both."""
+    seconds = dict(zip(EVEN, (load / 10.0 for load in loads), strict=True))
+    job = job_of(moment({"parse": 1, "score": slots - 1}, dict.fromkeys(EVEN, 10.0), seconds))
+    pairs = zip(job.queries, limits, strict=True)
+    queries = tuple(replace(query, max_processors=limit) for query, limit in pairs)
+    return replace(job, queries=queries, light=queries)
+
+
+def test_a_query_that_can_never_keep_up_gets_what_the_others_do_not_need() -> None:
+    job = chained(10, (100.0, 2.5), (8, None))
+    parse, score = job.counts(1)
+    assert parse + score == 10
+    assert score >= 3, "score would fall behind with two"
+    assert relieved(job, {"parse": 5, "score": 5}, ["parse"]) == (parse, score)
+    assert chained(20, (100.0, 2.5), (8, None)).counts(1) == (8, 12)
+
+
+def test_queries_that_all_fall_behind_leave_slots_unused() -> None:
+    job = chained(15, (4.0, 4.0), (2, 2))
+    assert job.counts(1) == (2, 2)
+    assert relieved(job, {"parse": 2, "score": 13}, EVEN) is None
+
+
+@pytest.mark.parametrize(
+    ("slots", "loads", "limit", "counts"),
+    [(10, (2.2, 3.0), 2.7, (3, 7)), (12, (5.2, 3.0), 5.5, (6, 6)), (12, (6.3, 2.0), 6.9, (7, 5))],
+)
+def test_a_part_of_a_slot_counts_as_one_where_a_long_task_limits_them(
+    slots: int, loads: tuple[float, float], limit: float, counts: tuple[int, int]
+) -> None:
+    """The load fits into 6.9 slots, and so into seven."""
+    assert chained(slots, loads, (limit, None)).counts(1) == counts
+
+
+def test_nobody_who_keeps_up_falls_behind_for_another() -> None:
+    """The paths of both are endless, since `hot` has one task for twice the load."""
+    edges = (Edge("images", "hot"), Edge("hot", "parse"), Edge("hot", "score"))
+    slots = {"hot": 1, "parse": 2, "score": 4}
+    seen = moment(
+        slots, dict.fromkeys(slots, 10.0), {"hot": 0.2, "parse": 0.7, "score": 0.35}, edges,
+        tasks={"hot": 1}, heard=tuple(slots),
+    )  # fmt: skip
+    job = job_of(seen)
+    assert job.counts(1)[2] < 3.5, "by load, score would fall behind as well"
+    assert relieved(job, slots, ["hot", "parse"]) is None
 
 
 def test_where_nothing_keeps_up_work_of_each_batch_counts_too() -> None:

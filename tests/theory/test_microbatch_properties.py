@@ -198,3 +198,15 @@ def test_blocks_do_not_wait_unless_the_query_is_behind() -> None:
     latencies = [fed.oldest_s(k / 4) for k in range(22, 120)]
     gains = [a - b for a, b in pairwise(latencies)]
     assert all(first >= then - 1e-9 >= -1e-9 for first, then in pairwise(gains)), "convex"
+
+
+def test_what_a_source_admits_is_counted_by_the_blocks_in_which_items_come() -> None:
+    """Fifty rows in a batch, of a hundred that come every ten seconds."""
+    query = BatchQuery("q", 10, 0.1, 0.5, 1.0, max_rows=50, fed_every_s=10.0)
+    assert query.admitted().arrival_rate_per_s == 5.0
+    assert math.isfinite(query.admitted().oldest_s(2))
+    assert fewest([query], [PathBound((0,), 14.0)]).slots, "and the search for slots ends"
+
+
+def test_no_queries_get_no_slots() -> None:
+    assert assign([], 3) == ()

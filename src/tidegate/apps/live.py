@@ -339,7 +339,8 @@ def known_times(model: Topology, known: Topology | None) -> Topology:
             for operator in model.operators
         ),
         edges=tuple(
-            replace(e, ratio=ratios.get((e.origin, e.target), e.ratio)) for e in model.edges
+            e if e.counted else replace(e, ratio=ratios.get((e.origin, e.target), e.ratio))
+            for e in model.edges
         ),
     )
 

@@ -357,8 +357,11 @@ class Topology(Value):
                 f"gain of the loop through {self._loop_members()}", f"{gain:.4g}", "below 1", remedy
             )
         solved = np.linalg.solve(np.eye(len(names)) - routing, [inflow[name] for name in names])
-        # The solver returns values such as 640.0000000000001; rates are not known to 12 digits.
-        return {name: float(f"{rate:.12g}") for name, rate in zip(names, solved, strict=True)}
+        # The solver returns values such as 640.0000000000001, and -2e-15 where nothing arrives;
+        # rates are not known to 12 digits.
+        return {
+            name: max(0.0, float(f"{rate:.12g}")) for name, rate in zip(names, solved, strict=True)
+        }
 
     def _loop_members(self) -> str:
         """The operators that can reach themselves, for the error message."""

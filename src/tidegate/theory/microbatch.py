@@ -168,7 +168,7 @@ class BatchQuery(Value):
         # Without a trigger interval, batches can be shortened down to their overhead. The last part
         # of that would take an absurd number of slots.
         full_s = self.fixed_work_s + self.max_rows * self.service_time_s
-        shortest_s = max(self.trigger_interval_s, 2 * self.overhead_s, full_s / MOST_SLOTS)
+        shortest_s = max(self._interval_s, 2 * self.overhead_s, full_s / MOST_SLOTS)
         return self.max_rows / shortest_s if shortest_s > 0 else math.inf
 
     def admitted(self) -> BatchQuery:
@@ -307,14 +307,15 @@ def assign(
 
     for query in queries:
         most = query.max_processors
-        if most is not None and query.least_processors > most:
+        if most is not None and query.load >= most:
             raise NotEnoughProcessors(query.least_processors, math.floor(most), query.name)
     least = (entry(i, query.least_processors) for i, query in enumerate(queries))
     greedy = Greedy(least, lambda before: entry(before[2], before[3] + 1))
     spare = processors - sum(greedy.counts)
     if spare < 0:
         raise NotEnoughProcessors(sum(greedy.counts), processors)
-    greedy.give(spare)
+    if queries:
+        greedy.give(spare)
     return tuple(greedy.counts)
 
 
@@ -418,10 +419,14 @@ def _meet(
     while math.fsum(queries[i].oldest_s(slots[i]) for i in path) > bound_s * (1 + 1e-9):
         gains = []
         for index in path:
-            step = 1.0 if whole[index] else max(STEP, STEP * slots[index])
+            # Thousands of slots, which only a wrong rate needs, are not counted one by one.
+            part = slots[index] // MOST_SLOTS if whole[index] else STEP * slots[index]
+            step = max(1.0 if whole[index] else STEP, part)
             more = min(slots[index] + step, _most(queries[index]))
             if more > slots[index]:
                 before, after = queries[index].oldest_s(slots[index]), queries[index].oldest_s(more)
+                if math.isinf(after) and more > max(MOST_SLOTS, 2 * queries[index].load):
+                    continue  # its source admits too few items, with any number of slots
                 gain = math.inf if math.isinf(before) else (before - after) / (more - slots[index])
                 gains.append((gain, -index, more))
         if not gains or max(gains)[0] <= 0:

@@ -214,22 +214,29 @@ class BatchJob:
     def _assigned(self, queries: Sequence[BatchQuery], instances: int) -> tuple[int, ...]:
         """Whole slots for each query, with the lowest latency in proportion to the bounds.
 
-        A query that falls behind with all slots that it can use gets these, and no other suffers
-        from it. Where the slots are too few for the others, all fall behind as little as possible.
+        Queries that fall behind with all slots that they can use get those that the others do not
+        need for their bounds. Where the slots are too few for the others to keep up, all fall
+        behind as little as possible.
         """
-        bounds_s = [self._bound_of(index) for index in range(len(queries))]
-        counts = [1 if q.max_processors is None else int(q.max_processors) for q in queries]
-        open_ = [i for i, q in enumerate(queries) if not _is_short(q)]
-        others = [queries[i] for i in open_]
-        left = instances - sum(counts[i] for i, q in enumerate(queries) if _is_short(q))
+        limits = [q.max_processors for q in queries]
+        sizing = microbatch.fewest(queries, self.bounds, self.whole)
+        short = sizing.short
+        others = [i for i in range(len(queries)) if i not in short]
+        needed = sum(math.ceil(sizing.slots[i] - 1e-9) for i in others)
+        usable = sum(math.ceil(limits[i] or 1.0) for i in short)
+        room = max(instances - usable, min(needed, instances - len(short)))
+        bounds_s = [self._bound_of(i) for i in range(len(queries))]
         try:
-            found = microbatch.assign(others, left, [bounds_s[i] for i in open_])
+            some = microbatch.assign(
+                [queries[i] for i in others], room, [bounds_s[i] for i in others]
+            )
         except NotEnoughProcessors:
             needs = [q.load + q.fixed_work_s / b for q, b in zip(queries, bounds_s, strict=True)]
-            return _in_proportion(needs, [q.max_processors for q in queries], instances)
-        for index, count in zip(open_, found, strict=True):
-            counts[index] = count
-        return tuple(counts)
+            return _in_proportion(needs, limits, instances)
+        loads = [queries[i].load for i in short]
+        rest = _in_proportion(loads, [limits[i] for i in short], instances - room)
+        found = dict(zip([*others, *short], [*some, *rest], strict=True))
+        return tuple(found[i] for i in range(len(queries)))
 
     def _bound_of(self, index: int) -> float:
         return min((b.bound_s for b in self.bounds if index in b.path), default=1.0)
@@ -299,10 +306,10 @@ def _flows(snapshot: Snapshot, costs: Mapping[str, BatchCost | None]) -> dict[st
     items of a long batch or none, and looks overloaded or idle. What flows from the sources along
     the edges has no blocks, and contains what still waits before an earlier query.
 
-    Left out are queries after one that drops items or whose source admits too few, or after an edge
-    with a ratio that was only declared; and those to which nothing flows at present, as the items
-    of a pause before may still be on their way. Empty while the rate of an entry is missing, or
-    where ratios make a loop amplify.
+    Left out are queries after one that drops items or whose source admits too few, after an edge
+    with a ratio that was only declared, or after one that sources feed as well; and those to which
+    nothing flows at present, as items from before a pause may still be on their way. Empty while
+    the rate of an entry is missing, or where ratios make a loop amplify.
     """
     topology = snapshot.topology
     outside = snapshot.external_rates()
@@ -315,6 +322,7 @@ def _flows(snapshot: Snapshot, costs: Mapping[str, BatchCost | None]) -> dict[st
     edges = [edge for edge in topology.edges if edge.origin in rates]
     held = [name for name, rate in rates.items() if _holds_back(snapshot, name, rate, costs[name])]
     unsure = {edge.target for edge in edges if not edge.counted} | topology.after(held)
+    unsure |= {edge.target for edge in topology.edges_to_entries}
     unsure |= topology.after(unsure)
     return {e.target: rates[e.target] for e in edges if e.target not in unsure and rates[e.target]}
 
@@ -433,11 +441,6 @@ def _cost(snapshot: Snapshot, name: str) -> BatchCost | None:
         return None
     overhead, fixed, per_row = (Estimate(v, v, v) for v in (batches.overhead_s, 0.0, service_s))
     return BatchCost(overhead, fixed, per_row)
-
-
-def _is_short(query: BatchQuery) -> bool:
-    """Whether a query falls behind with as many slots as it can use."""
-    return query.max_processors is not None and query.least_processors > query.max_processors
 
 
 def _with_work(query: BatchQuery, fixed_work_s: float, service_time_s: float) -> BatchQuery:

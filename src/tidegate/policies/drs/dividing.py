@@ -26,7 +26,8 @@ def relieved(
 
     The items of such a query are late, and its input keeps more instances busy than it has, so that
     its queue grows without end. It is helped if the fullest query is then clearly less full. No
-    path may leave its limit for that; one that is beyond it already may become a little slower.
+    query may fall behind for that and no path leave its limit; one that is beyond it already may
+    become a little slower.
 
     A query that is not late needs no more than it has, whatever its cost seems to be: by a first
     batch of one item, items may seem to take a hundred times too much.
@@ -49,7 +50,8 @@ def relieved(
     fullest = _fullest(more.queries, now, helped)
     if _fullest(more.queries, then, helped) > (1 - CLEARLY) * fullest:
         return None
-    return then if _harmless(job, now, then) and _harmless(more, now, then) else None
+    harmless = all(_keep_up(each, now, then) and _harmless(each, now, then) for each in (job, more))
+    return then if harmless else None
 
 
 def _harmless(job: BatchJob, now: Sequence[int], then: Sequence[int]) -> bool:
@@ -59,6 +61,12 @@ def _harmless(job: BatchJob, now: Sequence[int], then: Sequence[int]) -> bool:
         after_s <= max(bound.limit_s or bound.bound_s, (1 + CLEARLY) * before_s)
         for bound, before_s, after_s in paths
     )
+
+
+def _keep_up(job: BatchJob, now: Sequence[int], then: Sequence[int]) -> bool:
+    """Whether each query that keeps up does so afterwards."""
+    each = zip(job.queries, now, then, strict=True)
+    return all(q.load < after or q.load >= before for q, before, after in each)
 
 
 def _in_time(query: BatchQuery, slots: int) -> BatchQuery:
