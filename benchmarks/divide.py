@@ -195,32 +195,34 @@ def of_version(folder: Path, name: str, args: argparse.Namespace) -> dict[tuple[
     return {tuple(row["case"]): row for row in map(json.loads, lines)}
 
 
-def interval(values: Sequence[float]) -> str:
+def interval(values: Sequence[float], digits: int) -> str:
     """Mean and half the width of its 95 % interval."""
     from scipy import stats
 
     mean = statistics.fmean(values)
     if len(values) < 2:
-        return f"{mean:+.3f}"
+        return f"{mean:+.{digits}f}"
     half = stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-    return f"{mean:+.3f} ± {half:.3f}"
+    return f"{mean:+.{digits}f} ± {half:.{digits}f}"
 
 
 def table(before: Mapping[tuple[Any, ...], Row], after: Mapping[tuple[Any, ...], Row]) -> str:
-    """A line for each set of worlds, executors and loads."""
+    """A line for each set of worlds, executors and loads: means before, after, and difference."""
     lines = [
-        "| worlds | executors | load | runs | "
-        + " | ".join(f"{f} before | after | difference" for f in FIGURES) + " |",
-        "|---|---|---|---:|" + "---:|" * (3 * len(FIGURES)),
-    ]  # fmt: skip
+        f"| worlds | executors | load | runs | {' | '.join(FIGURES)} |",
+        "|---|---|---|---:|" + "---:|" * len(FIGURES),
+    ]
     groups: dict[tuple[str, str, str], list[tuple[Any, ...]]] = {}
     for key in before.keys() & after.keys():
         world, load, executors, _ = key
         part = world.partition("-")[0]
-        for group in (
+        sets = [
             (part, executors, load), (part, "all", load), (part, executors, "all"),
-            (world, "all", "all"), ("all", "all", "all"),
-        ):  # fmt: skip
+            (world, "all", "all"), ("all", executors, "all"), ("all", "all", "all"),
+        ]  # fmt: skip
+        if load in VISP:
+            sets += [(part, "all", "VISP's"), (part, executors, "VISP's")]
+        for group in sets:
             groups.setdefault(group, []).append(key)
     for group, keys in sorted(groups.items()):
         cells = []
@@ -231,7 +233,9 @@ def table(before: Mapping[tuple[Any, ...], Row], after: Mapping[tuple[Any, ...],
                 if before[k][figure] is not None and after[k][figure] is not None
             ]
             old, new = (statistics.fmean(values) for values in zip(*pairs, strict=True))
-            cells += [f"{old:.3f}", f"{new:.3f}", interval([b - a for a, b in pairs])]
+            digits = 0 if old >= 100 else 1 if old >= 10 else 3
+            paired = interval([b - a for a, b in pairs], digits)
+            cells.append(f"{old:.{digits}f}, {new:.{digits}f}: {paired}")
         lines.append(f"| {' | '.join(group)} | {len(keys)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
