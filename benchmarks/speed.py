@@ -62,7 +62,7 @@ PAGE = ROOT / "docs" / "measured" / "speed.md"
 PICTURE = ROOT / "docs" / "img" / "speed.svg"
 KEPT = ROOT / "out" / "speed"
 CORES = len(os.sched_getaffinity(0))
-SPARK_DAYS, SPARK_ROUNDS = 600, 5
+SPARK_DAYS, SPARK_ROUNDS = 2400, 3
 """Fluid days of the sweep on Spark, and how often; 10,000 take minutes more, by the same code."""
 LONG_DAYS = 55
 LONG_SHARE = 20

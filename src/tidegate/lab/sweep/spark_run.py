@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Sweep", "SweepState", "jvm_settings", "sweep_state", "task_sizes"]
 
-MOST_CELLS = {"fluid": 32, "item": 4}
-"""Most cells of a task: about a second of work, compared to 26 ms of overhead per task."""
-SHARE = 4
+MOST_CELLS = {"fluid": 64, "item": 4}
+"""Most cells of a task: about two seconds of work, compared to 26 ms of overhead per task."""
+SHARE = 2
 """A task takes at most this part of what is left for a core, so that all cores end together."""
 DIED = re.compile(r"Task (\d+) in stage \S+ failed \d+ times[^:]*: *(.*)")
 OnProgress = Callable[[int, int], None]
