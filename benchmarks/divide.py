@@ -49,6 +49,8 @@ HERE = Path(__file__).parents[1]
 LEDGER = HERE / "docs/measured/papers-live.jsonl"
 OUT = Path("out/divide")
 CHOSEN = ("factory-1", "factory-3", "factory-5", "factory-7", "day-1", "bursts-1")
+OTHERS = ("factory-2", "factory-4", "factory-9", "factory-10", "factory-11", "factory-12", "day-2",
+          "day-3", "bursts-2", "bursts-3")  # fmt: skip
 VISP = tuple(f"visp:{p}" for p in ("stepwise", "two_level", "random_walk_1", "random_walk_2"))
 LOADS = {"factory": (*VISP, "steady", "shift", "swings"), "day": ("exchange-day", "steady"),
          "bursts": ("video", "steady")}  # fmt: skip
@@ -73,7 +75,7 @@ def rows() -> dict[str, Row]:
     return {
         f"{row['experiment']}-{row['seed']}": row
         for row in every
-        if "world" in row and "left_out" not in row
+        if "world" in row and f"{row['experiment']}-{row['seed']}" in (*CHOSEN, *OTHERS)
     }
 
 

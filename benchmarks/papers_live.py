@@ -436,7 +436,10 @@ def ledger() -> list[Row]:
     return [json.loads(line) for line in LEDGER.read_text(encoding="utf-8").splitlines()]
 
 
-JOURNALS = {"fig6": "journal.jsonl", "fig9": "before.jsonl", "fig10": "before.jsonl"}
+JOURNALS = {
+    "fig6": "journal.jsonl", "fig9": "before.jsonl", "fig10": "before.jsonl",
+    "factory": "journal.jsonl", "day": "journal.jsonl", "bursts": "journal.jsonl",
+}  # fmt: skip
 
 
 def refit() -> None:
@@ -447,6 +450,8 @@ def refit() -> None:
         journal = OUT / f"{name}-{seed}" / JOURNALS.get(name, "")
         if "fitted" in row and journal.is_file():
             row["fitted"] = fitted(journal)
+        if "world" in row and journal.is_file():
+            row["world"] = to_plain(calibrate(read_journal(journal), f"{name}-{seed}").world)
     LEDGER.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 

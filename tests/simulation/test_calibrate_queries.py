@@ -18,12 +18,13 @@ from tidegate.model import Deployment, Estimate, HostOffer, Instance, SloByQuery
 from tidegate.model.topology import Edge, Operator, Resources, Source, Topology
 from tidegate.policies import create
 from tidegate.simulation import BatchSettings, MicroBatchCloud, RunReport
-from tidegate.simulation.batch_fits import shares_slots
+from tidegate.simulation.batch_fits import QueryFit, shares_slots
 from tidegate.simulation.calibrate import (
     BatchWorld,
     Calibration,
     CalibrationSummary,
     Fit,
+    _common_scv,
     batch_scenario,
     calibrate,
     calibrated_scenario,
@@ -365,3 +366,14 @@ def test_journals_say_whether_queries_have_their_own_slots_and_older_ones_show_i
     assert not shares_slots([held(snapshot, apart) for snapshot in seen])
     for together in ({**apart, "match": 1.6}, {**apart, "extract": 0.3}):
         assert shares_slots([held(snapshot, together) for snapshot in seen])
+
+
+def test_a_query_with_hardly_any_overhead_does_not_make_that_of_the_others_vary() -> None:
+    """Ten milliseconds that vary by 30 are a coefficient of nine, beside five seconds with 0.1."""
+
+    def fit(overhead_s: float | None, scv: float) -> QueryFit:
+        return QueryFit(0.1, 0.0, 0.0, overhead_s, scv, None, None, ())
+
+    assert _common_scv([fit(5.0, 0.1), fit(0.01, 9.0)]) == pytest.approx(0.1, rel=1e-3)
+    assert _common_scv([fit(2.0, 0.3), fit(2.0, 0.1)]) == pytest.approx(0.2)
+    assert _common_scv([fit(0.0, 0.0), fit(None, 0.0)]) == 0.0

@@ -155,6 +155,17 @@ def _fitted(
     return replace(operator, service_time_s=service_s, service_scv=fit.service_scv, slo_s=own_s)
 
 
+def _common_scv(fits: Sequence[QueryFit]) -> float:
+    """Squared coefficient of variation of the overheads of queries, which share one.
+
+    It is the sum of their variances over that of their squares. Hardly any overhead has a huge
+    coefficient, although it hardly varies: a mean of coefficients would be that of nobody.
+    """
+    squares = [(fit.overhead_s or 0.0) ** 2 for fit in fits]
+    varied = math.fsum(fit.overhead_scv * square for fit, square in zip(fits, squares, strict=True))
+    return varied / math.fsum(squares) if any(squares) else 0.0
+
+
 def _settings(
     found: Mapping[str, QueryFit],
     working: Sequence[QueryFit],
@@ -167,7 +178,7 @@ def _settings(
     return BatchSettings(
         overhead_s=fmean(overheads.values()),
         overheads_s=overheads,
-        overhead_scv=fmean(fit.overhead_scv for fit in working),
+        overhead_scv=_common_scv(working),
         fixed_works_s={n: fit.fixed_work_s for n, fit in found.items() if fit.fixed_work_s},
         trigger_interval_s=trigger_s,
         trigger_intervals_s={
