@@ -25,6 +25,7 @@ from tests.certificates import self_signed
 from tests.report.queries import SLOS_S, many_queries, reading
 from tidegate.cli.metrics import follow
 from tidegate.errors import InputError
+from tidegate.lifecycle import wait_until
 from tidegate.loop.backend import Outcome
 from tidegate.loop.journal import Journal, Turn
 from tidegate.model import Binding, Deployment, FirstBatch, Latency, Plan, Reason, Snapshot
@@ -327,6 +328,11 @@ def test_half_a_request_delays_neither_scrapes_nor_the_end(
     for limit in ("REQUEST_S", "_Request.timeout"):  # what helps is not that they end soon
         monkeypatch.setattr(f"tidegate.report.metrics.{limit}", 3600.0)
     halves = []
+    others = set(threading.enumerate())
+
+    def under_way() -> int:
+        return sum("process_request" in t.name for t in set(threading.enumerate()) - others)
+
     serving = serve_metrics(metrics, port=0)
     ending = threading.Thread(target=serving.__exit__, args=(None, None, None), daemon=True)
     try:
@@ -337,6 +343,8 @@ def test_half_a_request_delays_neither_scrapes_nor_the_end(
             halves[-1].sendall(b"GET /metrics HT")
         with urlopen(url, timeout=60) as response:
             assert response.status == 200
+        # Its place is free a little after its answer has come.
+        assert wait_until(lambda: under_way() == 2, 60.0)
         halves.append(socket.create_connection(("127.0.0.1", port)))
         halves[-1].sendall(b"GET /met")
         refused = socket.create_connection(("127.0.0.1", port))

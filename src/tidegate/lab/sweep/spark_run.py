@@ -118,7 +118,7 @@ def task_sizes(cells: int, cores: int, most: int) -> list[int]:
     cores: tasks at a time. most: cells of a task at most.
 
     >>> task_sizes(40, cores=2, most=8)
-    [5, 4, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+    [8, 8, 6, 4, 3, 2, 2, 1, 1, 1, 1, 1, 1, 1]
     """
     sizes = []
     while cells > 0:
