@@ -307,9 +307,9 @@ def _flows(snapshot: Snapshot, costs: Mapping[str, BatchCost | None]) -> dict[st
     the edges has no blocks, and contains what still waits before an earlier query.
 
     Left out are queries after one that drops items or whose source admits too few, after an edge
-    with a ratio that was only declared, or after one that sources feed as well; and those to which
-    nothing flows at present, as items from before a pause may still be on their way. Empty while
-    the rate of an entry is missing, or where ratios make a loop amplify.
+    with a ratio that was only declared, those that sources feed as well and all after them; and
+    those to which nothing flows at present, as items from before a pause may still be on their way.
+    Empty while the rate of an entry is missing, or where ratios make a loop amplify.
     """
     topology = snapshot.topology
     outside = snapshot.external_rates()
